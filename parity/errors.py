@@ -1,0 +1,35 @@
+"""What goes wrong, in words a person can act on, and the exit codes of the command."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of `parity`; CI scripts depend on them."""
+
+    PASS = 0
+    DIVERGED = 1
+    USAGE = 2
+    BACKEND_FAILED = 3
+    INCONCLUSIVE = 4
+
+
+class ParityError(Exception):
+    """A mistake in the input or the usage: exit code 2, one message, one remedy, no traceback.
+
+    `message` says what happened and where; `hint` says what to do about it.
+    """
+
+    exit_code: ExitCode = ExitCode.USAGE
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class BackendError(ParityError):
+    """A backend could not be found, did not start, died, or broke the protocol: exit code 3."""
+
+    exit_code = ExitCode.BACKEND_FAILED

@@ -1,0 +1,205 @@
+"""The words of the project as frozen types: what crosses a stage or a process.
+
+Nothing here reads a file or starts a process. Token ids are int64 arrays of shape (T,), logprobs are
+natural logarithms (nats), positions count output tokens from 0 (the prompt is not counted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+TokenIds = npt.NDArray[np.int64]
+Json = Any  # what json.loads gives
+
+
+class Key(NamedTuple):
+    """Names one completion inside an arm: which request, which repetition, which of the n samples."""
+
+    request: str
+    round: int
+    sample: int
+
+    def __str__(self) -> str:
+        return f"{self.request} round {self.round} sample {self.sample}"
+
+
+class Kind(StrEnum):
+    """What a finding is; docs/kinds.md defines each, parity/compare decides them."""
+
+    NEAR_TIE = "near_tie"
+    DUPLICATION = "duplication"
+    OMISSION = "omission"
+    REPETITION = "repetition"
+    EARLY_STOP = "early_stop"
+    OVERRUN = "overrun"
+    ROW_LEAK = "row_leak"
+    GARBLED = "garbled"
+    UNJUSTIFIED = "unjustified"
+    MISSING_COMPLETION = "missing_completion"
+    DUPLICATE_COMPLETION = "duplicate_completion"
+    LOGPROB_MISMATCH = "logprob_mismatch"
+    TEXT_MISMATCH = "text_mismatch"
+    INVALID_TOKEN = "invalid_token"
+    INPUT_MISMATCH = "input_mismatch"
+    NONDETERMINISM = "nondeterminism"
+
+
+class Severity(StrEnum):
+    BENIGN = "benign"
+    CORRUPT = "corrupt"
+
+
+class Verdict(StrEnum):
+    PASS = "PASS"
+    DIVERGED = "DIVERGED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    ERROR = "ERROR"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing wrong (or benign) at one place of one completion of the candidate arm.
+
+    `position` is the index of the first output token concerned (None: the completion as a whole),
+    `length` the number of tokens concerned. `evidence` is JSON: numbers and token ids that a person
+    can check, plus `why`, one English sentence.
+    """
+
+    arm: str
+    baseline: str
+    request: str
+    round: int
+    sample: int
+    kind: Kind
+    severity: Severity
+    position: int | None
+    length: int | None
+    evidence: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        return Key(self.request, self.round, self.sample)
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "arm": self.arm,
+            "baseline": self.baseline,
+            "request": self.request,
+            "round": self.round,
+            "sample": self.sample,
+            "kind": str(self.kind),
+            "severity": str(self.severity),
+            "position": self.position,
+            "length": self.length,
+            "evidence": dict(self.evidence),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogprobs:
+    """Top tokens per output position, as two arrays of shape (T, K).
+
+    `ids` is padded with -1, `values` (nats) with NaN. K is the widest entry. The chosen token is among
+    the entries where the engine gave it.
+    """
+
+    ids: npt.NDArray[np.int64]
+    values: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return int(self.ids.shape[0])
+
+    @staticmethod
+    def from_json(entries: list[list[list[Any]]]) -> TopLogprobs:
+        """From `[[[token_id, logprob], …] per position]`; a null logprob becomes NaN.
+
+        Raises ValueError or TypeError when the nesting is not that.
+        """
+        length = len(entries)
+        widths = {len(entry) for entry in entries}
+        width = max(widths, default=0)
+        if length and len(widths) == 1 and width:
+            pairs = np.array(entries, dtype=np.float64)
+            if pairs.ndim != 3 or pairs.shape[2] != 2:
+                raise ValueError("an entry is not a list of [token_id, logprob] pairs")
+            return TopLogprobs(pairs[:, :, 0].astype(np.int64), np.ascontiguousarray(pairs[:, :, 1]))
+        ids = np.full((length, width), -1, dtype=np.int64)
+        values = np.full((length, width), np.nan)
+        for position, entry in enumerate(entries):
+            for column, (token_id, logprob) in enumerate(entry):
+                ids[position, column] = token_id
+                values[position, column] = np.nan if logprob is None else logprob
+        return TopLogprobs(ids, values)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecTrace:
+    """Per decode step of one completion: draft tokens proposed and accepted (arrays of shape (S,))."""
+
+    accepted: npt.NDArray[np.int64]
+    drafted: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The token stream of one (request, round, sample) in one arm, as the engine returned it."""
+
+    key: Key
+    prompt_token_ids: TokenIds
+    token_ids: TokenIds
+    text: str | None
+    finish_reason: str | None
+    stop_reason: int | str | None
+    logprobs: TopLogprobs | None = None
+    spec: SpecTrace | None = None
+    line: int = 0
+    """Line of the capture file, for messages; 0 where it did not come from a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """First record of a capture. The mappings are as written; see docs/capture.md for their keys."""
+
+    arm: str
+    backend: str
+    variant: str
+    model: str
+    vocab_size: int | None = None
+    eos_token_ids: tuple[int, ...] | None = None
+    engine: Mapping[str, Json] = field(default_factory=dict)
+    sampling: Mapping[str, Json] = field(default_factory=dict)
+    environment: Mapping[str, Json] = field(default_factory=dict)
+    extra: Mapping[str, Json] = field(default_factory=dict)
+    """Keys this version does not know, kept so that nothing is lost."""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Everything one arm produced. Completions keep the order of the file."""
+
+    header: Header
+    completions: Mapping[Key, Completion]
+    scores: Scores
+    counters: Mapping[str, Json] | None = None
+    source: str = ""
+
+    def __iter__(self) -> Iterator[Completion]:
+        return iter(self.completions.values())
+
+
+class ScoreKey(NamedTuple):
+    """A score names the arm whose completion was teacher-forced, and the completion."""
+
+    arm: str
+    request: str
+    round: int
+    sample: int
+
+
+Scores = Mapping[ScoreKey, TopLogprobs]
