@@ -1,0 +1,1 @@
+"""Adapters: one module per backend, and the worker they all launch."""
