@@ -1,0 +1,114 @@
+"""What an adapter is, and how one is found by name.
+
+An adapter lives outside this package (entry point group `parity.backends`) and is loaded by name only;
+listing the names imports nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from parity.errors import BackendError, ParityError
+from parity.records import Json
+
+GROUP = "parity.backends"
+
+Say = Callable[[str], None]
+"""Takes one plain line for the user (stderr)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """What an adapter found on this machine, without importing an engine.
+
+    `looked_for` has one line per place looked at, `details` what was there (versions, devices).
+    """
+
+    available: bool
+    looked_for: tuple[str, ...] = ()
+    details: Mapping[str, Json] = field(default_factory=dict)
+    hint: str | None = None
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Hardware and the way to reach an engine on it. Constructing one must import no engine."""
+
+    name: str
+    variants: tuple[str, ...]
+
+    def default_model(self) -> Path | None:
+        """The checkpoint directory to use when the user names none; None: the user must name one."""
+        ...
+
+    def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Json]:
+        """Keyword arguments for `vllm.LLM`, without `model`, every numerics-relevant one pinned.
+
+        Raises ParityError for an unknown variant.
+        """
+        ...
+
+    def env_defaults(self, variant: str) -> dict[str, str]:
+        """Environment variables that belong into the plan (machine-independent ones only)."""
+        ...
+
+    def detect(self) -> Detection:
+        """Look for hardware and engine here; never raises, never imports an engine."""
+        ...
+
+    def interpreter(self, say: Say) -> Path:
+        """The Python that has the engine; may build an environment, and says so.
+
+        Raises BackendError naming what was looked for and how to point elsewhere.
+        """
+        ...
+
+    def launch_env(self, interpreter: Path) -> dict[str, str]:
+        """Environment variables that only this machine knows (such as LD_PRELOAD)."""
+        ...
+
+    def worker_source(self) -> bytes:
+        """The text of the one-file worker that travels with the request."""
+        ...
+
+    def explain(self, log_tail: str) -> str | None:
+        """A remedy for a failure whose engine log ends like this, or None."""
+        ...
+
+
+def _installed() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def backend_names() -> list[str]:
+    """Names of the installed adapters, sorted; imports none of them."""
+    return sorted(_installed())
+
+
+def load_backend(name: str) -> Backend:
+    """The adapter called `name`.
+
+    Raises ParityError for a name that is not installed and BackendError for an adapter that does not load.
+    """
+    installed = _installed()
+    if name not in installed:
+        known = ", ".join(sorted(installed)) or "none"
+        raise ParityError(
+            f"unknown backend {name!r}; installed: {known}",
+            hint=f"adapters are Python packages with an entry point in the group {GROUP!r}",
+        )
+    entry = installed[name]
+    try:
+        backend = entry.load()()
+    except Exception as error:  # noqa: BLE001 - whatever a third-party adapter raises, the user gets one message
+        raise BackendError(
+            f"the adapter of backend {name!r} ({entry.value}) does not load: {type(error).__name__}: {error}",
+            hint="reinstall the package that provides it",
+        ) from error
+    if not isinstance(backend, Backend):
+        raise BackendError(f"{entry.value} does not implement parity.run.Backend")
+    return backend
