@@ -128,6 +128,8 @@ class TopLogprobs:
             pairs = np.array(entries, dtype=np.float64)
             if pairs.ndim != 3 or pairs.shape[2] != 2:
                 raise ValueError("an entry is not a list of [token_id, logprob] pairs")
+            if not np.isfinite(pairs[:, :, 0]).all():
+                raise ValueError("a token id is null or not a number")
             return TopLogprobs(pairs[:, :, 0].astype(np.int64), np.ascontiguousarray(pairs[:, :, 1]))
         ids = np.full((length, width), -1, dtype=np.int64)
         values = np.full((length, width), np.nan)
