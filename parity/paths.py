@@ -1,0 +1,24 @@
+"""Where parity keeps its things: one data directory, movable with the environment variable PARITY_HOME."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def data_dir() -> Path:
+    """The data directory: $PARITY_HOME, or the platform's per-user data directory for "parity"."""
+    home = os.environ.get("PARITY_HOME")
+    if home:
+        return Path(home).expanduser().absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("parity", appauthor=False))
+
+
+def default_database() -> Path:
+    return data_dir() / "parity.db"
+
+
+def runs_dir() -> Path:
+    return data_dir() / "runs"

@@ -1,0 +1,216 @@
+"""One SQLite connection: opened, migrated, guarded by a lock, its errors in words with a remedy.
+
+The connection may be used from several threads of a process (a lock serialises them) and the file from
+several processes at once (WAL, BEGIN IMMEDIATE, a busy timeout).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import orjson
+from sqlite_utils import Database
+
+from parity.errors import ParityError
+from parity.paths import default_database
+from parity.records import Json, TokenIds
+from parity.store.migrations import known_migrations, migrations
+
+BUSY_SECONDS = 30.0
+"""How long a writer waits for another one; the longest transaction is one arm's completions."""
+
+
+def explain(error: sqlite3.Error, path: Path) -> ParityError:
+    """An sqlite3 error as a message that says which database, and what to do about it."""
+    text = str(error)
+    name = getattr(error, "sqlite_errorname", None) or ""
+    elsewhere = "or name another database with --db PATH (or another home with PARITY_HOME)"
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or "locked" in text:
+        return ParityError(
+            f"the database {path} is locked by another process ({BUSY_SECONDS:g} s waited)",
+            hint=f"wait for the other parity to finish its write, {elsewhere}",
+        )
+    if name.startswith("SQLITE_FULL") or "disk is full" in text:
+        return ParityError(
+            f"the disk that holds the database {path} is full; nothing of this step was stored",
+            hint=f"free some space and try again, {elsewhere}",
+        )
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")) or "unable to open" in text:
+        return ParityError(
+            f"the database {path} cannot be opened for writing: {text}",
+            hint=f"make the file and its directory writable for this user, {elsewhere}",
+        )
+    if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")) or "not a database" in text:
+        return ParityError(
+            f"{path} is not a readable database: {text}",
+            hint=f"restore it from a backup or move it away, {elsewhere}",
+        )
+    return ParityError(
+        f"the database {path} failed: {text}" + (f" ({name})" if name else ""),
+        hint=f"check the disk, {elsewhere}",
+    )
+
+
+class Connection:
+    """Base of the store: how it opens, reads and writes. Use `Store.open`."""
+
+    def __init__(self, path: Path, db: Database) -> None:
+        self.path = path
+        self._db = db
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(cls, path: str | Path | None = None, *, create: bool = True) -> Self:
+        """Open the database at `path` (default: see parity.paths), creating and migrating as needed.
+
+        With `create` false a missing file is an error. Raises ParityError for a database that is newer
+        than this parity, locked, unwritable, or not a database.
+        """
+        where = Path(path).expanduser().absolute() if path is not None else default_database()
+        if where.is_dir():
+            raise ParityError(f"the database {where} is a directory", hint="name a file with --db PATH")
+        if not where.exists() and not create:
+            raise ParityError(
+                f"there is no database at {where}",
+                hint="`parity run` creates one; name another with --db PATH",
+            )
+        try:
+            where.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ParityError(
+                f"the directory of the database, {where.parent}, cannot be created: {error.strerror}",
+                hint="name a database in a writable directory with --db PATH or PARITY_HOME",
+            ) from error
+        try:
+            raw = sqlite3.connect(where, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise explain(error, where) from error
+        store = cls(where, Database(raw, execute_plugins=False))
+        try:
+            store._prepare()
+        except sqlite3.Error as error:
+            raw.close()
+            raise explain(error, where) from error
+        except ParityError:
+            raw.close()
+            raise
+        return store
+
+    def _prepare(self) -> None:
+        conn = self._db.conn
+        conn.execute("PRAGMA foreign_keys = ON")
+        conn.execute("PRAGMA synchronous = NORMAL")  # WAL: safe against a crash of the process
+        conn.execute("PRAGMA cache_size = -65536")  # 64 MiB: an index of 1,000,000 findings stays in memory
+        applied = {migration.name for migration in migrations.applied(self._db)}
+        newer = sorted(applied - known_migrations())
+        if newer:
+            raise ParityError(
+                f"the database {self.path} was written by a newer parity (it knows {', '.join(newer)})",
+                hint="upgrade parity, or name another database with --db PATH",
+            )
+        if applied == known_migrations():
+            return
+        if not applied and self._db.table_names():
+            raise ParityError(
+                f"{self.path} is a database of something else: it holds the tables "
+                f"{', '.join(sorted(self._db.table_names())[:5])}",
+                hint="name another file with --db PATH",
+            )
+        self._enable_wal()
+        with self._write():  # one process migrates, a second one waits and finds nothing to do
+            migrations.apply(self._db)
+
+    def _enable_wal(self) -> None:
+        # SQLite does not call the busy handler for this switch, so two processes that create the same
+        # database at the same moment need a loop here.
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self._db.conn.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+            else:
+                return
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        """Everything in the block or nothing. IMMEDIATE: a writer waits at the start, never fails midway."""
+        with self._lock:
+            conn = self._db.conn
+            try:
+                conn.execute("BEGIN IMMEDIATE")
+                with self._db.atomic():
+                    yield conn
+                conn.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._db.rollback()
+                raise explain(error, self.path) from error
+            except BaseException:
+                self._db.rollback()
+                raise
+
+    def _read(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
+        with self._lock:
+            cursor = self._db.conn.cursor()
+            cursor.row_factory = sqlite3.Row
+            try:
+                return cursor.execute(sql, parameters).fetchall()
+            except sqlite3.Error as error:
+                raise explain(error, self.path) from error
+
+
+def to_text(value: Json) -> str:
+    """Compact JSON; NaN and infinities become null, numpy values are written as numbers."""
+    return orjson.dumps(
+        value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS, default=_plain
+    ).decode()
+
+
+def _plain(value: object) -> Json:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if isinstance(value, (Path, np.generic)):
+        return value.item() if isinstance(value, np.generic) else str(value)
+    raise TypeError(f"cannot store a {type(value).__name__} as JSON")
+
+
+def pack_tokens(tokens: TokenIds) -> bytes:
+    """Token ids as bytes: one byte of width (2, 4 or 8), then little-endian integers of that width.
+
+    Ids are unsigned at width 2, signed otherwise; ids outside a vocabulary (negative, huge) survive.
+    """
+    if tokens.size == 0:
+        return b"\x02"
+    low, high = int(tokens.min()), int(tokens.max())
+    if low >= 0 and high < 2**16:
+        return b"\x02" + tokens.astype("<u2").tobytes()
+    if low >= -(2**31) and high < 2**31:
+        return b"\x04" + tokens.astype("<i4").tobytes()
+    return b"\x08" + tokens.astype("<i8").tobytes()
+
+
+def unpack_tokens(blob: bytes) -> TokenIds:
+    """The inverse of `pack_tokens`."""
+    kind = {2: "<u2", 4: "<i4", 8: "<i8"}[blob[0]]
+    return np.frombuffer(blob, dtype=kind, offset=1).astype(np.int64)

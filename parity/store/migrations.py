@@ -1,0 +1,155 @@
+"""The schema, as an append-only list of migrations: never edit one that was released, add another.
+
+Tables are STRICT. `findings` carries its filter columns inside every sort index (covering indexes), so
+that any page of any filter over 1,000,000 findings is read from one index without touching the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlite_utils import Database, Migrations
+
+migrations: Final = Migrations("parity")
+
+SORT_COLUMNS: Final = ("severity", "kind", "ordinal", "position", "gap", "state", "arm")
+"""Columns of `findings` that have a sort index named findings_by_<column>."""
+
+
+def known_migrations() -> frozenset[str]:
+    """Names of the migrations this version knows; a database with another one is newer than we are."""
+    return frozenset(migration.name for migration in migrations._migrations)
+
+
+@migrations()
+def m001_first_tables(db: Database) -> None:
+    for statement in (
+        """
+        CREATE TABLE runs (
+            number INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            source TEXT NOT NULL CHECK (source IN ('run', 'compare')),
+            created TEXT NOT NULL,
+            finished TEXT,
+            status TEXT NOT NULL CHECK (status IN ('running', 'finished', 'failed', 'interrupted')),
+            verdict TEXT CHECK (verdict IN ('PASS', 'DIVERGED', 'INCONCLUSIVE', 'ERROR')),
+            reasons TEXT NOT NULL DEFAULT '[]',
+            message TEXT,
+            model TEXT NOT NULL,
+            baseline TEXT NOT NULL,
+            plan TEXT NOT NULL,
+            plan_hash TEXT NOT NULL,
+            command TEXT NOT NULL,
+            versions TEXT NOT NULL DEFAULT '{}',
+            directory TEXT,
+            duration REAL
+        ) STRICT
+        """,
+        "CREATE INDEX runs_by_created ON runs (created)",
+        """
+        CREATE TABLE requests (
+            run INTEGER NOT NULL REFERENCES runs (number) ON DELETE CASCADE,
+            ordinal INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            prompt TEXT,
+            prompt_tokens BLOB NOT NULL,
+            PRIMARY KEY (run, ordinal)
+        ) STRICT, WITHOUT ROWID
+        """,
+        "CREATE UNIQUE INDEX requests_by_name ON requests (run, name)",
+        """
+        CREATE TABLE arms (
+            id INTEGER PRIMARY KEY,
+            run INTEGER NOT NULL REFERENCES runs (number) ON DELETE CASCADE,
+            name TEXT NOT NULL,
+            backend TEXT NOT NULL,
+            variant TEXT NOT NULL,
+            is_baseline INTEGER NOT NULL CHECK (is_baseline IN (0, 1)),
+            status TEXT NOT NULL CHECK (status IN ('pending', 'captured', 'compared', 'failed')),
+            message TEXT,
+            capture TEXT,
+            engine TEXT NOT NULL DEFAULT '{}',
+            environment TEXT NOT NULL DEFAULT '{}',
+            counters TEXT,
+            verdict TEXT CHECK (verdict IN ('PASS', 'DIVERGED', 'INCONCLUSIVE', 'ERROR')),
+            reasons TEXT NOT NULL DEFAULT '[]',
+            counts TEXT NOT NULL DEFAULT '{}',
+            stats TEXT NOT NULL DEFAULT '{}',
+            tokens_per_second REAL,
+            acceptance_rate REAL,
+            acceptance_length REAL,
+            UNIQUE (run, name)
+        ) STRICT
+        """,
+        """
+        CREATE TABLE completions (
+            id INTEGER PRIMARY KEY,
+            arm INTEGER NOT NULL REFERENCES arms (id) ON DELETE CASCADE,
+            request TEXT NOT NULL,
+            round INTEGER NOT NULL,
+            sample INTEGER NOT NULL,
+            n_tokens INTEGER NOT NULL,
+            finish_reason TEXT,
+            stop_reason TEXT,
+            class TEXT,
+            first_divergence INTEGER,
+            text TEXT,
+            tokens BLOB NOT NULL,
+            UNIQUE (arm, request, round, sample)
+        ) STRICT
+        """,
+        """
+        CREATE TABLE findings (
+            id INTEGER PRIMARY KEY,
+            run INTEGER NOT NULL REFERENCES runs (number) ON DELETE CASCADE,
+            arm INTEGER NOT NULL REFERENCES arms (id) ON DELETE CASCADE,
+            ordinal INTEGER NOT NULL,
+            request TEXT NOT NULL,
+            round INTEGER NOT NULL,
+            sample INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            severity TEXT NOT NULL CHECK (severity IN ('benign', 'corrupt')),
+            position INTEGER,
+            length INTEGER,
+            gap REAL,
+            state TEXT NOT NULL DEFAULT 'new',
+            evidence TEXT NOT NULL,
+            fingerprint TEXT NOT NULL
+        ) STRICT
+        """,
+        "CREATE INDEX findings_by_severity ON findings (run, severity DESC, id, kind, arm, state, ordinal)",
+        "CREATE INDEX findings_by_kind ON findings (run, kind, id, severity, arm, state, ordinal)",
+        "CREATE INDEX findings_by_ordinal ON findings (run, ordinal, id, severity, kind, arm, state)",
+        "CREATE INDEX findings_by_position"
+        " ON findings (run, position, id, severity, kind, arm, state, ordinal)",
+        "CREATE INDEX findings_by_gap ON findings (run, gap, id, severity, kind, arm, state, ordinal)",
+        "CREATE INDEX findings_by_state ON findings (run, state, id, severity, kind, arm, ordinal)",
+        "CREATE INDEX findings_by_arm ON findings (arm, id, run, severity, kind, state, ordinal)",
+        "CREATE INDEX findings_by_fingerprint ON findings (fingerprint)",
+        """
+        CREATE TABLE triage (
+            fingerprint TEXT PRIMARY KEY,
+            state TEXT NOT NULL
+                CHECK (state IN ('new', 'confirmed', 'benign', 'duplicate', 'reported', 'fixed')),
+            duplicate_of TEXT,
+            note TEXT NOT NULL DEFAULT '',
+            link TEXT NOT NULL DEFAULT '',
+            updated TEXT NOT NULL
+        ) STRICT, WITHOUT ROWID
+        """,
+        """
+        CREATE TABLE triage_history (
+            id INTEGER PRIMARY KEY,
+            batch INTEGER NOT NULL,
+            at TEXT NOT NULL,
+            fingerprint TEXT NOT NULL,
+            before TEXT,
+            after TEXT,
+            undoes INTEGER
+        ) STRICT
+        """,
+        "CREATE INDEX triage_history_by_fingerprint ON triage_history (fingerprint, id)",
+        "CREATE INDEX triage_history_by_batch ON triage_history (batch)",
+        "CREATE INDEX triage_history_by_undoes ON triage_history (undoes) WHERE undoes IS NOT NULL",
+    ):
+        db.conn.execute(statement)

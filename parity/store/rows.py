@@ -1,0 +1,202 @@
+"""What the store gives back, as frozen types. Times are ISO 8601 in UTC; durations are in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from parity.records import Json, Key, TokenIds
+
+
+class RunStatus(StrEnum):
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+class TriageState(StrEnum):
+    NEW = "new"
+    CONFIRMED = "confirmed"
+    BENIGN = "benign"
+    DUPLICATE = "duplicate"
+    REPORTED = "reported"
+    FIXED = "fixed"
+
+
+class FindingSort(StrEnum):
+    """Orders that have an index: the value is the column. Ties are broken by the order of insertion,
+    which is arm, then request in the plan's order, round, sample, position."""
+
+    WORST = "severity"
+    KIND = "kind"
+    REQUEST = "ordinal"
+    POSITION = "position"
+    GAP = "gap"
+    STATE = "state"
+    ARM = "arm"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One run. `plan` is the plan without its requests; those come from `Store.requests`."""
+
+    id: str
+    source: str
+    """"run" (parity ran the engines) or "compare" (captures made elsewhere)."""
+    created: str
+    finished: str | None
+    status: RunStatus
+    verdict: str | None
+    reasons: tuple[str, ...]
+    message: str | None
+    """Why it failed, for a failed run."""
+    model: str
+    baseline: str
+    plan: Mapping[str, Json]
+    plan_hash: str
+    command: str
+    versions: Mapping[str, str]
+    directory: str | None
+    duration: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRow:
+    """One arm of a run; `verdict`, `reasons`, `counts`, `stats` compare it with the run's baseline."""
+
+    id: int
+    run: str
+    name: str
+    backend: str
+    variant: str
+    is_baseline: bool
+    status: str
+    """pending, captured, compared or failed."""
+    message: str | None
+    capture: str | None
+    engine: Mapping[str, Json]
+    environment: Mapping[str, Json]
+    counters: Mapping[str, Json] | None
+    verdict: str | None
+    reasons: tuple[str, ...]
+    counts: Mapping[str, int]
+    """Findings by kind."""
+    stats: Mapping[str, Json]
+    tokens_per_second: float | None
+    acceptance_rate: float | None
+    """Accepted over proposed draft tokens, between 0 and 1."""
+    acceptance_length: float | None
+    """Tokens per decode step, the sampled one included: at least 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    ordinal: int
+    name: str
+    prompt: str | None
+    prompt_token_ids: TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRow:
+    """One completion of one arm; `token_ids` is int64 of shape (n_tokens,)."""
+
+    arm: str
+    request: str
+    round: int
+    sample: int
+    n_tokens: int
+    finish_reason: str | None
+    stop_reason: str | int | None
+    cls: str | None
+    """identical, near_tie, corrupt, unjudged or missing; None for the baseline and before comparing."""
+    first_divergence: int | None
+    text: str | None
+    token_ids: TokenIds
+
+    @property
+    def key(self) -> Key:
+        return Key(self.request, self.round, self.sample)
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRow:
+    """One finding as stored. `gap` is evidence["gap"] (nats) where the detector gives one."""
+
+    id: int
+    run: str
+    arm: str
+    ordinal: int
+    request: str
+    round: int
+    sample: int
+    kind: str
+    severity: str
+    position: int | None
+    length: int | None
+    gap: float | None
+    state: TriageState
+    evidence: Mapping[str, Json]
+    fingerprint: str
+
+    @property
+    def key(self) -> Key:
+        return Key(self.request, self.round, self.sample)
+
+
+@dataclass(frozen=True, slots=True)
+class FindingFilter:
+    """Which findings of a run; an empty set means no restriction.
+
+    `text` is looked for, ignoring case, in the request's name and in its prompt.
+    """
+
+    arms: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+    severities: frozenset[str] = frozenset()
+    states: frozenset[str] = frozenset()
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Triage:
+    """What a person said about a finding; it belongs to the fingerprint, so it holds in later runs too."""
+
+    state: TriageState = TriageState.NEW
+    note: str = ""
+    link: str = ""
+    duplicate_of: str | None = None
+    """Fingerprint of the finding that this one repeats."""
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "state": str(self.state),
+            "note": self.note,
+            "link": self.link,
+            "duplicate_of": self.duplicate_of,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Json]) -> Triage:
+        return Triage(TriageState(value["state"]), value["note"], value["link"], value["duplicate_of"])
+
+
+@dataclass(frozen=True, slots=True)
+class TriageChange:
+    """One line of the append-only history. `undoes` names the batch that this change took back."""
+
+    batch: int
+    at: str
+    fingerprint: str
+    before: Triage | None
+    after: Triage | None
+    undoes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KindCount:
+    kind: str
+    severity: str
+    findings: int

@@ -1,0 +1,321 @@
+"""Writing: each method stores one whole stage of a run or, on any error, nothing of it.
+
+Every method can be called again with the same arguments and leaves the same rows: that is what makes a
+run that was killed between two stages resumable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import orjson
+
+from parity.errors import ParityError
+from parity.records import Capture, Finding, Json, Key, Severity
+from parity.store.connection import pack_tokens, to_text
+from parity.store.read import Reader
+from parity.store.rows import RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """What is known when a run starts. `plan` is the plan file's content, requests and arms included."""
+
+    id: str
+    plan: Mapping[str, Json]
+    command: str
+    source: str = "run"
+    directory: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResult:
+    """What an arm measured beside its completions. Rates as in `ArmRow`; None where not measured."""
+
+    counters: Mapping[str, Json] | None = None
+    tokens_per_second: float | None = None
+    acceptance_rate: float | None = None
+    acceptance_length: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArmComparison:
+    """A candidate arm compared with the baseline."""
+
+    verdict: str
+    reasons: Sequence[str]
+    counts: Mapping[str, int]
+    stats: Mapping[str, Json]
+    classes: Mapping[Key, str]
+    first_divergence: Mapping[Key, int | None]
+    findings: Sequence[Finding]
+
+
+def now() -> str:
+    """This moment in UTC, ISO 8601 with milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def plan_hash(plan: Mapping[str, Json]) -> str:
+    """Hash of what a plan asks for: model content, prompts, sampling, arms. Not of paths or versions."""
+    model = plan.get("model", {})
+    content = {
+        "model": model.get("fingerprint") or model.get("name"),
+        "rounds": plan.get("rounds"),
+        "sampling": plan.get("sampling"),
+        "requests": [[r["id"], list(r["prompt_token_ids"])] for r in plan.get("requests", [])],
+        "arms": [
+            [arm["name"], {k: v for k, v in arm.get("engine", {}).items() if k != "model"}]
+            for arm in plan.get("arms", [])
+        ],
+        "baseline": plan.get("baseline"),
+    }
+    blob = orjson.dumps(content, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+    return hashlib.sha256(blob).hexdigest()
+
+
+def fingerprint(plan: str, finding: Finding) -> str:
+    """Name of a finding that stays the same in every run of the same plan (20 hex digits)."""
+    parts = (
+        plan,
+        finding.arm,
+        finding.request,
+        finding.round,
+        finding.sample,
+        str(finding.kind),
+        finding.position,
+    )
+    return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:20]
+
+
+class Writer(Reader):
+    """The half of the store that records runs."""
+
+    def create_run(self, new: NewRun) -> None:
+        """Record a run, its requests and its arms. Calling it again for the same id changes nothing but
+        the status, which becomes `running`."""
+        plan = new.plan
+        header = {key: value for key, value in plan.items() if key != "requests"}
+        with self._write() as conn:
+            row = conn.execute("SELECT number FROM runs WHERE id = ?", (new.id,)).fetchone()
+            if row is not None:
+                conn.execute(
+                    "UPDATE runs SET status = 'running', finished = NULL, message = NULL WHERE number = ?",
+                    row,
+                )
+                return
+            number = conn.execute(
+                "INSERT INTO runs (id, source, created, status, model, baseline, plan, plan_hash, command,"
+                " versions, directory) VALUES (?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    new.id,
+                    new.source,
+                    now(),
+                    str(plan.get("model", {}).get("name", "")),
+                    str(plan["baseline"]),
+                    to_text(header),
+                    plan_hash(plan),
+                    new.command,
+                    to_text(new.versions),
+                    new.directory,
+                ),
+            ).lastrowid
+            conn.executemany(
+                "INSERT INTO requests (run, ordinal, name, prompt, prompt_tokens) VALUES (?, ?, ?, ?, ?)",
+                (
+                    (
+                        number,
+                        ordinal,
+                        request["id"],
+                        request.get("prompt"),
+                        pack_tokens(np.asarray(request["prompt_token_ids"], dtype=np.int64)),
+                    )
+                    for ordinal, request in enumerate(plan.get("requests", []))
+                ),
+            )
+            conn.executemany(
+                "INSERT INTO arms (run, name, backend, variant, is_baseline, status, engine)"
+                " VALUES (?, ?, ?, ?, ?, 'pending', ?)",
+                [
+                    (
+                        number,
+                        arm["name"],
+                        arm["backend"],
+                        arm["variant"],
+                        int(arm["name"] == plan["baseline"]),
+                        to_text(arm.get("engine", {})),
+                    )
+                    for arm in plan["arms"]
+                ],
+            )
+
+    def save_arm(self, run_id: str, arm: str, capture: Capture, path: str, result: ArmResult) -> None:
+        """Store an arm's completions and counters, replacing what an earlier attempt stored."""
+        with self._write() as conn:
+            arm_id = _arm_id(conn, run_id, arm)
+            conn.execute("DELETE FROM findings WHERE arm = ?", (arm_id,))
+            conn.execute("DELETE FROM completions WHERE arm = ?", (arm_id,))
+            conn.executemany(
+                "INSERT INTO completions (arm, request, round, sample, n_tokens, finish_reason, stop_reason,"
+                " text, tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    (
+                        arm_id,
+                        *completion.key,
+                        len(completion.token_ids),
+                        completion.finish_reason,
+                        None if completion.stop_reason is None else to_text(completion.stop_reason),
+                        completion.text,
+                        pack_tokens(completion.token_ids),
+                    )
+                    for completion in capture
+                ),
+            )
+            header = capture.header
+            conn.execute(
+                "UPDATE arms SET status = 'captured', message = NULL, capture = ?, engine = ?,"
+                " environment = ?, counters = ?, tokens_per_second = ?, acceptance_rate = ?,"
+                " acceptance_length = ?, verdict = NULL, reasons = '[]', counts = '{}', stats = '{}'"
+                " WHERE id = ?",
+                (
+                    path,
+                    to_text(header.engine),
+                    to_text(header.environment),
+                    None if result.counters is None else to_text(result.counters),
+                    result.tokens_per_second,
+                    result.acceptance_rate,
+                    result.acceptance_length,
+                    arm_id,
+                ),
+            )
+
+    def save_comparison(self, run_id: str, arm: str, comparison: ArmComparison) -> None:
+        """Store what comparing an arm found, replacing what an earlier attempt stored.
+
+        A finding whose fingerprint was triaged in an earlier run gets that state.
+        """
+        with self._write() as conn:
+            arm_id = _arm_id(conn, run_id, arm)
+            number, plan = conn.execute(
+                "SELECT number, plan_hash FROM runs WHERE id = ?", (run_id,)
+            ).fetchone()
+            ordinals = dict(conn.execute("SELECT name, ordinal FROM requests WHERE run = ?", (number,)))
+            triaged = dict(conn.execute("SELECT fingerprint, state FROM triage"))
+            conn.execute("DELETE FROM findings WHERE arm = ?", (arm_id,))
+            conn.executemany(
+                "UPDATE completions SET class = ?, first_divergence = ?"
+                " WHERE arm = ? AND request = ? AND round = ? AND sample = ?",
+                (
+                    (cls, comparison.first_divergence.get(key), arm_id, *key)
+                    for key, cls in comparison.classes.items()
+                ),
+            )
+            conn.executemany(
+                "INSERT INTO findings (run, arm, ordinal, request, round, sample, kind, severity, position,"
+                " length, gap, state, evidence, fingerprint)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                _finding_rows(number, arm_id, plan, ordinals, triaged, comparison.findings),
+            )
+            conn.execute(
+                "UPDATE arms SET status = 'compared', verdict = ?, reasons = ?, counts = ?, stats = ?"
+                " WHERE id = ?",
+                (
+                    comparison.verdict,
+                    to_text(list(comparison.reasons)),
+                    to_text({str(kind): count for kind, count in comparison.counts.items()}),
+                    to_text(dict(comparison.stats)),
+                    arm_id,
+                ),
+            )
+
+    def fail_arm(self, run_id: str, arm: str, message: str) -> None:
+        with self._write() as conn:
+            conn.execute(
+                "UPDATE arms SET status = 'failed', message = ? WHERE id = ?",
+                (message, _arm_id(conn, run_id, arm)),
+            )
+
+    def finish_run(
+        self,
+        run_id: str,
+        status: RunStatus,
+        *,
+        verdict: str | None = None,
+        reasons: Sequence[str] = (),
+        message: str | None = None,
+        duration: float | None = None,
+    ) -> None:
+        """Close a run. `duration` in seconds is added to that of earlier attempts."""
+        with self._write() as conn:
+            changed = conn.execute(
+                "UPDATE runs SET status = ?, finished = ?, verdict = ?, reasons = ?, message = ?,"
+                " duration = coalesce(duration, 0) + coalesce(?, 0) WHERE id = ?",
+                (str(status), now(), verdict, to_text(list(reasons)), message, duration, run_id),
+            ).rowcount
+            if not changed:
+                raise _no_run(run_id)
+
+    def delete_run(self, run_id: str) -> None:
+        """Remove a run and all its rows. Triage stays: it belongs to the fingerprints. Files stay too."""
+        with self._write() as conn:
+            if not conn.execute("DELETE FROM runs WHERE id = ?", (run_id,)).rowcount:
+                raise _no_run(run_id)
+
+
+def _arm_id(conn: Any, run_id: str, arm: str) -> int:
+    row = conn.execute(
+        "SELECT arms.id FROM arms JOIN runs ON runs.number = arms.run WHERE runs.id = ? AND arms.name = ?",
+        (run_id, arm),
+    ).fetchone()
+    if row is None:
+        raise ParityError(
+            f'the database has no arm "{arm}" in a run "{run_id}"', hint="was the run deleted meanwhile?"
+        )
+    return int(row[0])
+
+
+def _no_run(run_id: str) -> ParityError:
+    return ParityError(
+        f'there is no run "{run_id}" in this database', hint="`parity runs list` shows those there are"
+    )
+
+
+def _finding_rows(
+    number: int,
+    arm_id: int,
+    plan: str,
+    ordinals: Mapping[str, int],
+    triaged: Mapping[str, str],
+    findings: Sequence[Finding],
+) -> Iterable[tuple[Any, ...]]:
+    def place(finding: Finding) -> tuple[int, str, int, int, int]:
+        position = -1 if finding.position is None else finding.position
+        ordinal = ordinals.get(finding.request, len(ordinals))
+        return ordinal, finding.request, finding.round, finding.sample, position
+
+    for finding in sorted(findings, key=place):
+        gap = finding.evidence.get("gap")
+        number_gap = float(gap) if isinstance(gap, (int, float)) and np.isfinite(gap) else None
+        name = fingerprint(plan, finding)
+        yield (
+            number,
+            arm_id,
+            ordinals.get(finding.request, len(ordinals)),
+            finding.request,
+            finding.round,
+            finding.sample,
+            str(finding.kind),
+            str(Severity(finding.severity)),
+            finding.position,
+            finding.length,
+            number_gap,
+            triaged.get(name, "new"),
+            to_text(dict(finding.evidence)),
+            name,
+        )
