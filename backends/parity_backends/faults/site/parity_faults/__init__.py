@@ -1,0 +1,46 @@
+"""A vLLM general plugin that plants one named fault in a running engine.
+
+It needs the standard library and the engine, Python 3.9 or newer, and nothing of parity. vLLM loads it in
+every process that it starts (front end, engine core, each worker), through the entry point group
+`vllm.general_plugins` (vllm/plugins/__init__.py), when this file's directory is on PYTHONPATH. It does
+nothing unless the environment says so:
+
+    PARITY_FAULT      NAME[:rate=R][:seed=N][:from_step=N][:max=N]; "none" installs the hooks, plants nothing
+    PARITY_FAULT_LOG  a JSON Lines file for what was really planted; "-" is stderr
+
+`configure` changes the fault of this process at run time (engine core in the same process only).
+"""
+
+import os
+
+from .catalogue import FAULTS, Fault, Planting, parse
+
+__all__ = ["FAULTS", "Fault", "Planting", "configure", "install", "parse"]
+
+
+def install() -> None:
+    """The entry point: reads the environment and wraps the engine; again is harmless.
+
+    Raises ValueError for a PARITY_FAULT that names nothing: a control that plants nothing must not look
+    like one that found nothing.
+    """
+    text = os.environ.get("PARITY_FAULT", "")
+    if not text:
+        return
+    from . import hooks
+
+    planting = parse(text)
+    if hooks.wrap_engine():
+        hooks.STATE.configure(planting, os.environ.get("PARITY_FAULT_LOG", "-"))
+
+
+def configure(text: str, log: str = "-") -> None:
+    """Plants another fault from now on, counting steps from 0; `install` must have run before the engine.
+
+    Raises ValueError as `parse` does, RuntimeError when the engine of this process is not wrapped.
+    """
+    from . import hooks
+
+    if not hooks.STATE.wrapped:
+        raise RuntimeError("the engine is not wrapped: set PARITY_FAULT=none before it starts")
+    hooks.STATE.configure(parse(text), log)

@@ -1,0 +1,192 @@
+"""Where the engine is wrapped, when a fault is due, and the log of what was planted.
+
+Wrapped are instances, not classes, wherever possible, because backends subclass the model runner (CPU,
+Ascend) and override the methods in question: what the engine really calls is on the instance.
+"""
+
+import json
+import os
+import random
+import sys
+from typing import Any, Dict, List, Optional
+
+from . import plants
+from .catalogue import FAULTS, Planting
+
+
+class State:
+    """The one fault of this process, its step counters and its log."""
+
+    def __init__(self) -> None:
+        self.wrapped = False
+        self.runner: Any = None
+        self.in_step = False
+        self.configure(Planting(), "-")
+
+    def configure(self, planting: Planting, log: str) -> None:
+        self.planting = planting
+        self.log_path = log
+        self.step = -1
+        self.planted = 0
+        self.eligible = 0
+        self.decided: Dict[int, Optional[random.Random]] = {}
+        self.active: Dict[str, Any] = {}
+        """Faults that go on for several steps keep their victim here."""
+        self.emitted: Dict[str, int] = {}
+        # The first eligible step that is hit is drawn, then every 1/rate-th: the rate is exact over a run.
+        self.phase = random.Random("phase:%d" % planting.seed).random()
+        self.logged: set = set()
+        self.counted = -1
+        if planting.fault != "none":
+            self.write({"record": "installed", "fault": planting.to_text(), "pid": os.getpid()})
+
+    def due(self) -> Optional[random.Random]:
+        """A generator seeded by (seed, step) when the fault is due in this step, else None.
+
+        Called once per step by the hook that found the step eligible; several calls in one step (one per
+        group of layers) get the same answer.
+        """
+        step = self.step
+        if step in self.decided:
+            answer = self.decided[step]
+            return None if answer is None else random.Random("%d:%d" % (self.planting.seed, step))
+        self.decided = {step: None}
+        planting = self.planting
+        if step < planting.from_step or (planting.maximum and self.planted >= planting.maximum):
+            return None
+        before = int(self.eligible * planting.rate + self.phase)
+        self.eligible += 1
+        if int(self.eligible * planting.rate + self.phase) == before:
+            return None
+        self.planted += 1
+        generator = random.Random("%d:%d" % (planting.seed, step))
+        self.decided[step] = generator
+        return random.Random("%d:%d" % (planting.seed, step))
+
+    def record(self, request: str, row: int, position: int, **more: Any) -> None:
+        """Logs one planted row; the same row in the same step (several groups of layers) once."""
+        key = (self.step, request)
+        if key in self.logged:
+            return
+        self.logged.add(key)
+        self.write(
+            {
+                "record": "planted",
+                "fault": self.planting.fault,
+                "step": self.step,
+                "request": request,
+                "row": row,
+                "position": position,
+                **more,
+            }
+        )
+
+    def write(self, record: Dict[str, Any]) -> None:
+        line = json.dumps(record)
+        if self.log_path == "-":
+            print("parity-fault " + line, file=sys.stderr, flush=True)
+            return
+        with open(self.log_path, "a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
+
+
+STATE = State()
+
+
+def wrap_engine() -> bool:
+    """Wraps the worker (for the model runner) and the scheduler of this process; False if done before."""
+    if STATE.wrapped:
+        return False
+    STATE.wrapped = True
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    init_device = WorkerWrapperBase.init_device
+
+    def init_device_then_wrap(self: Any) -> Any:
+        result = init_device(self)
+        wrap_runner(self.worker.model_runner)
+        return result
+
+    WorkerWrapperBase.init_device = init_device_then_wrap
+
+    update_from_output = Scheduler.update_from_output
+
+    def update_and_plant(self: Any, scheduler_output: Any, model_runner_output: Any) -> Any:
+        outputs = update_from_output(self, scheduler_output, model_runner_output)
+        fault = STATE.planting.fault
+        if fault in plants.OUTPUT:
+            STATE.step += 1
+            every = [output for group in outputs.values() for output in group.outputs]
+            plants.OUTPUT[fault](STATE, scheduler_output, every)
+            for output in every:
+                count = STATE.emitted.get(output.request_id, 0) + len(output.new_token_ids)
+                STATE.emitted[output.request_id] = count
+        return outputs
+
+    Scheduler.update_from_output = update_and_plant
+    return True
+
+
+def wrap_runner(runner: Any) -> None:
+    """Wraps execute_model and _sample of this model runner, and its GDN metadata builders once they exist.
+
+    Raises RuntimeError for a model runner without these (vLLM's V2 model runner).
+    """
+    if not hasattr(runner, "_sample") or not hasattr(runner, "input_batch"):
+        if FAULTS.get(STATE.planting.fault) is None or FAULTS[STATE.planting.fault].layer == "output":
+            return
+        raise RuntimeError(
+            "the fault %s cannot be planted in %s; set VLLM_USE_V2_MODEL_RUNNER=0"
+            % (STATE.planting.fault, type(runner).__name__)
+        )
+    STATE.runner = runner
+    execute_model = runner.execute_model
+    sample = runner._sample
+    builders: List[Any] = []
+
+    def execute_counted(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        if not builders:
+            wrap_builders(runner, builders)
+        real = scheduler_output.total_num_scheduled_tokens > 0
+        if real and STATE.planting.fault not in plants.OUTPUT:
+            STATE.step += 1
+        STATE.in_step = real
+        try:
+            return execute_model(scheduler_output, *args, **kwargs)
+        finally:
+            STATE.in_step = False
+
+    def sample_and_plant(logits: Any, spec_decode_metadata: Any) -> Any:
+        before = plants.LOGITS.get(STATE.planting.fault)
+        if before is not None and logits is not None:
+            logits = before(STATE, runner, logits, spec_decode_metadata)
+        output = sample(logits, spec_decode_metadata)
+        after = plants.SAMPLED.get(STATE.planting.fault)
+        if after is not None:
+            after(STATE, runner, logits, spec_decode_metadata, output)
+        return output
+
+    runner.execute_model = execute_counted
+    runner._sample = sample_and_plant
+
+
+def wrap_builders(runner: Any, builders: List[Any]) -> None:
+    """Wraps `build` of every gated-delta-net metadata builder of the runner's attention groups."""
+    for groups in runner.attn_groups:
+        for group in groups:
+            builder = group.get_metadata_builder(0)
+            if "GDN" not in type(builder).__name__:
+                continue
+            builders.append(builder)
+            builder.build = building(builder, builder.build, runner)
+
+
+def building(builder: Any, build: Any, runner: Any) -> Any:
+    def build_and_plant(*args: Any, **kwargs: Any) -> Any:
+        plant = plants.METADATA.get(STATE.planting.fault)
+        if plant is None or not STATE.in_step:
+            return build(*args, **kwargs)
+        return plant(STATE, runner, builder, build, args, kwargs)
+
+    return build_and_plant

@@ -1,0 +1,442 @@
+"""The faults themselves: functions that change what the engine has just made.
+
+Four places: the logits before sampling, the sampled tokens of the batch (shape (rows, k + 1), -1 where
+nothing was accepted), the metadata of the gated delta net, the outputs on their way to the caller. Each
+asks `state.due()` only in steps where it can do something, so a rate is per eligible step.
+"""
+
+import random
+from typing import Any, Callable, Dict, List, Optional
+
+Plant = Callable[..., Any]
+
+
+# ---------------------------------------------------------------- rows and requests
+
+
+def sampling_rows(runner: Any) -> List[int]:
+    """Rows that emit tokens in this step (not in the middle of a chunked prefill)."""
+    count = runner.input_batch.num_reqs
+    discarded = runner.discard_request_mask.np[:count]
+    return [row for row in range(count) if not discarded[row]]
+
+
+def request_of(runner: Any, row: int) -> str:
+    return str(runner.input_batch.req_ids[row])
+
+
+def outputs_of(runner: Any, row: int) -> List[int]:
+    return list(runner.requests[runner.input_batch.req_ids[row]].output_token_ids)
+
+
+def drafts_of(metadata: Any, row: int) -> List[int]:
+    if metadata is None:
+        return []
+    counts = metadata.num_draft_tokens
+    start = sum(counts[:row])
+    return [int(token) for token in metadata.draft_token_ids[start : start + counts[row]].tolist()]
+
+
+def tokens_of(sampled: Any, row: int) -> List[int]:
+    return [int(token) for token in sampled[row].tolist() if token != -1]
+
+
+def put(sampled: Any, row: int, tokens: List[int]) -> None:
+    """Writes the tokens of one row, -1 after them."""
+    import torch
+
+    padded = tokens + [-1] * (sampled.shape[1] - len(tokens))
+    sampled[row] = torch.tensor(padded, dtype=sampled.dtype, device=sampled.device)
+
+
+def width_of(metadata: Any, row: int) -> int:
+    """How many tokens the row may emit in this step."""
+    return 1 if metadata is None else int(metadata.num_draft_tokens[row]) + 1
+
+
+# ---------------------------------------------------------------- sampled tokens
+
+
+def unverified_drafts(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> None:
+    if metadata is None:
+        return
+    sampled = output.sampled_token_ids
+    rejected = [
+        row
+        for row in sampling_rows(runner)
+        if 0 < len(tokens_of(sampled, row)) <= metadata.num_draft_tokens[row]
+    ]
+    draw = state.due() if rejected else None
+    if draw is None:
+        return
+    row = draw.choice(rejected)
+    before = tokens_of(sampled, row)
+    bonus = int(logits[metadata.bonus_logits_indices[row]].argmax())
+    after = [*drafts_of(metadata, row), bonus]
+    put(sampled, row, after)
+    position = len(outputs_of(runner, row)) + len(before) - 1
+    state.record(request_of(runner, row), row, position, before=before, after=after)
+
+
+def row_swap(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> None:
+    sampled = output.sampled_token_ids
+    rows = sampling_rows(runner)
+    pairs = [
+        (a, b)
+        for index, a in enumerate(rows)
+        for b in rows[index + 1 :]
+        if width_of(metadata, a) == width_of(metadata, b) and tokens_of(sampled, a) != tokens_of(sampled, b)
+    ]
+    draw = state.due() if pairs else None
+    if draw is None:
+        return
+    a, b = draw.choice(pairs)
+    tokens = {a: tokens_of(sampled, a), b: tokens_of(sampled, b)}
+    for row, other in ((a, b), (b, a)):
+        put(sampled, row, tokens[other])
+        position = len(outputs_of(runner, row)) + common_prefix(tokens[row], tokens[other])
+        state.record(
+            request_of(runner, row),
+            row,
+            position,
+            before=tokens[row],
+            after=tokens[other],
+            donor=request_of(runner, other),
+        )
+
+
+def common_prefix(a: List[int], b: List[int]) -> int:
+    for index, (left, right) in enumerate(zip(a, b)):
+        if left != right:
+            return index
+    return min(len(a), len(b))
+
+
+def row_leak(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> None:
+    sampled = output.sampled_token_ids
+    rows = {request_of(runner, row): row for row in sampling_rows(runner)}
+    active = state.active
+    if active and (active["victim"] not in rows or active["donor"] not in rows):
+        active.clear()
+    if not active:
+        draw = state.due() if len(rows) > 1 else None
+        if draw is None:
+            return
+        victim, donor = draw.sample(sorted(rows), 2)
+        active.update(victim=victim, donor=donor, left=state.planting.span)
+    row, other = rows[active["victim"]], rows[active["donor"]]
+    before, after = tokens_of(sampled, row), tokens_of(sampled, other)[: width_of(metadata, row)]
+    active["left"] -= 1
+    if before != after:
+        put(sampled, row, after)
+        position = len(outputs_of(runner, row)) + common_prefix(before, after)
+        state.record(active["victim"], row, position, before=before, after=after, donor=active["donor"])
+    if active["left"] == 0:
+        active.clear()
+
+
+def stale_chunk(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> None:
+    sampled = output.sampled_token_ids
+    rows = {request_of(runner, row): row for row in sampling_rows(runner)}
+    last: Dict[str, List[int]] = state.active
+    able = sorted(
+        request
+        for request, row in rows.items()
+        if request in last
+        and len(last[request]) <= width_of(metadata, row)
+        and last[request] != tokens_of(sampled, row)
+    )
+    draw = state.due() if able else None
+    if draw is not None:
+        request = draw.choice(able)
+        row = rows[request]
+        before, after = tokens_of(sampled, row), last[request]
+        put(sampled, row, after)
+        position = len(outputs_of(runner, row)) + common_prefix(before, after)
+        state.record(request, row, position, before=before, after=after)
+    last.clear()
+    last.update({request: tokens_of(sampled, row) for request, row in rows.items()})
+
+
+def loop(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> None:
+    sampled = output.sampled_token_ids
+    rows = {request_of(runner, row): row for row in sampling_rows(runner) if outputs_of(runner, row)}
+    active = state.active
+    if active and active["victim"] not in rows:
+        active.clear()
+    if not active:
+        draw = state.due() if rows else None
+        if draw is None:
+            return
+        victim = draw.choice(sorted(rows))
+        active.update(
+            victim=victim, token=tokens_of(sampled, rows[victim])[0], left=state.planting.span, first=True
+        )
+    row = rows[active["victim"]]
+    before, after = tokens_of(sampled, row), [active["token"]]
+    if not active.pop("first", False) or len(before) > 1:
+        put(sampled, row, after)
+        position = len(outputs_of(runner, row)) + common_prefix(before, after)
+        state.record(active["victim"], row, position, before=before, after=after)
+    active["left"] -= 1
+    if active["left"] <= 0:
+        active.clear()
+
+
+def early_eos(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> None:
+    sampled = output.sampled_token_ids
+    eos = runner.model_config.hf_text_config.eos_token_id
+    eos = eos[0] if isinstance(eos, (list, tuple)) else eos
+    if eos is None:
+        raise RuntimeError("the model's configuration names no eos_token_id, so early_eos cannot be planted")
+    rows = [row for row in sampling_rows(runner) if outputs_of(runner, row)]
+    rows = [row for row in rows if eos not in tokens_of(sampled, row)]
+    draw = state.due() if rows else None
+    if draw is None:
+        return
+    row = draw.choice(rows)
+    before = tokens_of(sampled, row)
+    after = [*before[:-1], eos]
+    put(sampled, row, after)
+    position = len(outputs_of(runner, row)) + len(before) - 1
+    state.record(request_of(runner, row), row, position, before=before, after=after)
+
+
+def wrong_logprobs(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> None:
+    tensors = output.logprobs_tensors
+    rows = sampling_rows(runner)
+    draw = state.due() if tensors is not None and len(rows) > 1 else None
+    if draw is None:
+        return
+    row, other = draw.sample(rows, 2)
+    width = output.sampled_token_ids.shape[1]
+    # The tokens keep their places; only the values become the neighbour's.
+    values = tensors.logprobs
+    values[row * width : (row + 1) * width] = values[other * width : (other + 1) * width].clone()
+    state.record(request_of(runner, row), row, len(outputs_of(runner, row)), donor=request_of(runner, other))
+
+
+# ---------------------------------------------------------------- logits
+
+
+def logits_noise(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
+    import torch
+
+    draw = state.due()
+    if draw is None:
+        return logits
+    generator = torch.Generator(device="cpu").manual_seed(draw.randrange(2**31))
+    noise = torch.rand(logits.shape, generator=generator).to(logits.device) * 2 - 1
+    # One unit in the last place of bf16 is 2^-7 of the power of two below the value (8 bits of mantissa).
+    unit = torch.exp2(torch.floor(torch.log2(logits.abs().float().clamp_min(2.0**-20))) - 7)
+    for row in sampling_rows(runner):
+        state.record(request_of(runner, row), row, len(outputs_of(runner, row)))
+    return (logits.float() + noise * unit * state.planting.ulps).to(logits.dtype)
+
+
+def garbled_row(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
+    import torch
+
+    rows = {request_of(runner, row): row for row in sampling_rows(runner)}
+    active = state.active
+    if active and active["victim"] not in rows:
+        active.clear()
+    if not active:
+        draw = state.due() if rows else None
+        if draw is None:
+            return logits
+        active.update(victim=draw.choice(sorted(rows)), left=state.planting.span, seed=draw.randrange(2**31))
+    row = rows[active["victim"]]
+    generator = torch.Generator(device="cpu").manual_seed(active["seed"] + active["left"])
+    if metadata is None:
+        start, width = row, 1
+    else:
+        width = width_of(metadata, row)
+        start = int(metadata.bonus_logits_indices[row]) - width + 1
+    noise = torch.randn((width, logits.shape[1]), generator=generator) * float(logits[start].float().std())
+    logits = logits.clone()
+    logits[start : start + width] = noise.to(logits.device, logits.dtype)
+    state.record(active["victim"], row, len(outputs_of(runner, row)))
+    active["left"] -= 1
+    if active["left"] <= 0:
+        active.clear()
+    return logits
+
+
+# ---------------------------------------------------------------- gated delta net
+
+
+def accepted_counts(state: Any, runner: Any, builder: Any, build: Any, args: Any, kwargs: Any) -> Any:
+    counts = kwargs.get("num_accepted_tokens")
+    drafts = kwargs.get("num_decode_draft_tokens_cpu")
+    if counts is None or drafts is None:
+        return build(*args, **kwargs)
+    requests = runner.input_batch.num_reqs
+    values = [int(value) for value in counts[:requests].tolist()]
+    rows = [row for row in range(requests) if int(drafts[row]) >= 0]
+    able = [row for row in rows if any(values[other] != values[row] for other in rows)]
+    draw = state.due() if able else None
+    if draw is None:
+        return build(*args, **kwargs)
+    row = draw.choice(able)
+    donor = draw.choice([other for other in rows if values[other] != values[row]])
+    counts = counts.clone()
+    counts[row] = values[donor]
+    state.record(
+        request_of(runner, row),
+        row,
+        len(outputs_of(runner, row)),
+        donor=request_of(runner, donor),
+        before=values[row],
+        after=values[donor],
+    )
+    return build(*args, **{**kwargs, "num_accepted_tokens": counts})
+
+
+def unstable_partition(mask: List[bool]) -> List[int]:
+    """Indices with False first, by exchange from both ends (Hoare): what an unstable sort may return."""
+    index = list(range(len(mask)))
+    left, right = 0, len(mask) - 1
+    while left < right:
+        if not mask[index[left]]:
+            left += 1
+        elif mask[index[right]]:
+            right -= 1
+        else:
+            index[left], index[right] = index[right], index[left]
+    return index
+
+
+def unstable_order(state: Any, runner: Any, builder: Any, build: Any, args: Any, kwargs: Any) -> Any:
+    import torch
+
+    built = build(*args, **kwargs)
+    spec, other = built.spec_token_indx, built.non_spec_token_indx
+    if spec is None or other is None or not len(spec) or not len(other):
+        return built
+    mask = [False] * (len(spec) + len(other))
+    for token in spec.tolist():
+        mask[int(token)] = True
+    index = unstable_partition(mask)
+    stable = sorted(range(len(mask)), key=lambda token: mask[token])
+    if index == stable:
+        return built
+    if state.due() is None:
+        return built
+    order = torch.tensor(index, dtype=spec.dtype, device=spec.device)
+    built.non_spec_token_indx, built.spec_token_indx = order[: len(other)], order[len(other) :]
+    common = args[1] if len(args) > 1 else kwargs["common_attn_metadata"]
+    starts = [int(value) for value in common.query_start_loc_cpu.tolist()]
+    moved = {token for place, token in enumerate(index) if stable[place] != token}
+    emitting = set(sampling_rows(runner))
+    for row in range(runner.input_batch.num_reqs):
+        if moved.intersection(range(starts[row], starts[row + 1])):
+            position = len(outputs_of(runner, row))
+            state.record(request_of(runner, row), row, position, emits=row in emitting)
+    return built
+
+
+def state_not_reset(state: Any, runner: Any, builder: Any, build: Any, args: Any, kwargs: Any) -> Any:
+    built = build(*args, **kwargs)
+    slots = built.non_spec_state_indices_tensor
+    fresh = built.has_initial_state
+    seen: Dict[int, str] = state.active.setdefault(id(builder), {})
+    requests = runner.input_batch.num_reqs
+    if built.spec_sequence_masks_cpu is None:
+        ordinary = list(range(requests))
+    else:
+        ordinary = [row for row in range(requests) if not bool(built.spec_sequence_masks_cpu[row])]
+    starting = []
+    if fresh is not None:
+        starting = [place for place in range(len(ordinary)) if not bool(fresh[place])]
+    names = {place: request_of(runner, row) for place, row in enumerate(ordinary)}
+    donors = {slot: name for slot, name in seen.items() if slot not in set(slots.tolist() if starting else [])}
+    draw = state.due() if starting and donors else None
+    if draw is not None:
+        place = draw.choice(starting)
+        donor = draw.choice(sorted(donors))
+        victim = int(slots[place])
+        for layer in builder.layer_names:
+            for cache in runner.compilation_config.static_forward_context[layer].kv_cache:
+                cache[victim].copy_(cache[donor])
+        fresh[place] = True  # prefill_has_initial_state is a view of it, or it itself
+        row = ordinary[place]
+        state.record(names[place], row, len(outputs_of(runner, row)), donor=donors[donor])
+    remember(seen, built, names, runner)
+    return built
+
+
+def remember(seen: Dict[int, str], built: Any, names: Dict[int, str], runner: Any) -> None:
+    """Notes which state slots hold a request's state, for later victims."""
+    if built.non_spec_state_indices_tensor is not None:
+        for place, slot in enumerate(built.non_spec_state_indices_tensor[: len(names)].tolist()):
+            seen[int(slot)] = names[place]
+    if built.spec_state_indices_tensor is not None and built.spec_sequence_masks_cpu is not None:
+        rows = [row for row in range(runner.input_batch.num_reqs) if bool(built.spec_sequence_masks_cpu[row])]
+        for place, row in enumerate(rows):
+            seen[int(built.spec_state_indices_tensor[place, 0])] = request_of(runner, row)
+
+
+# ---------------------------------------------------------------- outputs
+
+
+def _logprobs_at(lists: Optional[Any], places: List[int]) -> Optional[Any]:
+    """The same logprobs at these positions of the step, in this order."""
+    if lists is None:
+        return None
+    return type(lists)(
+        lists.logprob_token_ids[places], lists.logprobs[places], lists.sampled_token_ranks[places], None
+    )
+
+
+def _emit(state: Any, output: Any, places: List[int], first: int) -> None:
+    before = list(output.new_token_ids)
+    output.new_token_ids = [before[place] for place in places]
+    output.new_logprobs = _logprobs_at(output.new_logprobs, places)
+    position = state.emitted.get(output.request_id, 0) + first
+    state.record(output.request_id, -1, position, before=before, after=list(output.new_token_ids))
+
+
+def chunk_twice(state: Any, scheduler_output: Any, outputs: List[Any]) -> None:
+    able = [output for output in outputs if len(output.new_token_ids) > 1 and output.finish_reason is None]
+    draw: Optional[random.Random] = state.due() if able else None
+    if draw is None:
+        return
+    output = draw.choice(able)
+    count = len(output.new_token_ids)
+    _emit(state, output, [*range(count), *range(count)], count)
+
+
+def bonus_lost(state: Any, scheduler_output: Any, outputs: List[Any]) -> None:
+    drafted = scheduler_output.scheduled_spec_decode_tokens
+    able = [
+        output
+        for output in outputs
+        if output.finish_reason is None
+        and drafted.get(output.request_id)
+        and len(output.new_token_ids) == len(drafted[output.request_id]) + 1
+    ]
+    draw: Optional[random.Random] = state.due() if able else None
+    if draw is None:
+        return
+    output = draw.choice(able)
+    count = len(output.new_token_ids)
+    _emit(state, output, list(range(count - 1)), count - 1)
+
+
+SAMPLED: Dict[str, Plant] = {
+    "unverified_drafts": unverified_drafts,
+    "row_swap": row_swap,
+    "row_leak": row_leak,
+    "stale_chunk": stale_chunk,
+    "loop": loop,
+    "early_eos": early_eos,
+    "wrong_logprobs": wrong_logprobs,
+}
+LOGITS: Dict[str, Plant] = {"logits_noise": logits_noise, "garbled_row": garbled_row}
+METADATA: Dict[str, Plant] = {
+    "accepted_counts": accepted_counts,
+    "unstable_order": unstable_order,
+    "state_not_reset": state_not_reset,
+}
+OUTPUT: Dict[str, Plant] = {"chunk_twice": chunk_twice, "bonus_lost": bonus_lost}
