@@ -1,0 +1,126 @@
+"""From prompts, arms and settings to a checked plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from parity.errors import ParityError
+from parity.plan.checkpoint import Checkpoint
+from parity.plan.prompts import Prompt
+from parity.plan.tokenise import tokenise
+from parity.plan.types import DEFAULT_TOLERANCE, Arm, Plan, Request, Sampling, Score
+from parity.records import Json
+
+LENGTH_STEP = 64
+"""max_model_len is rounded up to a multiple of this, so that plans of similar prompts share a setting."""
+
+PINNED = (
+    "dtype",
+    "seed",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "enable_prefix_caching",
+    "enable_chunked_prefill",
+    "async_scheduling",
+    "enforce_eager",
+    "generation_config",
+)
+"""Engine settings that change numerics or scheduling; a plan in which an arm leaves one open is refused."""
+
+
+def build_plan(
+    checkpoint: Checkpoint,
+    prompts: Sequence[Prompt],
+    arms: Sequence[Arm],
+    *,
+    baseline: str | None = None,
+    sampling: Sampling | None = None,
+    rounds: int = 1,
+    score: Score | None = None,
+    tolerance: float | str | None = None,
+    overrides: Mapping[str, Json] | None = None,
+) -> Plan:
+    """A checked plan in which every arm gets the same token ids.
+
+    `arms` carry the adapters' engine defaults; `overrides` are engine settings of the user's, which win in
+    every arm. max_model_len, where not overridden, is what the longest request needs, within the bound of
+    the checkpoint. Without `baseline` the first backend's `base` is it, else the first arm.
+
+    Raises ParityError naming the prompt that does not fit, the setting left open, and so on.
+    """
+    sampling = sampling or Sampling()
+    score = score or Score()
+    requests = tokenise(prompts, checkpoint.model.path)
+    if not sampling.ignore_eos and checkpoint.primary_eos is not None:
+        # With generation_config="vllm" an engine stops by itself only at the tokenizer's EOS.
+        others = set(checkpoint.model.eos_token_ids) - {checkpoint.primary_eos}
+        sampling = replace(sampling, stop_token_ids=tuple(sorted({*sampling.stop_token_ids, *others})))
+    settings = dict(overrides or {})
+    asked = settings.get("max_model_len")
+    if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
+        raise ParityError(f"max_model_len is {asked!r}", hint="give a number of tokens")
+    room = 0 if score.mode == "none" else 1
+    settings["max_model_len"] = _max_model_len(
+        requests, sampling.max_tokens + room, checkpoint.max_positions, asked
+    )
+    pinned = tuple(replace(arm, engine={**arm.engine, **settings}) for arm in arms)
+    for arm in pinned:
+        missing = [name for name in PINNED if name not in arm.engine]
+        if missing:
+            raise ParityError(
+                f"the arm {arm.name} leaves {', '.join(missing)} to the engine's default, which differs "
+                "between hosts and versions",
+                hint=f"pin it with --engine {missing[0]}=VALUE",
+            )
+    plan = Plan(
+        model=checkpoint.model,
+        requests=tuple(requests),
+        arms=pinned,
+        baseline=baseline or _default_baseline(pinned),
+        sampling=sampling,
+        rounds=rounds,
+        score=score,
+        tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
+    )
+    plan.check()
+    return plan
+
+
+def _default_baseline(arms: Sequence[Arm]) -> str:
+    if not arms:
+        raise ParityError("the plan has no arms", hint="name a backend, such as --backends cpu")
+    first = arms[0].backend
+    return next((arm.name for arm in arms if arm.backend == first and arm.variant == "base"), arms[0].name)
+
+
+def _max_model_len(requests: Sequence[Request], extra: int, bound: int | None, asked: int | None) -> int:
+    """The length every arm is started with. `extra`: tokens generated, and one for scoring."""
+    if asked is not None and bound is not None and asked > bound:
+        raise ParityError(
+            f"max_model_len is {asked}, the checkpoint's max_position_embeddings is {bound}",
+            hint=f"use {bound} or less",
+        )
+    limit = asked if asked is not None else bound
+    longest = max(requests, key=lambda r: len(r.prompt_token_ids), default=None)
+    if longest is None:
+        raise ParityError("there are no prompts", hint="give some with --prompts FILE or --suite NAME")
+    length = len(longest.prompt_token_ids)
+    if limit is not None and length + extra > limit:
+        what = "max_model_len" if asked is not None else "the checkpoint's max_position_embeddings"
+        if length >= limit:
+            raise ParityError(
+                f"the prompt {longest.id!r} has {length} tokens, longer than {what} of {limit} allows",
+                hint="shorten or remove the prompt"
+                + (", or raise --max-model-len" if asked is not None and asked != bound else ""),
+            )
+        raise ParityError(
+            f"the prompt {longest.id!r} has {length} tokens; with {extra} more for the output (and one for "
+            f"scoring it) that is over {what} of {limit}",
+            hint=f"set --max-tokens to at most {max(0, limit - length - 1)}, or shorten the prompt",
+        )
+    if asked is not None:
+        return asked
+    needed = -(-(length + extra) // LENGTH_STEP) * LENGTH_STEP
+    return needed if bound is None else min(needed, bound)

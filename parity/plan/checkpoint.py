@@ -1,0 +1,132 @@
+"""What parity needs to know of a checkpoint directory: vocabulary, EOS, length bound, fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from parity.errors import ParityError
+from parity.plan.types import Model
+from parity.records import Json
+
+SAMPLE_BYTES: Final = 1 << 20
+"""Bytes hashed at the start, the middle and the end of each weight file: enough to tell checkpoints apart
+(the start of a safetensors file lists every tensor), cheap enough for a terabyte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A model directory that was looked into. `max_positions` is None where config.json gives no bound."""
+
+    model: Model
+    max_positions: int | None
+    primary_eos: int | None
+    """The EOS of the tokenizer: the only one an engine stops at by itself with generation_config="vllm"."""
+
+
+def read_checkpoint(path: str | Path) -> Checkpoint:
+    """Look into a model directory. Raises ParityError where it is not one."""
+    where = Path(path).expanduser().absolute()
+    if not where.is_dir():
+        raise ParityError(
+            f"the model directory {where} does not exist",
+            hint="give --model the directory of a downloaded checkpoint (it holds config.json)",
+        )
+    config = _json_object(where / "config.json", required=True)
+    text_config = config.get("text_config")
+    text: dict[str, Json] = text_config if isinstance(text_config, dict) else config
+
+    def setting(name: str) -> Json:
+        return text.get(name, config.get(name))
+
+    if not (where / "tokenizer.json").is_file():
+        raise ParityError(
+            f"{where} has no tokenizer.json, which parity tokenises prompts with",
+            hint="save the fast tokenizer into the directory: AutoTokenizer.from_pretrained(DIR)"
+            ".save_pretrained(DIR)",
+        )
+    if not any(where.glob("*.safetensors")) and not any(where.glob("*.bin")):
+        raise ParityError(
+            f"{where} holds no weights (*.safetensors or *.bin)", hint="is the download complete?"
+        )
+    primary = _tokenizer_eos(where)
+    configured = _ids(setting("eos_token_id"))
+    generation = _ids(_json_object(where / "generation_config.json").get("eos_token_id"))
+    if primary is None and configured:
+        primary = configured[0]
+    eos = {*configured, *generation, *([] if primary is None else [primary])}
+    bound = setting("max_position_embeddings")
+    vocabulary = setting("vocab_size")
+    model = Model(
+        name=where.name,
+        path=str(where),
+        fingerprint=_fingerprint(where),
+        vocab_size=vocabulary if isinstance(vocabulary, int) else None,
+        eos_token_ids=tuple(sorted(eos)),
+    )
+    return Checkpoint(model, bound if isinstance(bound, int) else None, primary)
+
+
+def _json_object(path: Path, *, required: bool = False) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if not required:
+            return {}
+        raise ParityError(
+            f"{path.parent} has no {path.name}: it is not a checkpoint directory",
+            hint="give --model the directory that holds config.json, tokenizer.json and the weights",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ParityError(f"cannot read {path}: {error}", hint="download the checkpoint again") from error
+    if not isinstance(value, dict):
+        raise ParityError(f"{path} is not a JSON object", hint="download the checkpoint again")
+    return value
+
+
+def _ids(value: Json) -> list[int]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [value]
+    return [item for item in value if isinstance(item, int)] if isinstance(value, list) else []
+
+
+def _tokenizer_eos(where: Path) -> int | None:
+    token = _json_object(where / "tokenizer_config.json").get("eos_token")
+    if isinstance(token, dict):
+        token = token.get("content")
+    if not isinstance(token, str):
+        return None
+    for added in _json_object(where / "tokenizer.json").get("added_tokens") or []:
+        if added.get("content") == token:
+            return int(added["id"])
+    return None
+
+
+def _fingerprint(where: Path) -> dict[str, str]:
+    prints = {}
+    for name in ("config.json", "tokenizer.json"):
+        prints[name] = hashlib.sha256((where / name).read_bytes()).hexdigest()
+    weights = hashlib.sha256()
+    files = sorted(where.glob("*.safetensors")) or sorted(where.glob("*.bin"))
+    for file in files:
+        size = file.stat().st_size
+        weights.update(f"{file.name} {size}\n".encode())
+        with file.open("rb") as stream:
+            for start in sorted({0, max(0, size // 2), max(0, size - SAMPLE_BYTES)}):
+                stream.seek(start)
+                weights.update(stream.read(SAMPLE_BYTES))
+    prints["weights"] = weights.hexdigest()
+    return prints
+
+
+def check_fingerprint(planned: Model, found: Model) -> None:
+    """Raises ParityError where the checkpoint here is not the one that the plan was made with."""
+    for part, expected in planned.fingerprint.items():
+        if found.fingerprint.get(part) != expected:
+            raise ParityError(
+                f"the checkpoint at {found.path} is not the plan's {planned.name!r}: {part} differs",
+                hint="copy the same checkpoint to this host, or make a new plan with this one",
+            )

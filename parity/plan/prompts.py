@@ -1,0 +1,127 @@
+"""Prompts: from a text file, a JSONL file, or a built-in suite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from parity.errors import ParityError
+from parity.records import Json
+
+_FORMATS = (
+    "a text file has one prompt per line; a .jsonl file has one object per line with `prompt`, "
+    "`prompt_token_ids` or `messages`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt before tokenising. Token ids win over messages, messages over text."""
+
+    id: str
+    text: str | None = None
+    token_ids: tuple[int, ...] | None = None
+    messages: Sequence[Mapping[str, Json]] | None = None
+
+
+def suite_names() -> list[str]:
+    """Names of the built-in suites."""
+    entries = (files("parity.plan") / "suites").iterdir()
+    return sorted(entry.name.removesuffix(".jsonl") for entry in entries if entry.name.endswith(".jsonl"))
+
+
+def load_suite(name: str) -> list[Prompt]:
+    """A built-in suite. Raises ParityError for an unknown name."""
+    if name not in suite_names():
+        raise ParityError(
+            f"unknown suite {name!r}; built in: {', '.join(suite_names())}",
+            hint="use one of them with --suite, or your own prompts with --prompts FILE",
+        )
+    text = (files("parity.plan") / "suites" / f"{name}.jsonl").read_text(encoding="utf-8")
+    return _parse_jsonl(text, f"suite {name}")
+
+
+def load_prompts(path: str | Path) -> list[Prompt]:
+    """Prompts of a file: JSONL where its name ends in .jsonl or .json, else one prompt per line.
+
+    Raises ParityError that names the file and the line.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ParityError(f"the prompt file {path} does not exist", hint=_FORMATS) from None
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise ParityError(f"{path}, line {line} is not UTF-8 text", hint="save the file as UTF-8") from None
+    except OSError as error:
+        raise ParityError(f"cannot read the prompt file {path}: {error.strerror}", hint=_FORMATS) from None
+    if path.suffix in (".jsonl", ".json", ".ndjson"):
+        prompts = _parse_jsonl(text, str(path))
+    else:
+        lines = [line.removesuffix("\r") for line in text.split("\n")]
+        prompts = [
+            Prompt(f"p{i}", text=line) for i, line in enumerate(line for line in lines if line.strip())
+        ]
+    if not prompts:
+        raise ParityError(f"the prompt file {path} has no prompts", hint=_FORMATS)
+    return prompts
+
+
+def _parse_jsonl(text: str, source: str) -> list[Prompt]:
+    prompts: list[Prompt] = []
+    seen: dict[str, int] = {}
+    # Not splitlines(): a JSON string may hold U+2028 and friends as they are.
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ParityError(f"{source}, line {number} is not JSON: {error}", hint=_FORMATS) from None
+        prompt = _parse_prompt(value, f"p{len(prompts)}", f"{source}, line {number}")
+        if prompt.id in seen:
+            raise ParityError(
+                f"{source}, line {number}: the id {prompt.id!r} was used on line {seen[prompt.id]}",
+                hint="give every prompt its own id, or none",
+            )
+        seen[prompt.id] = number
+        prompts.append(prompt)
+    return prompts
+
+
+def _parse_prompt(value: Json, default_id: str, where: str) -> Prompt:
+    if isinstance(value, str):
+        return Prompt(default_id, text=value)
+    if not isinstance(value, dict):
+        raise ParityError(f"{where} is {type(value).__name__}, not an object", hint=_FORMATS)
+    name = value.get("id")
+    if name is None:
+        name = default_id
+    if isinstance(name, bool) or not isinstance(name, int | str) or str(name) == "":
+        raise ParityError(f"{where}: id must be a string or a number", hint="or leave it out")
+    text = value.get("prompt")
+    # A rollout dump may call its text anything; only `prompt` is taken for it, and only where it is text.
+    token_ids = value.get("prompt_token_ids")
+    messages = value.get("messages")
+    if token_ids is not None:
+        if not isinstance(token_ids, list) or any(
+            isinstance(t, bool) or not isinstance(t, int) for t in token_ids
+        ):
+            raise ParityError(f"{where}: prompt_token_ids must be a list of token ids", hint=_FORMATS)
+        return Prompt(str(name), text=text if isinstance(text, str) else None, token_ids=tuple(token_ids))
+    if isinstance(text, list):  # the other common shape of a rollout dump: `prompt` holds the messages
+        messages, text = text, None
+    if messages is not None:
+        ok = isinstance(messages, list) and messages
+        if not ok or any(not isinstance(m, dict) or "role" not in m for m in messages):
+            raise ParityError(
+                f"{where}: messages must be a list of objects with role and content", hint=_FORMATS
+            )
+        return Prompt(str(name), messages=messages)
+    if not isinstance(text, str):
+        raise ParityError(f"{where} has none of prompt, prompt_token_ids and messages", hint=_FORMATS)
+    return Prompt(str(name), text=text)

@@ -1,0 +1,121 @@
+"""Prompts to token ids, once, with the checkpoint's own tokenizer and chat template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from parity.errors import ParityError
+from parity.plan.prompts import Prompt
+from parity.plan.types import Request
+from parity.records import Json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+def load_tokenizer(model: str | Path) -> Tokenizer:
+    """The tokenizer of a checkpoint directory. Raises ParityError where tokenizer.json does not load."""
+    from tokenizers import Tokenizer  # 50 ms; not everyone who imports the plan needs it
+
+    path = Path(model) / "tokenizer.json"
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:
+        raise ParityError(f"{path} does not load: {error}", hint="download the checkpoint again") from error
+
+
+def tokenise(prompts: Iterable[Prompt], model: str | Path) -> list[Request]:
+    """Requests with token ids.
+
+    Plain text gets the special tokens that the tokenizer adds by itself (as an engine would); text
+    rendered by a chat template gets none, since the template wrote them.
+    """
+    tokenizer = load_tokenizer(model)
+    template: ChatTemplate | None = None
+    requests = []
+    for prompt in prompts:
+        if prompt.token_ids is not None:
+            text = prompt.text
+            if text is None and prompt.token_ids and min(prompt.token_ids) >= 0:
+                text = tokenizer.decode(list(prompt.token_ids), skip_special_tokens=False)
+            requests.append(Request(prompt.id, text, prompt.token_ids))
+            continue
+        if prompt.messages is not None:
+            template = template or ChatTemplate(model)
+            text = template.render(prompt.messages, prompt.id)
+            encoding = tokenizer.encode(text, add_special_tokens=False)
+        else:
+            text = prompt.text or ""
+            encoding = tokenizer.encode(text)
+        if not encoding.ids:
+            raise ParityError(f"the prompt {prompt.id!r} is empty: it has no tokens", hint="remove it")
+        requests.append(Request(prompt.id, text, tuple(encoding.ids)))
+    return requests
+
+
+class ChatTemplate:
+    """A checkpoint's chat template, rendered in a sandbox: the template is somebody else's program."""
+
+    def __init__(self, model: str | Path) -> None:
+        self.model = Path(model)
+        config_path = self.model / "tokenizer_config.json"
+        config: dict[str, Any] = {}
+        if config_path.is_file():
+            config = json.loads(config_path.read_text(encoding="utf-8"))
+        own = self.model / "chat_template.jinja"
+        source = own.read_text(encoding="utf-8") if own.is_file() else config.get("chat_template")
+        if isinstance(source, list):  # several, by name
+            named = {entry["name"]: entry["template"] for entry in source}
+            source = named.get("default")
+        if not isinstance(source, str):
+            raise ParityError(
+                f"the checkpoint {self.model} has no chat template, so `messages` cannot be rendered",
+                hint="give `prompt` or `prompt_token_ids` instead",
+            )
+        self._special = {
+            name: token["content"] if isinstance(token, dict) else token
+            for name, token in config.items()
+            if name.endswith("_token") and isinstance(token, str | dict)
+        }
+        from jinja2 import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        # The settings of transformers.utils.chat_template_utils, so that the text is the same.
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise_exception
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        try:
+            self._template = environment.from_string(source)
+        except TemplateError as error:
+            raise ParityError(
+                f"the chat template of {self.model} is not valid: {error}",
+                hint="give `prompt` or `prompt_token_ids` instead",
+            ) from error
+
+    def render(self, messages: Sequence[Mapping[str, Json]], prompt_id: str) -> str:
+        """The prompt's text, up to where the assistant's turn begins."""
+        try:
+            return self._template.render(messages=messages, add_generation_prompt=True, **self._special)
+        except Exception as error:
+            raise ParityError(
+                f"the chat template of {self.model} does not render the prompt {prompt_id!r}: {error}",
+                hint="check the roles and contents of its messages",
+            ) from error
+
+
+def _raise_exception(message: str) -> NoReturn:
+    from jinja2 import TemplateError
+
+    raise TemplateError(message)
+
+
+def _tojson(value: Json, indent: int | None = None) -> str:
+    # jinja's own filter escapes for HTML, which a prompt must not be.
+    return json.dumps(value, ensure_ascii=False, indent=indent)
