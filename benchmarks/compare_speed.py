@@ -1,0 +1,287 @@
+"""How fast `parity compare` is, end to end and by itself, and how its time grows.
+
+    python benchmarks/compare_speed.py [--completions 20480] [--length 512] [--quick] [--json FILE]
+
+Two captures are made up: completions of random text over a vocabulary of 32,000, one pair in ten different
+(most part at a near-tie and stay different, the rest carry a planted fault), with scores for those. Measured:
+
+- `parity compare BASELINE CANDIDATE --scores SCORES --json` as a process: seconds and peak memory;
+- the compare stage alone, arrays in memory, all detectors on: tokens per second and side, on the pairs that
+  are all identical and on the mixed ones;
+- on the same pairs in the same run, where they are installed (`pip install --no-deps eleanity==1.2.0
+  deltacert==1.2.4`): eleanity's `compare_tokens`, which finds the first difference, and deltacert's rule for
+  degenerate text;
+- the growth of the time with the length (to 32,768 tokens) and with the number of completions.
+
+Numbers are medians of three unless the run takes longer than 20 s. Needs only parity itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.capture import header_record
+from parity.compare import CompareOptions, compare
+from parity.records import Capture, Completion, Header, Key, ScoreKey, TopLogprobs
+
+VOCABULARY = 32_000
+TOP = 5
+ARMS = ("cpu/base", "cpu/mtp")
+
+
+def header(arm: str, length: int) -> Header:
+    engine = (
+        {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}} if arm.endswith("mtp") else {}
+    )
+    return Header(
+        arm=arm,
+        backend="cpu",
+        variant=arm.split("/")[1],
+        model="made-up",
+        vocab_size=VOCABULARY,
+        eos_token_ids=(0,),
+        engine=engine,
+        sampling={"temperature": 0.0, "max_tokens": length, "n": 1},
+    )
+
+
+def damaged(rng: np.random.Generator, tokens: np.ndarray, nature: int) -> tuple[np.ndarray, int, int]:
+    """A candidate stream that differs, the first differing position, and how many tokens are unjustified."""
+    length = len(tokens)
+    place = int(rng.integers(length // 8, max(length // 8 + 1, length - length // 8)))
+    if nature < 7:  # a near-tie: other text from here on
+        return np.concatenate([tokens[:place], rng.integers(3, VOCABULARY, length - place)]), place, 0
+    chunk = int(min(8, place))
+    if nature == 7:
+        new = np.concatenate([tokens[:place], tokens[place - chunk : place], tokens[place:]])[:length]
+    elif nature == 8:
+        lost = np.concatenate([tokens[:place], tokens[place + chunk :]])
+        new = np.concatenate([lost, rng.integers(3, VOCABULARY, length - len(lost))])
+    else:
+        new = np.concatenate([tokens[:place], rng.integers(3, VOCABULARY, chunk), tokens[place + chunk :]])[
+            :length
+        ]
+    return new, place, chunk
+
+
+def scores_for(rng: np.random.Generator, tokens: np.ndarray, place: int, unjustified: int) -> TopLogprobs:
+    """Five top tokens and the one chosen at every position; `unjustified` of them, from `place`, lie 8 nats below."""
+    length = len(tokens)
+    ids = rng.integers(3, VOCABULARY, (length, TOP))
+    values = np.round(-0.05 - np.cumsum(rng.uniform(0.3, 2.0, (length, TOP)), axis=1), 4)
+    values[:, 0] = -0.05
+    ids[:, 0] = tokens
+    for offset in range(unjustified):
+        position = place + offset
+        if position < length:
+            ids[position, 0] = (tokens[position] + 1) % VOCABULARY
+            ids[position, TOP - 1] = tokens[position]
+            values[position, TOP - 1] = -8.05
+    return TopLogprobs(ids.astype(np.int64), values)
+
+
+def captures(
+    count: int, length: int, differing: float, seed: int = 0
+) -> tuple[Capture, Capture, dict[ScoreKey, TopLogprobs]]:
+    """A baseline, a candidate of which the share `differing` is different, and scores for those."""
+    rng = np.random.default_rng(seed)
+    every = round(1 / differing) if differing else 0
+    sides: tuple[dict[Key, Completion], dict[Key, Completion]] = ({}, {})
+    scores: dict[ScoreKey, TopLogprobs] = {}
+    for index in range(count):
+        key = Key(f"p{index}", 0, 0)
+        prompt = rng.integers(3, VOCABULARY, 16)
+        tokens = rng.integers(3, VOCABULARY, length)
+        left = Completion(key, prompt, tokens, None, "length", None)
+        sides[0][key] = left
+        if every and index % every == 0:
+            other, place, unjustified = damaged(rng, tokens, (index // every) % 10)
+            sides[1][key] = replace(left, token_ids=other)
+            scores[ScoreKey(ARMS[1], *key)] = scores_for(rng, other, place, unjustified)
+        else:
+            sides[1][key] = replace(left, token_ids=tokens.copy())
+    counters = {"num_drafts": 1000, "num_draft_tokens": 2000, "num_accepted_tokens": 1500}
+    return (
+        Capture(header(ARMS[0], length), sides[0], {}, {}),
+        Capture(header(ARMS[1], length), sides[1], {}, counters),
+        scores,
+    )
+
+
+def write(
+    folder: Path, baseline: Capture, candidate: Capture, scores: dict[ScoreKey, TopLogprobs]
+) -> list[str]:
+    """The three files in the plain form (the larger one, which others write)."""
+    names = []
+    for capture, name in ((baseline, "base.jsonl"), (candidate, "mtp.jsonl")):
+        with (folder / name).open("w") as file:
+            file.write(json.dumps(header_record(capture.header)) + "\n")
+            for completion in capture:
+                row = {
+                    "record": "completion",
+                    **completion.key._asdict(),
+                    "prompt_token_ids": completion.prompt_token_ids.tolist(),
+                    "token_ids": completion.token_ids.tolist(),
+                    "text": None,
+                    "finish_reason": "length",
+                    "stop_reason": None,
+                    "logprobs": None,
+                }
+                file.write(json.dumps(row) + "\n")
+            footer = {
+                "record": "footer",
+                "completions": len(capture.completions),
+                "scores": 0,
+                "counters": capture.counters,
+            }
+            file.write(json.dumps(footer) + "\n")
+        names.append(str(folder / name))
+    with (folder / "scores.jsonl").open("w") as file:
+        file.write(json.dumps(header_record(baseline.header)) + "\n")
+        for key, top in scores.items():
+            entries = [
+                [[int(i), float(v)] for i, v in zip(ids, values, strict=True)]
+                for ids, values in zip(top.ids, top.values, strict=True)
+            ]
+            file.write(json.dumps({"record": "score", **key._asdict(), "logprobs": entries}) + "\n")
+        file.write(
+            json.dumps({"record": "footer", "completions": 0, "scores": len(scores), "counters": {}}) + "\n"
+        )
+    names.append(str(folder / "scores.jsonl"))
+    return names
+
+
+def timed(work: Callable[[], Any], repeats: int = 3) -> float:
+    """Median seconds of `repeats` runs; of one where it takes longer than 20 s."""
+    seconds: list[float] = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+        if seconds[-1] > 20:
+            break
+    return statistics.median(seconds)
+
+
+def end_to_end(files: list[str]) -> dict[str, Any]:
+    """Runs the command once as a process of its own. Peak memory in bytes, of that process."""
+    command = [sys.executable, "-m", "parity", "compare", files[0], files[1], "--scores", files[2], "--json"]
+    start = time.perf_counter()
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(command, stdout=out)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+        out.seek(0)
+        text = out.read()
+    code = os.waitstatus_to_exitcode(status)
+    verdict = json.loads(text).get("verdict") if text else None
+    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {
+        "seconds": seconds,
+        "peak_bytes": peak,
+        "exit_code": code,
+        "verdict": verdict,
+        "processor_s": usage.ru_utime + usage.ru_stime,
+    }
+
+
+def peers(baseline: Capture, candidate: Capture, most: int) -> dict[str, float]:
+    """Tokens per second and side of eleanity's and deltacert's functions on at most `most` of the pairs."""
+    pairs = [
+        (c.token_ids.tolist(), candidate.completions[c.key].token_ids.tolist()) for c in list(baseline)[:most]
+    ]
+    tokens = sum(len(left) for left, _ in pairs)
+    result: dict[str, float] = {}
+    try:
+        compare_tokens = importlib.import_module("eleanity.comparators.diff").compare_tokens
+    except ImportError:
+        print("eleanity is not installed: left out", file=sys.stderr)
+    else:
+        result["eleanity compare_tokens"] = tokens / timed(lambda: [compare_tokens(a, b) for a, b in pairs])
+    few = pairs[: max(1, most // 20)]
+    some = sum(len(left) for left, _ in few)
+    try:
+        is_degenerate = importlib.import_module("deltacert.collectors").is_degenerate
+    except ImportError:
+        print("deltacert is not installed: left out", file=sys.stderr)
+    else:
+        result["deltacert is_degenerate"] = some / timed(
+            lambda: [(is_degenerate(a), is_degenerate(b)) for a, b in few]
+        )
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--completions", type=int, default=20_480)
+    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the completions, shorter curves")
+    parser.add_argument("--json", dest="json_file", help="also write the numbers here")
+    parser.add_argument("--no-command", action="store_true", help="leave the end-to-end run out")
+    options = parser.parse_args()
+    count = options.completions // (10 if options.quick else 1)
+    length = options.length
+    choices = CompareOptions()
+    results: dict[str, Any] = {"completions": count, "length": length, "cores": os.cpu_count()}
+
+    same = captures(count, length, 0.0)
+    mixed = captures(count, length, 0.1)
+    tokens = count * length
+    for name, (left, right, scores) in (("identical", same), ("mixed", mixed)):
+        seconds = timed(lambda left=left, right=right, scores=scores: compare(left, right, scores, choices))
+        results[f"compare stage, {name}"] = {"seconds": seconds, "tokens_per_s": tokens / seconds}
+        print(f"compare stage, {name:9s}: {seconds:8.3f} s  {tokens / seconds / 1e6:8.1f} M tokens/s a side")
+    for name, rate in peers(mixed[0], mixed[1], min(count, 4096)).items():
+        results[name] = {"tokens_per_s": rate}
+        print(f"{name}: {rate / 1e6:.3f} M tokens/s a side (mixed pairs)")
+    if not options.no_command:
+        with tempfile.TemporaryDirectory() as folder:
+            files = write(Path(folder), *mixed)
+            sizes = [os.path.getsize(name) / 1e6 for name in files]
+            results["end to end"] = run = end_to_end(files)
+            print(
+                f"parity compare, files of {sizes[0]:.0f}, {sizes[1]:.0f} and {sizes[2]:.0f} MB: {run['seconds']:.1f} s, "
+                f"peak {run['peak_bytes'] / 1e9:.2f} GB, exit {run['exit_code']}, {run['verdict']}"
+            )
+    del same, mixed
+    print("growth with the length (10 % of the pairs different):")
+    results["by length"] = {}
+    for size in (512, 2048, 8192, 32_768)[: 3 if options.quick else 4]:
+        left, right, scores = captures(max(20, 1_310_720 // size), size, 0.1, seed=size)
+        seconds = timed(lambda left=left, right=right, scores=scores: compare(left, right, scores, choices))
+        rate = len(left.completions) * size / seconds
+        results["by length"][size] = rate
+        print(
+            f"  {size:6d} tokens x {len(left.completions):5d}: {seconds:8.3f} s  {rate / 1e6:8.2f} M tokens/s"
+        )
+    print("growth with the number of completions (512 tokens, 10 % different):")
+    results["by completions"] = {}
+    for size in (1_280, 5_120, 20_480, 40_960)[: 2 if options.quick else 4]:
+        left, right, scores = captures(size, 512, 0.1, seed=size)
+        seconds = timed(lambda left=left, right=right, scores=scores: compare(left, right, scores, choices))
+        results["by completions"][size] = seconds
+        print(f"  {size:6d}: {seconds:8.3f} s  {size * 512 / seconds / 1e6:8.2f} M tokens/s")
+    results["peak_bytes_of_this_process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if options.json_file:
+        Path(options.json_file).write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
