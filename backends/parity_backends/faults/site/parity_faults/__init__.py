@@ -11,11 +11,13 @@ nothing unless the environment says so:
 `configure` changes the fault of this process at run time (engine core in the same process only).
 """
 
+from __future__ import annotations
+
 import os
 
-from .catalogue import FAULTS, Fault, Planting, parse
+from .catalogue import FAULTS, Fault, Planting, parse, prompt_key
 
-__all__ = ["FAULTS", "Fault", "Planting", "configure", "install", "parse"]
+__all__ = ["FAULTS", "Fault", "Planting", "configure", "install", "parse", "prompt_key"]
 
 
 def install() -> None:

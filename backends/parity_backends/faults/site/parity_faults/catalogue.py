@@ -4,8 +4,12 @@ Standard library only, Python 3.9 or newer: this file is read by the launcher, w
 by the engine, where parity does not.
 """
 
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Dict, Tuple
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -21,14 +25,14 @@ class Fault:
     """File and function of vLLM 0.32.0 that is wrapped."""
     layer: str
     needs_speculation: bool
-    expected: Tuple[str, ...]
+    expected: tuple[str, ...]
     """Kinds of parity that describe what it does to a completion; empty for a control that must pass."""
     needs: str = ""
     """What else the run needs, in words; empty when nothing."""
-    options: Tuple[Tuple[str, int], ...] = ()
+    options: tuple[tuple[str, int], ...] = ()
     """Options of its own with their defaults."""
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "summary": self.summary,
@@ -46,7 +50,7 @@ _SAMPLE = "v1/worker/gpu_model_runner.py GPUModelRunner._sample"
 _BUILD = "v1/attention/backends/gdn_attn.py GDNAttentionMetadataBuilder.build"
 _OUTPUT = "v1/core/sched/scheduler.py Scheduler.update_from_output"
 
-FAULTS: Dict[str, Fault] = {
+FAULTS: dict[str, Fault] = {
     fault.name: fault
     for fault in (
         Fault(
@@ -204,14 +208,14 @@ class Planting:
     ulps: int = 1
 
     def to_text(self) -> str:
-        text = "%s:rate=%s:seed=%d" % (self.fault, repr(self.rate), self.seed)
+        text = f"{self.fault}:rate={self.rate!r}:seed={self.seed}"
         if self.from_step:
-            text += ":from_step=%d" % self.from_step
+            text += f":from_step={self.from_step}"
         if self.maximum:
-            text += ":max=%d" % self.maximum
+            text += f":max={self.maximum}"
         own = dict(FAULTS[self.fault].options) if self.fault in FAULTS else {}
         for option in own:
-            text += ":%s=%d" % (option, getattr(self, option))
+            text += f":{option}={getattr(self, option)}"
         return text
 
 
@@ -223,18 +227,24 @@ def parse(text: str) -> Planting:
     name, *parts = text.strip().split(":")
     name = name or "none"
     if name != "none" and name not in FAULTS:
-        raise ValueError("no fault is called %r; there are: %s" % (name, ", ".join(FAULTS)))
+        raise ValueError(f"no fault is called {name!r}; there are: {', '.join(FAULTS)}")
     own = dict(FAULTS[name].options) if name in FAULTS else {}
-    values: Dict[str, Any] = dict(own)
+    values: dict[str, Any] = dict(own)
     for part in parts:
         key, equals, value = part.partition("=")
         if not equals or (key not in ("rate", "seed", "from_step", "max") and key not in own):
-            raise ValueError("%r in %r is not an option of %s" % (part, text, name))
+            raise ValueError(f"{part!r} in {text!r} is not an option of {name}")
         try:
             values["maximum" if key == "max" else key] = float(value) if key == "rate" else int(value)
         except ValueError:
-            raise ValueError("%r in %r is not a number" % (part, text)) from None
+            raise ValueError(f"{part!r} in {text!r} is not a number") from None
     planting = Planting(fault=name, **values)
     if not 0.0 < planting.rate <= 1.0:
-        raise ValueError("rate in %r must be above 0 and at most 1" % text)
+        raise ValueError(f"rate in {text!r} must be above 0 and at most 1")
     return planting
+
+
+def prompt_key(token_ids: Iterable[int]) -> str:
+    """Names a prompt in the log of plantings, which knows engine requests only: 16 hexadecimal digits."""
+    text = ",".join(str(int(token)) for token in token_ids)
+    return hashlib.blake2b(text.encode("ascii"), digest_size=8).hexdigest()

@@ -4,14 +4,16 @@ Wrapped are instances, not classes, wherever possible, because backends subclass
 Ascend) and override the methods in question: what the engine really calls is on the instance.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import random
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from . import plants
-from .catalogue import FAULTS, Planting
+from .catalogue import FAULTS, Planting, prompt_key
 
 
 class State:
@@ -29,43 +31,45 @@ class State:
         self.step = -1
         self.planted = 0
         self.eligible = 0
-        self.decided: Dict[int, Optional[random.Random]] = {}
-        self.active: Dict[str, Any] = {}
+        self.decided: dict[int, bool] = {}
+        self.active: dict[str, Any] = {}
         """Faults that go on for several steps keep their victim here."""
-        self.emitted: Dict[str, int] = {}
+        self.emitted: dict[str, int] = {}
         # The first eligible step that is hit is drawn, then every 1/rate-th: the rate is exact over a run.
-        self.phase = random.Random("phase:%d" % planting.seed).random()
-        self.logged: set = set()
-        self.counted = -1
+        self.phase = random.Random(f"phase:{planting.seed}").random()
+        self.logged: set[tuple[int, str]] = set()
         if planting.fault != "none":
             self.write({"record": "installed", "fault": planting.to_text(), "pid": os.getpid()})
 
-    def due(self) -> Optional[random.Random]:
+    def due(self) -> random.Random | None:
         """A generator seeded by (seed, step) when the fault is due in this step, else None.
 
         Called once per step by the hook that found the step eligible; several calls in one step (one per
         group of layers) get the same answer.
         """
-        step = self.step
-        if step in self.decided:
-            answer = self.decided[step]
-            return None if answer is None else random.Random("%d:%d" % (self.planting.seed, step))
-        self.decided = {step: None}
+        if self.step not in self.decided:
+            self.decided = {self.step: self._hit()}
+        # A generator of its own for every caller: groups of layers draw the same rows.
+        return random.Random(f"{self.planting.seed}:{self.step}") if self.decided[self.step] else None
+
+    def _hit(self) -> bool:
         planting = self.planting
-        if step < planting.from_step or (planting.maximum and self.planted >= planting.maximum):
-            return None
+        if self.step < planting.from_step or (planting.maximum and self.planted >= planting.maximum):
+            return False
         before = int(self.eligible * planting.rate + self.phase)
         self.eligible += 1
-        if int(self.eligible * planting.rate + self.phase) == before:
-            return None
-        self.planted += 1
-        generator = random.Random("%d:%d" % (planting.seed, step))
-        self.decided[step] = generator
-        return random.Random("%d:%d" % (planting.seed, step))
+        hit = int(self.eligible * planting.rate + self.phase) > before
+        self.planted += hit
+        return hit
 
-    def record(self, request: str, row: int, position: int, **more: Any) -> None:
-        """Logs one planted row; the same row in the same step (several groups of layers) once."""
-        key = (self.step, request)
+    def record(self, request: Any, row: int, position: int, **more: Any) -> None:
+        """Logs one planted row; the same row in the same step (several groups of layers) once.
+
+        `request` is the engine's own object (runner's or scheduler's): it has the id and the prompt;
+        `position` is the first output token that the fault can have changed.
+        """
+        name = str(getattr(request, "request_id", None) or request.req_id)
+        key = (self.step, name)
         if key in self.logged:
             return
         self.logged.add(key)
@@ -74,14 +78,15 @@ class State:
                 "record": "planted",
                 "fault": self.planting.fault,
                 "step": self.step,
-                "request": request,
+                "request": name,
+                "prompt": prompt_key(request.prompt_token_ids or ()),
                 "row": row,
                 "position": position,
                 **more,
             }
         )
 
-    def write(self, record: Dict[str, Any]) -> None:
+    def write(self, record: dict[str, Any]) -> None:
         line = json.dumps(record)
         if self.log_path == "-":
             print("parity-fault " + line, file=sys.stderr, flush=True)
@@ -118,7 +123,7 @@ def wrap_engine() -> bool:
         if fault in plants.OUTPUT:
             STATE.step += 1
             every = [output for group in outputs.values() for output in group.outputs]
-            plants.OUTPUT[fault](STATE, scheduler_output, every)
+            plants.OUTPUT[fault](STATE, self.requests, scheduler_output, every)
             for output in every:
                 count = STATE.emitted.get(output.request_id, 0) + len(output.new_token_ids)
                 STATE.emitted[output.request_id] = count
@@ -137,13 +142,13 @@ def wrap_runner(runner: Any) -> None:
         if FAULTS.get(STATE.planting.fault) is None or FAULTS[STATE.planting.fault].layer == "output":
             return
         raise RuntimeError(
-            "the fault %s cannot be planted in %s; set VLLM_USE_V2_MODEL_RUNNER=0"
-            % (STATE.planting.fault, type(runner).__name__)
+            f"the fault {STATE.planting.fault} cannot be planted in {type(runner).__name__}; "
+            "set VLLM_USE_V2_MODEL_RUNNER=0"
         )
     STATE.runner = runner
     execute_model = runner.execute_model
     sample = runner._sample
-    builders: List[Any] = []
+    builders: list[Any] = []
 
     def execute_counted(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         if not builders:
@@ -171,7 +176,7 @@ def wrap_runner(runner: Any) -> None:
     runner._sample = sample_and_plant
 
 
-def wrap_builders(runner: Any, builders: List[Any]) -> None:
+def wrap_builders(runner: Any, builders: list[Any]) -> None:
     """Wraps `build` of every gated-delta-net metadata builder of the runner's attention groups."""
     for groups in runner.attn_groups:
         for group in groups:

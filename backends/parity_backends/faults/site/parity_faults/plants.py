@@ -5,8 +5,10 @@ nothing was accepted), the metadata of the gated delta net, the outputs on their
 asks `state.due()` only in steps where it can do something, so a rate is per eligible step.
 """
 
-import random
-from typing import Any, Callable, Dict, List, Optional
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 Plant = Callable[..., Any]
 
@@ -14,7 +16,7 @@ Plant = Callable[..., Any]
 # ---------------------------------------------------------------- rows and requests
 
 
-def sampling_rows(runner: Any) -> List[int]:
+def sampling_rows(runner: Any) -> list[int]:
     """Rows that emit tokens in this step (not in the middle of a chunked prefill)."""
     count = runner.input_batch.num_reqs
     discarded = runner.discard_request_mask.np[:count]
@@ -25,11 +27,16 @@ def request_of(runner: Any, row: int) -> str:
     return str(runner.input_batch.req_ids[row])
 
 
-def outputs_of(runner: Any, row: int) -> List[int]:
-    return list(runner.requests[runner.input_batch.req_ids[row]].output_token_ids)
+def held(runner: Any, row: int) -> Any:
+    """The runner's own object for the request in this row."""
+    return runner.requests[runner.input_batch.req_ids[row]]
 
 
-def drafts_of(metadata: Any, row: int) -> List[int]:
+def outputs_of(runner: Any, row: int) -> list[int]:
+    return list(held(runner, row).output_token_ids)
+
+
+def drafts_of(metadata: Any, row: int) -> list[int]:
     if metadata is None:
         return []
     counts = metadata.num_draft_tokens
@@ -37,11 +44,11 @@ def drafts_of(metadata: Any, row: int) -> List[int]:
     return [int(token) for token in metadata.draft_token_ids[start : start + counts[row]].tolist()]
 
 
-def tokens_of(sampled: Any, row: int) -> List[int]:
+def tokens_of(sampled: Any, row: int) -> list[int]:
     return [int(token) for token in sampled[row].tolist() if token != -1]
 
 
-def put(sampled: Any, row: int, tokens: List[int]) -> None:
+def put(sampled: Any, row: int, tokens: list[int]) -> None:
     """Writes the tokens of one row, -1 after them."""
     import torch
 
@@ -75,7 +82,7 @@ def unverified_drafts(state: Any, runner: Any, logits: Any, metadata: Any, outpu
     after = [*drafts_of(metadata, row), bonus]
     put(sampled, row, after)
     position = len(outputs_of(runner, row)) + len(before) - 1
-    state.record(request_of(runner, row), row, position, before=before, after=after)
+    state.record(held(runner, row), row, position, before=before, after=after)
 
 
 def row_swap(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> None:
@@ -96,7 +103,7 @@ def row_swap(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -
         put(sampled, row, tokens[other])
         position = len(outputs_of(runner, row)) + common_prefix(tokens[row], tokens[other])
         state.record(
-            request_of(runner, row),
+            held(runner, row),
             row,
             position,
             before=tokens[row],
@@ -105,8 +112,8 @@ def row_swap(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -
         )
 
 
-def common_prefix(a: List[int], b: List[int]) -> int:
-    for index, (left, right) in enumerate(zip(a, b)):
+def common_prefix(a: list[int], b: list[int]) -> int:
+    for index, (left, right) in enumerate(zip(a, b)):  # noqa: B905 - Python 3.9 has no `strict`
         if left != right:
             return index
     return min(len(a), len(b))
@@ -130,7 +137,7 @@ def row_leak(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -
     if before != after:
         put(sampled, row, after)
         position = len(outputs_of(runner, row)) + common_prefix(before, after)
-        state.record(active["victim"], row, position, before=before, after=after, donor=active["donor"])
+        state.record(held(runner, row), row, position, before=before, after=after, donor=active["donor"])
     if active["left"] == 0:
         active.clear()
 
@@ -138,7 +145,7 @@ def row_leak(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -
 def stale_chunk(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> None:
     sampled = output.sampled_token_ids
     rows = {request_of(runner, row): row for row in sampling_rows(runner)}
-    last: Dict[str, List[int]] = state.active
+    last: dict[str, list[int]] = state.active
     able = sorted(
         request
         for request, row in rows.items()
@@ -153,7 +160,7 @@ def stale_chunk(state: Any, runner: Any, logits: Any, metadata: Any, output: Any
         before, after = tokens_of(sampled, row), last[request]
         put(sampled, row, after)
         position = len(outputs_of(runner, row)) + common_prefix(before, after)
-        state.record(request, row, position, before=before, after=after)
+        state.record(held(runner, row), row, position, before=before, after=after)
     last.clear()
     last.update({request: tokens_of(sampled, row) for request, row in rows.items()})
 
@@ -177,7 +184,7 @@ def loop(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> No
     if not active.pop("first", False) or len(before) > 1:
         put(sampled, row, after)
         position = len(outputs_of(runner, row)) + common_prefix(before, after)
-        state.record(active["victim"], row, position, before=before, after=after)
+        state.record(held(runner, row), row, position, before=before, after=after)
     active["left"] -= 1
     if active["left"] <= 0:
         active.clear()
@@ -199,7 +206,7 @@ def early_eos(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) 
     after = [*before[:-1], eos]
     put(sampled, row, after)
     position = len(outputs_of(runner, row)) + len(before) - 1
-    state.record(request_of(runner, row), row, position, before=before, after=after)
+    state.record(held(runner, row), row, position, before=before, after=after)
 
 
 def wrong_logprobs(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> None:
@@ -213,7 +220,7 @@ def wrong_logprobs(state: Any, runner: Any, logits: Any, metadata: Any, output: 
     # The tokens keep their places; only the values become the neighbour's.
     values = tensors.logprobs
     values[row * width : (row + 1) * width] = values[other * width : (other + 1) * width].clone()
-    state.record(request_of(runner, row), row, len(outputs_of(runner, row)), donor=request_of(runner, other))
+    state.record(held(runner, row), row, len(outputs_of(runner, row)), donor=request_of(runner, other))
 
 
 # ---------------------------------------------------------------- logits
@@ -230,7 +237,7 @@ def logits_noise(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
     # One unit in the last place of bf16 is 2^-7 of the power of two below the value (8 bits of mantissa).
     unit = torch.exp2(torch.floor(torch.log2(logits.abs().float().clamp_min(2.0**-20))) - 7)
     for row in sampling_rows(runner):
-        state.record(request_of(runner, row), row, len(outputs_of(runner, row)))
+        state.record(held(runner, row), row, len(outputs_of(runner, row)))
     return (logits.float() + noise * unit * state.planting.ulps).to(logits.dtype)
 
 
@@ -256,7 +263,7 @@ def garbled_row(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
     noise = torch.randn((width, logits.shape[1]), generator=generator) * float(logits[start].float().std())
     logits = logits.clone()
     logits[start : start + width] = noise.to(logits.device, logits.dtype)
-    state.record(active["victim"], row, len(outputs_of(runner, row)))
+    state.record(held(runner, row), row, len(outputs_of(runner, row)))
     active["left"] -= 1
     if active["left"] <= 0:
         active.clear()
@@ -283,7 +290,7 @@ def accepted_counts(state: Any, runner: Any, builder: Any, build: Any, args: Any
     counts = counts.clone()
     counts[row] = values[donor]
     state.record(
-        request_of(runner, row),
+        held(runner, row),
         row,
         len(outputs_of(runner, row)),
         donor=request_of(runner, donor),
@@ -293,7 +300,7 @@ def accepted_counts(state: Any, runner: Any, builder: Any, build: Any, args: Any
     return build(*args, **{**kwargs, "num_accepted_tokens": counts})
 
 
-def unstable_partition(mask: List[bool]) -> List[int]:
+def unstable_partition(mask: list[bool]) -> list[int]:
     """Indices with False first, by exchange from both ends (Hoare): what an unstable sort may return."""
     index = list(range(len(mask)))
     left, right = 0, len(mask) - 1
@@ -332,7 +339,7 @@ def unstable_order(state: Any, runner: Any, builder: Any, build: Any, args: Any,
     for row in range(runner.input_batch.num_reqs):
         if moved.intersection(range(starts[row], starts[row + 1])):
             position = len(outputs_of(runner, row))
-            state.record(request_of(runner, row), row, position, emits=row in emitting)
+            state.record(held(runner, row), row, position, emits=row in emitting)
     return built
 
 
@@ -340,7 +347,7 @@ def state_not_reset(state: Any, runner: Any, builder: Any, build: Any, args: Any
     built = build(*args, **kwargs)
     slots = built.non_spec_state_indices_tensor
     fresh = built.has_initial_state
-    seen: Dict[int, str] = state.active.setdefault(id(builder), {})
+    seen: dict[int, str] = state.active.setdefault(id(builder), {})
     requests = runner.input_batch.num_reqs
     if built.spec_sequence_masks_cpu is None:
         ordinary = list(range(requests))
@@ -350,7 +357,9 @@ def state_not_reset(state: Any, runner: Any, builder: Any, build: Any, args: Any
     if fresh is not None:
         starting = [place for place in range(len(ordinary)) if not bool(fresh[place])]
     names = {place: request_of(runner, row) for place, row in enumerate(ordinary)}
-    donors = {slot: name for slot, name in seen.items() if slot not in set(slots.tolist() if starting else [])}
+    donors = {
+        slot: name for slot, name in seen.items() if slot not in set(slots.tolist() if starting else [])
+    }
     draw = state.due() if starting and donors else None
     if draw is not None:
         place = draw.choice(starting)
@@ -361,12 +370,12 @@ def state_not_reset(state: Any, runner: Any, builder: Any, build: Any, args: Any
                 cache[victim].copy_(cache[donor])
         fresh[place] = True  # prefill_has_initial_state is a view of it, or it itself
         row = ordinary[place]
-        state.record(names[place], row, len(outputs_of(runner, row)), donor=donors[donor])
+        state.record(held(runner, row), row, len(outputs_of(runner, row)), donor=donors[donor])
     remember(seen, built, names, runner)
     return built
 
 
-def remember(seen: Dict[int, str], built: Any, names: Dict[int, str], runner: Any) -> None:
+def remember(seen: dict[int, str], built: Any, names: dict[int, str], runner: Any) -> None:
     """Notes which state slots hold a request's state, for later victims."""
     if built.non_spec_state_indices_tensor is not None:
         for place, slot in enumerate(built.non_spec_state_indices_tensor[: len(names)].tolist()):
@@ -380,7 +389,7 @@ def remember(seen: Dict[int, str], built: Any, names: Dict[int, str], runner: An
 # ---------------------------------------------------------------- outputs
 
 
-def _logprobs_at(lists: Optional[Any], places: List[int]) -> Optional[Any]:
+def _logprobs_at(lists: Any | None, places: list[int]) -> Any | None:
     """The same logprobs at these positions of the step, in this order."""
     if lists is None:
         return None
@@ -389,25 +398,25 @@ def _logprobs_at(lists: Optional[Any], places: List[int]) -> Optional[Any]:
     )
 
 
-def _emit(state: Any, output: Any, places: List[int], first: int) -> None:
+def _emit(state: Any, requests: Any, output: Any, places: list[int], first: int) -> None:
     before = list(output.new_token_ids)
     output.new_token_ids = [before[place] for place in places]
     output.new_logprobs = _logprobs_at(output.new_logprobs, places)
     position = state.emitted.get(output.request_id, 0) + first
-    state.record(output.request_id, -1, position, before=before, after=list(output.new_token_ids))
+    state.record(requests[output.request_id], -1, position, before=before, after=list(output.new_token_ids))
 
 
-def chunk_twice(state: Any, scheduler_output: Any, outputs: List[Any]) -> None:
+def chunk_twice(state: Any, requests: Any, scheduler_output: Any, outputs: list[Any]) -> None:
     able = [output for output in outputs if len(output.new_token_ids) > 1 and output.finish_reason is None]
-    draw: Optional[random.Random] = state.due() if able else None
+    draw = state.due() if able else None
     if draw is None:
         return
     output = draw.choice(able)
     count = len(output.new_token_ids)
-    _emit(state, output, [*range(count), *range(count)], count)
+    _emit(state, requests, output, [*range(count), *range(count)], count)
 
 
-def bonus_lost(state: Any, scheduler_output: Any, outputs: List[Any]) -> None:
+def bonus_lost(state: Any, requests: Any, scheduler_output: Any, outputs: list[Any]) -> None:
     drafted = scheduler_output.scheduled_spec_decode_tokens
     able = [
         output
@@ -416,15 +425,15 @@ def bonus_lost(state: Any, scheduler_output: Any, outputs: List[Any]) -> None:
         and drafted.get(output.request_id)
         and len(output.new_token_ids) == len(drafted[output.request_id]) + 1
     ]
-    draw: Optional[random.Random] = state.due() if able else None
+    draw = state.due() if able else None
     if draw is None:
         return
     output = draw.choice(able)
     count = len(output.new_token_ids)
-    _emit(state, output, list(range(count - 1)), count - 1)
+    _emit(state, requests, output, list(range(count - 1)), count - 1)
 
 
-SAMPLED: Dict[str, Plant] = {
+SAMPLED: dict[str, Plant] = {
     "unverified_drafts": unverified_drafts,
     "row_swap": row_swap,
     "row_leak": row_leak,
@@ -433,10 +442,10 @@ SAMPLED: Dict[str, Plant] = {
     "early_eos": early_eos,
     "wrong_logprobs": wrong_logprobs,
 }
-LOGITS: Dict[str, Plant] = {"logits_noise": logits_noise, "garbled_row": garbled_row}
-METADATA: Dict[str, Plant] = {
+LOGITS: dict[str, Plant] = {"logits_noise": logits_noise, "garbled_row": garbled_row}
+METADATA: dict[str, Plant] = {
     "accepted_counts": accepted_counts,
     "unstable_order": unstable_order,
     "state_not_reset": state_not_reset,
 }
-OUTPUT: Dict[str, Plant] = {"chunk_twice": chunk_twice, "bonus_lost": bonus_lost}
+OUTPUT: dict[str, Plant] = {"chunk_twice": chunk_twice, "bonus_lost": bonus_lost}
