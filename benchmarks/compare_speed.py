@@ -80,7 +80,7 @@ def damaged(rng: np.random.Generator, tokens: np.ndarray, nature: int) -> tuple[
 
 
 def scores_for(rng: np.random.Generator, tokens: np.ndarray, place: int, unjustified: int) -> TopLogprobs:
-    """Five top tokens and the one chosen at every position; `unjustified` of them, from `place`, lie 8 nats below."""
+    """Five top tokens at every position, the chosen one first; from `place`, `unjustified` lie 8 nats below."""
     length = len(tokens)
     ids = rng.integers(3, VOCABULARY, (length, TOP))
     values = np.round(-0.05 - np.cumsum(rng.uniform(0.3, 2.0, (length, TOP)), axis=1), 4)
@@ -256,10 +256,8 @@ def main() -> None:
             files = write(Path(folder), *mixed)
             sizes = [os.path.getsize(name) / 1e6 for name in files]
             results["end to end"] = run = end_to_end(files)
-            print(
-                f"parity compare, files of {sizes[0]:.0f}, {sizes[1]:.0f} and {sizes[2]:.0f} MB: {run['seconds']:.1f} s, "
-                f"peak {run['peak_bytes'] / 1e9:.2f} GB, exit {run['exit_code']}, {run['verdict']}"
-            )
+            print(f"parity compare, files of {sizes[0]:.0f}, {sizes[1]:.0f} and {sizes[2]:.0f} MB:", end=" ")
+            print(f"{run['seconds']:.1f} s, peak {run['peak_bytes'] / 1e9:.2f} GB, {run['verdict']}")
     del same, mixed
     print("growth with the length (10 % of the pairs different):")
     results["by length"] = {}

@@ -395,7 +395,7 @@ def wrong_logprobs(rng: random.Random, row: Row, how: str) -> Plant:
     elif how == "offset":
         entries = [*entries[:place], *([[t, v - 2.0] for t, v in e] for e in entries[place:])]
     elif how == "of-another-token":
-        entries[place] = [pair for pair in entries[(place + count // 2) % count]]
+        entries[place] = list(entries[(place + count // 2) % count])
     else:
         raise ValueError(how)
     return _untouched(f"logprobs-{how}", row, ("logprob_mismatch",), position, logprobs=entries)
