@@ -1,0 +1,136 @@
+"""The launcher's side of the fault lab: no engine anywhere."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from parity_backends import faults
+from parity_backends.faults.site.parity_faults import catalogue, plants
+from parity_backends.faults.site.parity_faults.hooks import State
+
+from parity.records import Kind
+
+
+def test_every_fault_is_described_and_its_expected_kinds_exist() -> None:
+    described = faults.describe()
+    assert {"accepted_counts", "unstable_order", "unverified_drafts", "row_swap", "state_not_reset"} <= {
+        item["name"] for item in described
+    }
+    kinds = {str(kind) for kind in Kind}
+    for item in described:
+        assert item["summary"]
+        assert "#" in item["emulates"]
+        assert set(item["expected"]) <= kinds
+    assert json.loads(json.dumps(described)) == described
+
+
+def test_every_fault_is_planted_somewhere_and_nothing_else_is() -> None:
+    planted = [*plants.SAMPLED, *plants.LOGITS, *plants.METADATA, *plants.OUTPUT]
+    assert sorted(planted) == sorted(catalogue.FAULTS)
+    assert {name for name, fault in catalogue.FAULTS.items() if fault.layer == "output"} == set(plants.OUTPUT)
+
+
+def test_environment_round_trips_through_the_text_that_the_engine_reads() -> None:
+    variables = faults.environment("row_leak", rate=0.1, seed=7, log="planted.jsonl", from_step=3, span=9)
+    planting = catalogue.parse(variables["PARITY_FAULT"])
+    assert planting == catalogue.Planting("row_leak", 0.1, 7, from_step=3, span=9)
+    assert variables["PARITY_FAULT_LOG"] == "planted.jsonl"
+    assert variables["PYTHONPATH"].split(os.pathsep)[0] == str(faults.plugin_directory())
+    assert "PYTHONPATH" not in faults.environment("row_swap", far=True)
+    assert "VLLM_USE_V2_MODEL_RUNNER" not in faults.environment("chunk_twice")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("row_swop", "row_swop"),
+        ("row_swap:often=1", "often=1"),
+        ("row_swap:span=3", "span=3"),
+        ("row_swap:rate=0", "rate"),
+        ("row_swap:rate=1.5", "rate"),
+        ("row_swap:seed=x", "seed=x"),
+    ],
+)
+def test_a_wrong_text_is_refused_and_named(text: str, names: str) -> None:
+    with pytest.raises(ValueError, match=names):
+        catalogue.parse(text)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_an_interpreter_without_parity_finds_the_entry_point(tmp_path: Path, zipped: bool) -> None:
+    """As vLLM does it: importlib.metadata over sys.path, then the function that the entry point names."""
+    place = faults.plugin_directory()
+    if zipped:
+        place = tmp_path / "plugin.zip"
+        place.write_bytes(faults.bundle())
+    code = (
+        "from importlib.metadata import entry_points\n"
+        "import sys\n"
+        "found = entry_points()\n"
+        "found = found.select(group='vllm.general_plugins') if hasattr(found, 'select') "
+        "else found['vllm.general_plugins']\n"
+        "[entry] = [e for e in found if e.name == 'parity_faults']\n"
+        "entry.load()()\n"
+        "assert 'parity' not in sys.modules and 'vllm' not in sys.modules\n"
+    )
+    environment = {"PYTHONPATH": str(place), "PATH": os.environ["PATH"]}
+    # -S: no site-packages, so nothing of parity can be there.
+    subprocess.run([sys.executable, "-S", "-c", code], env=environment, check=True, cwd=tmp_path)
+
+
+def test_the_bundle_is_small_and_the_same_each_time() -> None:
+    first = faults.bundle()
+    assert first == faults.bundle()
+    assert len(first) < 60_000  # with base64 it must fit into one environment variable (128 KiB on Linux)
+    names = zipfile.ZipFile(io.BytesIO(first)).namelist()
+    assert "parity_faults/__init__.py" in names
+    assert any(name.endswith("entry_points.txt") for name in names)
+
+
+def _steps(rate: float, seed: int, steps: int) -> list[int]:
+    state = State()
+    state.configure(catalogue.Planting("row_swap", rate=rate, seed=seed), os.devnull)
+    hit = []
+    for _ in range(steps):
+        state.step += 1
+        if state.due() is not None:
+            assert state.due() is not None  # asked again in the same step: the same answer
+            hit.append(state.step)
+    return hit
+
+
+def test_the_rate_is_exact_and_the_same_for_the_same_seed() -> None:
+    assert _steps(1.0, 0, 5) == [0, 1, 2, 3, 4]
+    for seed in range(20):
+        hit = _steps(0.01, seed, 1000)
+        assert len(hit) == 10
+        assert {b - a for a, b in itertools.pairwise(hit)} <= {99, 100, 101}
+        assert hit == _steps(0.01, seed, 1000)
+    assert len({tuple(_steps(0.1, seed, 100)) for seed in range(20)}) > 3
+
+
+def test_maximum_and_from_step() -> None:
+    state = State()
+    state.configure(catalogue.parse("row_swap:from_step=3:max=2"), os.devnull)
+    hit = []
+    for _ in range(10):
+        state.step += 1
+        if state.due() is not None:
+            hit.append(state.step)
+    assert hit == [3, 4]
+
+
+def test_the_unstable_partition_is_a_partition_that_loses_the_order() -> None:
+    mask = [True, True, True, False, False]
+    index = plants.unstable_partition(mask)
+    assert sorted(index) == [0, 1, 2, 3, 4]
+    assert [mask[place] for place in index] == sorted(mask)
+    assert index != sorted(range(5), key=lambda place: mask[place])
