@@ -80,7 +80,7 @@ def damaged(rng: np.random.Generator, tokens: np.ndarray, nature: int) -> tuple[
 
 
 def scores_for(rng: np.random.Generator, tokens: np.ndarray, place: int, unjustified: int) -> TopLogprobs:
-    """Five top tokens at every position, the chosen one first; from `place`, `unjustified` lie 8 nats below."""
+    """Top tokens per position, the chosen one first; `unjustified` of them, from `place`, lie 8 nats off."""
     length = len(tokens)
     ids = rng.integers(3, VOCABULARY, (length, TOP))
     values = np.round(-0.05 - np.cumsum(rng.uniform(0.3, 2.0, (length, TOP)), axis=1), 4)

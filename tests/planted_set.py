@@ -1,0 +1,182 @@
+"""The planted set: real completions, one fault each, true scores (tests/data/planted.json.gz), and its judge.
+
+The rows are what vLLM 0.32.0 made on CPU with the embedded checkpoint: greedy `base` and `mtp` with two
+draft tokens (world A), the same with a repetition penalty of 1.2 (world B). tests/planting.py damaged them;
+where a fault's name ends in "+regenerated" the engine itself went on from the damaged prefix. Every damaged
+row was scored by the engine with speculation off, so that what is justified is a fact and not a guess.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.compare import CompareOptions, compare
+from parity.records import Capture, Completion, Header, Key, ScoreKey, Severity, TopLogprobs
+
+DATA = Path(__file__).parent / "data" / "planted.json.gz"
+ARMS = ("cpu/base", "cpu/mtp")
+SHAPE_KEPT = ("duplication", "omission", "repetition", "garbled", "unjustified", "row_leak")
+"""Kinds that can be planted so that no trace is left: a whole period taken out of a loop, for example."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One damaged capture with its truth."""
+
+    world: str
+    fault: str
+    where: str
+    after_near_tie: bool
+    in_loop: bool
+    kinds: tuple[str, ...]
+    position: int
+    positions: frozenset[int]
+    key: Key
+    candidate: Capture
+    scores: dict[ScoreKey, TopLogprobs]
+    traceless: bool
+    """No token of the row is unjustified and its end is not out of order: nothing for anyone to see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the comparison said of a case."""
+
+    case: Case
+    found: bool
+    accused: int
+    kind: bool
+    first_kind: bool
+    position: bool
+    said: str
+
+
+@cache
+def data() -> dict[str, Any]:
+    with gzip.open(DATA) as file:
+        loaded: dict[str, Any] = json.load(file)
+    return loaded
+
+
+def _header(arm: str, sampling: dict[str, Any]) -> Header:
+    speculative = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}}
+    return Header(
+        arm=arm,
+        backend="cpu",
+        variant=arm.split("/")[1],
+        model="tiny-qwen3-next-mtp",
+        vocab_size=2048,
+        eos_token_ids=(0,),
+        engine=speculative if arm.endswith("mtp") else {},
+        sampling=sampling,
+    )
+
+
+def _completion(row: dict[str, Any], tokens: list[int], finish: str | None) -> Completion:
+    return Completion(
+        key=Key(row["request"], 0, 0),
+        prompt_token_ids=np.array(row["prompt"], dtype=np.int64),
+        token_ids=np.array(tokens, dtype=np.int64),
+        text=None,
+        finish_reason=finish,
+        stop_reason=None,
+    )
+
+
+def _scores(tokens: list[int], packed: dict[str, list[Any]], top: int) -> TopLogprobs:
+    """Unpacks milli-nats: the best `top` tokens of every position and, last, the one chosen."""
+    count = len(tokens)
+    best = np.array(packed["best"], dtype=np.float64).reshape(count, top, 2)
+    chosen = np.array([np.nan if value is None else value for value in packed["chosen"]], dtype=np.float64)
+    ids = np.concatenate([best[:, :, 0], np.array(tokens, dtype=np.float64)[:, None]], axis=1)
+    values = np.concatenate([best[:, :, 1], chosen[:, None]], axis=1) / 1000
+    return TopLogprobs(ids.astype(np.int64), values)
+
+
+def _joined(head: TopLogprobs, start: int, tail: TopLogprobs) -> TopLogprobs:
+    return TopLogprobs(
+        np.concatenate([head.ids[:start], tail.ids]), np.concatenate([head.values[:start], tail.values])
+    )
+
+
+@cache
+def clean(world: str) -> tuple[Capture, Capture, dict[ScoreKey, TopLogprobs]]:
+    """The undamaged pair of a world and the scores of the candidate."""
+    part = data()["worlds"][world]
+    rows = part["rows"]
+    base = [_completion(row, row["base"], row["base_finish"]) for row in rows]
+    other = [_completion(row, row["candidate"] or row["base"], row["finish"]) for row in rows]
+    scores = {
+        ScoreKey(ARMS[1], *c.key): _scores(c.token_ids.tolist(), row["scores"], part["top"])
+        for c, row in zip(other, rows, strict=True)
+    }
+    counters = {"num_drafts": 3000, "num_draft_tokens": 6000, "num_accepted_tokens": 5200}
+    return (
+        Capture(_header(ARMS[0], part["sampling"]), {c.key: c for c in base}, {}, {}),
+        Capture(_header(ARMS[1], part["sampling"]), {c.key: c for c in other}, {}, counters),
+        scores,
+    )
+
+
+def cases(world: str) -> Iterator[Case]:
+    _, candidate, scores = clean(world)
+    part = data()["worlds"][world]
+    for plant in part["plants"]:
+        row, start = part["rows"][plant["row"]], plant["start"]
+        whole = row["candidate"] or row["base"]
+        tokens = [*whole[:start], *plant["tokens"]]
+        key = Key(row["request"], 0, 0)
+        score_key = ScoreKey(ARMS[1], *key)
+        tail = _scores(plant["tokens"], plant["scores"], part["top"])
+        new = _joined(scores[score_key], start, tail)
+        chosen, best = new.values[:, -1], np.nanmax(new.values, axis=1)
+        shape = plant["kinds"][0] in SHAPE_KEPT
+        yield Case(
+            world=world,
+            fault=plant["fault"],
+            where=plant["where"],
+            after_near_tie=plant["after_near_tie"],
+            in_loop=plant["in_loop"],
+            kinds=tuple(plant["kinds"]),
+            position=plant["position"],
+            positions=frozenset(plant["positions"]),
+            key=key,
+            candidate=replace(
+                candidate,
+                completions={
+                    **candidate.completions,
+                    key: _completion(row, tokens, plant["finish"]),
+                },
+            ),
+            scores={**scores, score_key: new},
+            traceless=bool(shape and np.all(best - chosen <= 0.25)),
+        )
+
+
+def ask(case: Case, *, with_scores: bool = True, options: CompareOptions | None = None) -> Answer:
+    """Runs the comparison on one damaged capture."""
+    baseline, _, _ = clean(case.world)
+    result = compare(
+        baseline, case.candidate, case.scores if with_scores else {}, options or CompareOptions()
+    )
+    corrupt = [f for f in result.findings if f.severity is Severity.CORRUPT]
+    mine = [f for f in corrupt if f.key == case.key]
+    right = [f for f in mine if f.kind in case.kinds]
+    earliest = min(mine, key=lambda f: -1 if f.position is None else f.position, default=None)
+    return Answer(
+        case=case,
+        found=bool(mine),
+        accused=len({f.key for f in corrupt if f.request} - {case.key}),
+        kind=bool(right),
+        first_kind=earliest is not None and earliest.kind in case.kinds,
+        position=any(f.position in case.positions for f in right),
+        said="; ".join(f"{f.kind}@{f.position}+{f.length}" for f in mine) or "nothing",
+    )
