@@ -143,9 +143,7 @@ def _text(record: Mapping[str, Any], name: str, *, optional: bool = False) -> An
 def _count(record: Mapping[str, Any], name: str, default: int | None = None) -> int:
     value = record.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise _Malformed(
-            f"{name} must be a whole number, got {_shown(value)}" if value is not None else f"no {name}"
-        )
+        raise _Malformed(f"{name} must be a whole number, got {_shown(value)}" if value is not None else f"no {name}")
     return value
 
 
@@ -246,9 +244,7 @@ class _Assembler:
         if self.footer_line is not None:
             self.report(line, f"a record after the footer (line {self.footer_line})")
         if (kind == "header") != (self.header is None):
-            self.report(
-                line, "a second header" if kind == "header" else "the first record must be the header"
-            )
+            self.report(line, "a second header" if kind == "header" else "the first record must be the header")
         try:
             if kind == "header":
                 self.header = parse_header(record)
@@ -301,9 +297,7 @@ def _open(path: Path) -> IO[bytes]:
     try:
         return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
     except FileNotFoundError:
-        raise ParityError(
-            f"no such capture: {path}", hint="check the path; `parity runs list` names runs"
-        ) from None
+        raise ParityError(f"no such capture: {path}", hint="check the path; `parity runs list` names runs") from None
     except OSError as error:
         raise ParityError(f"cannot read {path}: {error.strerror or error}") from None
 
@@ -324,9 +318,7 @@ def _lines(path: Path, report: Callable[[int | None, str], None]) -> Iterator[tu
                     parsed = _loads(raw)
                 except (ValueError, RecursionError):
                     cut = not raw.endswith(b"\n")
-                    report(
-                        number, "the line is cut off: the writer was interrupted" if cut else "not valid JSON"
-                    )
+                    report(number, "the line is cut off: the writer was interrupted" if cut else "not valid JSON")
                     continue
                 yield number, parsed
         except (OSError, EOFError) as error:
@@ -366,9 +358,7 @@ def read_scores(path: str | Path) -> Scores:
     path = Path(path)
 
     def fail(line: int | None, message: str) -> NoReturn:
-        raise CaptureError(
-            str(path), line, message, hint="a scores file holds `score` records, see docs/capture.md"
-        )
+        raise CaptureError(str(path), line, message, hint="a scores file holds `score` records, see docs/capture.md")
 
     assembler = _Assembler(fail, source=str(path))
     assembler.header = Header("", "", "", "")  # a file of its own may do without one

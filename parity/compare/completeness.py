@@ -1,0 +1,190 @@
+"""Are all completions there, and are samples that should differ different?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from parity.compare.justify import opinion
+from parity.compare.reference import Reference
+from parity.records import Capture, Completion, Finding, Json, Key, Kind, Severity
+
+IMPOSSIBLE = -30.0
+"""Nats. A sampled completion of this log-likelihood or less is not drawn twice by chance in any run."""
+
+LONG = 24
+"""Tokens from which equal samples count as copies where no logprobs say how likely the text is and the
+baseline's samples of the same length differ."""
+
+
+def missing(baseline: Capture, candidate: Capture) -> list[Finding]:
+    """Completions that one side has and the other lacks, and samples that neither has though n asked for them."""
+    findings = []
+    expected = dict.fromkeys(baseline.completions)
+    asked = max(_asked(baseline), _asked(candidate))
+    for key in list(baseline.completions) + list(candidate.completions):
+        for sample in range(asked):
+            expected.setdefault(Key(key.request, key.round, sample))
+    for key in dict.fromkeys([*expected, *candidate.completions]):
+        in_baseline, in_candidate = key in baseline.completions, key in candidate.completions
+        if in_baseline and in_candidate:
+            continue
+        if in_baseline:
+            who, why = "candidate", "the candidate did not return this completion"
+        elif in_candidate:
+            who, why = "baseline", "the baseline did not return this completion, so it was not compared"
+        else:
+            who, why = "both", f"n is {asked}, neither side returned this sample"
+        findings.append(_finding(baseline, candidate, key, Kind.MISSING_COMPLETION, {"why": why, "missing_from": who}))
+    return findings
+
+
+def _asked(capture: Capture) -> int:
+    value = capture.header.sampling.get("n")
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 4096 else 1
+
+
+def duplicates(baseline: Capture, candidate: Capture, reference: Reference) -> list[Finding]:
+    """Samples of one request that are copies of each other though they were drawn at random."""
+    if not temperature(candidate):
+        return []
+    normal = {len(tokens) for group in _groups(baseline).values() for tokens in _copies(group)}
+    findings = []
+    for group in _groups(candidate).values():
+        for copies in _copies_of(group):
+            first, *others = copies
+            length = len(first.token_ids)
+            likelihood = _log_likelihood(first, candidate, reference)
+            if likelihood is not None:
+                if likelihood > IMPOSSIBLE:
+                    continue
+            elif length < LONG or any(other >= length for other in normal):
+                continue
+            for other in others:
+                evidence: dict[str, Json] = {
+                    "why": f"the same {length} tokens as sample {first.key.sample} of this request",
+                    "copy_of_sample": first.key.sample,
+                    "log_likelihood": None if likelihood is None else round(likelihood, 2),
+                }
+                finding = _finding(baseline, candidate, other.key, Kind.DUPLICATE_COMPLETION, evidence)
+                findings.append(finding)
+    return findings
+
+
+def _groups(capture: Capture) -> dict[tuple[str, int], list[Completion]]:
+    groups: dict[tuple[str, int], list[Completion]] = defaultdict(list)
+    for completion in capture:
+        groups[(completion.key.request, completion.key.round)].append(completion)
+    return groups
+
+
+def _copies_of(group: list[Completion]) -> list[list[Completion]]:
+    by_tokens: dict[bytes, list[Completion]] = defaultdict(list)
+    for completion in sorted(group, key=lambda one: one.key.sample):
+        by_tokens[completion.token_ids.tobytes()].append(completion)
+    return [same for same in by_tokens.values() if len(same) > 1]
+
+
+def _copies(group: list[Completion]) -> list[np.typing.NDArray[np.int64]]:
+    return [same[0].token_ids for same in _copies_of(group)]
+
+
+def _log_likelihood(completion: Completion, arm: Capture, reference: Reference) -> float | None:
+    top = reference.score(arm.header.arm, completion)
+    if top is None:
+        top = completion.logprobs
+    if top is None or len(top) != len(completion.token_ids):
+        return None
+    chosen = opinion(top, completion.token_ids).chosen
+    return float(np.nansum(chosen)) if np.isfinite(chosen).any() else None
+
+
+def temperature(capture: Capture) -> float:
+    """The sampling temperature; 0 (greedy) where a capture does not say."""
+    value = capture.header.sampling.get("temperature")
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+def _finding(baseline: Capture, candidate: Capture, key: Key, kind: Kind, evidence: dict[str, Json]) -> Finding:
+    return Finding(
+        arm=candidate.header.arm,
+        baseline=baseline.header.arm,
+        request=key.request,
+        round=key.round,
+        sample=key.sample,
+        kind=kind,
+        severity=Severity.CORRUPT,
+        position=None,
+        length=None,
+        evidence=evidence,
+    )
+
+
+def nondeterminism(baseline: Capture, candidate: Capture, corrupt: list[Finding]) -> list[Finding]:
+    """Greedy rounds of one request that differ where one of them is not supported.
+
+    Rounds that part at a near-tie are noise; a round with a fault that another round of the same arm lacks is
+    a fault that comes and goes.
+    """
+    rounds: dict[tuple[str, int], list[Completion]] = defaultdict(list)
+    for completion in candidate:
+        rounds[(completion.key.request, completion.key.sample)].append(completion)
+    faults: dict[Key, list[Finding]] = defaultdict(list)
+    for finding in corrupt:
+        if finding.position is not None and finding.kind in _UNSTABLE:
+            faults[finding.key].append(finding)
+    findings = []
+    for same in rounds.values():
+        if len(same) < 2 or not any(one.key in faults for one in same):
+            continue
+        for completion in same:
+            mine = faults.get(completion.key)
+            if not mine:
+                continue
+            position = min(finding.position or 0 for finding in mine)
+            others = [one for one in same if one.key != completion.key]
+            differing = [one.key.round for one in others if _parts_by(completion, one, position)]
+            if not differing:
+                continue
+            evidence: dict[str, Json] = {
+                "why": f"asked {len(same)} times; {len(differing)} other rounds answer differently here",
+                "differs_from_rounds": differing[:16],
+                "rounds": len(same),
+                "faulty_rounds": sorted(one.key.round for one in same if one.key in faults)[:16],
+            }
+            findings.append(
+                Finding(
+                    arm=candidate.header.arm,
+                    baseline=baseline.header.arm,
+                    request=completion.key.request,
+                    round=completion.key.round,
+                    sample=completion.key.sample,
+                    kind=Kind.NONDETERMINISM,
+                    severity=Severity.CORRUPT,
+                    position=position,
+                    length=max(finding.length or 1 for finding in mine),
+                    evidence=evidence,
+                )
+            )
+    return findings
+
+
+_UNSTABLE = frozenset(
+    {
+        Kind.UNJUSTIFIED,
+        Kind.GARBLED,
+        Kind.REPETITION,
+        Kind.DUPLICATION,
+        Kind.OMISSION,
+        Kind.ROW_LEAK,
+        Kind.EARLY_STOP,
+        Kind.OVERRUN,
+    }
+)
+
+
+def _parts_by(a: Completion, b: Completion, position: int) -> bool:
+    """Do the two part at or before `position`?"""
+    size = min(len(a.token_ids), len(b.token_ids), position + 1)
+    return size <= position or not np.array_equal(a.token_ids[:size], b.token_ids[:size])

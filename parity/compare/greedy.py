@@ -1,0 +1,201 @@
+"""One pair of greedy completions: walk along both, decide each place where they part.
+
+The walk keeps a place in each stream. While the streams are equal nothing is asked. Where they part, the
+reference says which of the candidate's tokens it supports:
+
+* all supported: the candidate took another branch of a near-tie. From here on its text is its own, and each
+  of its tokens must be supported by the reference, whether it equals the baseline's or not.
+* some not supported: a fault. Its kind comes from how the streams meet again (structure.py). Once they have
+  met again, the tokens that agree with the baseline are not asked about: a fault upsets what a reference thinks
+  of the next tokens, and they are the right ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parity.compare.align import common_prefix, realign
+from parity.compare.justify import BoolArray
+from parity.compare.structure import Event, cluster_of, name_gap, name_tail
+from parity.records import Kind, TokenIds
+
+MAX_EVENTS = 16
+"""Faults named per completion; what comes after is more of the same."""
+
+JUNCTION = 3
+"""Tokens after a gap that still belong to it: the reference needs a few to get over what it just read."""
+
+STRONG_ANCHOR = 24
+"""Without a reference, a lost or repeated chunk is believed when both sides agree this long after it."""
+
+
+@dataclass(slots=True)
+class Walk:
+    """The outcome for one pair."""
+
+    flip: int | None = None
+    """Position where the streams first part, None if they never do."""
+    events: list[Event] = field(default_factory=list)
+    unjudged_from: int | None = None
+    """From this position on nothing could be decided."""
+
+
+def walk(
+    a: TokenIds,
+    b: TokenIds,
+    unjustified: BoolArray | None,
+    unknown: BoolArray | None,
+    *,
+    masked_from: int | None = None,
+    eos: frozenset[int] = frozenset(),
+    best_ids: TokenIds | None = None,
+) -> Walk:
+    """Walk along baseline `a` (T,) and candidate `b` (U,).
+
+    unjustified, unknown: arrays of shape (U,) from the reference, or None without one.
+    masked_from: candidate tokens from here on are explained already (past an end of the stream).
+    best_ids: what the reference would have chosen at each candidate position.
+    """
+    result = Walk()
+    end = len(b) if masked_from is None else min(len(b), masked_from)
+    bad_mask = np.zeros(len(b), dtype=np.bool_) if unjustified is None else unjustified.copy()
+    bad_mask[end:] = False
+    i = j = 0
+    explained = False  # in step again after a fault: agreement with the baseline explains the tokens
+    while j < end and i < len(a) and len(result.events) < MAX_EVENTS:
+        run = min(common_prefix(a[i:], b[j:]), end - j)
+        if result.flip is not None and not explained:
+            inside = np.flatnonzero(bad_mask[j : j + run])
+            if len(inside):
+                first = j + int(inside[0])
+                event = _free(a, b, bad_mask, first, None, first, eos, best_ids)
+                result.events.append(event)
+                bad_mask[: max(event.end, first + 1)] = False
+                moved = max(event.end, first + 1) - j
+                if moved >= run:
+                    break
+                i, j = i + moved, j + moved
+                continue
+        if result.flip is None or explained:
+            bad_mask[j : j + run] = False
+        i, j = i + run, j + run
+        if j >= end or i >= len(a):
+            break
+        if result.flip is None:
+            result.flip = j
+        gap = realign(a[i:], b[j:end])
+        if unjustified is None:
+            _without_reference(a, b, i, j, result)
+            return result
+        stretch_end = end if gap is None else min(end, j + gap.gained + JUNCTION)
+        inside = np.flatnonzero(bad_mask[j:stretch_end])
+        if not len(inside):
+            if gap is None:
+                j = end
+                break
+            i, j, explained = i + gap.lost, j + gap.gained, False
+            continue
+        bad = [j + int(offset) for offset in inside]
+        at_end = bad[0] in _ends(b, eos)
+        if gap is not None and not at_end:
+            if bad[0] >= j + gap.gained and gap.gained > 0 and not _touches(gap.lost, gap.gained):
+                # They met again before the first bad token: the flip was benign, the rest is asked next.
+                i, j, explained = i + gap.lost, j + gap.gained, False
+                continue
+            event = name_gap(a, b, i, j, gap, bad[0], min(bad[-1], max(j + gap.gained - 1, bad[0])))
+            event.earliest = j
+            result.events.append(event)
+            bad_mask[: j + gap.gained + JUNCTION] = False
+            i, j, explained = i + gap.lost, j + gap.gained, True
+            continue
+        event = _free(a, b, bad_mask, bad[0], (i, j), j, eos, best_ids)
+        result.events.append(event)
+        bad_mask[: max(event.end, bad[0] + 1)] = False
+        j = end
+        break
+    _rest(a, b, bad_mask, end, result, eos, best_ids)
+    if unknown is not None and result.flip is not None:
+        open_positions = np.flatnonzero(unknown[result.flip : end])
+        if len(open_positions):
+            result.unjudged_from = result.flip + int(open_positions[0])
+    return result
+
+
+def _touches(lost: int, gained: int) -> bool:
+    """May the junction after such a gap be part of it? After a lost or repeated chunk, not after a flip."""
+    return abs(lost - gained) >= 2
+
+
+def _ends(b: TokenIds, eos: frozenset[int]) -> set[int]:
+    return {len(b) - 1} if len(b) and int(b[-1]) in eos else set()
+
+
+def _rest(
+    a: TokenIds,
+    b: TokenIds,
+    bad_mask: BoolArray,
+    end: int,
+    result: Walk,
+    eos: frozenset[int],
+    best_ids: TokenIds | None,
+) -> None:
+    """What is unsupported behind the place where the baseline stopped being a guide."""
+    if result.flip is None:
+        # The candidate goes on where the baseline ended; stops.py judges that.
+        return
+    while len(result.events) < MAX_EVENTS:
+        bad = np.flatnonzero(bad_mask[:end])
+        if not len(bad):
+            return
+        first = int(bad[0])
+        previous = result.events[-1] if result.events else None
+        if previous is not None and first - previous.end <= JUNCTION and first != len(b) - 1:
+            # Still upset by the fault before.
+            bad_mask[: first + 1] = False
+            if previous.kind in (Kind.GARBLED, Kind.UNJUSTIFIED):
+                previous.length = first + 1 - previous.position
+            continue
+        event = _free(a, b, bad_mask, first, None, result.flip, eos, best_ids)
+        result.events.append(event)
+        bad_mask[: max(event.end, first + 1)] = False
+
+
+def _free(
+    a: TokenIds,
+    b: TokenIds,
+    bad_mask: BoolArray,
+    first: int,
+    parted_at: tuple[int, int] | None,
+    earliest: int,
+    eos: frozenset[int],
+    best_ids: TokenIds | None,
+) -> Event:
+    """Name the fault at `first` where the streams do not meet again."""
+    bad = [int(position) for position in np.flatnonzero(bad_mask[: first + 512]) if position >= first]
+    ends = _ends(b, eos)
+    if first in ends:
+        why = "ends here, and the reference does not support ending here"
+        return Event(Kind.EARLY_STOP, first, 1, {"why": why}, earliest)
+    if best_ids is not None and int(best_ids[first]) in eos and len(cluster_of(bad)) < len(b) - first:
+        why = "the reference ends the completion here, the candidate goes on"
+        return Event(Kind.OVERRUN, first, len(b) - first, {"why": why}, earliest)
+    event = name_tail(a, b, [position for position in bad if position not in ends] or bad, parted_at, earliest)
+    event.earliest = earliest
+    return event
+
+
+def _without_reference(a: TokenIds, b: TokenIds, i: int, j: int, result: Walk) -> None:
+    """Only structure speaks: a chunk lost or emitted again, with long agreement after it."""
+    gap = realign(a[i:], b[j:])
+    result.unjudged_from = j
+    if gap is None or gap.anchor < min(STRONG_ANCHOR, len(b) - j - gap.gained) or gap.anchor < 8:
+        return
+    if gap.gained and gap.lost:
+        return
+    event = name_gap(a, b, i, j, gap, j, j)
+    if event.kind in (Kind.DUPLICATION, Kind.OMISSION) and event.length >= 2 and "ambiguous" not in event.evidence:
+        event.earliest = j
+        result.events.append(event)
+        result.unjudged_from = None

@@ -1,0 +1,151 @@
+"""Is what the engine says of its own output true? Token ids, logprobs and text, each against the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from parity.compare.justify import Opinion
+from parity.compare.structure import Event
+from parity.records import Completion, Kind, TokenIds
+
+LOGPROB_TOLERANCE = 0.5
+"""Nats between an engine's own logprob of its token and the score. vLLM's tests use 0.5 (`logprob_atol`,
+tests/v1/e2e/general/async_scheduling_utils.py), clean runs there stay below 0.38."""
+
+LIKELY = -5.0
+"""Nats. Below this logprob two kernels disagree by more than the tolerance without a fault."""
+
+INT32_MAX = 2**31 - 1
+
+
+def invalid_tokens(tokens: TokenIds, vocab_size: int | None) -> list[Event]:
+    """Ids outside [0, vocab_size), one event for each run of them. Unknown vocabulary: outside int32."""
+    limit = vocab_size if vocab_size is not None else INT32_MAX
+    bad = np.flatnonzero((tokens < 0) | (tokens >= limit))
+    events = []
+    for run in np.split(bad, np.flatnonzero(np.diff(bad) > 1) + 1):
+        if len(run):
+            ids = tokens[run].tolist()
+            why = f"token id {ids[0]} is outside the vocabulary of {limit}"
+            events.append(
+                Event(
+                    Kind.INVALID_TOKEN,
+                    int(run[0]),
+                    len(run),
+                    {"why": why, "token_ids": ids[:16], "vocab_size": vocab_size},
+                )
+            )
+    return events
+
+
+def logprob_mismatch(
+    completion: Completion,
+    reference: Opinion | None,
+    until: int,
+    tolerance: float = LOGPROB_TOLERANCE,
+) -> Event | None:
+    """The engine's own logprobs: as many as tokens, numbers, of the chosen tokens, and near the scores.
+
+    Looks at positions before `until` only: behind a fault the engine's state is not the reference's.
+    """
+    own = completion.logprobs
+    if own is None:
+        return None
+    tokens = completion.token_ids
+    if len(own) != len(tokens):
+        at = min(len(own), len(tokens))
+        why = f"{len(own)} logprobs for {len(tokens)} tokens"
+        return Event(Kind.LOGPROB_MISMATCH, at, abs(len(own) - len(tokens)), {"why": why})
+    until = min(until, len(tokens))
+    if until == 0:
+        return None
+    ids, values = own.ids[:until], own.values[:until]
+    is_chosen = ids == tokens[:until, None]
+    listed = is_chosen.any(axis=1)
+    chosen = np.where(is_chosen, values, -np.inf).max(axis=1) if ids.shape[1] else np.full(until, np.nan)
+    broken = is_chosen & (np.isnan(values) | (values > 1e-3) | np.isneginf(values))
+    not_a_logprob = broken.any(axis=1)
+    if not_a_logprob.any():
+        return _event(not_a_logprob, chosen, None, "the logprob of the chosen token is not a logprob")
+    if not listed.all():
+        return _event(~listed, chosen, None, "the chosen token is not among the engine's own logprobs")
+    if reference is None:
+        return None
+    expected = reference.chosen[:until]
+    with np.errstate(invalid="ignore"):
+        off = np.abs(chosen - expected) > tolerance
+        off &= np.maximum(chosen, expected) > LIKELY
+    off &= np.isfinite(expected)
+    if off.any():
+        return _event(off, chosen, expected, "the engine's logprobs disagree with the scores")
+    return None
+
+
+def _event(
+    bad: np.typing.NDArray[np.bool_],
+    own: np.typing.NDArray[np.float64],
+    expected: np.typing.NDArray[np.float64] | None,
+    why: str,
+) -> Event:
+    positions = np.flatnonzero(bad)
+    first = int(positions[0])
+    worst = first
+    if expected is not None:
+        worst = int(positions[np.abs(own - expected)[positions].argmax()])
+    value = float(own[worst])
+    evidence = {
+        "why": f"{why} at {len(positions)} positions",
+        "positions": positions[:16].tolist(),
+        "logprob": round(value, 4) if np.isfinite(value) else None,
+        "score": None if expected is None else round(float(expected[worst]), 4),
+        "worst_position": worst,
+    }
+    return Event(Kind.LOGPROB_MISMATCH, first, int(positions[-1]) - first + 1, evidence)
+
+
+def text_mismatch(completion: Completion, detokenize: Callable[[Sequence[int]], str]) -> Event | None:
+    """The text is not what the token ids say.
+
+    Engines detokenise as tokens come: bytes that do not yet make a character are held back at the end, and a
+    stop string is cut off. Both are allowed for.
+    """
+    if completion.text is None:
+        return None
+    ids = [int(token) for token in completion.token_ids if 0 <= token <= INT32_MAX]
+    expected = detokenize(ids)
+    if _same_text(completion.text, expected):
+        return None
+    if isinstance(completion.stop_reason, str) and expected.startswith(completion.text):
+        return None
+    at = next(
+        (n for n, (x, y) in enumerate(zip(completion.text, expected, strict=False)) if x != y),
+        min(len(completion.text), len(expected)),
+    )
+    position = _token_at(ids, at, detokenize)
+    evidence = {
+        "why": "the text is not what the token ids detokenise to",
+        "character": at,
+        "text": completion.text[max(0, at - 20) : at + 40],
+        "expected": expected[max(0, at - 20) : at + 40],
+    }
+    return Event(Kind.TEXT_MISMATCH, position, max(1, len(ids) - position), evidence)
+
+
+def _same_text(text: str, expected: str) -> bool:
+    if text == expected:
+        return True
+    return text.rstrip("\ufffd") == expected.rstrip("\ufffd")
+
+
+def _token_at(ids: list[int], character: int, detokenize: Callable[[Sequence[int]], str]) -> int:
+    """The token whose text covers a character: by bisection over prefixes, whose texts only grow."""
+    low, high = 0, len(ids)
+    while low < high:
+        middle = (low + high) // 2
+        if len(detokenize(ids[: middle + 1]).rstrip("\ufffd")) > character:
+            high = middle
+        else:
+            low = middle + 1
+    return min(low, max(0, len(ids) - 1))

@@ -1,0 +1,163 @@
+"""Justification: does the reference support each token that the candidate chose?
+
+In greedy decoding a token is justified when its logprob under the reference, which saw exactly the tokens
+before it, lies within the tolerance of the best token's. The score of a completion (teacher-forced with
+speculation off) answers that for every position; without it each side's own logprobs answer it for the first
+divergent token only, because up to there both sides saw the same text.
+
+Source of the rule: `check_first_divergence` in vLLM's tests/v1/e2e/general/async_scheduling_utils.py, which
+also bounds a token outside the top-k by the k-th.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from parity.records import Json, TokenIds, TopLogprobs
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+SMALLEST_TOLERANCE = 0.0625
+"""Nats. Half a step of a bf16 logit between 16 and 32: below it, equal logits round apart."""
+
+FLOOR_HEADROOM = 1.5
+"""`--tolerance auto` allows this times the largest gap of the baseline's own tokens: a maximum over a few
+thousand tokens understates the maximum over the next few thousand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What the reference says of the T tokens of one completion; arrays of shape (T,), nats.
+
+    gap: best logprob minus the chosen token's, 0 where the chosen token is the best; NaN where unknown.
+    bounded: the chosen token was not among the listed ones, `gap` is only a lower bound.
+    """
+
+    gap: FloatArray
+    bounded: BoolArray
+    best_id: npt.NDArray[np.int64]
+    best: FloatArray
+    chosen: FloatArray
+
+    def unjustified(self, tolerance: float) -> BoolArray:
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.gap > tolerance)
+
+    def unknown(self, tolerance: float) -> BoolArray:
+        """Positions on which the reference has no say: nothing listed, or a bound that decides nothing."""
+        return np.isnan(self.gap) | (self.bounded & ~self.unjustified(tolerance))
+
+    def at(self, position: int) -> dict[str, Json]:
+        """The numbers of one position, for evidence."""
+        return {
+            "gap": _number(self.gap[position]),
+            "gap_is_lower_bound": bool(self.bounded[position]),
+            "best_token": int(self.best_id[position]),
+            "best_logprob": _number(self.best[position]),
+            "chosen_logprob": _number(self.chosen[position]),
+        }
+
+
+def _number(value: float) -> float | None:
+    return round(float(value), 4) if np.isfinite(value) else None
+
+
+def opinion(top: TopLogprobs, token_ids: TokenIds) -> Opinion:
+    """The reference's opinion of `token_ids` (T,), from its top tokens per position.
+
+    Positions that the logprobs do not cover are unknown. Values above zero or NaN are no logprobs and are
+    left out.
+    """
+    length = len(token_ids)
+    covered = min(length, len(top))
+    ids, values = top.ids[:covered], top.values[:covered]
+    gap = np.full(length, np.nan)
+    bounded = np.zeros(length, dtype=np.bool_)
+    best_id = np.full(length, -1, dtype=np.int64)
+    best = np.full(length, np.nan)
+    chosen = np.full(length, np.nan)
+    if covered and ids.shape[1]:
+        usable = (values <= 1e-3) & ~((ids < 0) & np.isnan(values))
+        listed = np.where(usable, values, -np.inf)
+        column = listed.argmax(axis=1)
+        rows = np.arange(covered)
+        top_value = listed[rows, column]
+        has_any = usable.any(axis=1)
+        is_chosen = usable & (ids == token_ids[:covered, None])
+        has_chosen = is_chosen.any(axis=1)
+        own = np.where(is_chosen, values, -np.inf).max(axis=1)
+        lowest = np.where(usable, values, np.inf).min(axis=1)
+        with np.errstate(invalid="ignore"):
+            # A chosen token that is not listed is at most as likely as the last one listed.
+            measured = top_value - np.where(has_chosen, own, lowest)
+        best_id[:covered] = np.where(has_any, ids[rows, column], -1)
+        best[:covered] = np.where(has_any, top_value, np.nan)
+        chosen[:covered] = np.where(has_chosen, own, np.nan)
+        gap[:covered] = np.where(has_any, measured, np.nan)
+        bounded[:covered] = has_any & ~has_chosen
+    return Opinion(gap, bounded, best_id, best, chosen)
+
+
+def gap_of_other(top: TopLogprobs | None, position: int, token_id: int) -> tuple[float, bool] | None:
+    """How far `token_id` lies below the best token in the list of one position (nats).
+
+    (gap, exact); with exact False the token is not listed and the gap is a lower bound. None: no list there.
+    """
+    if top is None or position >= len(top):
+        return None
+    ids, values = top.ids[position], top.values[position]
+    usable = values <= 1e-3
+    if not usable.any():
+        return None
+    best = float(values[usable].max())
+    here = usable & (ids == token_id)
+    if here.any():
+        return best - float(values[here].max()), True
+    return best - float(values[usable].min()), False
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """How far the baseline's own tokens lie below the best token when scored: the noise of the method."""
+
+    tokens: int
+    largest: float
+    mean: float
+    share_flat: float
+    """Share of positions where the five best tokens lie within the default tolerance: there, nearly any
+    token is justified and a fault cannot be seen."""
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "tokens": self.tokens,
+            "largest_gap": round(self.largest, 4),
+            "mean_gap": round(self.mean, 6),
+            "share_of_flat_positions": round(self.share_flat, 4),
+        }
+
+
+def measure_floor(scored: Iterable[tuple[Opinion, TopLogprobs]], tolerance: float) -> Floor | None:
+    """The floor from the baseline's own completions and their scores; None without any."""
+    tokens, total, largest, flat = 0, 0.0, 0.0, 0
+    for view, top in scored:
+        known = view.gap[np.isfinite(view.gap)]
+        tokens += len(known)
+        if not len(known):
+            continue
+        total += float(known.sum())
+        largest = max(largest, float(known.max()))
+        if top.values.shape[1] >= 5:
+            ordered = np.sort(np.where(np.isnan(top.values), -np.inf, top.values), axis=1)[:, ::-1]
+            with np.errstate(invalid="ignore"):
+                flat += int((ordered[:, 0] - ordered[:, 4] <= tolerance).sum())
+    return Floor(tokens, largest, total / tokens, flat / tokens) if tokens else None
+
+
+def automatic_tolerance(floor: Floor) -> float:
+    """The tolerance that the measured floor asks for (nats)."""
+    return max(SMALLEST_TOLERANCE, FLOOR_HEADROOM * floor.largest)

@@ -1,0 +1,96 @@
+"""Finds, for a completion, the best reference there is: its score, a score of the same tokens, or logprobs.
+
+Scores are keyed by arm and completion. Where both arms carry one name (an arm compared with itself), and where
+two completions are the same token sequence (scored once), a score is taken for a completion only if it fits
+it: one entry per token, the chosen token listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from parity.compare.justify import Opinion, gap_of_other, opinion
+from parity.records import Capture, Completion, ScoreKey, Scores, TopLogprobs
+
+
+class Reference:
+    """The scores of a comparison, looked up by completion."""
+
+    def __init__(self, baseline: Capture, candidate: Capture, scores: Scores | None) -> None:
+        merged: dict[ScoreKey, TopLogprobs] = {}
+        for source in (baseline.scores, candidate.scores, scores or {}):
+            merged.update(source)
+        self._scores: Mapping[ScoreKey, TopLogprobs] = merged
+        self._ambiguous = baseline.header.arm == candidate.header.arm
+        self.misfits: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._scores)
+
+    def score(self, arm: str, completion: Completion) -> TopLogprobs | None:
+        """The score of this completion in this arm, or None. Wrong lengths are noted in `misfits`."""
+        top = self._scores.get(ScoreKey(arm, *completion.key))
+        if top is None:
+            return None
+        if len(top) != len(completion.token_ids):
+            if not self._ambiguous:
+                self.misfits.append(
+                    f"the score of {arm} {completion.key} has {len(top)} entries for {len(completion.token_ids)} tokens"
+                )
+            return None if self._ambiguous else top
+        if self._ambiguous and not _lists_all(top, completion):
+            return None
+        return top
+
+
+def _lists_all(top: TopLogprobs, completion: Completion) -> bool:
+    return bool((top.ids == completion.token_ids[:, None]).any(axis=1).all())
+
+
+def first_divergence_opinion(
+    baseline: Completion, candidate: Completion, position: int, tolerance: float
+) -> Opinion | None:
+    """Without a score: both sides' own logprobs, at the first divergent token alone.
+
+    The baseline's list there is what the score would be: the text before it is the same. Where the baseline
+    gave none, the candidate's own list says whether it saw the baseline's token as a near-tie.
+    None when neither says anything.
+    """
+    length = len(candidate.token_ids)
+    if position >= length or position >= len(baseline.token_ids):
+        return None
+    chosen, other = int(candidate.token_ids[position]), int(baseline.token_ids[position])
+    views = [
+        gap_of_other(baseline.logprobs, position, chosen) if _fits(baseline) else None,
+        gap_of_other(candidate.logprobs, position, other) if _fits(candidate) else None,
+    ]
+    decided = [view for view in views if view is not None and (view[1] or view[0] > tolerance)]
+    if not decided:
+        return None
+    gap, exact = max(decided) if views[0] is None else (decided[0] if views[0] in decided else decided[-1])
+    own = candidate.logprobs
+    result = opinion(TopLogprobs(np.empty((0, 1), np.int64), np.empty((0, 1))), candidate.token_ids)
+    result.gap[position] = max(0.0, gap)
+    result.bounded[position] = not exact
+    source = baseline.logprobs if views[0] is not None else own
+    if source is not None and position < len(source):
+        values = source.values[position]
+        if np.isfinite(values).any():
+            column = int(np.nanargmax(values))
+            result.best_id[position] = source.ids[position, column]
+            result.best[position] = values[column]
+            result.chosen[position] = values[column] - gap
+    return result
+
+
+def _fits(completion: Completion) -> bool:
+    return completion.logprobs is not None and len(completion.logprobs) == len(completion.token_ids)
+
+
+def own_logprobs(completion: Completion) -> Opinion | None:
+    """The completion's own decode-time logprobs as an opinion, where there is one per token."""
+    if completion.logprobs is None or not _fits(completion):
+        return None
+    return opinion(completion.logprobs, completion.token_ids)

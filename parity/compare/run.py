@@ -1,0 +1,287 @@
+"""One comparison from start to end: the order of the questions, and what their answers add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from parity.compare import completeness, population, verdict
+from parity.compare.columns import Pairs, pair_up
+from parity.compare.justify import (
+    Floor,
+    Opinion,
+    automatic_tolerance,
+    measure_floor,
+    opinion,
+)
+from parity.compare.pairs import Judged, PairJudge
+from parity.compare.reference import Reference
+from parity.compare.sampled_pairs import judge_sampled
+from parity.compare.statistics import FloatArray
+from parity.compare.types import DEFAULT_TOLERANCE, CompareOptions, Comparison, CompletionClass
+from parity.errors import ParityError
+from parity.records import Capture, Finding, Json, Key, Kind, Scores, Severity, TopLogprobs
+
+RUN = "*"
+"""Stands for the request in a finding that concerns the run as a whole."""
+
+FLAT = 0.2
+"""Share of flat positions from which a checkpoint's distributions leave little power."""
+
+FEW_LOOPS = 0.001
+"""p-value of the paired loop test below which the run gets a finding of its own."""
+
+
+def compare(
+    baseline: Capture,
+    candidate: Capture,
+    scores: Scores | None = None,
+    options: CompareOptions | None = None,
+) -> Comparison:
+    """Compare the candidate's completions with the baseline's.
+
+    `scores` are the reference's opinions of either arm's completions (keyed by arm); those that stand in the
+    captures are used as well. Raises ParityError only for options that make no sense; whatever is wrong with
+    the data becomes a finding or a reason.
+    """
+    options = options or CompareOptions()
+    reference = Reference(baseline, candidate, scores)
+    pairs = pair_up(baseline, candidate)
+    notes: list[str] = []
+    inconclusive = verdict.different_questions(baseline, candidate)
+    random = max(completeness.temperature(baseline), completeness.temperature(candidate)) > 0
+
+    baseline_scored = _scored(baseline, reference) if reference else {}
+    floor = measure_floor(baseline_scored.values(), DEFAULT_TOLERANCE)
+    tolerance = _tolerance(options, floor, baseline, candidate, notes)
+
+    findings = completeness.missing(baseline, candidate)
+    findings += completeness.duplicates(baseline, candidate, reference)
+    if random:
+        judged, sampling = judge_sampled(baseline, candidate, pairs, reference, options)
+        inconclusive += _sampling_notes(sampling)
+    else:
+        judged = PairJudge(baseline, candidate, reference, options, tolerance).judge(pairs)
+        sampling = None
+    findings += judged.findings
+    corrupt = [finding for finding in findings if finding.severity is Severity.CORRUPT]
+    if not random:
+        findings += completeness.nondeterminism(baseline, candidate, corrupt)
+
+    classes: dict[Key, CompletionClass] = dict(judged.classes)
+    for finding in findings:
+        if finding.kind is Kind.MISSING_COMPLETION:
+            classes[finding.key] = "missing"
+        elif finding.severity is Severity.CORRUPT and finding.key in classes:
+            classes[finding.key] = "corrupt"
+
+    stats = population.rates(classes, findings)
+    stats["tolerance"] = round(tolerance, 4)
+    stats["floor"] = None if floor is None else floor.to_json()
+    if not random:
+        findings += _loop_finding(baseline, candidate, pairs, stats)
+        _add_gap_statistics(stats, candidate, pairs, judged, baseline_scored, tolerance, notes)
+    else:
+        stats["sampling"] = sampling
+    proof, not_exercised, unproven = verdict.exercised(candidate)
+    stats["exercised"] = proof
+    stats["tokens"] = len(pairs.candidate_tokens)
+    if not_exercised:
+        inconclusive.append(not_exercised)
+    if unproven:
+        notes.append(unproven)
+    inconclusive += _coverage(pairs, judged, reference, stats, notes)
+    notes += sorted(set(reference.misfits))
+    notes += _power_notes(floor)
+
+    findings = sorted(findings, key=_order)
+    decided = verdict.decide(findings, inconclusive)
+    return Comparison(
+        baseline=baseline.header.arm,
+        candidate=candidate.header.arm,
+        verdict=decided,
+        reasons=_reasons(findings, inconclusive, stats),
+        findings=findings,
+        classes=classes,
+        stats=stats,
+        notes=notes,
+    )
+
+
+def _order(finding: Finding) -> tuple[bool, str, int, int, int, str]:
+    return (
+        finding.severity is not Severity.CORRUPT,
+        finding.request,
+        finding.round,
+        finding.sample,
+        -1 if finding.position is None else finding.position,
+        str(finding.kind),
+    )
+
+
+def _scored(capture: Capture, reference: Reference) -> dict[Key, tuple[Opinion, TopLogprobs]]:
+    result = {}
+    for completion in capture:
+        top = reference.score(capture.header.arm, completion)
+        if top is not None:
+            result[completion.key] = (opinion(top, completion.token_ids), top)
+    return result
+
+
+def _tolerance(
+    options: CompareOptions, floor: Floor | None, baseline: Capture, candidate: Capture, notes: list[str]
+) -> float:
+    if options.tolerance == "auto":
+        if floor is None:
+            notes.append(
+                f"--tolerance auto needs scores of the baseline's own completions; using {DEFAULT_TOLERANCE} nats"
+            )
+            return DEFAULT_TOLERANCE
+        return automatic_tolerance(floor)
+    value = float(options.tolerance)
+    if not np.isfinite(value) or value < 0:
+        raise ParityError(f"the tolerance must be a number of nats of 0 or more, got {value}")
+    penalty = [
+        name
+        for name, neutral in (
+            ("repetition_penalty", 1.0),
+            ("presence_penalty", 0.0),
+            ("frequency_penalty", 0.0),
+        )
+        for capture in (baseline, candidate)
+        if capture.header.sampling.get(name, neutral) not in (neutral, None)
+    ]
+    if penalty and floor is not None and automatic_tolerance(floor) > value:
+        # Scores are raw logprobs; the penalised argmax may lie well below the raw one.
+        widened = automatic_tolerance(floor)
+        notes.append(
+            f"{penalty[0]} is on and the scores do not include it: the baseline's own tokens lie up to "
+            f"{floor.largest:.2f} nats below the best one, so the tolerance is {widened:.2f}, not {value}"
+        )
+        return widened
+    return value
+
+
+def _loop_finding(baseline: Capture, candidate: Capture, pairs: Pairs, stats: dict[str, Json]) -> list[Finding]:
+    differing = (
+        (pairs.baseline[row], pairs.candidate[row]) for row in np.flatnonzero(~pairs.identical & pairs.same_prompt)
+    )
+    result = population.loops(differing)
+    stats["loops"] = result
+    if result["p_candidate_loops_more"] >= FEW_LOOPS:
+        return []
+    evidence = {
+        "why": f"{result['only_candidate']} completions end in a loop in the candidate only, "
+        f"{result['only_baseline']} in the baseline only",
+        **result,
+    }
+    return [run_finding(baseline, candidate, Kind.REPETITION, evidence)]
+
+
+def run_finding(baseline: Capture, candidate: Capture, kind: Kind, evidence: dict[str, Json]) -> Finding:
+    """A finding about the run as a whole, not about one completion."""
+    return Finding(
+        arm=candidate.header.arm,
+        baseline=baseline.header.arm,
+        request=RUN,
+        round=0,
+        sample=0,
+        kind=kind,
+        severity=Severity.CORRUPT,
+        position=None,
+        length=None,
+        evidence=evidence,
+    )
+
+
+def _add_gap_statistics(
+    stats: dict[str, Json],
+    candidate: Capture,
+    pairs: Pairs,
+    judged: Judged,
+    baseline_scored: dict[Key, tuple[Opinion, TopLogprobs]],
+    tolerance: float,
+    notes: list[str],
+) -> None:
+    baseline_gaps: dict[Key, FloatArray] = {key: view.gap for key, (view, _) in baseline_scored.items()}
+    candidate_gaps: dict[Key, FloatArray] = {key: view.gap for key, view in judged.opinions.items()}
+    for row, key in enumerate(pairs.keys):
+        if pairs.identical[row] and key in baseline_gaps:
+            candidate_gaps.setdefault(key, baseline_gaps[key])
+    stats["drift"] = population.drift(baseline_gaps, candidate_gaps)
+    if stats["drift"] and stats["drift"]["drifted"]:
+        notes.append(
+            f"the candidate's mean gap is {stats['drift']['candidate_mean_gap']:.4f} nats against the baseline's "
+            f"{stats['drift']['baseline_mean_gap']:.4f} (p = {stats['drift']['p_value']:.2g}): a small systematic "
+            "difference, though no single token shows it"
+        )
+    stats["position_in_step"] = population.position_in_step(candidate.completions, judged.opinions, tolerance)
+
+
+def _coverage(
+    pairs: Pairs, judged: Judged, reference: Reference, stats: dict[str, Json], notes: list[str]
+) -> list[str]:
+    problems = []
+    if not pairs.keys:
+        problems.append("no completion is in both captures: nothing was compared")
+    unjudged = stats["unjudged"]
+    if unjudged:
+        problems.append(
+            f"{unjudged} completions differ and nothing says whether that is noise: score them "
+            "(`parity run --score all`) or capture with --logprobs"
+        )
+    limited = {key: at for key, at in judged.limited.items() if judged.classes.get(key) == "near_tie"}
+    if limited:
+        skipped = sum(
+            len(pairs.candidate[row].token_ids) - limited[key] for row, key in enumerate(pairs.keys) if key in limited
+        )
+        stats["tokens_not_judged"] = skipped
+        message = f"{len(limited)} completions could be judged only up to their first divergent token"
+        if reference and judged.opinions:
+            problems.append(f"the scores do not cover {skipped} tokens of {len(limited)} completions")
+        else:
+            notes.append(f"{message} ({skipped} tokens behind it not judged): there are no scores")
+    return problems
+
+
+def _sampling_notes(sampling: dict[str, Json]) -> list[str]:
+    if sampling["scored"]:
+        return []
+    return ["sampling is random and there are no scores: only the run's statistics could be compared"]
+
+
+def _power_notes(floor: Floor | None) -> list[str]:
+    notes = []
+    if floor is not None and floor.share_flat > FLAT:
+        notes.append(
+            f"at {floor.share_flat:.0%} of positions the five best tokens lie within {DEFAULT_TOLERANCE} nats "
+            "(random weights?): nearly any token passes there, and little power is left"
+        )
+    if floor is not None and floor.largest > 2.0:
+        notes.append(
+            f"the baseline's own tokens lie up to {floor.largest:.2f} nats below the best when scored: the scoring "
+            "engine does not agree with the baseline, or the baseline itself is faulty"
+        )
+    return notes
+
+
+def _reasons(findings: list[Finding], inconclusive: Iterable[str], stats: dict[str, Json]) -> list[str]:
+    reasons = []
+    corrupt = [finding for finding in findings if finding.severity is Severity.CORRUPT]
+    if corrupt:
+        keys = {finding.key for finding in corrupt if finding.request != RUN}
+        kinds = ", ".join(sorted({str(finding.kind) for finding in corrupt}))
+        reasons.append(f"{len(keys)} of {stats['completions']} completions are corrupt: {kinds}")
+    reasons += inconclusive
+    if not reasons:
+        bound = stats["fault_rate_not_excluded"]
+        noise = f"{stats['near_tie']} part at near-ties" if stats["near_tie"] else "none differs"
+        reasons.append(
+            f"{stats['completions']} completions, {noise}, none is corrupt"
+            + (f"; a fault rarer than {bound:.2%} of completions could have been missed (95 %)" if bound else "")
+        )
+    return reasons
+
+
+__all__ = ["RUN", "compare", "run_finding"]

@@ -1,0 +1,165 @@
+"""Findings for a run with random sampling: each completion against the reference, and the run's tests."""
+
+from __future__ import annotations
+
+from parity.compare import completeness, integrity, sampled, stops
+from parity.compare.columns import Pairs
+from parity.compare.justify import Opinion, opinion
+from parity.compare.leak import Donors, Query
+from parity.compare.pairs import Judged
+from parity.compare.reference import Reference
+from parity.compare.structure import GARBLED_TOKENS, Event
+from parity.compare.types import CompareOptions
+from parity.records import Capture, Completion, Finding, Json, Key, Kind, Severity, TopLogprobs
+
+_RUN_KINDS = {
+    "likelihood": Kind.GARBLED,
+    "length": Kind.EARLY_STOP,
+    "finish_reason": Kind.EARLY_STOP,
+    "loops": Kind.REPETITION,
+    "wording": Kind.UNJUSTIFIED,
+}
+
+
+def judge_sampled(
+    baseline: Capture,
+    candidate: Capture,
+    pairs: Pairs,
+    reference: Reference,
+    options: CompareOptions,
+) -> tuple[Judged, dict[str, Json]]:
+    """Judge every candidate completion by its likelihood, and the run by two-sample tests."""
+    judged = Judged()
+    rules = stops.stop_rules(candidate.header, baseline)
+    vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
+    temperature = completeness.temperature(candidate) or completeness.temperature(baseline)
+    scored = _views(candidate, reference)
+    baseline_scored = _views(baseline, reference)
+    windows = sum(len(one.token_ids) for one in candidate) * len(sampled.WINDOWS)
+    spans: list[tuple[Completion, Event]] = []
+    for row, key in enumerate(pairs.keys):
+        b = pairs.candidate[row]
+        judged.classes[key] = "sampled"
+        if not pairs.same_prompt[row]:
+            judged.findings.append(_finding(baseline, candidate, b, _input_event()))
+            judged.classes[key] = "corrupt"
+            continue
+        events = integrity.invalid_tokens(b.token_ids, vocab_size)
+        past = stops.overrun(b, rules)
+        if past is not None:
+            events.append(past)
+        why = stops.unexplained_end(b, rules)
+        if why is not None and stops.unexplained_end(pairs.baseline[row], rules) is None:
+            events.append(Event(Kind.EARLY_STOP, len(b.token_ids), 0, {"why": why}))
+        if key in scored:
+            view, top = scored[key]
+            logs = sampled.tail_logs(top, b.token_ids, temperature, vocab_size)
+            for stretch in sampled.find_unlikely(logs, windows, options.alpha):
+                event = _unlikely_event(b, stretch, rules)
+                if all(not (one.position <= event.position < one.end) for one in events):
+                    spans.append((b, event))
+            if not events:
+                mismatch = integrity.logprob_mismatch(b, view, len(b.token_ids))
+                if mismatch is not None:
+                    events.append(mismatch)
+        if options.detokenize is not None and not events:
+            text = integrity.text_mismatch(b, options.detokenize)
+            if text is not None:
+                events.append(text)
+        judged.findings += [_finding(baseline, candidate, b, event) for event in events]
+    _name_leaks(baseline, candidate, spans)
+    judged.findings += [_finding(baseline, candidate, b, event) for b, event in spans]
+    for finding in judged.findings:
+        judged.classes[finding.key] = "corrupt"
+    tests = sampled.run_tests(
+        pairs.baseline,
+        pairs.candidate,
+        {key: view for key, (view, _) in baseline_scored.items()},
+        {key: view for key, (view, _) in scored.items()},
+    )
+    for name, p_value in tests["adjusted"].items():
+        if p_value < options.alpha:
+            why = f"the {name.replace('_', ' ')} of the candidate's samples differs from the baseline's"
+            evidence = {
+                "why": f"{why} (p = {p_value:.2g} after adjustment)",
+                "test": name,
+                "p_value": p_value,
+            }
+            judged.findings.append(
+                Finding(
+                    arm=candidate.header.arm,
+                    baseline=baseline.header.arm,
+                    request="*",
+                    round=0,
+                    sample=0,
+                    kind=_RUN_KINDS[name],
+                    severity=Severity.CORRUPT,
+                    position=None,
+                    length=None,
+                    evidence=evidence,
+                )
+            )
+    return judged, {**tests, "scored": len(scored), "temperature": temperature}
+
+
+def _views(capture: Capture, reference: Reference) -> dict[Key, tuple[Opinion, TopLogprobs]]:
+    result = {}
+    for completion in capture:
+        top = reference.score(capture.header.arm, completion)
+        if top is not None:
+            result[completion.key] = (opinion(top, completion.token_ids), top)
+    return result
+
+
+def _unlikely_event(b: Completion, stretch: sampled.Unlikely, rules: stops.StopRules) -> Event:
+    last = len(b.token_ids) - 1
+    evidence: dict[str, Json] = {
+        "why": f"the reference's distribution does not explain these {stretch.length} tokens",
+        "p_value": stretch.p_value,
+    }
+    if stretch.position == last and int(b.token_ids[last]) in rules.terminators:
+        evidence["why"] = "ends here, which the reference holds for next to impossible"
+        return Event(Kind.EARLY_STOP, stretch.position, 1, evidence)
+    kind = Kind.GARBLED if stretch.length >= GARBLED_TOKENS else Kind.UNJUSTIFIED
+    return Event(kind, stretch.position, stretch.length, evidence)
+
+
+def _name_leaks(baseline: Capture, candidate: Capture, spans: list[tuple[Completion, Event]]) -> None:
+    if not spans:
+        return
+    queries = [
+        Query(
+            b.key.request,
+            b.token_ids,
+            max(0, event.position - 3),
+            min(len(b.token_ids), event.position + max(12, min(event.length, 64))),
+            0,
+        )
+        for b, event in spans
+    ]
+    for (_, event), leak in zip(spans, Donors(baseline, candidate).search(queries), strict=True):
+        if leak is not None and leak.start <= event.position + 2 and leak.start + leak.length > event.position:
+            event.kind = Kind.ROW_LEAK
+            event.position, event.length = leak.start, leak.length
+            event.evidence |= leak.to_json()
+            event.evidence["why"] = f"{leak.length} tokens are those of the {leak.donor_part} of {leak.donor_request}"
+
+
+def _input_event() -> Event:
+    return Event(Kind.INPUT_MISMATCH, 0, 0, {"why": "the prompts differ; nothing else is to be concluded"})
+
+
+def _finding(baseline: Capture, candidate: Capture, b: Completion, event: Event) -> Finding:
+    nowhere = event.kind is Kind.INPUT_MISMATCH
+    return Finding(
+        arm=candidate.header.arm,
+        baseline=baseline.header.arm,
+        request=b.key.request,
+        round=b.key.round,
+        sample=b.key.sample,
+        kind=event.kind,
+        severity=Severity.CORRUPT,
+        position=None if nowhere else event.position,
+        length=None if nowhere else event.length,
+        evidence=event.evidence,
+    )

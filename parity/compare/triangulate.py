@@ -1,0 +1,55 @@
+"""Which part is to blame, from the verdicts of several arms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from parity.records import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """What the pattern of verdicts points at."""
+
+    name: str
+    why: str
+
+
+def triangulate(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | None:
+    """Name the suspect from the verdict of each candidate arm against one baseline (`backend/variant`).
+
+    With `base` and speculating arms on several backends: a backend whose `base` already diverges has a
+    numerics problem of its own; a backend whose `base` passes while its speculation diverges has it in its
+    speculation; speculation that diverges wherever it was tried is an upstream bug. None when nothing diverges
+    or too little was run to tell.
+    """
+    verdicts = {**verdicts, baseline: Verdict.PASS}
+    diverged = {arm for arm, verdict in verdicts.items() if verdict is Verdict.DIVERGED}
+    if not diverged:
+        return None
+    plain = {arm.partition("/")[0]: arm for arm in verdicts if arm.partition("/")[2] == "base"}
+    broken = sorted(backend for backend, arm in plain.items() if arm in diverged)
+    if broken:
+        names = ", ".join(broken)
+        return Suspect(f"numerics of {names}", f"{names} diverges from {baseline} without speculation already")
+    speculating: dict[str, bool] = {}
+    for arm in verdicts:
+        backend, _, variant = arm.partition("/")
+        if variant != "base" and backend in plain:
+            speculating[backend] = speculating.get(backend, False) or arm in diverged
+    bad = sorted(backend for backend, faulty in speculating.items() if faulty)
+    good = sorted(backend for backend, faulty in speculating.items() if not faulty)
+    if not bad:
+        return None
+    if good:
+        return Suspect(
+            f"speculation on {', '.join(bad)}",
+            f"without speculation {', '.join(bad)} agrees, and speculation on {', '.join(good)} is clean",
+        )
+    if len(bad) > 1:
+        return Suspect("speculation everywhere", f"{', '.join(bad)} all diverge with speculation and agree without")
+    return Suspect(
+        f"speculation on {bad[0]}",
+        f"{bad[0]} agrees without speculation; another backend's arms would tell whether the fault is upstream",
+    )

@@ -1,0 +1,70 @@
+"""What goes into a comparison and what comes out of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from parity.records import Finding, Json, Key, Severity, Verdict
+
+DEFAULT_TOLERANCE = 0.25
+"""Nats by which a chosen token may lie below the best one and still count as justified.
+
+vLLM's own end-to-end tests use 0.25 (`greedy_atol`, tests/v1/e2e/general/async_scheduling_utils.py). It is
+two steps of a bf16 logit of magnitude 16 to 32 (2^-8 of the magnitude, 0.125 nats), the size of difference
+that a change of kernel or batch shape makes; clean runs of the embedded checkpoint stay below 0.16.
+"""
+
+CompletionClass = Literal["identical", "near_tie", "corrupt", "unjudged", "missing", "sampled"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """How to compare.
+
+    tolerance: nats, or "auto" to calibrate from the baseline's own scored completions.
+    detokenize: gives the text of token ids, special tokens left out; None skips the text check.
+    alpha: family-wise error rate of the statistical tests of a run.
+    """
+
+    tolerance: float | Literal["auto"] = DEFAULT_TOLERANCE
+    detokenize: Callable[[Sequence[int]], str] | None = None
+    alpha: float = 0.001
+
+
+@dataclass
+class Comparison:
+    """The outcome of comparing one candidate arm with the baseline."""
+
+    baseline: str
+    candidate: str
+    verdict: Verdict
+    reasons: list[str]
+    findings: list[Finding]
+    classes: Mapping[Key, CompletionClass]
+    stats: dict[str, Json]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Findings by kind, most frequent first."""
+        return dict(Counter(str(finding.kind) for finding in self.findings).most_common())
+
+    @property
+    def corrupt(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity is Severity.CORRUPT]
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "schema": "parity.comparison/1",
+            "verdict": str(self.verdict),
+            "reasons": self.reasons,
+            "baseline": self.baseline,
+            "candidate": self.candidate,
+            "counts": self.counts,
+            "findings": [finding.to_json() for finding in self.findings],
+            "stats": self.stats,
+            "notes": self.notes,
+        }

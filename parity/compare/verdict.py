@@ -1,0 +1,89 @@
+"""From findings to a verdict, with the proof that the run tested what it set out to test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from parity.records import Capture, Finding, Json, Severity, Verdict
+
+IGNORED_SAMPLING = frozenset({"logprobs", "prompt_logprobs", "seed", "detokenize", "extra"})
+"""Sampling parameters that do not change what a greedy completion should say."""
+
+
+def speculates(capture: Capture) -> bool:
+    """Did this arm set out to use speculative decoding?"""
+    engine = capture.header.engine
+    asked = engine.get("asked") if isinstance(engine.get("asked"), Mapping) else {}
+    for source in (engine, asked):
+        config = source.get("speculative_config") if isinstance(source, Mapping) else None
+        if config:
+            return True
+    return capture.header.variant.split("-")[0].lower() == "mtp"
+
+
+def speculation_counts(capture: Capture) -> tuple[int, int] | None:
+    """(draft tokens proposed, draft tokens accepted), from the counters or the per-step traces.
+
+    Counters of other writers are recognised by name: proposed ones say `draft`, accepted ones `accept`.
+    None when the capture says nothing about it.
+    """
+    proposed = accepted = 0
+    known = False
+    for name, value in (capture.counters or {}).items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or "rate" in name or "length" in name:
+            continue
+        if re.search("accept", name, re.IGNORECASE):
+            accepted, known = max(accepted, int(value)), True
+        elif re.search("draft|propos", name, re.IGNORECASE):
+            proposed, known = max(proposed, int(value)), True
+    if known:
+        return proposed, accepted
+    traces = [completion.spec for completion in capture if completion.spec is not None]
+    if not traces:
+        return None
+    return (
+        sum(int(trace.drafted.sum()) for trace in traces),
+        sum(int(trace.accepted.sum()) for trace in traces),
+    )
+
+
+def exercised(candidate: Capture) -> tuple[dict[str, Json], str | None, str | None]:
+    """(what is known of the path, why the run is inconclusive or None, what could not be proven or None)."""
+    proof: dict[str, Json] = {"speculates": speculates(candidate)}
+    counts = speculation_counts(candidate)
+    if counts is not None:
+        proof["draft_tokens"], proof["accepted_tokens"] = counts
+    if not proof["speculates"]:
+        return proof, None, None
+    if counts is None:
+        note = f"{candidate.header.arm} has no counters: that drafts were proposed and accepted is not proven"
+        return proof, None, note
+    if not counts[0] and not counts[1]:
+        return proof, f"{candidate.header.arm} proposed no draft tokens: speculation was not exercised", None
+    if not counts[1]:
+        return proof, f"{candidate.header.arm} accepted no draft tokens: speculation was not exercised", None
+    return proof, None, None
+
+
+def different_questions(baseline: Capture, candidate: Capture) -> list[str]:
+    """Ways in which the two arms were not asked the same thing, as their headers say."""
+    problems = []
+    left, right = baseline.header.sampling, candidate.header.sampling
+    for name in sorted(set(left) & set(right) - IGNORED_SAMPLING):
+        if left[name] != right[name]:
+            problems.append(f"sampling differs: {name} is {left[name]!r} and {right[name]!r}")
+    sizes = baseline.header.vocab_size, candidate.header.vocab_size
+    if None not in sizes and sizes[0] != sizes[1]:
+        problems.append(f"vocabulary differs: {sizes[0]} and {sizes[1]} tokens")
+    eos = baseline.header.eos_token_ids, candidate.header.eos_token_ids
+    if None not in eos and set(eos[0] or ()) != set(eos[1] or ()):
+        problems.append(f"EOS tokens differ: {list(eos[0] or ())} and {list(eos[1] or ())}")
+    return problems
+
+
+def decide(findings: list[Finding], inconclusive: list[str]) -> Verdict:
+    """DIVERGED if anything is corrupt; INCONCLUSIVE if something keeps the run from saying PASS."""
+    if any(finding.severity is Severity.CORRUPT for finding in findings):
+        return Verdict.DIVERGED
+    return Verdict.INCONCLUSIVE if inconclusive else Verdict.PASS
