@@ -58,13 +58,14 @@ def build_plan(
         others = set(checkpoint.model.eos_token_ids) - {checkpoint.primary_eos}
         sampling = replace(sampling, stop_token_ids=tuple(sorted({*sampling.stop_token_ids, *others})))
     settings = dict(overrides or {})
+    for name in ("model", "speculative_config"):
+        if name in settings:
+            raise ParityError(f"{name} cannot be set for every arm", hint="use --model, --variants and -k for that")
     asked = settings.get("max_model_len")
     if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
         raise ParityError(f"max_model_len is {asked!r}", hint="give a number of tokens")
     room = 0 if score.mode == "none" else 1
-    settings["max_model_len"] = _max_model_len(
-        requests, sampling.max_tokens + room, checkpoint.max_positions, asked
-    )
+    settings["max_model_len"] = _max_model_len(requests, sampling.max_tokens + room, checkpoint.max_positions, asked)
     pinned = tuple(replace(arm, engine={**arm.engine, **settings}) for arm in arms)
     for arm in pinned:
         missing = [name for name in PINNED if name not in arm.engine]

@@ -45,13 +45,10 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     if not (where / "tokenizer.json").is_file():
         raise ParityError(
             f"{where} has no tokenizer.json, which parity tokenises prompts with",
-            hint="save the fast tokenizer into the directory: AutoTokenizer.from_pretrained(DIR)"
-            ".save_pretrained(DIR)",
+            hint="save the fast tokenizer into the directory: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
         )
     if not any(where.glob("*.safetensors")) and not any(where.glob("*.bin")):
-        raise ParityError(
-            f"{where} holds no weights (*.safetensors or *.bin)", hint="is the download complete?"
-        )
+        raise ParityError(f"{where} holds no weights (*.safetensors or *.bin)", hint="is the download complete?")
     primary = _tokenizer_eos(where)
     configured = _ids(setting("eos_token_id"))
     generation = _ids(_json_object(where / "generation_config.json").get("eos_token_id"))

@@ -63,9 +63,7 @@ def load_prompts(path: str | Path) -> list[Prompt]:
         prompts = _parse_jsonl(text, str(path))
     else:
         lines = [line.removesuffix("\r") for line in text.split("\n")]
-        prompts = [
-            Prompt(f"p{i}", text=line) for i, line in enumerate(line for line in lines if line.strip())
-        ]
+        prompts = [Prompt(f"p{i}", text=line) for i, line in enumerate(line for line in lines if line.strip())]
     if not prompts:
         raise ParityError(f"the prompt file {path} has no prompts", hint=_FORMATS)
     return prompts
@@ -108,9 +106,7 @@ def _parse_prompt(value: Json, default_id: str, where: str) -> Prompt:
     token_ids = value.get("prompt_token_ids")
     messages = value.get("messages")
     if token_ids is not None:
-        if not isinstance(token_ids, list) or any(
-            isinstance(t, bool) or not isinstance(t, int) for t in token_ids
-        ):
+        if not isinstance(token_ids, list) or any(isinstance(t, bool) or not isinstance(t, int) for t in token_ids):
             raise ParityError(f"{where}: prompt_token_ids must be a list of token ids", hint=_FORMATS)
         return Prompt(str(name), text=text if isinstance(text, str) else None, token_ids=tuple(token_ids))
     if isinstance(text, list):  # the other common shape of a rollout dump: `prompt` holds the messages
@@ -118,9 +114,7 @@ def _parse_prompt(value: Json, default_id: str, where: str) -> Prompt:
     if messages is not None:
         ok = isinstance(messages, list) and messages
         if not ok or any(not isinstance(m, dict) or "role" not in m for m in messages):
-            raise ParityError(
-                f"{where}: messages must be a list of objects with role and content", hint=_FORMATS
-            )
+            raise ParityError(f"{where}: messages must be a list of objects with role and content", hint=_FORMATS)
         return Prompt(str(name), messages=messages)
     if not isinstance(text, str):
         raise ParityError(f"{where} has none of prompt, prompt_token_ids and messages", hint=_FORMATS)

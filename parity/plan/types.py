@@ -61,9 +61,7 @@ class Sampling:
                 hint="set --temperature above 0, or repeat the whole batch with --rounds",
             )
         if self.logprobs is not None and not 0 <= self.logprobs <= 20:
-            raise ParityError(
-                f"logprobs is {self.logprobs}", hint="engines give 0 to 20; leave it out for none"
-            )
+            raise ParityError(f"logprobs is {self.logprobs}", hint="engines give 0 to 20; leave it out for none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +141,7 @@ class Plan:
             "rounds": self.rounds,
             "sampling": asdict(self.sampling),
             "requests": [
-                {"id": r.id, "prompt": r.prompt, "prompt_token_ids": list(r.prompt_token_ids)}
-                for r in self.requests
+                {"id": r.id, "prompt": r.prompt, "prompt_token_ids": list(r.prompt_token_ids)} for r in self.requests
             ],
             "arms": [
                 {
@@ -172,11 +169,7 @@ class Plan:
             ("request", [r.id for r in self.requests]),
             ("arm", [arm.name for arm in self.arms]),
         ):
-            repeated = (
-                sorted({name for name in names if names.count(name) > 1})
-                if len(set(names)) < len(names)
-                else []
-            )
+            repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
             if repeated:
                 raise ParityError(
                     f"the plan names the {what} {repeated[0]!r} twice", hint=f"give every {what} its own name"
@@ -289,9 +282,7 @@ class _Fields:
 
     def error(self, name: str, problem: str) -> ParityError:
         where = f"{self.at}.{name}" if self.at else name
-        return ParityError(
-            f"{self.source}: {where} {problem}", hint="correct the field, or write the plan again"
-        )
+        return ParityError(f"{self.source}: {where} {problem}", hint="correct the field, or write the plan again")
 
     def take(self, name: str, parse: Callable[[Json], Any], default: Any = _MISSING) -> Any:
         if name not in self.value:

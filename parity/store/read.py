@@ -117,6 +117,16 @@ class Reader(Connection):
         )
         return [_completion(row) for row in rows]
 
+    def count_classes(self, run_id: str, arm: str) -> dict[str, int]:
+        """Completions of an arm by class; those not compared (the baseline's) under ""."""
+        rows = self._read(
+            "SELECT coalesce(class, '') AS class, count(*) AS n FROM completions"
+            " JOIN arms ON arms.id = completions.arm JOIN runs ON runs.number = arms.run"
+            " WHERE runs.id = ? AND arms.name = ? GROUP BY 1 ORDER BY 1",
+            (run_id, arm),
+        )
+        return {row["class"]: row["n"] for row in rows}
+
     def finding(self, finding_id: int) -> FindingRow | None:
         rows = self._read(f"{_FINDING} WHERE findings.id = ?", (finding_id,))
         return _finding(rows[0]) if rows else None

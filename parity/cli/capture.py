@@ -1,0 +1,45 @@
+"""`parity capture`: looking at capture files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from parity.cli.options import json_option
+from parity.cli.output import emit, emit_json
+from parity.errors import ExitCode
+from parity.text import visible
+
+
+@click.group()
+def capture() -> None:
+    """Check capture files."""
+
+
+@capture.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@json_option
+def check(file: Path, as_json: bool) -> int:
+    """List everything that is wrong with a capture file.
+
+    Exit code 0 when nothing is, 2 otherwise. docs/capture.md describes the format.
+    """
+    from parity.capture import check_capture
+
+    problems = check_capture(file)
+    if as_json:
+        emit_json(
+            {
+                "file": str(file),
+                "valid": not problems,
+                "problems": [{"line": problem.line, "message": problem.message} for problem in problems],
+            }
+        )
+    else:
+        for problem in problems:
+            where = f"{file}, line {problem.line}" if problem.line is not None else str(file)
+            emit(visible(f"{where}: {problem.message}"))
+        if not problems:
+            emit(visible(f"{file}: a valid capture"))
+    return ExitCode.USAGE if problems else ExitCode.PASS

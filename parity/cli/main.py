@@ -1,0 +1,102 @@
+"""The `parity` command. Subcommands are imported only when they are called: `parity --help` stays fast."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+import parity
+from parity.cli.output import DEBUG_VARIABLE, say, show_crash, show_error
+from parity.errors import ExitCode, ParityError
+
+INTERRUPTED = 130
+"""128 + SIGINT, as shells report it."""
+
+CRASHED = 70
+"""EX_SOFTWARE of sysexits.h: a fault of parity itself, never mistaken for a verdict."""
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("parity.cli.run:run", "Run the same prompts through every arm and compare them."),
+    "compare": ("parity.cli.compare:compare", "Compare two capture files."),
+    "plan": ("parity.cli.plan:plan", "Write down what a run would do, without running it."),
+    "capture": ("parity.cli.capture:capture", "Check capture files."),
+    "runs": ("parity.cli.runs:runs", "List, show and delete stored runs."),
+    "env": ("parity.cli.env:env", "Create, list and remove engine environments."),
+    "doctor": ("parity.cli.env:doctor", "Say what this machine can run, and what is missing."),
+}
+"""Name: where the command is, and its short help (a test holds it equal to the command's own)."""
+
+
+class Commands(click.Group):
+    """A group that imports a subcommand when it is called, and turns every error into an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[name][0].split(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def main(  # type: ignore[override]  # click's overloads tell apart a mode that is always off here
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        extra["standalone_mode"] = False
+        try:
+            result = super().main(args=args, prog_name=prog_name or "parity", **extra)
+        except ParityError as error:
+            show_error(error)
+            leave(INTERRUPTED if type(error).__name__ == "Interrupted" else error.exit_code)
+        except click.ClickException as error:
+            error.show(file=sys.stderr)
+            leave(ExitCode.USAGE)
+        except (KeyboardInterrupt, click.Abort):
+            say("interrupted")
+            leave(INTERRUPTED)
+        except BrokenPipeError:
+            # Whoever read stdout has gone (`parity … | head`); keep Python from complaining at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            leave(ExitCode.PASS)
+        except Exception as error:  # noqa: BLE001 - the last line of defence: a message, never a traceback
+            show_crash(error)
+            leave(CRASHED)
+        leave(result if isinstance(result, int) else ExitCode.PASS)
+
+
+def leave(code: int) -> NoReturn:
+    sys.exit(int(code))
+
+
+@click.command(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 pass, 1 diverged, 2 usage or input error, 3 a backend failed, 4 inconclusive.",
+)
+@click.version_option(parity.__version__, prog_name="parity")
+@click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
+def cli(debug: bool) -> None:
+    """Are two token streams the same, and if not, is it noise or a bug?
+
+    The same prompts, batched, go through vLLM on several backends and with several engine settings
+    (speculative decoding on and off, …); parity says where the outputs part, whether that is rounding
+    noise or corruption, and which token it begins at.
+    """
+    if debug:
+        os.environ[DEBUG_VARIABLE] = "1"
+
+
+def entry() -> NoReturn:
+    """The console script."""
+    cli.main()

@@ -1,0 +1,154 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from parity.plan.types import SCORE_MODES, parse_tolerance
+from parity.records import Json
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Tolerance(click.ParamType[float | str]):
+    """Nats, or "auto"."""
+
+    name = "nats|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return parse_tolerance(value)
+        except (TypeError, ValueError) as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+
+
+class Setting(click.ParamType[tuple[str, Json]]):
+    """KEY=VALUE, the value in JSON or else taken as text."""
+
+    name = "key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        key, found, text = value.partition("=")
+        if not found or not key.isidentifier():
+            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
+        parsed: Json
+        try:
+            parsed = json.loads(text)
+        except ValueError:
+            parsed = text
+        return key, parsed
+
+
+class Names(click.ParamType[tuple[str, ...]]):
+    """Names separated by commas."""
+
+    name = "name,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        names = tuple(name.strip() for name in value.split(",") if name.strip())
+        if not names:
+            self.fail("names nothing", param, ctx)
+        return tuple(dict.fromkeys(names))
+
+
+def database_option(function: F) -> F:
+    return click.option(
+        "--db",
+        type=click.Path(path_type=Path),
+        help="Database to use. [default: parity.db in the data directory, see PARITY_HOME]",
+    )(function)
+
+
+def json_option(function: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout.")(function)
+
+
+def tolerance_option(default: str | None = None) -> Callable[[F], F]:
+    return click.option(
+        "--tolerance",
+        type=Tolerance(),
+        default=default,
+        help="How far below the reference's best token a token may lie and still count as justified, in "
+        "nats, or auto to calibrate it from this run's own noise floor. [default: 0.25]",
+    )
+
+
+_PLAN_OPTIONS: list[Callable[[Any], Any]] = [
+    click.option(
+        "--backends",
+        type=Names(),
+        default="cpu",
+        show_default=True,
+        help="Backends, such as cpu or cuda,ascend.",
+    ),
+    click.option(
+        "--variants",
+        type=Names(),
+        default="base,mtp",
+        show_default=True,
+        help="Variants run on each backend.",
+    ),
+    click.option("--baseline", help="The arm the others are compared with. [default: first backend's base]"),
+    click.option("--model", type=click.Path(path_type=Path), help="Checkpoint directory. [default: the backend's]"),
+    click.option("--prompts", type=click.Path(path_type=Path), help="Text (a prompt a line) or JSONL file."),
+    click.option("--suite", help="Built-in prompts: smoke or mixed. [default: mixed]"),
+    click.option(
+        "--num-speculative-tokens",
+        "-k",
+        type=click.IntRange(min=1),
+        default=2,
+        show_default=True,
+        help="Draft tokens per step in mtp.",
+    ),
+    click.option("--max-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Output tokens."),
+    click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="0 is greedy."),
+    click.option("--top-p", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Nucleus sampling."),
+    click.option("--top-k", type=click.IntRange(min=0), default=0, show_default=True, help="0 is all tokens."),
+    click.option(
+        "--repetition-penalty",
+        type=click.FloatRange(min=0),
+        default=1.0,
+        show_default=True,
+        help="1 is none.",
+    ),
+    click.option("--n", type=click.IntRange(min=1), default=1, show_default=True, help="Samples per prompt."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Seed of engine and sampling."),
+    click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="Repeat the batch."),
+    click.option("--ignore-eos", is_flag=True, help="Go on past EOS up to --max-tokens."),
+    click.option("--logprobs", type=click.IntRange(0, 20), help="Top logprobs that each arm records. [default: none]"),
+    click.option(
+        "--score",
+        type=click.Choice(SCORE_MODES),
+        default="all",
+        show_default=True,
+        help="Which candidate completions the baseline scores.",
+    ),
+    tolerance_option(),
+    click.option("--max-num-seqs", type=click.IntRange(min=1), help="Most requests in a batch."),
+    click.option("--max-num-batched-tokens", type=click.IntRange(min=1), help="Most tokens in a step."),
+    click.option(
+        "--max-model-len", type=click.IntRange(min=1), help="Longest prompt plus output. [default: as needed]"
+    ),
+    click.option(
+        "--engine",
+        type=Setting(),
+        multiple=True,
+        help="Any other vllm.LLM argument, for every arm. Repeatable.",
+    ),
+]
+
+
+def plan_options(function: F) -> F:
+    """The options that make a plan; they arrive as keyword arguments for `parity.pipeline.PlanRequest`."""
+    for option in reversed(_PLAN_OPTIONS):
+        function = option(function)
+    return function

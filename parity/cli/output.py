@@ -1,0 +1,103 @@
+"""The one place that writes to stdout (data) and stderr (talk)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parity.errors import ParityError
+from parity.text import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from parity.records import Json
+
+DEBUG_VARIABLE = "PARITY_DEBUG"
+NARROWEST = 80
+"""Columns of a report that goes into a pipe or a file."""
+
+
+def say(line: str = "") -> None:
+    """One line of talk on stderr."""
+    print(visible(line, keep="\n\t"), file=sys.stderr, flush=True)
+
+
+def emit(text: str) -> None:
+    """Data on stdout."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.flush()
+
+
+def emit_json(value: Json) -> None:
+    """One JSON document on stdout; NaN and infinities become null."""
+    import orjson
+
+    def plain(thing: object) -> Json:
+        if isinstance(thing, Path):
+            return str(thing)
+        if hasattr(thing, "items"):
+            return dict(thing.items())
+        raise TypeError(f"cannot write a {type(thing).__name__} as JSON")
+
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    emit(orjson.dumps(value, option=options, default=plain).decode())
+
+
+def console() -> Console:
+    """A rich console on stdout: the terminal's width there, 80 columns and no styles in a pipe."""
+    from rich.console import Console
+
+    if sys.stdout.isatty():
+        return Console(file=sys.stdout, highlight=False, soft_wrap=False)
+    width = os.environ.get("COLUMNS", "")
+    return Console(
+        file=sys.stdout,
+        highlight=False,
+        width=int(width) if width.isdigit() and int(width) >= 40 else NARROWEST,
+        no_color=True,
+        force_terminal=False,
+    )
+
+
+def show_error(error: ParityError) -> None:
+    say(f"error: {error.message}")
+    if error.hint:
+        say(f"hint: {error.hint}")
+
+
+def show_crash(error: BaseException) -> None:
+    """A fault of parity itself: one line, the traceback in a file (or shown, with PARITY_DEBUG=1)."""
+    if os.environ.get(DEBUG_VARIABLE):
+        traceback.print_exception(error, file=sys.stderr)
+        return
+    say(f"error: parity failed unexpectedly: {type(error).__name__}: {error}")
+    try:
+        say(f"hint: the traceback is in {_save_traceback(error)}; please report it with that file")
+    except OSError:
+        say(f"hint: run it again with {DEBUG_VARIABLE}=1 to see the traceback, and please report it")
+
+
+def _save_traceback(error: BaseException) -> Path:
+    import tempfile
+
+    import parity
+    from parity.paths import data_dir
+
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    text = f"parity {parity.__version__}, Python {sys.version}\n{' '.join(sys.argv)}\n\n" + "".join(
+        traceback.format_exception(error)
+    )
+    for directory in (data_dir(), Path(tempfile.gettempdir())):
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            path = directory / f"crash-{stamp}-{os.getpid()}.txt"
+            path.write_text(text, encoding="utf-8")
+        except OSError:
+            continue
+        return path
+    raise OSError("nowhere to write")

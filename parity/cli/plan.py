@@ -1,0 +1,43 @@
+"""`parity plan`: the plan as a file, to look at, keep, or carry to another host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from parity.cli.options import plan_options
+from parity.cli.output import emit_json, say
+
+
+@click.command()
+@plan_options
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Plan file to write. [default: stdout]")
+def plan(output: Path | None, **options: Any) -> None:
+    """Write down what a run would do, without running it.
+
+    The plan holds the prompts as token ids, every sampling parameter, and every engine setting of every
+    arm. Run it here or on another host with `parity run --plan FILE`.
+    """
+    from parity.cli.planning import plan_request
+    from parity.errors import ParityError
+    from parity.pipeline import load_backends, make_plan
+    from parity.pipeline.directory import write_json
+
+    request = plan_request(options)
+    made = make_plan(request, load_backends(request.backends))
+    if output is None:
+        emit_json(made.to_json())
+        return
+    try:
+        write_json(output, made.to_json())
+    except OSError as error:
+        raise ParityError(
+            f"cannot write the plan to {output}: {error.strerror}", hint="name another file with -o"
+        ) from error
+    longest = max(len(request.prompt_token_ids) for request in made.requests)
+    say(
+        f"{output}: {len(made.requests)} prompts of up to {longest} tokens, "
+        f"{made.expected_completions} completions for each of {', '.join(arm.name for arm in made.arms)}"
+    )

@@ -1,0 +1,184 @@
+"""`parity runs`: what the store holds."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from parity.cli.options import database_option, json_option
+from parity.cli.output import console, emit, emit_json, say
+
+if TYPE_CHECKING:
+    from parity.store import ArmRow, FindingRow, RunRow, Store
+
+
+@click.group()
+def runs() -> None:
+    """List, show and delete stored runs."""
+
+
+@runs.command("list")
+@database_option
+@json_option
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Newest this many.")
+def list_runs(db: Path | None, as_json: bool, limit: int) -> None:
+    """List the stored runs, the newest first."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from parity.store import Store
+    from parity.text import visible
+
+    with Store.open(db) as store:
+        rows = store.runs(limit=limit)
+        total = store.count_runs()
+        arms = {row.id: [arm.name for arm in store.arms(row.id)] for row in rows}
+    if as_json:
+        emit_json([{**run_json(row), "arms": arms[row.id]} for row in rows])
+        return
+    if not rows:
+        say("no runs yet: start one with `parity run --backends cpu`")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("run", "verdict", "arms", "model"):
+        table.add_column(column, overflow="fold", no_wrap=column in ("run", "verdict"))
+    for row in rows:
+        values = (row.id, row.verdict or actual_status(row), " ".join(arms[row.id]), row.model)
+        table.add_row(*(Text(visible(value)) for value in values))
+    console().print(table)
+    if total > len(rows):
+        say(f"{total - len(rows)} older ones: --limit {total}")
+
+
+@runs.command()
+@click.argument("run", required=False)
+@database_option
+@json_option
+@click.option("--limit", type=click.IntRange(min=0), help="With --json, at most this many findings.")
+def show(run: str | None, db: Path | None, as_json: bool, limit: int | None) -> None:
+    """Show a run: verdict, arms, findings. RUN is an id or its beginning; the newest run without it."""
+    from parity.store import Store
+
+    with Store.open(db, create=False) as store:
+        row = store.run(run)
+        if as_json:
+            emit_json(_everything(store, row, limit))
+            return
+        from parity.report.summary import from_store
+        from parity.report.terminal import print_summary
+
+        print_summary(console(), from_store(store, row.id))
+
+
+@runs.command()
+@click.argument("run")
+@database_option
+@click.option("--files", is_flag=True, help="Delete the run's directory (captures, logs) too.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(run: str, db: Path | None, files: bool, yes: bool) -> None:
+    """Delete a run from the store. Triage is kept: it belongs to the findings of later runs as well."""
+    from parity.errors import ParityError
+    from parity.pipeline import RunDirectory
+    from parity.store import Store
+
+    with Store.open(db, create=False) as store:
+        row = store.run(run)
+        directory = RunDirectory(Path(row.directory)) if row.directory else None
+        if directory is not None and directory.in_use():
+            raise ParityError(f"another parity is working on the run {row.id}", hint="wait for it, or stop it")
+        what = f"run {row.id} of {row.created}" + (f" and {row.directory}" if files and directory else "")
+        if not yes and not click.confirm(f"Delete {what}?", err=True):
+            say("nothing deleted")
+            return
+        store.delete_run(row.id)
+    if files and directory is not None and directory.plan_file.is_file():
+        # Only a directory that has our plan in it: the path comes from the database.
+        try:
+            shutil.rmtree(directory.root)
+        except OSError as error:
+            raise ParityError(
+                f"{directory.root} could not be deleted: {error.strerror}", hint="delete it yourself"
+            ) from error
+    emit(f"deleted {row.id}")
+
+
+def actual_status(run: RunRow) -> str:
+    """The status, told apart from that of a process that was killed and could not say so."""
+    from parity.pipeline import RunDirectory
+
+    if run.status == "running" and run.directory and not RunDirectory(Path(run.directory)).in_use():
+        return "interrupted"
+    return str(run.status)
+
+
+def run_json(run: RunRow) -> dict[str, Any]:
+    return {
+        "run": run.id,
+        "source": run.source,
+        "created": run.created,
+        "finished": run.finished,
+        "status": actual_status(run),
+        "verdict": run.verdict,
+        "reasons": list(run.reasons),
+        "message": run.message,
+        "model": run.model,
+        "baseline": run.baseline,
+        "command": run.command,
+        "versions": dict(run.versions),
+        "directory": run.directory,
+        "duration": run.duration,
+    }
+
+
+def _arm_json(arm: ArmRow, classes: dict[str, int]) -> dict[str, Any]:
+    return {
+        "arm": arm.name,
+        "baseline": arm.is_baseline,
+        "status": arm.status,
+        "message": arm.message,
+        "capture": arm.capture,
+        "verdict": arm.verdict,
+        "reasons": list(arm.reasons),
+        "counts": dict(arm.counts),
+        "classes": {} if arm.is_baseline else classes,
+        "completions": sum(classes.values()),
+        "tokens_per_second": arm.tokens_per_second,
+        "acceptance_rate": arm.acceptance_rate,
+        "acceptance_length": arm.acceptance_length,
+        "counters": arm.counters,
+        "engine": dict(arm.engine),
+        "environment": dict(arm.environment),
+        "stats": dict(arm.stats),
+    }
+
+
+def _finding_json(row: FindingRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "arm": row.arm,
+        "request": row.request,
+        "round": row.round,
+        "sample": row.sample,
+        "kind": row.kind,
+        "severity": row.severity,
+        "position": row.position,
+        "length": row.length,
+        "state": str(row.state),
+        "fingerprint": row.fingerprint,
+        "evidence": dict(row.evidence),
+    }
+
+
+def _everything(store: Store, run: RunRow, limit: int | None) -> dict[str, Any]:
+    arms = store.arms(run.id)
+    rows = store.page_findings(run.id, limit=-1 if limit is None else limit)
+    return {
+        **run_json(run),
+        "counts": {count.kind: count.findings for count in store.counts_by_kind(run.id)},
+        "arms": [_arm_json(arm, store.count_classes(run.id, arm.name)) for arm in arms],
+        "findings": [_finding_json(row) for row in rows],
+        "plan": dict(run.plan),
+    }

@@ -1,0 +1,28 @@
+"""plan → run → score → compare → store, as one resumable whole."""
+
+from __future__ import annotations
+
+from parity.pipeline.analyse import analyse, arm_result, for_store, plan_of_captures
+from parity.pipeline.directory import RunDirectory, find_unfinished, new_run_id
+from parity.pipeline.execute import Outcome, Runner, Session, engines, execute, score_items
+from parity.pipeline.planning import PlanRequest, load_backends, locate_model, make_plan
+
+__all__ = [
+    "Outcome",
+    "PlanRequest",
+    "RunDirectory",
+    "Runner",
+    "Session",
+    "analyse",
+    "arm_result",
+    "engines",
+    "execute",
+    "find_unfinished",
+    "for_store",
+    "load_backends",
+    "locate_model",
+    "make_plan",
+    "new_run_id",
+    "plan_of_captures",
+    "score_items",
+]

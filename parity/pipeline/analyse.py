@@ -1,0 +1,165 @@
+"""Comparing two captures and making the outcome ready for the store and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.compare import CompareOptions, Comparison, compare
+from parity.errors import ParityError
+from parity.plan.tokenise import load_tokenizer
+from parity.records import Capture, Finding, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs
+from parity.store import ArmComparison, ArmResult
+
+SHOWN_LOGPROBS = 5
+"""Top tokens kept with each finding, per source."""
+
+
+def analyse(
+    baseline: Capture,
+    candidate: Capture,
+    scores: Scores,
+    *,
+    tolerance: float | str,
+    model: Path | None,
+) -> Comparison:
+    """Compare, with the text check where the checkpoint's tokenizer is at hand."""
+    options = CompareOptions(tolerance=tolerance, detokenize=detokenizer(model))  # type: ignore[arg-type]
+    comparison = compare(baseline, candidate, scores or None, options)
+    comparison.findings = [with_logprobs(f, baseline, candidate, scores) for f in comparison.findings]
+    return comparison
+
+
+def detokenizer(model: Path | None) -> Callable[[Sequence[int]], str] | None:
+    """Token ids to text with the checkpoint's tokenizer, special tokens left out; None without one."""
+    if model is None or not (model / "tokenizer.json").is_file():
+        return None
+    tokenizer = load_tokenizer(model)
+
+    def decode(ids: Sequence[int]) -> str:
+        return str(tokenizer.decode([int(i) for i in ids], skip_special_tokens=True))
+
+    return decode
+
+
+def with_logprobs(finding: Finding, baseline: Capture, candidate: Capture, scores: Scores) -> Finding:
+    """The finding with `logprobs` in its evidence: who thought what at its first token.
+
+    {"reference": [[token_id, nats], …] or null, "candidate": …, "baseline": …}, best first. The baseline's
+    own are given only where both completions were equal up to there, else they are about another text.
+    """
+    if finding.position is None:
+        return finding
+    ours = candidate.completions.get(finding.key)
+    theirs = baseline.completions.get(finding.key)
+    scored = scores.get(ScoreKey(candidate.header.arm, *finding.key)) or baseline.scores.get(
+        ScoreKey(candidate.header.arm, *finding.key)
+    )
+    same_so_far = (
+        ours is not None
+        and theirs is not None
+        and np.array_equal(ours.token_ids[: finding.position], theirs.token_ids[: finding.position])
+    )
+    opinions = {
+        "reference": _top(scored, finding.position),
+        "candidate": _top(ours.logprobs if ours is not None else None, finding.position),
+        "baseline": _top(theirs.logprobs if theirs is not None and same_so_far else None, finding.position),
+    }
+    if not any(opinions.values()):
+        return finding
+    return replace(finding, evidence={**finding.evidence, "logprobs": opinions})
+
+
+def _top(logprobs: TopLogprobs | None, position: int) -> list[list[Json]] | None:
+    if logprobs is None or not 0 <= position < len(logprobs):
+        return None
+    pairs = [
+        (int(token), float(value))
+        for token, value in zip(logprobs.ids[position], logprobs.values[position], strict=True)
+        if token >= 0 and np.isfinite(value)
+    ]
+    # An engine lists the chosen token beside its top ones, so the same one can stand there twice.
+    best = sorted(dict(pairs).items(), key=lambda pair: -pair[1])
+    return [[token, round(value, 4)] for token, value in best[: SHOWN_LOGPROBS + 1]] or None
+
+
+def first_divergence(a: TokenIds, b: TokenIds) -> int | None:
+    """Index of the first token in which the streams differ, None where they are equal."""
+    shared = min(len(a), len(b))
+    unequal = np.flatnonzero(a[:shared] != b[:shared])
+    if len(unequal):
+        return int(unequal[0])
+    return None if len(a) == len(b) else shared
+
+
+def divergences(baseline: Capture, candidate: Capture) -> dict[Key, int | None]:
+    return {
+        completion.key: first_divergence(other.token_ids, completion.token_ids)
+        for completion in candidate
+        if (other := baseline.completions.get(completion.key)) is not None
+    }
+
+
+def for_store(comparison: Comparison, baseline: Capture, candidate: Capture) -> ArmComparison:
+    return ArmComparison(
+        verdict=str(comparison.verdict),
+        reasons=comparison.reasons,
+        counts=comparison.counts,
+        stats={**comparison.stats, "notes": list(comparison.notes)},
+        classes={key: str(cls) for key, cls in comparison.classes.items()},
+        first_divergence=divergences(baseline, candidate),
+        findings=comparison.findings,
+    )
+
+
+def arm_result(capture: Capture) -> ArmResult:
+    """Speed and acceptance from the counters of a capture's footer, where it has them."""
+    counters: Mapping[str, Any] = capture.counters or {}
+    seconds = _number(counters.get("generate_seconds"))
+    tokens = sum(len(completion.token_ids) for completion in capture)
+    drafts = _number(counters.get("drafts"))
+    proposed = _number(counters.get("draft_tokens"))
+    accepted = _number(counters.get("accepted_tokens"))
+    return ArmResult(
+        counters=dict(counters),
+        tokens_per_second=tokens / seconds if seconds else None,
+        acceptance_rate=accepted / proposed if proposed and accepted is not None else None,
+        acceptance_length=1 + accepted / drafts if drafts and accepted is not None else None,
+    )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def plan_of_captures(baseline: Capture, candidates: Sequence[Capture]) -> dict[str, Json]:
+    """What stands in for the plan when captures are compared that parity did not make."""
+    names = [baseline.header.arm, *(c.header.arm for c in candidates)]
+    if len(set(names)) < len(names):
+        raise ParityError(
+            f"two captures are of the same arm, {names[0]}",
+            hint="change the arm in the header of one of them",
+        )
+    requests: dict[str, Json] = {}
+    for capture in (baseline, *candidates):
+        for completion in capture:
+            requests.setdefault(completion.key.request, completion.prompt_token_ids)
+    return {
+        "model": {"name": baseline.header.model},
+        "sampling": dict(baseline.header.sampling),
+        "requests": [{"id": name, "prompt": None, "prompt_token_ids": ids} for name, ids in requests.items()],
+        "arms": [
+            {
+                "name": c.header.arm,
+                "backend": c.header.backend,
+                "variant": c.header.variant,
+                "engine": dict(c.header.engine),
+            }
+            for c in (baseline, *candidates)
+        ],
+        "baseline": baseline.header.arm,
+    }

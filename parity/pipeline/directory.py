@@ -1,0 +1,182 @@
+"""The directory of a run: plan, captures, scores, logs, result. It alone is enough to resume a run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from parity.errors import ParityError
+from parity.paths import runs_dir
+from parity.plan import Plan, read_plan
+from parity.records import Json
+
+
+def new_run_id() -> str:
+    """Time and four random hex digits: sorts by time, unique among runs started in the same second."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+class RunDirectory:
+    """Paths inside `root`, whose name is the run's id unless the directory says otherwise (`run.json`)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def create(cls, plan: Plan, run_id: str, root: Path | None, about: dict[str, Json]) -> RunDirectory:
+        """A new directory with the plan in it. Raises ParityError where it cannot be written or is taken."""
+        directory = cls((root or runs_dir() / run_id).expanduser().absolute())
+        try:
+            directory.root.mkdir(parents=True, exist_ok=True)
+            if any(directory.root.iterdir()):
+                raise ParityError(
+                    f"the run directory {directory.root} is not empty",
+                    hint="name another one with --out, or continue that run with --resume --out DIR",
+                )
+            directory.logs.mkdir()
+            write_json(directory.about, {"run": run_id, **about})
+            write_json(directory.plan_file, plan.to_json())  # last: a directory with a plan is complete
+        except OSError as error:
+            raise ParityError(
+                f"cannot write the run directory {directory.root}: {error.strerror}",
+                hint="name a writable place with enough room with --out DIR or PARITY_HOME",
+            ) from error
+        return directory
+
+    @classmethod
+    def open(cls, root: Path) -> RunDirectory:
+        directory = cls(root.expanduser().absolute())
+        if not directory.plan_file.is_file():
+            raise ParityError(
+                f"{directory.root} is not a run directory: it has no plan.json",
+                hint="`parity runs list` names the runs; --out names a run's directory",
+            )
+        return directory
+
+    @property
+    def plan_file(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def about(self) -> Path:
+        return self.root / "run.json"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def scores(self) -> Path:
+        return self.root / "scores.jsonl"
+
+    @property
+    def result(self) -> Path:
+        """Written when the run is over; a directory without it can be resumed."""
+        return self.root / "result.json"
+
+    def capture(self, arm: str) -> Path:
+        return self.root / f"{arm.replace('/', '-')}.jsonl"
+
+    def log(self, arm: str) -> Path:
+        return self.logs / f"{arm.replace('/', '-')}.log"
+
+    def plan(self) -> Plan:
+        return read_plan(self.plan_file)
+
+    def describe(self) -> dict[str, Any]:
+        """What `create` was told, the run's id under "run"."""
+        try:
+            value = orjson.loads(self.about.read_bytes())
+        except (OSError, ValueError):
+            value = {}
+        return {"run": self.root.name, **(value if isinstance(value, dict) else {})}
+
+    @property
+    def run_id(self) -> str:
+        return str(self.describe()["run"])
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one process at a time works on a run; the lock goes with the process, however it ends."""
+        try:
+            handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ParityError(
+                f"cannot write the run directory {self.root}: {error.strerror}",
+                hint="make it writable, or name another one with --out",
+            ) from error
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ParityError(
+                    f"another parity is working on the run {self.run_id}",
+                    hint="wait for it to end; it does not need to be resumed",
+                ) from None
+            yield
+        finally:
+            os.close(handle)
+
+    def in_use(self) -> bool:
+        """Is a process working on this run right now?"""
+        try:
+            handle = os.open(self.root / "lock", os.O_RDWR)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        else:
+            return False
+        finally:
+            os.close(handle)
+
+
+def find_unfinished(run: str | None) -> RunDirectory:
+    """The newest unfinished run of the default place, or the one whose id starts with `run`.
+
+    Raises ParityError when there is none, or several.
+    """
+    base = runs_dir()
+    found = sorted((d for d in base.glob("*/") if (d / "plan.json").is_file()), reverse=True)
+    if run:
+        found = [d for d in found if d.name == run] or [d for d in found if d.name.startswith(run)]
+        if not found:
+            raise ParityError(f"there is no run {run!r} in {base}", hint="`parity runs list` shows the runs")
+        if len(found) > 1:
+            raise ParityError(
+                f"{run!r} could be any of {', '.join(d.name for d in found)}",
+                hint="write more of the run's id",
+            )
+        return RunDirectory(found[0])
+    for directory in map(RunDirectory, found):
+        if not directory.result.exists() and not directory.in_use():
+            return directory
+    raise ParityError(
+        f"there is no unfinished run in {base}",
+        hint="name one with --resume RUN, or its directory with --resume --out DIR",
+    )
+
+
+def write_json(path: Path, value: Json) -> None:
+    """Write a JSON file whole or not at all, and surely on the disk. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    data = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,312 @@
+"""plan → run → score → compare → store, each stage committed before the next, all of it resumable.
+
+Candidates run first, each in its own engine, and the baseline last: its engine then stays up and scores,
+so there is one engine start per arm and never two engines at once. Only a baseline with speculation needs
+another start, with speculation off, for the scores.
+
+What is on the disk decides what is left to do. A capture with a footer is complete; scores likewise; the
+comparison is computed again (it is fast and gives the same result); the store replaces rows of the same
+stage. So `resume` is the same call as `execute`, after a kill -9 at any moment.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from parity.capture import read_capture, read_scores
+from parity.compare import Comparison
+from parity.errors import ParityError
+from parity.pipeline.analyse import analyse, arm_result, for_store
+from parity.pipeline.directory import RunDirectory, write_json
+from parity.plan import Arm, Plan
+from parity.records import Capture, Completion, Json, ScoreKey, Scores, TopLogprobs, Verdict
+from parity.run import Interrupted, OnEvent, ScoreItem, run_arm
+from parity.store import NewRun, RunStatus, Store
+
+Say = Callable[[str], None]
+
+SCORER_VARIANT = "score"
+
+
+class Session(Protocol):
+    """What the pipeline needs of a running arm; parity.run.ArmSession is one."""
+
+    def generate(self) -> None: ...
+
+    def score(self, items: Sequence[ScoreItem], scores_path: Path, *, top: int = 5) -> None: ...
+
+
+class Runner(Protocol):
+    """Opens a session for an arm; parity.run.run_arm is one, tests bring their own."""
+
+    def __call__(
+        self, plan: Mapping[str, Json], arm_name: str, capture_path: Path, log_path: Path, /
+    ) -> AbstractContextManager[Session]: ...
+
+
+@dataclass
+class Outcome:
+    """What a run came to. `comparisons` by candidate arm."""
+
+    run_id: str
+    directory: Path
+    verdict: Verdict
+    reasons: list[str]
+    comparisons: dict[str, Comparison] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "schema": "parity.result/1",
+            "run": self.run_id,
+            "directory": str(self.directory),
+            "verdict": str(self.verdict),
+            "reasons": self.reasons,
+            "arms": {name: comparison.to_json() for name, comparison in self.comparisons.items()},
+        }
+
+
+@contextmanager
+def engines(on_event: OnEvent, say: Say) -> Iterator[Runner]:
+    """The real runner, as a context so that callers can wrap a progress display around it."""
+
+    def start(
+        plan: Mapping[str, Json], arm_name: str, capture_path: Path, log_path: Path, /
+    ) -> AbstractContextManager[Session]:
+        return run_arm(plan, arm_name, capture_path, log_path, on_event=on_event, say=say, resume=True)
+
+    yield start
+
+
+def execute(
+    plan: Plan,
+    directory: RunDirectory,
+    store: Store,
+    runner: Runner,
+    *,
+    command: str,
+    versions: Mapping[str, str],
+    say: Say,
+) -> Outcome:
+    """Run a plan in its directory, or finish what an earlier attempt left.
+
+    Raises BackendError (an engine), Interrupted (Ctrl-C), ParityError (disk, database, input). Whatever it
+    raises, what was captured stays, the store holds whole stages only, and calling it again goes on.
+    """
+    began = time.monotonic()
+    run_id = directory.run_id
+    with directory.locked():
+        recorder = _Recorder(store, run_id, say)
+        store.create_run(NewRun(run_id, plan.to_json(), command, directory=str(directory.root), versions=versions))
+        try:
+            captures = _capture_all(plan, directory, runner, recorder)
+            scores = read_scores(directory.scores) if directory.scores.exists() else {}
+            outcome = _compare_all(plan, directory, captures, scores, recorder)
+        except Interrupted as error:
+            recorder.close(RunStatus.INTERRUPTED, message=error.message, duration=time.monotonic() - began)
+            raise
+        except KeyboardInterrupt:
+            recorder.close(RunStatus.INTERRUPTED, message="interrupted", duration=time.monotonic() - began)
+            raise
+        except ParityError as error:
+            recorder.close(
+                RunStatus.FAILED,
+                verdict=Verdict.ERROR,
+                message=error.message,
+                duration=time.monotonic() - began,
+            )
+            raise
+        recorder.close(
+            RunStatus.FINISHED,
+            verdict=outcome.verdict,
+            reasons=outcome.reasons,
+            duration=time.monotonic() - began,
+        )
+        recorder.raise_if_failed()
+        try:
+            write_json(directory.result, outcome.to_json())
+        except OSError as error:
+            raise ParityError(
+                f"the result could not be written to {directory.result}: {error.strerror}",
+                hint=f"make room, then `parity run --resume {run_id}`",
+            ) from error
+        return outcome
+
+
+class _Recorder:
+    """Stores each stage. A store that fails is reported at the end: the captures matter more."""
+
+    def __init__(self, store: Store, run_id: str, say: Say) -> None:
+        self._store, self._run, self._say = store, run_id, say
+        self._failed: ParityError | None = None
+
+    def arm(self, arm: str, capture: Capture, path: Path) -> None:
+        self._try(lambda: self._store.save_arm(self._run, arm, capture, str(path), arm_result(capture)))
+
+    def comparison(self, arm: str, comparison: Comparison, baseline: Capture, candidate: Capture) -> None:
+        self._try(lambda: self._store.save_comparison(self._run, arm, for_store(comparison, baseline, candidate)))
+
+    def arm_failed(self, arm: str, error: ParityError) -> None:
+        self._try(lambda: self._store.fail_arm(self._run, arm, error.message))
+
+    def close(
+        self,
+        status: RunStatus,
+        *,
+        verdict: Verdict | None = None,
+        reasons: Sequence[str] = (),
+        message: str | None = None,
+        duration: float,
+    ) -> None:
+        self._try(
+            lambda: self._store.finish_run(
+                self._run,
+                status,
+                verdict=None if verdict is None else str(verdict),
+                reasons=reasons,
+                message=message,
+                duration=duration,
+            )
+        )
+
+    def _try(self, write: Callable[[], None]) -> None:
+        if self._failed is not None:
+            return  # a later stage must not be stored when an earlier one is missing
+        try:
+            write()
+        except ParityError as error:
+            self._failed = error
+            self._say(f"warning: not stored: {error.message}; going on, the captures are safe")
+
+    def raise_if_failed(self) -> None:
+        if self._failed is not None:
+            raise ParityError(
+                f"the run {self._run} ran to its end but was not stored: {self._failed.message}",
+                hint=f"{self._failed.hint}; then `parity run --resume {self._run}` stores it without "
+                "running anything again",
+            )
+
+
+# --------------------------------------------------------------------------- running
+
+
+def _capture_all(plan: Plan, directory: RunDirectory, runner: Runner, recorder: _Recorder) -> dict[str, Capture]:
+    """Every arm's capture, and the scores file where the plan asks for one."""
+    as_json = plan.to_json()
+    captures: dict[str, Capture] = {}
+    baseline = plan.arm(plan.baseline)
+    for arm in (*plan.candidates, baseline):
+        path = directory.capture(arm.name)
+        try:
+            with runner(as_json, arm.name, path, directory.log(arm.name)) as session:
+                session.generate()
+                captures[arm.name] = capture = read_capture(path)
+                recorder.arm(arm.name, capture, path)
+                if arm is baseline and not _speculates(arm):
+                    _score(plan, directory, session, captures)
+            if arm is baseline and _speculates(arm):
+                _score_apart(plan, directory, runner, captures)
+        except Interrupted:
+            raise
+        except ParityError as error:
+            recorder.arm_failed(arm.name, error)
+            raise
+    return captures
+
+
+def _speculates(arm: Arm) -> bool:
+    return bool(arm.engine.get("speculative_config"))
+
+
+def _score(plan: Plan, directory: RunDirectory, session: Session, captures: Mapping[str, Capture]) -> None:
+    items = score_items(plan, captures)
+    if items:
+        session.score(items, directory.scores, top=plan.score.top)
+
+
+def _score_apart(plan: Plan, directory: RunDirectory, runner: Runner, captures: Mapping[str, Capture]) -> None:
+    """The baseline has speculation on: the same backend once more without it, only to score."""
+    items = score_items(plan, captures)
+    if not items:
+        return
+    baseline = plan.arm(plan.baseline)
+    engine = {
+        name: value
+        for name, value in baseline.engine.items()
+        if name not in ("speculative_config", "per_request_spec_decode_metrics")
+    }
+    scorer = Arm(f"{baseline.backend}/{SCORER_VARIANT}", baseline.backend, SCORER_VARIANT, engine, baseline.env)
+    with_scorer = replace(plan, arms=(*plan.arms, scorer))
+    with runner(
+        with_scorer.to_json(), scorer.name, directory.capture(scorer.name), directory.log(scorer.name)
+    ) as session:
+        session.score(items, directory.scores, top=plan.score.top)
+
+
+def score_items(plan: Plan, captures: Mapping[str, Capture]) -> list[ScoreItem]:
+    """What the baseline is to teacher-force: nothing, the candidates' completions that differ from the
+    baseline's, or all of them and the baseline's own (the noise floor)."""
+    if plan.score.mode == "none":
+        return []
+    baseline = captures[plan.baseline]
+    chosen: list[tuple[str, Completion]] = []
+    for arm in plan.candidates:
+        for completion in captures[arm.name]:
+            other = baseline.completions.get(completion.key)
+            same = other is not None and np.array_equal(other.token_ids, completion.token_ids)
+            if plan.score.mode == "all" or not same:
+                chosen.append((arm.name, completion))
+    if plan.score.mode == "all":
+        chosen += [(plan.baseline, completion) for completion in baseline]
+    return [
+        ScoreItem(arm, *completion.key, completion.prompt_token_ids.tolist(), completion.token_ids.tolist())
+        for arm, completion in chosen
+        if len(completion.token_ids)
+    ]
+
+
+# --------------------------------------------------------------------------- comparing
+
+_ORDER = (Verdict.ERROR, Verdict.DIVERGED, Verdict.INCONCLUSIVE, Verdict.PASS)
+"""The worst verdict of an arm is the run's."""
+
+
+def _compare_all(
+    plan: Plan,
+    directory: RunDirectory,
+    captures: Mapping[str, Capture],
+    scores: Scores,
+    recorder: _Recorder,
+) -> Outcome:
+    baseline = captures[plan.baseline]
+    comparisons: dict[str, Comparison] = {}
+    for arm in plan.candidates:
+        candidate = captures[arm.name]
+        comparison = analyse(
+            baseline,
+            candidate,
+            scores_of(scores, {arm.name, plan.baseline}),
+            tolerance=plan.tolerance,
+            model=Path(plan.model.path),
+        )
+        comparisons[arm.name] = comparison
+        recorder.comparison(arm.name, comparison, baseline, candidate)
+    verdict = min((c.verdict for c in comparisons.values()), key=_ORDER.index)
+    several = len(comparisons) > 1
+    reasons = [
+        f"{name}: {reason}" if several else reason
+        for name, comparison in comparisons.items()
+        if comparison.verdict is verdict
+        for reason in comparison.reasons
+    ]
+    return Outcome(directory.run_id, directory.root, verdict, reasons, comparisons)
+
+
+def scores_of(scores: Scores, arms: set[str]) -> dict[ScoreKey, TopLogprobs]:
+    return {key: value for key, value in scores.items() if key.arm in arms}

@@ -1,0 +1,220 @@
+"""The summary on a terminal: readable at 80 columns, in a pipe, and without colours."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from parity.records import Json
+from parity.report.summary import ArmLine, Example, Summary
+from parity.report.tokens import TokenText
+from parity.text import clip, visible
+
+_STYLE = {"PASS": "bold green", "DIVERGED": "bold red", "INCONCLUSIVE": "bold yellow", "ERROR": "bold red"}
+
+
+def print_summary(console: Console, summary: Summary) -> None:
+    """The whole report: verdict, arms, worst findings, what could have been missed, what to do next."""
+    _verdict(console, summary)
+    console.print()
+    console.print(_table(summary.arms, summary.baseline))
+    tokens = TokenText(summary.model_path)
+    if summary.examples:
+        console.print()
+        worst = "The worst findings" if summary.examples[0].severity == "corrupt" else "The widest near-tie"
+        total = f" of {summary.findings}" if summary.findings > len(summary.examples) else ""
+        _line(console, f"{worst} ({len(summary.examples)}{total}):", style="bold")
+        for number, example in enumerate(summary.examples, 1):
+            console.print()
+            for line in example_lines(number, example, summary.baseline, tokens, console.width):
+                _line(console, line)
+    console.print()
+    for paragraph in [*missed_lines(summary), *(f"Note: {visible(note)}" for note in summary.notes)]:
+        _wrapped(console, paragraph)
+    steps = next_steps(summary)
+    if steps:
+        console.print()
+        _line(console, "What to do next:", style="bold")
+        for step in steps:
+            _wrapped(console, step, indent="- ")
+
+
+def _line(console: Console, line: str, style: str = "") -> None:
+    console.print(Text(line, style=style), soft_wrap=True)
+
+
+def _wrapped(console: Console, text: str, indent: str = "") -> None:
+    lines = textwrap.wrap(
+        text,
+        console.width - 1,
+        initial_indent=indent,
+        subsequent_indent=" " * len(indent),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for line in lines:
+        _line(console, line)
+
+
+def headline(summary: Summary) -> str:
+    """The verdict in one line."""
+    if summary.verdict is None:
+        return f"{(summary.status or 'unfinished').upper()}  no verdict yet"
+    reason = summary.reasons[0] if summary.reasons else (summary.message or "")
+    return f"{summary.verdict}  {visible(reason)}".rstrip()
+
+
+def _verdict(console: Console, summary: Summary) -> None:
+    first, *rest = textwrap.wrap(headline(summary), console.width - 1, break_long_words=False) or [""]
+    word, _, tail = first.partition(" ")
+    console.print(Text.assemble((word, _STYLE.get(word, "bold")), " " + tail), soft_wrap=True)
+    for line in rest:
+        _line(console, "  " + line)
+    for reason in summary.reasons[1:]:
+        _wrapped(console, visible(reason), indent="  also: ")
+    about = [f"run {summary.run}" if summary.run else "", f"model {summary.model}" if summary.model else ""]
+    if summary.duration is not None:
+        about.append(f"{summary.duration:.0f} s")
+    if any(about):
+        _line(console, visible(", ".join(part for part in about if part)), style="dim")
+    if summary.message and summary.verdict in (None, "ERROR"):
+        _wrapped(console, visible(summary.message))
+
+
+def _table(arms: Sequence[ArmLine], baseline: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=False)
+    table.add_column("arm", overflow="fold")
+    for name in ("completions", "identical", "near-tie", "corrupt", "acceptance", "tokens/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for arm in arms:
+        judged = bool(arm.classes) and not arm.is_baseline
+        table.add_row(
+            Text(visible(arm.name)),
+            str(arm.completions),
+            str(arm.classes.get("identical", 0)) if judged else "baseline" if arm.name == baseline else "-",
+            str(arm.classes.get("near_tie", 0)) if judged else "",
+            str(arm.classes.get("corrupt", 0)) if judged else "",
+            _acceptance(arm),
+            f"{arm.tokens_per_second:,.0f}" if arm.tokens_per_second else "-",
+        )
+        for extra in _below(arm):
+            table.add_row(Text("  " + extra, style="dim"))
+    return table
+
+
+def _below(arm: ArmLine) -> Iterator[str]:
+    if arm.corrupt:
+        yield "corrupt: " + ", ".join(f"{count} {kind}" for kind, count in arm.corrupt.items())
+    others = {name: arm.classes[name] for name in ("sampled", "unjudged", "missing") if arm.classes.get(name)}
+    if others and not arm.is_baseline:
+        yield ", ".join(f"{count} {name}" for name, count in others.items())
+    if arm.message:
+        yield clip(visible(arm.message.splitlines()[0]), 76)
+
+
+def _acceptance(arm: ArmLine) -> str:
+    if arm.acceptance_rate is None:
+        return "-"
+    length = f" ({arm.acceptance_length:.2f})" if arm.acceptance_length is not None else ""
+    return f"{arm.acceptance_rate:.0%}{length}"
+
+
+def example_lines(
+    number: int, example: Example, baseline: str, tokens: TokenText, width: int
+) -> Iterator[str]:
+    """A finding: what and where, the prompt, both texts with the token marked, who thought what."""
+    where = f"{example.kind} in {example.arm}, request {example.key}"
+    if example.position is not None:
+        where += f", token {example.position}"
+    if example.length is not None and example.length > 1:
+        where += f" and {example.length - 1} more"
+    yield from textwrap.wrap(visible(where), width - 1, initial_indent=f"{number}. ", subsequent_indent="   ")
+    if why := example.evidence.get("why"):
+        yield from textwrap.wrap(visible(str(why)), width - 1, initial_indent="   ", subsequent_indent="   ")
+    labels = {"prompt": "prompt", "baseline": visible(baseline), "candidate": visible(example.arm)}
+    column = min(24, max(len(label) for label in (*labels.values(), "reference"))) + 2
+    room = width - 4 - column
+
+    def row(label: str, text: str) -> str:
+        return f"   {clip(label, column - 1):<{column}}{text}"
+
+    if example.prompt is not None:
+        yield row(labels["prompt"], clip(visible(example.prompt), room, from_end=True))
+    position = example.position
+    if position is not None:
+        if example.baseline_tokens is not None:
+            yield row(labels["baseline"], tokens.marked(example.baseline_tokens, position, room))
+        if example.candidate_tokens is not None:
+            yield row(labels["candidate"], tokens.marked(example.candidate_tokens, position, room))
+        if example.first_divergence is not None and example.first_divergence < position:
+            yield row("", f"(the texts had parted at token {example.first_divergence} already)")
+        yield from _opinions(example, labels, tokens, row, room)
+
+
+def _opinions(
+    example: Example, labels: Mapping[str, str], tokens: TokenText, row: Any, room: int
+) -> Iterator[str]:
+    """One line per source of logprobs: its best tokens in nats, then the tokens chosen if not among them."""
+    opinions = example.evidence.get("logprobs")
+    if not isinstance(opinions, Mapping):
+        return
+    names = {"reference": "reference", "baseline": labels["baseline"], "candidate": labels["candidate"]}
+    for source, label in names.items():
+        pairs = opinions.get(source)
+        if pairs:
+            yield row(label, clip(_ranked(pairs, example, tokens), room))
+
+
+def _ranked(pairs: Sequence[Sequence[Json]], example: Example, tokens: TokenText) -> str:
+    chosen = None
+    if example.candidate_tokens is not None and example.position is not None:
+        at = example.position
+        chosen = int(example.candidate_tokens[at]) if at < len(example.candidate_tokens) else None
+    shown = [
+        f"{tokens.token(int(token))} {float(value):.2f}{' (chosen)' if int(token) == chosen else ''}"
+        for token, value in pairs[:3]
+    ]
+    shown += [
+        f"{tokens.token(int(token))} {float(value):.2f} (chosen)"
+        for token, value in pairs[3:]
+        if int(token) == chosen
+    ]
+    return "nats: " + ", ".join(shown)
+
+
+def missed_lines(summary: Summary) -> Iterator[str]:
+    """The bound on what the run could not see."""
+    for arm, bound in summary.missed.items():
+        if 0 < bound < 1:
+            yield (
+                f"{visible(arm)}: a fault that hits fewer than {bound:.2g} of all completions "
+                f"(1 in {1 / bound:,.0f}) could have been missed, at 95 % confidence."
+            )
+        elif bound >= 1:
+            yield f"{visible(arm)}: too few completions were judged to exclude any rate of faults."
+
+
+def next_steps(summary: Summary) -> list[str]:
+    """What a person would do now, as commands where there are some."""
+    steps: list[str] = []
+    show = f"`parity runs show {summary.run} --json`" if summary.run else "`--json`"
+    if summary.status in ("running", "interrupted", "failed") and summary.run:
+        return [f"finish it: `parity run --resume {summary.run}`"]
+    if summary.verdict == "PASS":
+        steps.append("to exclude rarer faults, run more: `parity run … --rounds 10`")
+        if summary.findings:
+            steps.append(f"all near-ties with their logprobs: {show}")
+    elif summary.verdict == "DIVERGED":
+        steps.append(f"all findings with their evidence: {show}")
+        steps.append("see whether it comes back, and how often: `parity run … --rounds 5`")
+        steps.append("narrow it down: fewer draft tokens (`-k 1`), one row (`--max-num-seqs 1`)")
+    elif summary.verdict == "INCONCLUSIVE":
+        steps.append("the verdict line says what kept the run from a conclusion; remove that and run again")
+    if summary.directory:
+        steps.append(f"captures, scores and engine logs: {visible(summary.directory)}")
+    return steps

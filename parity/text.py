@@ -1,0 +1,62 @@
+"""Text from models and far hosts, made safe to show: nothing in it can move a cursor or hide itself."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+_NAMED: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+# C0 and C1 controls (escape sequences begin with one), bidirectional controls (which reorder what is
+# shown, CVE-2021-42574), zero-width and other invisible formatting, lone surrogates, private use,
+# line and paragraph separators, Unicode tags.
+_UNSAFE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ud800-\udfff\ue000-\uf8ff\ufe00-\ufe0f\ufeff\ufff0-\ufffb"
+    "\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
+)
+
+
+def visible(text: str, *, keep: str = "") -> str:
+    """`text` with every control, escape and bidirectional or invisible character written as an escape.
+
+    `keep` lists characters to leave as they are, such as "\\n" for text shown over several lines.
+    """
+
+    def escape(match: re.Match[str]) -> str:
+        char = match.group()
+        if char in keep:
+            return char
+        if char in _NAMED:
+            return _NAMED[char]
+        code = ord(char)
+        if code < 0x100:
+            return f"\\x{code:02x}"
+        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+    return _UNSAFE.sub(escape, text)
+
+
+def cell_width(text: str) -> int:
+    """Columns that `text` takes on a terminal: two for wide characters, none for combining ones."""
+    width = 0
+    for char in text:
+        if unicodedata.combining(char):
+            continue
+        width += 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    return width
+
+
+def clip(text: str, columns: int, *, from_end: bool = False) -> str:
+    """`text` cut to `columns` columns, with an ellipsis where something was cut."""
+    if cell_width(text) <= columns:
+        return text
+    kept: list[str] = []
+    room = columns - 1
+    for char in reversed(text) if from_end else text:
+        room -= cell_width(char)
+        if room < 0:
+            break
+        kept.append(char)
+    return "…" + "".join(reversed(kept)) if from_end else "".join(kept) + "…"
