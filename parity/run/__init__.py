@@ -1,8 +1,6 @@
 """Running arms: one worker process per arm, in the backend's own interpreter.
 
-The public side of it:
-
-    with progress(arms, sys.stderr) as on_event, interruptible() as stop:
+    with progress([arm names]) as on_event:
         for arm in candidates:
             with run_arm(plan, arm, captures[arm], logs[arm], on_event=on_event) as session:
                 session.generate()
@@ -10,27 +8,37 @@ The public side of it:
             session.generate()
             session.score(items, scores_path, top=5)
 
-Candidates first and the baseline last: its engine then scores, so that there is one engine start per arm
-and never two engines at once. Everything here takes the plan as its JSON mapping (`parity.plan/1`).
-An arm that is complete (its capture has a footer) starts no engine in `generate`; the engine starts when
-it is first needed.
+Candidates first and the baseline last: its engine then scores, so there is one engine start per arm and
+never two engines at once. Everything here takes the plan as its JSON mapping (schema `parity.plan/1`).
+An arm that is complete (its capture has a footer) starts no engine; an engine starts when it is first
+needed.
 
 Failures are BackendError (exit code 3) with the last lines of the engine's log, and nothing that was
-captured is lost: the same call again continues (`resume=True`) where it stopped. Ctrl-C raises
-Interrupted after the worker has ended.
+captured is lost: the same call with `resume=True` continues. Ctrl-C raises Interrupted, after the worker
+has ended.
 """
 
 from __future__ import annotations
 
 from parity.run.backend import Backend, Detection, backend_names, load_backend
 from parity.run.events import ArmEvent, OnEvent, Phase
+from parity.run.failures import Interrupted, Timeouts
+from parity.run.progress import PlainProgress, progress
+from parity.run.session import ArmSession, ScoreItem, run_arm
 
 __all__ = [
     "ArmEvent",
+    "ArmSession",
     "Backend",
     "Detection",
+    "Interrupted",
     "OnEvent",
     "Phase",
+    "PlainProgress",
+    "ScoreItem",
+    "Timeouts",
     "backend_names",
     "load_backend",
+    "progress",
+    "run_arm",
 ]

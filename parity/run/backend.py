@@ -104,7 +104,7 @@ def load_backend(name: str) -> Backend:
     entry = installed[name]
     try:
         backend = entry.load()()
-    except Exception as error:  # noqa: BLE001 - whatever a third-party adapter raises, the user gets one message
+    except Exception as error:
         raise BackendError(
             f"the adapter of backend {name!r} ({entry.value}) does not load: {type(error).__name__}: {error}",
             hint="reinstall the package that provides it",

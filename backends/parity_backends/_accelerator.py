@@ -1,0 +1,119 @@
+"""Adapters that can look for their hardware and engine but cannot run yet on this machine alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from parity.errors import BackendError, ParityError
+from parity.run.backend import Detection
+from parity_backends import _local
+
+
+class Accelerator:
+    """What `cuda` and `ascend` have in common; subclasses name the places to look at."""
+
+    name = ""
+    hardware = ""
+    variants = ("base", "mtp")
+    interpreter_variable = ""
+    distributions: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    tool: tuple[str, ...] = ()
+    device_pattern = ""
+
+    def default_model(self) -> Path | None:
+        return None
+
+    def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
+        if variant not in self.variants:
+            raise ParityError(
+                f"backend {self.name!r} has no variant {variant!r}", hint=f"known: {', '.join(self.variants)}"
+            )
+        settings: dict[str, Any] = {
+            "dtype": "bfloat16",
+            "enforce_eager": True,
+            "enable_prefix_caching": False,
+            "enable_chunked_prefill": True,
+            "max_num_seqs": 64,
+            "max_num_batched_tokens": 2048,
+            "max_model_len": 1024,
+            "async_scheduling": False,
+            "seed": 0,
+            "generation_config": "vllm",
+            "logprobs_mode": "raw_logprobs",  # the only mode that Ascend's V1 runner knows
+            "max_logprobs": 20,
+            "tensor_parallel_size": 1,
+            "disable_log_stats": False,
+        }
+        if variant == "mtp":
+            settings["speculative_config"] = {
+                "method": "mtp",
+                "num_speculative_tokens": num_speculative_tokens,
+            }
+        return settings
+
+    def env_defaults(self, variant: str) -> dict[str, str]:
+        return {
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_USE_V2_MODEL_RUNNER": "0",
+            "VLLM_NO_USAGE_STATS": "1",
+        }
+
+    def detect(self) -> Detection:
+        looked: list[str] = []
+        details: dict[str, Any] = {}
+        listing = _local.tool_output(*self.tool)
+        looked.append(f"{' '.join(self.tool)}: {_first_lines(listing) if listing else 'not found'}")
+        found_devices = _local.devices(self.device_pattern)
+        looked.append(f"{self.device_pattern}: {', '.join(found_devices) or 'none'}")
+        path, how = _local.configured_interpreter(self.interpreter_variable)
+        found = _local.installed_versions(path, *self.distributions)
+        engine = isinstance(found, dict) and all(name in found for name in self.required)
+        if isinstance(found, str):
+            looked.append(f"{how}: {found}")
+        else:
+            there = ", ".join(f"{name} {found[name]}" for name in self.distributions if name in found)
+            looked.append(f"{how}: Python {found['python']}, {there or 'no ' + ' and no '.join(self.required)}")
+            details.update(found, interpreter=str(path))
+        if found_devices:
+            details["devices"] = found_devices
+        available = bool(found_devices) and engine
+        return Detection(available, tuple(looked), details, None if available else self._elsewhere())
+
+    def _elsewhere(self) -> str:
+        return (
+            f"set {self.interpreter_variable} to a Python that has {' and '.join(self.required)}, on a machine "
+            f"with {self.hardware}; or carry the plan to another host (`parity plan`), run it there by hand "
+            f"(`python worker.py PLAN.json --arm {self.name}/mtp > mtp.jsonl`, worker.py is "
+            f"{_local.worker_path()}) and `parity compare` the captures here"
+        )
+
+    def interpreter(self, say: Callable[[str], None]) -> Path:
+        found = self.detect()
+        if not found.available:
+            looked = "".join(f"\n  {line}" for line in found.looked_for)
+            raise BackendError(
+                f"backend {self.name!r}: no {self.hardware} with vLLM here; looked for{looked}",
+                hint=self._elsewhere(),
+            )
+        return _local.configured_interpreter(self.interpreter_variable)[0]
+
+    def launch_env(self, interpreter: Path) -> dict[str, str]:
+        return {}
+
+    def worker_source(self) -> bytes:
+        return _local.worker_source()
+
+    def explain(self, log_tail: str) -> str | None:
+        if "out of memory" in log_tail.lower():
+            return "out of device memory: lower gpu_memory_utilization, max_model_len or max_num_seqs"
+        if "No module named 'vllm'" in log_tail:
+            return f"that Python has no vLLM: point {self.interpreter_variable} at one that has"
+        return None
+
+
+def _first_lines(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "; ".join(lines[:4])

@@ -1,0 +1,82 @@
+"""What the adapters share: where the worker's text is, what is importable in an interpreter."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+PROBE = """
+import importlib.metadata as m, json, sys
+found = {"python": ".".join(map(str, sys.version_info[:3]))}
+for name in sys.argv[1:]:
+    try:
+        found[name] = m.version(name)
+    except m.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+
+
+def worker_path() -> Path:
+    """Where the worker lies here, to be copied to a host that parity cannot reach."""
+    return Path(str(resources.files("parity_backends").joinpath("worker.py")))
+
+
+def worker_source() -> bytes:
+    """The one-file worker, as bytes to send to the interpreter that has the engine."""
+    return worker_path().read_bytes()
+
+
+def installed_versions(interpreter: Path, *names: str) -> dict[str, str] | str:
+    """Versions of the distributions installed for `interpreter` (its own under "python"), importing none.
+
+    A string says why it could not be asked.
+    """
+    import json
+
+    try:
+        done = subprocess.run(
+            [str(interpreter), "-c", PROBE, *names], capture_output=True, text=True, timeout=30, check=True
+        )
+        found: dict[str, str] = json.loads(done.stdout)
+    except FileNotFoundError:
+        return "no such file"
+    except PermissionError:
+        return "not executable"
+    except subprocess.TimeoutExpired:
+        return "does not answer within 30 s"
+    except (subprocess.CalledProcessError, ValueError, OSError) as error:
+        return f"does not work as a Python interpreter ({type(error).__name__})"
+    return found
+
+
+def devices(pattern: str) -> list[str]:
+    """Device files that match, sorted."""
+    return sorted(glob.glob(pattern))
+
+
+def tool_output(tool: str, *args: str) -> str | None:
+    """What a vendor's tool prints, None where it is not installed; a failure is told in the text."""
+    path = shutil.which(tool)
+    if path is None:
+        return None
+    try:
+        done = subprocess.run([path, *args], capture_output=True, text=True, timeout=20, check=False)
+    except (subprocess.TimeoutExpired, OSError) as error:
+        return f"({tool} failed: {type(error).__name__})"
+    if done.returncode:
+        return f"({tool} failed with exit code {done.returncode})"
+    return done.stdout.strip()
+
+
+def configured_interpreter(variable: str) -> tuple[Path, str]:
+    """The interpreter named by an environment variable, else the current one, and how it was chosen."""
+    value = os.environ.get(variable)
+    if value:
+        return Path(value).expanduser(), f"{variable}={value}"
+    return Path(sys.executable), f"the Python that runs parity ({sys.executable})"

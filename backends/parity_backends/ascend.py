@@ -1,0 +1,17 @@
+"""vLLM on Huawei Ascend NPUs, through vllm-ascend."""
+
+from __future__ import annotations
+
+from parity_backends._accelerator import Accelerator
+
+
+class AscendBackend(Accelerator):
+    """Looks for an Ascend driver, devices and a Python with vLLM and vllm-ascend."""
+
+    name = "ascend"
+    hardware = "Ascend NPU"
+    interpreter_variable = "PARITY_ASCEND_PYTHON"
+    distributions = ("vllm", "vllm-ascend", "torch", "torch-npu")
+    required = ("vllm", "vllm-ascend")
+    tool = ("npu-smi", "info", "-l")
+    device_pattern = "/dev/davinci[0-9]*"

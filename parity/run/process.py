@@ -1,0 +1,241 @@
+"""A worker process: started with its source on stdin, spoken to in lines, never outliving its supervisor.
+
+The worker leads a process group of its own, so Ctrl-C on the terminal does not reach it and all of it can
+be killed at once; it kills that group itself when its stdin ends, so `kill -9` of parity leaves no orphan.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import orjson
+
+from parity.errors import BackendError, ParityError
+from parity.records import Json
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""A protocol line longer than this is a broken worker (a completion of 100,000 tokens with 20 logprobs
+each is 40 MB)."""
+
+MAX_LOG_BYTES = 64 * 1024 * 1024
+"""The engine log stops growing here; the last lines are still kept for the error message."""
+
+BOOTSTRAP = (
+    "import os;s=os.fdopen(os.dup(0),'rb');g={{'__name__':'parity_worker','__file__':'parity_worker.py'}};"
+    "exec(compile(s.read({size}),'parity_worker.py','exec'),g);g['supervised'](s)"
+)
+"""Reads the worker's source from stdin and runs it. Needs no file on the far side, so the same command
+works behind `ssh HOST` or `docker exec -i`."""
+
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+_TAIL_LINES = 25
+_LINE_SHOWN = 400
+
+
+class WorkerGone(Exception):
+    """The worker closed its side of the protocol."""
+
+
+class ProtocolError(Exception):
+    """The worker said something that is not the protocol."""
+
+
+class NoAnswer(Exception):
+    """Nothing came within the time allowed."""
+
+
+def printable(text: str) -> str:
+    """Without escape sequences and control characters: an engine log must not drive the terminal."""
+    return "".join(c for c in _ESCAPES.sub("", text) if c == "\t" or c.isprintable())
+
+
+def worker_command(interpreter: Path | str, source: bytes) -> list[str]:
+    """The command line that runs `source` (to be sent on stdin) in `interpreter`."""
+    return [str(interpreter), "-u", "-c", BOOTSTRAP.format(size=len(source))]
+
+
+def worker_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment without what belongs to its own Python, with `extra` over it."""
+    env = {name: value for name, value in os.environ.items() if name not in _OWN}
+    env.update({"PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"})
+    env.update(extra)
+    return env
+
+
+_OWN = frozenset({"PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"})
+
+
+class WorkerProcess:
+    """One worker. Use `send`, `receive` and `end`; the log file fills by itself."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], source: bytes, log_path: Path) -> None:
+        """Start it. Raises BackendError when the command cannot be run, ParityError for the log file."""
+        self.log_path = log_path
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._lines: queue.Queue[bytes | None] = queue.Queue(maxsize=16)
+        self._ending = threading.Event()
+        try:
+            log_path.parent.mkdir(parents=True, exist_ok=True)
+            log = log_path.open("ab")
+        except OSError as error:
+            raise ParityError(f"cannot write the engine log {log_path}: {error.strerror}") from error
+        try:
+            self._process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=dict(env),
+                start_new_session=True,
+            )
+        except OSError as error:
+            log.close()
+            raise BackendError(f"cannot run {command[0]}: {error.strerror or error}") from error
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._stdin: IO[bytes] = self._process.stdin
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._logger = threading.Thread(target=self._log, args=(self._process.stderr, log), daemon=True)
+        self._reader.start()
+        self._logger.start()
+        self._write(source)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def _read(self, stdout: IO[bytes]) -> None:
+        while line := stdout.readline(MAX_LINE_BYTES + 1):
+            self._hand_over(line)
+            if len(line) > MAX_LINE_BYTES:
+                break
+        self._hand_over(None)
+
+    def _hand_over(self, line: bytes | None) -> None:
+        while not self._ending.is_set():  # then nobody takes lines, and a full pipe must not hold it up
+            try:
+                self._lines.put(line, timeout=0.2)
+                return
+            except queue.Full:
+                continue
+
+    def _log(self, stderr: IO[bytes], log: IO[bytes]) -> None:
+        written = log.tell()
+        with log:
+            while line := stderr.readline(65536):
+                self._tail.append(printable(line.decode("utf-8", "replace"))[:_LINE_SHOWN])
+                if written > MAX_LOG_BYTES:
+                    continue
+                written += len(line)
+                if written > MAX_LOG_BYTES:
+                    line = f"[parity] the log is cut here, at {MAX_LOG_BYTES >> 20} MiB\n".encode()
+                try:
+                    log.write(line)
+                    log.flush()
+                except OSError:  # a full disk: the log is the least of it, and the pipe must be emptied
+                    written = MAX_LOG_BYTES + 1
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._stdin.write(data)
+            self._stdin.flush()
+        except (BrokenPipeError, ValueError):
+            return  # it has died: the next receive says so, with what it sent before
+
+    def send(self, command: Mapping[str, Json]) -> None:
+        self._write(orjson.dumps(command, option=orjson.OPT_APPEND_NEWLINE))
+
+    def receive(self, seconds: float) -> dict[str, Json]:
+        """The next protocol message.
+
+        Raises NoAnswer after `seconds`, WorkerGone at the end of the stream, ProtocolError for anything
+        that is not one JSON object a line.
+        """
+        try:
+            line = self._lines.get(timeout=max(seconds, 0.0))
+        except queue.Empty:
+            raise NoAnswer from None
+        if line is None:
+            raise WorkerGone
+        if len(line) > MAX_LINE_BYTES:
+            raise ProtocolError(f"a line longer than {MAX_LINE_BYTES >> 20} MiB")
+        if not line.endswith(b"\n"):
+            raise ProtocolError(f"the last line is cut off after {len(line)} bytes")
+        try:
+            message = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            shown = printable(line[:120].decode("utf-8", "replace"))
+            raise ProtocolError(f"a line that is not JSON: {shown!r}") from None
+        if not isinstance(message, dict):
+            raise ProtocolError("a line that is not a JSON object")
+        return message
+
+    def _exited(self) -> bool:
+        if self._process.returncode is not None:
+            return True
+        # WNOWAIT leaves the zombie, so that its process group id cannot be reused before the kill below.
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has exited within `seconds`."""
+        until = time.monotonic() + seconds
+        while not self._exited():
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def ask_to_end(self) -> None:
+        """Tell it to stop what it does and end; completions in flight are given up."""
+        self._ending.set()
+        self.send({"op": "exit"})
+        try:
+            self._stdin.close()
+        except BrokenPipeError:
+            return
+
+    def kill(self) -> None:
+        """End it and everything that it started, at once; safe to call again."""
+        self._ending.set()
+        if self._process.returncode is not None:
+            return
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            self._process.kill()
+        self._process.wait()
+        self._logger.join(2.0)
+
+    def end(self, grace: float) -> None:
+        """Orderly end: ask, wait up to `grace` seconds, then kill what is left of the process group."""
+        if self._process.returncode is None:
+            self.ask_to_end()
+            self.wait(grace)
+            self.kill()
+
+    def fate(self) -> str:
+        """How it ended, in words; call after `kill`."""
+        code = self._process.returncode
+        if code is None:
+            return "still running"
+        if code < 0:
+            try:
+                return f"killed by {signal.Signals(-code).name}"
+            except ValueError:
+                return f"killed by signal {-code}"
+        return f"exit code {code}"
+
+    def log_tail(self) -> str:
+        """The last lines of the engine's log, printable."""
+        return "\n".join(line for line in self._tail if line.strip())
