@@ -291,9 +291,9 @@ def since(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
 # ----------------------------------------------------------------------------- records
 
 
-def number(value: Any) -> Optional[float]:
+def number(raw: Any) -> Optional[float]:
     """A logprob for JSON: NaN is null, minus infinity is -9999 (as in vLLM's own server), 6 decimals."""
-    value = float(value)
+    value = float(raw)
     if value != value:
         return None
     if math.isinf(value):
@@ -324,11 +324,10 @@ def completion_record(request: dict[str, Any], round_: int, output: Any) -> dict
         "stop_reason": output.stop_reason,
         "logprobs": entries(output.logprobs),
     }
-    trace = getattr(output, "spec_decode_metrics", None)
-    accepted = getattr(trace, "per_step_accepted", None)
-    if accepted is not None:
+    trace: Any = getattr(output, "spec_decode_metrics", None)
+    if getattr(trace, "per_step_accepted", None) is not None:
         record["spec"] = {
-            "accepted": [int(count) for count in accepted],
+            "accepted": [int(count) for count in trace.per_step_accepted],
             "drafted": [int(count) for count in trace.per_step_drafted],
         }
     return record
@@ -342,9 +341,10 @@ class Arm:
 
     def __init__(self, plan: dict[str, Any], name: str, channel: Channel, stop: threading.Event) -> None:
         self.plan = plan
-        self.arm = next((arm for arm in plan["arms"] if arm["name"] == name), None)
-        if self.arm is None:
-            raise ValueError("the plan has no arm %r; it has %s" % (name, [arm["name"] for arm in plan["arms"]]))
+        arms: dict[str, dict[str, Any]] = {arm["name"]: arm for arm in plan["arms"]}
+        if name not in arms:
+            raise ValueError("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
+        self.arm = arms[name]
         self.channel = channel
         self.stop = stop
         self.requests = plan["requests"]
@@ -521,7 +521,7 @@ def supervised(stream: IO[bytes]) -> None:
     os.close(null)
     commands = Commands(stream)
     where = "job"
-    arm = None
+    arm: Optional[Arm] = None
     code = 0
     try:
         job = commands.next()
@@ -529,16 +529,16 @@ def supervised(stream: IO[bytes]) -> None:
             arm = Arm(job["plan"], job["arm"], channel, commands.stop)
             where = "start"
             arm.start()
-        while not commands.stop.is_set():
-            where = "command"
-            command = commands.next()
-            where = command.get("op")
-            if where == "generate":
-                arm.generate(command["rounds"])
-            elif where == "score":
-                arm.score(command["items"], int(command.get("top", 5)))
-            elif where != "exit":
-                raise ValueError("unknown command %r" % (where,))
+            while not commands.stop.is_set():
+                where = "command"
+                command = commands.next()
+                where = str(command.get("op"))
+                if where == "generate":
+                    arm.generate(command["rounds"])
+                elif where == "score":
+                    arm.score(command["items"], int(command.get("top", 5)))
+                elif where != "exit":
+                    raise ValueError("unknown command %r" % (where,))
     except Stopped:
         code = 0
     except BaseException as error:

@@ -89,9 +89,7 @@ def shifted(tokens: Sequence[int], start: int, length: int) -> tuple[int, int]:
     return first, last
 
 
-def truths(
-    planted: Sequence[Mapping[str, Any]], candidate: Capture, scores: Scores, tolerance: float
-) -> list[Truth]:
+def truths(planted: Sequence[Mapping[str, Any]], candidate: Capture, scores: Scores, tolerance: float) -> list[Truth]:
     """The truth about each planted row, from the plugin's log and the scores."""
     by_prompt = {prompt_key(completion.prompt_token_ids): completion for completion in candidate}
     records: dict[str, list[Mapping[str, Any]]] = {}

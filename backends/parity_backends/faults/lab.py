@@ -10,7 +10,8 @@ so the engine stays and the plugin is configured anew for each capture. The job:
 
 Each capture becomes OUT/NAME/VARIANT.jsonl, with what was planted in OUT/NAME/planted.jsonl. With "score" the
 engine (speculation off) then teacher-forces the completions of OUT/NAME/mtp.jsonl, and its own first capture,
-into OUT/NAME/scores.jsonl. stdout has one JSON line per file written.
+into OUT/NAME/scores.jsonl. stdout has one JSON line per file written,
+stderr all that the engine says.
 """
 
 from __future__ import annotations
@@ -24,12 +25,18 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "site"))
+OUT = os.dup(1)
+"""The real stdout; fd 1 then points at stderr, because vLLM logs to stdout."""
 COUNTERS = {
     "drafts": "vllm:spec_decode_num_drafts",
     "draft_tokens": "vllm:spec_decode_num_draft_tokens",
     "accepted_tokens": "vllm:spec_decode_num_accepted_tokens",
     "preemptions": "vllm:num_preemptions",
 }
+
+
+def say(**fields: Any) -> None:
+    os.write(OUT, (json.dumps(fields) + "\n").encode())
 
 
 def pairs(entry: dict[int, Any]) -> list[list[Any]]:
@@ -109,7 +116,7 @@ def capture(llm: Any, job: dict[str, Any], name: str, fault: str) -> None:
     records.append({"record": "footer", "completions": len(records) - 1, "scores": 0, "counters": counted})
     path = folder / f"{job['variant']}.jsonl"
     write(path, records)
-    print(json.dumps({"file": str(path), "seconds": round(time.perf_counter() - began, 2)}), flush=True)
+    say(file=str(path), seconds=round(time.perf_counter() - began, 2))
 
 
 def score(llm: Any, job: dict[str, Any], name: str, top: int = 5) -> None:
@@ -124,9 +131,7 @@ def score(llm: Any, job: dict[str, Any], name: str, top: int = 5) -> None:
         for record in records:
             if record["record"] == "completion" and record["token_ids"]:
                 sequence = (tuple(record["prompt_token_ids"]), tuple(record["token_ids"]))
-                wanted.setdefault(sequence, []).append(
-                    (records[0]["arm"], record["request"], record["sample"])
-                )
+                wanted.setdefault(sequence, []).append((records[0]["arm"], record["request"], record["sample"]))
     outputs = llm.generate(
         [TokensPrompt(prompt_token_ids=list(prompt + tokens)) for prompt, tokens in wanted],
         SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=top),
@@ -149,10 +154,11 @@ def score(llm: Any, job: dict[str, Any], name: str, top: int = 5) -> None:
     records.append({"record": "footer", "completions": 0, "scores": len(records) - 1, "counters": {}})
     path = out / name / "scores.jsonl"
     write(path, records)
-    print(json.dumps({"file": str(path), "sequences": len(wanted)}), flush=True)
+    say(file=str(path), sequences=len(wanted))
 
 
 def main() -> None:
+    os.dup2(2, 1)
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     # One process: the plugin can only be configured anew where the engine core runs in it.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"

@@ -69,9 +69,7 @@ def unverified_drafts(state: Any, runner: Any, logits: Any, metadata: Any, outpu
         return
     sampled = output.sampled_token_ids
     rejected = [
-        row
-        for row in sampling_rows(runner)
-        if 0 < len(tokens_of(sampled, row)) <= metadata.num_draft_tokens[row]
+        row for row in sampling_rows(runner) if 0 < len(tokens_of(sampled, row)) <= metadata.num_draft_tokens[row]
     ]
     draw = state.due() if rejected else None
     if draw is None:
@@ -176,9 +174,7 @@ def loop(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> No
         if draw is None:
             return
         victim = draw.choice(sorted(rows))
-        active.update(
-            victim=victim, token=tokens_of(sampled, rows[victim])[0], left=state.planting.span, first=True
-        )
+        active.update(victim=victim, token=tokens_of(sampled, rows[victim])[0], left=state.planting.span, first=True)
     row = rows[active["victim"]]
     before, after = tokens_of(sampled, row), [active["token"]]
     if not active.pop("first", False) or len(before) > 1:
@@ -357,9 +353,7 @@ def state_not_reset(state: Any, runner: Any, builder: Any, build: Any, args: Any
     if fresh is not None:
         starting = [place for place in range(len(ordinary)) if not bool(fresh[place])]
     names = {place: request_of(runner, row) for place, row in enumerate(ordinary)}
-    donors = {
-        slot: name for slot, name in seen.items() if slot not in set(slots.tolist() if starting else [])
-    }
+    donors = {slot: name for slot, name in seen.items() if slot not in set(slots.tolist() if starting else [])}
     draw = state.due() if starting and donors else None
     if draw is not None:
         place = draw.choice(starting)
@@ -393,9 +387,7 @@ def _logprobs_at(lists: Any | None, places: list[int]) -> Any | None:
     """The same logprobs at these positions of the step, in this order."""
     if lists is None:
         return None
-    return type(lists)(
-        lists.logprob_token_ids[places], lists.logprobs[places], lists.sampled_token_ranks[places], None
-    )
+    return type(lists)(lists.logprob_token_ids[places], lists.logprobs[places], lists.sampled_token_ranks[places], None)
 
 
 def _emit(state: Any, requests: Any, output: Any, places: list[int], first: int) -> None:
