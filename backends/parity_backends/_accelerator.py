@@ -8,6 +8,7 @@ from typing import Any
 
 from parity.errors import BackendError, ParityError
 from parity.run.backend import Detection
+from parity.run.envs import EnvSpec
 from parity_backends import _local
 
 
@@ -60,6 +61,9 @@ class Accelerator:
             "VLLM_USE_V2_MODEL_RUNNER": "0",
             "VLLM_NO_USAGE_STATS": "1",
         }
+
+    def env_spec(self) -> EnvSpec | None:
+        return None
 
     def detect(self) -> Detection:
         looked: list[str] = []

@@ -81,6 +81,9 @@ class CpuBackend:
             "TOKENIZERS_PARALLELISM": "false",
         }
 
+    def env_spec(self) -> EnvSpec | None:
+        return env_spec()
+
     def detect(self) -> Detection:
         looked: list[str] = []
         value = os.environ.get(INTERPRETER_VARIABLE)

@@ -21,6 +21,7 @@ has ended.
 from __future__ import annotations
 
 from parity.run.backend import Backend, Detection, backend_names, load_backend
+from parity.run.envs import EngineEnv, EnvSpec, list_envs
 from parity.run.events import ArmEvent, OnEvent, Phase
 from parity.run.failures import Interrupted, Timeouts
 from parity.run.progress import PlainProgress, progress
@@ -31,6 +32,8 @@ __all__ = [
     "ArmSession",
     "Backend",
     "Detection",
+    "EngineEnv",
+    "EnvSpec",
     "Interrupted",
     "OnEvent",
     "Phase",
@@ -38,6 +41,7 @@ __all__ = [
     "ScoreItem",
     "Timeouts",
     "backend_names",
+    "list_envs",
     "load_backend",
     "progress",
     "run_arm",

@@ -6,7 +6,7 @@ listing the names imports nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -14,11 +14,9 @@ from typing import Protocol, runtime_checkable
 
 from parity.errors import BackendError, ParityError
 from parity.records import Json
+from parity.run.envs import EnvSpec, Say
 
 GROUP = "parity.backends"
-
-Say = Callable[[str], None]
-"""Takes one plain line for the user (stderr)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +52,10 @@ class Backend(Protocol):
 
     def env_defaults(self, variant: str) -> dict[str, str]:
         """Environment variables that belong into the plan (machine-independent ones only)."""
+        ...
+
+    def env_spec(self) -> EnvSpec | None:
+        """The environment that parity can build for this backend; None where it cannot."""
         ...
 
     def detect(self) -> Detection:

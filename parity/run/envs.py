@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ _TICK_SECONDS = 10.0
 _TAIL_LINES = 15
 
 Say = Callable[[str], None]
+"""Takes one plain line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,12 @@ class EnvSpec:
     special: tuple[str, ...] = ()
     special_index: str | None = None
     verify: str = "pass"
+
+    def with_engine_version(self, version: str) -> EnvSpec:
+        """The same with another engine version, as an environment of its own beside the pinned one."""
+        if version == self.engine[1]:
+            return self
+        return replace(self, name=f"{self.name}-{version}", engine=(self.engine[0], version))
 
     def digest(self) -> str:
         """Changes when anything that is installed changes."""
@@ -107,34 +114,22 @@ class EngineEnv:
         say: Say,
         python: Path | None = None,
         extra_index_url: str | None = None,
-        engine_version: str | None = None,
         force: bool = False,
     ) -> bool:
         """Build it unless it is ready; True when it was built.
 
         `python` is the interpreter to build from (default: this one), `extra_index_url` a package index
-        used from the start, `engine_version` overrides the pinned one. Raises BackendError with the end of
-        pip's output; nothing is left behind then but the log.
+        used from the start. Raises BackendError with the end of pip's output; nothing is left behind then
+        but the log.
         """
-        spec = self.spec
-        if engine_version and engine_version != spec.engine[1]:
-            spec = EnvSpec(
-                spec.name,
-                (spec.engine[0], engine_version),
-                spec.pins,
-                spec.special,
-                spec.special_index,
-                spec.verify,
-            )
-        made = EngineEnv(spec, self.base)
-        with _locked(self.base / f".{spec.name}.lock", say):
-            if made.ready() and not force:
+        with _locked(self.base / f".{self.spec.name}.lock", say):
+            if self.ready() and not force:
                 return False
             if self.root.exists():
-                say(f"removing {self.root}: {made.state()}")
+                say(f"removing {self.root}: {self.state()}")
                 _remove(self.root)
             try:
-                made._build(say, python or Path(sys.executable), extra_index_url)
+                self._build(say, python or Path(sys.executable), extra_index_url)
             except BaseException:
                 shutil.rmtree(self.root, ignore_errors=True)
                 raise

@@ -14,7 +14,8 @@ from typing import NoReturn, ParamSpec, TypeVar
 from parity.errors import BackendError, ParityError
 from parity.records import Json, Key, ScoreKey
 from parity.run import messages, resume
-from parity.run.backend import Backend, Say, load_backend
+from parity.run.backend import Backend, load_backend
+from parity.run.envs import Say
 from parity.run.events import ArmEvent, OnEvent, Phase, ignore
 from parity.run.failures import Interrupted, Timeouts
 from parity.run.process import (

@@ -1,0 +1,103 @@
+"""`parity env`: the environments that hold engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from parity.cli.doctor import doctor
+from parity.cli.options import json_option
+from parity.cli.output import console, emit, emit_json, say
+from parity.errors import ParityError
+
+if TYPE_CHECKING:
+    from parity.run import EnvSpec
+
+__all__ = ["doctor", "env"]
+
+
+@click.group()
+def env() -> None:
+    """Create, list and remove engine environments."""
+
+
+@env.command()
+@click.argument("name", default="cpu")
+@click.option("--python", "python", type=click.Path(path_type=Path), help="Build from this Python.")
+@click.option(
+    "--extra-index-url",
+    metavar="URL",
+    help="A package index to ask beside the configured one. Default: $PARITY_EXTRA_INDEX_URL; where no index "
+    "has the CPU build of torch, https://download.pytorch.org/whl/cpu is asked for it, once.",
+)
+@click.option("--vllm-version", metavar="VERSION", help="Another version, in an environment of its own.")
+@click.option("--force", is_flag=True, help="Build it again even if it is there.")
+def create(name: str, python: Path | None, extra_index_url: str | None, vllm_version: str | None, force: bool) -> None:
+    """Build the engine environment NAME (a backend; default cpu). Prints the path of its Python."""
+    from parity.run import EngineEnv
+
+    spec = _spec(name)
+    made = EngineEnv(spec.with_engine_version(vllm_version) if vllm_version else spec)
+    built = made.create(say=say, python=python, extra_index_url=extra_index_url, force=force)
+    if not built:
+        say(f"environment {made.spec.name!r} is there already: {made.root}")
+    if made.spec.name != spec.name:
+        say(f"use it with PARITY_{name.upper()}_PYTHON={made.python}")
+    emit(str(made.python))
+
+
+@env.command("list")
+@json_option
+def list_environments(as_json: bool) -> None:
+    """List the engine environments on this machine."""
+    from rich.table import Table
+
+    from parity.run import list_envs
+
+    found = list_envs()
+    if as_json:
+        emit_json(
+            [{"name": root.name, "path": root, "finished": bool(marker), **(marker or {})} for root, marker in found]
+        )
+        return
+    if not found:
+        say("no engine environments: `parity env create cpu` builds one")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("environment", "versions", "place"):
+        table.add_column(column, overflow="fold")
+    for root, marker in found:
+        versions = (marker or {}).get("versions", {})
+        shown = ", ".join(f"{key} {value}" for key, value in versions.items()) if marker else "unfinished"
+        table.add_row(root.name, shown, str(root))
+    console().print(table)
+
+
+@env.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Delete the engine environment NAME."""
+    from parity.run import EngineEnv, EnvSpec, list_envs
+
+    names = [root.name for root, _ in list_envs()]
+    if name not in names:
+        raise ParityError(
+            f"there is no environment {name!r}",
+            hint=f"there is {', '.join(names)}" if names else "there are none",
+        )
+    EngineEnv(EnvSpec(name, ("", ""), ())).remove(say)
+    say(f"removed environment {name!r}")
+
+
+def _spec(name: str) -> EnvSpec:
+    from parity.run import load_backend
+
+    spec = load_backend(name).env_spec()
+    if spec is None:
+        raise ParityError(
+            f"parity does not build environments for backend {name!r}",
+            hint=f"install vLLM there as its maker says, and set PARITY_{name.upper()}_PYTHON to that Python",
+        )
+    return spec
