@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import io
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -63,7 +62,6 @@ def environment(
     if far:
         variables[BUNDLE_VARIABLE] = base64.b64encode(bundle()).decode("ascii")
     else:
-        here = str(plugin_directory())
-        others = os.environ.get("PYTHONPATH", "")
-        variables["PYTHONPATH"] = f"{here}{os.pathsep}{others}" if others else here
+        # Alone: what is on this process's own PYTHONPATH is for another interpreter.
+        variables["PYTHONPATH"] = str(plugin_directory())
     return variables

@@ -43,7 +43,7 @@ def test_environment_round_trips_through_the_text_that_the_engine_reads() -> Non
     planting = catalogue.parse(variables["PARITY_FAULT"])
     assert planting == catalogue.Planting("row_leak", 0.1, 7, from_step=3, span=9)
     assert variables["PARITY_FAULT_LOG"] == "planted.jsonl"
-    assert variables["PYTHONPATH"].split(os.pathsep)[0] == str(faults.plugin_directory())
+    assert variables["PYTHONPATH"] == str(faults.plugin_directory())
     assert "PYTHONPATH" not in faults.environment("row_swap", far=True)
     assert "VLLM_USE_V2_MODEL_RUNNER" not in faults.environment("chunk_twice")
 
