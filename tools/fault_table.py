@@ -38,7 +38,8 @@ from parity.records import Capture, Completion, Key
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "fault-lab.md"
-BEGIN, END = "<!-- table: tools/fault_table.py -->", "<!-- end of table -->"
+TABLE = "<!-- table: tools/fault_table.py -->", "<!-- end of table -->"
+CATALOGUE = "<!-- catalogue: tools/fault_table.py -->", "<!-- end of catalogue -->"
 RATES = (1.0, 0.1, 0.01)
 SEED = 1
 DRAFTS = 2
@@ -280,6 +281,22 @@ def table(out: Path, wanted: dict[str, str]) -> str:
     return "\n".join([words, "", *lines])
 
 
+def catalogue() -> str:
+    lines = ["| fault | what it does | emulates | layer | wraps (vLLM 0.32.0) | needs |", f"|{'---|' * 6}"]
+    for fault in faults.FAULTS.values():
+        needs = ["speculation"] if fault.needs_speculation else []
+        needs += [fault.needs] if fault.needs else []
+        cells = [f"`{fault.name}`", fault.summary, fault.emulates, fault.layer, f"`{fault.hook}`", "; ".join(needs)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def put(document: str, marks: tuple[str, str], text: str) -> str:
+    """The document with what stands between the two marks replaced."""
+    head, rest = document.split(marks[0])
+    return f"{head}{marks[0]}\n{text}\n{marks[1]}{rest.split(marks[1])[1]}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for captures; what is there is used again")
@@ -301,8 +318,7 @@ def main() -> None:
     print(text)
     if options.write:
         old = DOCUMENT.read_text(encoding="utf-8")
-        head, rest = old.split(BEGIN)
-        DOCUMENT.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        DOCUMENT.write_text(put(put(old, CATALOGUE, catalogue()), TABLE, text), encoding="utf-8")
 
 
 if __name__ == "__main__":
