@@ -18,7 +18,7 @@ import numpy as np
 
 from parity.compare.align import common_prefix, realign
 from parity.compare.justify import BoolArray
-from parity.compare.structure import Event, cluster_of, name_gap, name_tail
+from parity.compare.structure import Event, cluster_of, is_copy, is_plain, name_gap, name_tail
 from parity.records import Kind, TokenIds
 
 MAX_EVENTS = 16
@@ -104,10 +104,13 @@ def walk(
                 # They met again before the first bad token: the flip was benign, the rest is asked next.
                 i, j, explained = i + gap.lost, j + gap.gained, False
                 continue
-            event = name_gap(a, b, i, j, gap, bad[0], min(bad[-1], max(j + gap.gained - 1, bad[0])))
+            if is_plain(gap) and (bad[0] - j <= JUNCTION or is_copy(b, j, gap)):
+                event = name_gap(a, b, i, j, gap, bad)
+            else:
+                event = _free(a, b, bad_mask, bad[0], (i, j), j, eos, best_ids, until=stretch_end)
             event.earliest = j
             result.events.append(event)
-            bad_mask[: j + gap.gained + JUNCTION] = False
+            bad_mask[: max(event.end, j + gap.gained + JUNCTION)] = False
             i, j, explained = i + gap.lost, j + gap.gained, True
             continue
         event = _free(a, b, bad_mask, bad[0], (i, j), j, eos, best_ids)
@@ -171,9 +174,11 @@ def _free(
     earliest: int,
     eos: frozenset[int],
     best_ids: TokenIds | None,
+    until: int | None = None,
 ) -> Event:
-    """Name the fault at `first` where the streams do not meet again."""
-    bad = [int(position) for position in np.flatnonzero(bad_mask[: first + 512]) if position >= first]
+    """Name the fault at `first` by what the candidate's own tokens say; `until` bounds where to look."""
+    limit = first + 512 if until is None else until
+    bad = [int(position) for position in np.flatnonzero(bad_mask[:limit]) if position >= first]
     ends = _ends(b, eos)
     if first in ends:
         why = "ends here, and the reference does not support ending here"
@@ -194,7 +199,7 @@ def _without_reference(a: TokenIds, b: TokenIds, i: int, j: int, result: Walk) -
         return
     if gap.gained and gap.lost:
         return
-    event = name_gap(a, b, i, j, gap, j, j)
+    event = name_gap(a, b, i, j, gap, [j])
     if event.kind in (Kind.DUPLICATION, Kind.OMISSION) and event.length >= 2 and "ambiguous" not in event.evidence:
         event.earliest = j
         result.events.append(event)

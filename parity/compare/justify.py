@@ -67,11 +67,16 @@ def _number(value: float) -> float | None:
     return round(float(value), 4) if np.isfinite(value) else None
 
 
-def opinion(top: TopLogprobs, token_ids: TokenIds) -> Opinion:
+def opinion(top: TopLogprobs, token_ids: TokenIds, penalised: TokenIds | None = None) -> Opinion:
     """The reference's opinion of `token_ids` (T,), from its top tokens per position.
 
     Positions that the logprobs do not cover are unknown. Values above zero or NaN are no logprobs and are
     left out.
+
+    `penalised` is given where the engine applied a repetition, presence or frequency penalty, which raw logprobs
+    do not show: the tokens penalised from the start (the prompt's, for a repetition penalty; else none). A
+    penalty only pushes tokens down that were seen before, so the chosen token must still be about as good as
+    the best token *not* seen before; it may lie below a seen one.
     """
     length = len(token_ids)
     covered = min(length, len(top))
@@ -83,7 +88,15 @@ def opinion(top: TopLogprobs, token_ids: TokenIds) -> Opinion:
     chosen = np.full(length, np.nan)
     if covered and ids.shape[1]:
         usable = (values <= 1e-3) & ~((ids < 0) & np.isnan(values))
-        listed = np.where(usable, values, -np.inf)
+        rivals = usable
+        if penalised is not None:
+            fresh = usable & ~_seen_before(ids, token_ids[:covered], penalised)
+            is_own = ids == token_ids[:covered, None]
+            # Where every listed token was seen before, the chosen one is its own only rival.
+            rivals = fresh | (usable & is_own)
+            rivals = np.where(rivals.any(axis=1)[:, None], rivals, usable & False)
+            usable = np.where(rivals.any(axis=1)[:, None], usable, False)
+        listed = np.where(rivals, values, -np.inf)
         column = listed.argmax(axis=1)
         rows = np.arange(covered)
         top_value = listed[rows, column]
@@ -119,6 +132,16 @@ def gap_of_other(top: TopLogprobs | None, position: int, token_id: int) -> tuple
     if here.any():
         return best - float(values[here].max()), True
     return best - float(values[usable].min()), False
+
+
+def _seen_before(ids: npt.NDArray[np.int64], token_ids: TokenIds, penalised: TokenIds) -> BoolArray:
+    """For ids of shape (T, K): does the id stand in `penalised` or before position t in token_ids?"""
+    known, first = np.unique(token_ids, return_index=True)
+    place = np.searchsorted(known, ids)
+    place_in = np.minimum(place, len(known) - 1)
+    earliest = np.where(known[place_in] == ids, first[place_in], len(token_ids))
+    seen = earliest < np.arange(len(token_ids))[:, None]
+    return np.asarray(seen | np.isin(ids, penalised))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,19 @@ from parity.records import Capture, Json, TokenIds
 SEED = 4
 """Tokens that must agree before a match is looked at. Shorter spans are common in any text."""
 
-MAX_CHANCE = 1e-3
+MAX_CHANCE = 0.02
 """A match is a leak when fewer than this many such matches are expected by chance in the whole run."""
 
+MAX_CHANCE_OF_FAULT = 2.0
+"""The same where the reference has already rejected at least SPEAKING tokens of the span: that something is wrong
+is settled, and the question left is only where the tokens come from."""
+
+SPEAKING = 3
+
 MAX_SHARING = 2
-"""A span that more donor requests than this hold is common text (a template, a phrase), not a leak."""
+SHARED_BY = 12
+"""A span that more than MAX_SHARING donor requests and more than one in SHARED_BY of all hold is common text (a
+template, a phrase), not a leak."""
 
 _SEPARATOR = -(1 << 40)
 _SAMPLE = 1_000_000
@@ -40,6 +48,9 @@ class Query:
     last: int
     earliest: int
     """The leak cannot begin before this position (the streams were still equal)."""
+    unsupported: npt.NDArray[np.bool_] | None
+    """Shape (T,): tokens the reference does not support. Only they speak for a leak: what the model itself would
+    say next may well be what it says elsewhere. None without a reference: all tokens speak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +166,12 @@ class Donors:
                 }
                 - {query.request}
             )
-            if sharing > MAX_SHARING:
+            if sharing > max(MAX_SHARING, len(self._by_request) // SHARED_BY):
                 continue
-            chance = self._chance(span, {stream.request, query.request})
-            if chance > MAX_CHANCE:
+            speaks = None if query.unsupported is None else query.unsupported[start : start + length]
+            chance = self._chance(span, speaks, {stream.request, query.request})
+            settled = speaks is not None and int(speaks.sum()) >= SPEAKING
+            if chance > (MAX_CHANCE_OF_FAULT if settled else MAX_CHANCE):
                 continue
             best = Leak(start, length, stream.request, stream.part, diagonal + start - stream.start, chance, sharing)
         return best
@@ -175,7 +188,7 @@ class Donors:
         forward = int(different[0]) if len(different) else limit
         return first, position - first + forward
 
-    def _chance(self, span: TokenIds, without: Iterable[str]) -> float:
+    def _chance(self, span: TokenIds, speaks: npt.NDArray[np.bool_] | None, without: Iterable[str]) -> float:
         """Expected number of matches of `span` in the run, by a bigram model of all other requests' text."""
         if self._language is None:
             self._language = _Language(self._corpus[:_SAMPLE])
@@ -185,7 +198,7 @@ class Donors:
             for stream in (self._streams[index] for index in self._by_request.get(request, ()))
             if stream.start + stream.length <= _SAMPLE
         ]
-        return len(self._corpus) * self._language.probability(span, left_out)
+        return len(self._corpus) * self._language.probability(span, speaks, left_out)
 
 
 class _Language:
@@ -198,7 +211,7 @@ class _Language:
         pairs = np.stack([corpus[:-1], corpus[1:]], axis=1)
         self._pair = Counter(map(tuple, pairs.tolist()))
 
-    def probability(self, span: TokenIds, left_out: list[TokenIds]) -> float:
+    def probability(self, span: TokenIds, speaks: npt.NDArray[np.bool_] | None, left_out: list[TokenIds]) -> float:
         single: Counter[int] = Counter()
         pair: Counter[tuple[int, int]] = Counter()
         for stream in left_out:
@@ -212,8 +225,11 @@ class _Language:
             return (self._single[token] - single[token] + 0.5) / (total + 0.5 * vocabulary + 1)
 
         tokens = span.tolist()
-        result = alone(tokens[0])
-        for before, token in itertools.pairwise(tokens):
+        counted = [True] * len(tokens) if speaks is None else speaks.tolist()
+        result = alone(tokens[0]) if counted[0] else 1.0
+        for (before, token), counts in zip(itertools.pairwise(tokens), counted[1:], strict=True):
+            if not counts:
+                continue
             seen_before = self._single[before] - single[before]
             together = self._pair[(before, token)] - pair[(before, token)]
             result *= (together + 2 * alone(token)) / (seen_before + 2)

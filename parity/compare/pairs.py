@@ -10,12 +10,16 @@ import numpy as np
 from parity.compare import integrity, stops
 from parity.compare.columns import Pairs
 from parity.compare.greedy import Walk, walk
-from parity.compare.justify import Opinion, gap_of_other, opinion
+from parity.compare.justify import BoolArray, Opinion, gap_of_other
 from parity.compare.leak import Donors, Leak, Query
-from parity.compare.reference import Reference, first_divergence_opinion, own_logprobs
+from parity.compare.reference import Reference, first_divergence_opinion, own_logprobs, penalised_tokens
 from parity.compare.structure import Event
 from parity.compare.types import CompareOptions, CompletionClass
 from parity.records import Capture, Completion, Finding, Json, Key, Kind, Severity
+
+CONTRADICTION = 0.25
+"""Nats beyond the tolerance by which the reference must reject the baseline's own token to be taken as a
+contradiction: the baseline chose it, with the noise of one more kernel."""
 
 AFTER_GARBLE = 8
 """Tokens between the last fault and an end of the stream that still belong together."""
@@ -60,6 +64,11 @@ class PairJudge:
         self._reference, self._options, self._tolerance = reference, options, tolerance
         self._rules = stops.stop_rules(candidate.header, baseline)
         self._vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
+        self._plain = all(
+            penalised_tokens(capture.header.sampling, completion) is None
+            for capture in (baseline, candidate)
+            for completion in list(capture)[:1]
+        )
         self._detokenize = _trusted_detokenizer(options, baseline)
         self.result = Judged()
         self._cases: list[_Case] = []
@@ -124,9 +133,9 @@ class PairJudge:
     def _own_reference(self, a: Completion, b: Completion) -> Opinion | None:
         """For equal streams: the score of either, else the baseline's own logprobs."""
         for arm, completion in ((self._candidate.header.arm, b), (self._baseline.header.arm, a)):
-            top = self._reference.score(arm, completion)
-            if top is not None:
-                return opinion(top, b.token_ids)
+            view = self._reference.opinion(arm, completion)
+            if view is not None:
+                return view
         return own_logprobs(a)
 
     def _changed_reason(self, a: Completion, b: Completion) -> list[Event]:
@@ -160,8 +169,7 @@ class PairJudge:
         invalid = integrity.invalid_tokens(b.token_ids, self._vocab_size)
         past = stops.overrun(b, self._rules)
         masked_from = past.position if past is not None else None
-        top = self._reference.score(self._candidate.header.arm, b)
-        view = None if top is None else opinion(top, b.token_ids)
+        view = self._reference.opinion(self._candidate.header.arm, b)
         first = _first_difference(a, b)
         from_scores = view is not None
         if view is None:
@@ -171,6 +179,8 @@ class PairJudge:
         if view is not None:
             unjustified, unknown = view.unjustified(self._tolerance), view.unknown(self._tolerance)
             best_ids = view.best_id
+            if from_scores and self._contradicts_baseline(a, b, first):
+                unjustified[first] = True
             for event in invalid:
                 unjustified[event.position : event.end] = False
                 unknown[event.position : event.end] = False
@@ -190,6 +200,18 @@ class PairJudge:
         self._cases.append(_Case(a, b, walked, view, events, from_scores))
         if from_scores and view is not None:
             self.result.opinions[b.key] = view
+
+    def _contradicts_baseline(self, a: Completion, b: Completion, first: int) -> bool:
+        """The score of the candidate does not support the *baseline's* token where they part.
+
+        Both sides saw the same text up to there, so it cannot be a near-tie: either the baseline is faulty
+        there, or the score is not of these tokens.
+        """
+        if first >= min(len(a.token_ids), len(b.token_ids)) or not self._plain:
+            return False
+        top = self._reference.score(self._candidate.header.arm, b)
+        rival = gap_of_other(top, first, int(a.token_ids[first]))
+        return rival is not None and rival[0] > self._tolerance + CONTRADICTION
 
     def _end_of(
         self, a: Completion, b: Completion, walked: Walk, past: Event | None, events: list[Event]
@@ -238,16 +260,18 @@ class PairJudge:
 
     def _name_lost(self, walked: Walk, missing: int) -> bool:
         """The request asked for more tokens than came: a junction that is not supported is where they went."""
-        loose = [event for event in walked.events if event.kind in (Kind.UNJUSTIFIED, Kind.GARBLED)]
-        if len(loose) != 1 or missing < 1:
+        loose = [event for event in walked.events if event.kind not in (Kind.OMISSION, Kind.EARLY_STOP)]
+        if not loose or missing < 1:
             return False
         event = loose[0]
-        event.kind = Kind.OMISSION
         event.evidence["why"] = (
             f"the tokens are not supported here, and {missing} tokens are missing from a completion "
             "that ended by length: they were lost here"
         )
+        if event.kind in (Kind.DUPLICATION, Kind.REPETITION):
+            event.evidence["ambiguous"] = f"the text repeats itself here; by its structure alone: {event.kind}"
         event.evidence["unsupported_tokens"] = event.length
+        event.kind = Kind.OMISSION
         event.length = missing
         return True
 
@@ -301,6 +325,7 @@ class PairJudge:
                     max(event.earliest, event.position - 3),
                     min(len(case.b.token_ids), event.position + max(12, min(event.length, 64))),
                     event.earliest,
+                    _unsupported(case, self._tolerance),
                 )
                 for case, event in loose
             ]
@@ -433,10 +458,14 @@ def _trusted_detokenizer(options: CompareOptions, baseline: Capture) -> Callable
     return options.detokenize if wrong * 4 <= len(with_text) else None
 
 
+def _unsupported(case: _Case, tolerance: float) -> BoolArray | None:
+    return case.view.unjustified(tolerance) if case.view is not None and case.from_scores else None
+
+
 def _leak_wins(event: Event, leak: Leak) -> bool:
     """Does the match with another request explain the event better than its structure does?"""
     end = leak.start + leak.length
-    covers = leak.start <= event.position + 2 and end > event.position
+    covers = leak.start <= event.position and end > event.position
     if event.kind in (Kind.DUPLICATION, Kind.REPETITION):
         return covers and leak.length >= event.length + 4
     return covers

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from parity.compare.justify import Opinion, gap_of_other, opinion
-from parity.records import Capture, Completion, ScoreKey, Scores, TopLogprobs
+from parity.records import Capture, Completion, Json, ScoreKey, Scores, TokenIds, TopLogprobs
 
 
 class Reference:
@@ -24,10 +24,18 @@ class Reference:
             merged.update(source)
         self._scores: Mapping[ScoreKey, TopLogprobs] = merged
         self._ambiguous = baseline.header.arm == candidate.header.arm
+        self._sampling = {**baseline.header.sampling, **candidate.header.sampling}
         self.misfits: list[str] = []
 
     def __bool__(self) -> bool:
         return bool(self._scores)
+
+    def opinion(self, arm: str, completion: Completion) -> Opinion | None:
+        """The opinion of the score of this completion, penalties allowed for; None without a score."""
+        top = self.score(arm, completion)
+        if top is None:
+            return None
+        return opinion(top, completion.token_ids, penalised_tokens(self._sampling, completion))
 
     def score(self, arm: str, completion: Completion) -> TopLogprobs | None:
         """The score of this completion in this arm, or None. Wrong lengths are noted in `misfits`."""
@@ -43,6 +51,19 @@ class Reference:
         if self._ambiguous and not _lists_all(top, completion):
             return None
         return top
+
+
+def penalised_tokens(sampling: Mapping[str, Json], completion: Completion) -> TokenIds | None:
+    """What `opinion` needs to know of penalties: None without one."""
+
+    def is_on(name: str, neutral: float) -> bool:
+        return sampling.get(name, neutral) not in (neutral, None)
+
+    if is_on("repetition_penalty", 1.0):
+        return completion.prompt_token_ids
+    if is_on("presence_penalty", 0.0) or is_on("frequency_penalty", 0.0):
+        return np.empty(0, dtype=np.int64)
+    return None
 
 
 def _lists_all(top: TopLogprobs, completion: Completion) -> bool:

@@ -13,7 +13,6 @@ from parity.compare.justify import (
     Opinion,
     automatic_tolerance,
     measure_floor,
-    opinion,
 )
 from parity.compare.pairs import Judged, PairJudge
 from parity.compare.reference import Reference
@@ -54,7 +53,7 @@ def compare(
 
     baseline_scored = _scored(baseline, reference) if reference else {}
     floor = measure_floor(baseline_scored.values(), DEFAULT_TOLERANCE)
-    tolerance = _tolerance(options, floor, baseline, candidate, notes)
+    tolerance = _tolerance(options, floor, notes)
 
     findings = completeness.missing(baseline, candidate)
     findings += completeness.duplicates(baseline, candidate, reference)
@@ -125,13 +124,13 @@ def _scored(capture: Capture, reference: Reference) -> dict[Key, tuple[Opinion, 
     for completion in capture:
         top = reference.score(capture.header.arm, completion)
         if top is not None:
-            result[completion.key] = (opinion(top, completion.token_ids), top)
+            view = reference.opinion(capture.header.arm, completion)
+            assert view is not None
+            result[completion.key] = (view, top)
     return result
 
 
-def _tolerance(
-    options: CompareOptions, floor: Floor | None, baseline: Capture, candidate: Capture, notes: list[str]
-) -> float:
+def _tolerance(options: CompareOptions, floor: Floor | None, notes: list[str]) -> float:
     if options.tolerance == "auto":
         if floor is None:
             notes.append(
@@ -142,24 +141,6 @@ def _tolerance(
     value = float(options.tolerance)
     if not np.isfinite(value) or value < 0:
         raise ParityError(f"the tolerance must be a number of nats of 0 or more, got {value}")
-    penalty = [
-        name
-        for name, neutral in (
-            ("repetition_penalty", 1.0),
-            ("presence_penalty", 0.0),
-            ("frequency_penalty", 0.0),
-        )
-        for capture in (baseline, candidate)
-        if capture.header.sampling.get(name, neutral) not in (neutral, None)
-    ]
-    if penalty and floor is not None and automatic_tolerance(floor) > value:
-        # Scores are raw logprobs; the penalised argmax may lie well below the raw one.
-        widened = automatic_tolerance(floor)
-        notes.append(
-            f"{penalty[0]} is on and the scores do not include it: the baseline's own tokens lie up to "
-            f"{floor.largest:.2f} nats below the best one, so the tolerance is {widened:.2f}, not {value}"
-        )
-        return widened
     return value
 
 

@@ -134,11 +134,12 @@ def _name_leaks(baseline: Capture, candidate: Capture, spans: list[tuple[Complet
             max(0, event.position - 3),
             min(len(b.token_ids), event.position + max(12, min(event.length, 64))),
             0,
+            None,
         )
         for b, event in spans
     ]
     for (_, event), leak in zip(spans, Donors(baseline, candidate).search(queries), strict=True):
-        if leak is not None and leak.start <= event.position + 2 and leak.start + leak.length > event.position:
+        if leak is not None and leak.start <= event.position and leak.start + leak.length > event.position:
             event.kind = Kind.ROW_LEAK
             event.position, event.length = leak.start, leak.length
             event.evidence |= leak.to_json()

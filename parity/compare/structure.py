@@ -17,6 +17,9 @@ from parity.records import Json, Kind, TokenIds
 LONGEST_LAG = 256
 """Longest chunk looked for when tokens are emitted again."""
 
+PARTIAL_COPY = 6
+"""So many tokens of a chunk standing again are a copy even where the rest of the chunk does not."""
+
 LOOP_COPIES = 3
 """A stretch that repeats itself at least this many times more is a loop, not a chunk emitted again."""
 
@@ -62,7 +65,8 @@ class Repeat:
 def find_repeat(b: TokenIds, position: int, earliest: int, *, exact_lag: int | None = None) -> Repeat | None:
     """The repetition that the token at `position` belongs to, the most complete one, shortest lag first.
 
-    A chunk counts when all of it stands again (a whole lag's worth of tokens), not before `earliest`.
+    A chunk counts when all of it stands again (a whole lag's worth of tokens), or at least PARTIAL_COPY tokens of
+    a longer one, not before `earliest`.
     """
     best: Repeat | None = None
     window_start = max(0, position - LONGEST_LAG)
@@ -77,12 +81,16 @@ def find_repeat(b: TokenIds, position: int, earliest: int, *, exact_lag: int | N
         if stretch is None:
             continue
         start, end = max(stretch[0], earliest), stretch[1]
-        if end - start < lag or end <= position:
+        if end - start < min(lag, PARTIAL_COPY) or end <= position:
             continue
-        if best is None or (end - start) / lag > best.copies + 1e-9:
-            candidate = Repeat(start, end, lag)
-            if best is None or candidate.end - candidate.start >= best.end - best.start:
-                best = candidate
+        whole = end - start >= lag
+        if whole and (lag > 1 or end - start > 1 or best is None):
+            # The shortest chunk of which all stands again; one equal token alone may be chance.
+            found = Repeat(start, end, lag)
+            if best is None or best.lag > lag or best.copies < 1 or best.end - best.start == 1:
+                best = found
+        elif best is None or (best.copies < 1 and end - start > best.end - best.start):
+            best = Repeat(start, end, lag)
     return best
 
 
@@ -152,8 +160,19 @@ def earlier_copy(b: TokenIds, position: int, length: int) -> int | None:
     return None
 
 
-def name_gap(a: TokenIds, b: TokenIds, i: int, j: int, gap: Gap, first_bad: int, last_bad: int) -> Event:
-    """A stretch with unsupported tokens: the streams part at (i, j) and meet again after `gap`."""
+def is_plain(gap: Gap) -> bool:
+    """Tokens only lost, only gained, or a few put in the place of as many: what an engine's fault makes."""
+    return gap.lost == 0 or gap.gained == 0 or (gap.lost == gap.gained and gap.gained < GARBLED_TOKENS)
+
+
+def is_copy(b: TokenIds, j: int, gap: Gap) -> bool:
+    """Are the tokens gained the ones just before them, emitted again?"""
+    size = gap.gained
+    return gap.lost == 0 and j >= size and bool(np.array_equal(b[j - size : j], b[j : j + size]))
+
+
+def name_gap(a: TokenIds, b: TokenIds, i: int, j: int, gap: Gap, bad: list[int]) -> Event:
+    """A plain gap (`is_plain`) at (i, j) with unsupported tokens `bad` in it; both agree again behind it."""
     evidence: dict[str, Json] = {
         "baseline_tokens": a[i : i + gap.lost].tolist()[:64],
         "candidate_tokens": b[j : j + gap.gained].tolist()[:64],
@@ -164,51 +183,38 @@ def name_gap(a: TokenIds, b: TokenIds, i: int, j: int, gap: Gap, first_bad: int,
         if repeats_around(a, i, gap.lost) or repeats_around(a, i + gap.lost, gap.lost):
             evidence["ambiguous"] = "the text repeats itself here: which of the copies was lost cannot be told"
         return Event(Kind.OMISSION, j, gap.lost, evidence)
-    repeat = _repeat_over(b, j, gap)
-    if repeat is not None:
-        baseline_loops = common_prefix(a[i:], b[j:]) >= gap.gained
-        event = name_repeat(repeat, j, b, baseline_loops)
-        if gap.lost == 0 and event.kind is Kind.DUPLICATION:
-            event.length = gap.gained
-        if repeats_around(b, j, repeat.lag) and repeat.start < j:
-            evidence["ambiguous"] = "the text repeats itself here: the copy may begin earlier"
+    if gap.lost == 0:
+        event = _gained(b, j, gap.gained, len(bad))
         event.evidence = {**evidence, **event.evidence}
         return event
-    if gap.lost == 0:
-        source = earlier_copy(b, j, gap.gained)
-        if source is not None:
-            evidence["source_start"], evidence["source_end"] = source, source + gap.gained
-            evidence["why"] = f"{gap.gained} tokens from position {source} are emitted again"
-            return Event(Kind.DUPLICATION, j, gap.gained, evidence)
-    if gap.lost >= gap.gained + 4 and gap.gained <= 3:
-        evidence["why"] = (
-            f"{gap.lost} tokens of the baseline are missing ({gap.gained} others stand in their place); "
-            "then both agree again"
-        )
-        return Event(Kind.OMISSION, j, gap.lost, evidence)
-    start = j if gap.gained > 3 and gap.lost == gap.gained else min(first_bad, j + gap.gained - 1)
-    length = max(1, max(last_bad + 1, j + gap.gained) - start)
-    kind = Kind.GARBLED if length >= GARBLED_TOKENS else Kind.UNJUSTIFIED
-    evidence["why"] = f"{length} tokens that the reference does not support; then both agree again"
-    return Event(kind, start, length, evidence)
+    evidence["why"] = f"{gap.gained} tokens that the reference does not support stand in the place of as many"
+    return Event(Kind.UNJUSTIFIED, j, gap.gained, evidence)
 
 
-def _repeat_over(b: TokenIds, j: int, gap: Gap) -> Repeat | None:
-    """The repetition that fills the gained tokens b[j : j + gained], if one does."""
-    if gap.lost == 0 and j >= gap.gained:
-        whole = find_repeat(b, j, j, exact_lag=gap.gained)
-        if whole is not None:
-            inner = find_repeat(b, j, j)
-            # A chunk that itself is one short loop over and over is a loop of the shorter period.
-            if inner is not None and inner.lag < whole.lag and inner.end >= j + gap.gained:
-                return Repeat(j, inner.end, inner.lag)
-            return Repeat(j, j + gap.gained, gap.gained)
-    repeat = find_repeat(b, j, j)
-    if repeat is not None and repeat.lag >= 2 and repeat.end >= j + gap.gained:
-        return repeat
-    if repeat is not None and repeat.lag == 1 and repeat.end >= j + gap.gained and gap.lost == 0:
-        return repeat
-    return find_loop(b, j, j) if gap.gained >= LOOP_TOKENS else None
+def _gained(b: TokenIds, j: int, gained: int, unsupported: int) -> Event:
+    """Tokens b[j : j + gained] that the baseline does not have: emitted again, a loop, or something else."""
+    inner = find_repeat(b, j, j)
+    if inner is not None and inner.end >= j + gained and inner.copies >= LOOP_COPIES:
+        return name_repeat(Repeat(j, j + gained, inner.lag), j, b, baseline_loops=False)
+    source = j - gained if j >= gained and np.array_equal(b[j - gained : j], b[j : j + gained]) else None
+    if source is None:
+        source = earlier_copy(b, j, gained)
+    if source is not None:
+        evidence: dict[str, Json] = {
+            "why": f"the {gained} tokens from position {source} are emitted again",
+            "source_start": source,
+            "source_end": source + gained,
+        }
+        if repeats_around(b, source, gained):
+            evidence["ambiguous"] = "the text repeats itself here: which copy is the extra one cannot be told"
+        return Event(Kind.DUPLICATION, j, gained, evidence)
+    kind = Kind.GARBLED if is_garbled(unsupported, gained) else Kind.UNJUSTIFIED
+    return Event(kind, j, gained, {"why": f"{gained} tokens that the baseline does not have and nothing supports"})
+
+
+def is_garbled(unsupported: int, length: int) -> bool:
+    """A run of unsupported tokens rather than a few: enough of them, and dense."""
+    return unsupported >= GARBLED_TOKENS - 1 and length >= GARBLED_TOKENS and unsupported >= 0.3 * length
 
 
 def name_tail(
@@ -235,7 +241,8 @@ def name_tail(
         strong = found.lag >= 3 or found.copies >= LOOP_COPIES or (found.lag <= 2 and len(bad) <= 2)
         if strong:
             start = _start_of_repeat(found, first, parted, is_loop_of_its_own=found is loop)
-            return name_repeat(found, start, b, baseline_loops=False)
+            pattern = b[found.end - found.lag : found.end]
+            return name_repeat(found, start, b, baseline_loops=_loops_on(a, pattern))
     jump = _jump_ahead(a, b, parted_at) if parted_at is not None and parted == first else None
     if jump is not None:
         lost, run = jump
@@ -248,17 +255,26 @@ def name_tail(
     cluster = cluster_of(bad)
     start = parted if parted is not None and 0 < first - parted <= 2 and len(cluster) >= GARBLED_TOKENS else first
     length = cluster[-1] + 1 - start
-    dense = len(cluster) >= GARBLED_TOKENS and len(cluster) >= 0.4 * length
-    kind = Kind.GARBLED if dense else Kind.UNJUSTIFIED
+    kind = Kind.GARBLED if is_garbled(len(cluster), length) else Kind.UNJUSTIFIED
     why = f"{len(cluster)} of {length} tokens are not supported by the reference"
     return Event(kind, start, length, {"why": why})
 
 
+def _loops_on(a: TokenIds, pattern: TokenIds) -> bool:
+    """Does stream a say `pattern` at least twice in a row (starting anywhere in the pattern)?"""
+    size = len(pattern)
+    if len(a) < 2 * size:
+        return False
+    same = a[size:] == a[:-size]
+    for start in np.flatnonzero(a[: len(a) - 2 * size + 1] == pattern[0]).tolist():
+        if np.array_equal(a[start : start + size], pattern) and bool(same[start : start + size].all()):
+            return True
+    return False
+
+
 def _start_of_repeat(found: Repeat, first: int, parted: int | None, *, is_loop_of_its_own: bool) -> int:
     if is_loop_of_its_own:
-        return parted if parted is not None and found.start <= parted <= first else max(found.start, first)
-    if parted is not None and found.start <= parted <= first:
-        return parted
+        return max(found.start, first)
     # The stretch may match a little further than the chunk is long, by chance, at either side.
     slack = max(0, (found.end - found.start) - found.lag * max(1, int(found.copies)))
     return first if found.start <= first <= found.start + slack else found.start + min(slack, 0)
@@ -271,7 +287,7 @@ def _jump_ahead(a: TokenIds, b: TokenIds, parted_at: tuple[int, int]) -> tuple[i
     best: tuple[int, int] | None = None
     for offset in np.flatnonzero(ahead == b[j]).tolist():
         run = common_prefix(a[i + 1 + offset :], b[j:])
-        if run >= 5 and (best is None or run > best[1]):
+        if run >= (3 if offset < 32 else 5) and (best is None or run > best[1]):
             best = (offset + 1, run)
     return best
 
