@@ -18,7 +18,7 @@ import numpy as np
 
 from parity.compare.align import common_prefix, realign
 from parity.compare.justify import BoolArray
-from parity.compare.structure import Event, cluster_of, is_copy, is_plain, name_gap, name_tail
+from parity.compare.structure import Event, cluster_of, is_copy, is_periodic, is_plain, name_gap, name_tail
 from parity.records import Kind, TokenIds
 
 MAX_EVENTS = 16
@@ -199,6 +199,9 @@ def _without_reference(a: TokenIds, b: TokenIds, i: int, j: int, result: Walk) -
         return
     if gap.gained and gap.lost:
         return
+    agreed = b[j + gap.gained : j + gap.gained + gap.anchor]
+    if is_periodic(agreed[:128]) or is_periodic(agreed[-48:], longest=24):
+        return  # in a loop, any two phases agree sooner or later
     event = name_gap(a, b, i, j, gap, [j])
     if event.kind in (Kind.DUPLICATION, Kind.OMISSION) and event.length >= 2 and "ambiguous" not in event.evidence:
         event.earliest = j

@@ -126,8 +126,11 @@ def repeats_around(stream: TokenIds, position: int, length: int) -> bool:
     return len(before) == length and len(after) == length and bool(np.array_equal(before, after))
 
 
-def name_repeat(repeat: Repeat, position: int, b: TokenIds, baseline_loops: bool) -> Event:
-    """A repetition as `repetition` (a loop) or `duplication` (a chunk emitted again)."""
+def name_repeat(repeat: Repeat, position: int, b: TokenIds, *, in_loop_already: bool = False) -> Event:
+    """A repetition as `repetition` (a loop) or `duplication` (a chunk emitted again).
+
+    A candidate that was in this very loop before the fault did not fall into it now.
+    """
     length = repeat.end - repeat.start
     to_the_end = repeat.end == len(b)
     loops = repeat.copies >= LOOP_COPIES or (to_the_end and repeat.copies >= 2)
@@ -137,7 +140,7 @@ def name_repeat(repeat: Repeat, position: int, b: TokenIds, baseline_loops: bool
         "source_start": repeat.start - repeat.lag,
         "source_end": repeat.start,
     }
-    if loops and length >= LOOP_TOKENS and not baseline_loops:
+    if loops and length >= LOOP_TOKENS and not in_loop_already:
         evidence["why"] = (
             f"falls into a loop of {repeat.lag} tokens that the baseline does not enter, and the entry is not supported"
         )
@@ -195,7 +198,7 @@ def _gained(b: TokenIds, j: int, gained: int, unsupported: int) -> Event:
     """Tokens b[j : j + gained] that the baseline does not have: emitted again, a loop, or something else."""
     inner = find_repeat(b, j, j)
     if inner is not None and inner.end >= j + gained and inner.copies >= LOOP_COPIES:
-        return name_repeat(Repeat(j, j + gained, inner.lag), j, b, baseline_loops=False)
+        return name_repeat(Repeat(j, j + gained, inner.lag), j, b)
     source = j - gained if j >= gained and np.array_equal(b[j - gained : j], b[j : j + gained]) else None
     if source is None:
         source = earlier_copy(b, j, gained)
@@ -242,7 +245,7 @@ def name_tail(
         if strong:
             start = _start_of_repeat(found, first, parted, is_loop_of_its_own=found is loop)
             pattern = b[found.end - found.lag : found.end]
-            return name_repeat(found, start, b, baseline_loops=_loops_on(a, pattern))
+            return name_repeat(found, start, b, in_loop_already=_loops_on(b[:start], pattern))
     jump = _jump_ahead(a, b, parted_at) if parted_at is not None and parted == first else None
     if jump is not None:
         lost, run = jump
@@ -260,14 +263,14 @@ def name_tail(
     return Event(kind, start, length, {"why": why})
 
 
-def _loops_on(a: TokenIds, pattern: TokenIds) -> bool:
-    """Does stream a say `pattern` at least twice in a row (starting anywhere in the pattern)?"""
+def _loops_on(stream: TokenIds, pattern: TokenIds) -> bool:
+    """Does the stream say `pattern` at least twice in a row?"""
     size = len(pattern)
-    if len(a) < 2 * size:
+    if len(stream) < 2 * size:
         return False
-    same = a[size:] == a[:-size]
-    for start in np.flatnonzero(a[: len(a) - 2 * size + 1] == pattern[0]).tolist():
-        if np.array_equal(a[start : start + size], pattern) and bool(same[start : start + size].all()):
+    same = stream[size:] == stream[:-size]
+    for start in np.flatnonzero(stream[: len(stream) - 2 * size + 1] == pattern[0]).tolist():
+        if np.array_equal(stream[start : start + size], pattern) and bool(same[start : start + size].all()):
             return True
     return False
 
