@@ -45,9 +45,7 @@ ARMS = ("cpu/base", "cpu/mtp")
 
 
 def header(arm: str, length: int) -> Header:
-    engine = (
-        {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}} if arm.endswith("mtp") else {}
-    )
+    engine = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}} if arm.endswith("mtp") else {}
     return Header(
         arm=arm,
         backend="cpu",
@@ -73,26 +71,31 @@ def damaged(rng: np.random.Generator, tokens: np.ndarray, nature: int) -> tuple[
         lost = np.concatenate([tokens[:place], tokens[place + chunk :]])
         new = np.concatenate([lost, rng.integers(3, VOCABULARY, length - len(lost))])
     else:
-        new = np.concatenate([tokens[:place], rng.integers(3, VOCABULARY, chunk), tokens[place + chunk :]])[
-            :length
-        ]
+        new = np.concatenate([tokens[:place], rng.integers(3, VOCABULARY, chunk), tokens[place + chunk :]])[:length]
     return new, place, chunk
 
 
-def scores_for(rng: np.random.Generator, tokens: np.ndarray, place: int, unjustified: int) -> TopLogprobs:
-    """Top tokens per position, the chosen one first; `unjustified` of them, from `place`, lie 8 nats off."""
+def scores_for(
+    rng: np.random.Generator, tokens: np.ndarray, usual: np.ndarray, place: int, unjustified: int
+) -> TopLogprobs:
+    """The five top tokens and the one chosen at every position, as an engine gives them.
+
+    At `place` the baseline's token `usual[place]` is among them: 0.05 nats below where the difference is a
+    near-tie; where it is a fault it is the best one there and `unjustified` tokens from it lie 8 nats off.
+    """
     length = len(tokens)
-    ids = rng.integers(3, VOCABULARY, (length, TOP))
-    values = np.round(-0.05 - np.cumsum(rng.uniform(0.3, 2.0, (length, TOP)), axis=1), 4)
-    values[:, 0] = -0.05
-    ids[:, 0] = tokens
-    for offset in range(unjustified):
-        position = place + offset
-        if position < length:
-            ids[position, 0] = (tokens[position] + 1) % VOCABULARY
-            ids[position, TOP - 1] = tokens[position]
-            values[position, TOP - 1] = -8.05
-    return TopLogprobs(ids.astype(np.int64), values)
+    ids = np.full((length, TOP + 1), -1, dtype=np.int64)
+    values = np.full((length, TOP + 1), np.nan)
+    ids[:, 1:TOP] = rng.integers(3, VOCABULARY, (length, TOP - 1))
+    values[:, 1:TOP] = np.round(-0.1 - np.cumsum(rng.uniform(0.3, 2.0, (length, TOP - 1)), axis=1), 4)
+    ids[:, 0], values[:, 0] = tokens, -0.05
+    if unjustified:
+        wrong = slice(place, min(place + unjustified, length))
+        ids[wrong, 0] = usual[wrong]
+        ids[wrong, TOP], values[wrong, TOP] = tokens[wrong], -8.05
+    else:
+        ids[place, 1], values[place, 1] = usual[place], -0.1
+    return TopLogprobs(ids, values)
 
 
 def captures(
@@ -112,7 +115,7 @@ def captures(
         if every and index % every == 0:
             other, place, unjustified = damaged(rng, tokens, (index // every) % 10)
             sides[1][key] = replace(left, token_ids=other)
-            scores[ScoreKey(ARMS[1], *key)] = scores_for(rng, other, place, unjustified)
+            scores[ScoreKey(ARMS[1], *key)] = scores_for(rng, other, tokens, place, unjustified)
         else:
             sides[1][key] = replace(left, token_ids=tokens.copy())
     counters = {"num_drafts": 1000, "num_draft_tokens": 2000, "num_accepted_tokens": 1500}
@@ -123,9 +126,7 @@ def captures(
     )
 
 
-def write(
-    folder: Path, baseline: Capture, candidate: Capture, scores: dict[ScoreKey, TopLogprobs]
-) -> list[str]:
+def write(folder: Path, baseline: Capture, candidate: Capture, scores: dict[ScoreKey, TopLogprobs]) -> list[str]:
     """The three files in the plain form (the larger one, which others write)."""
     names = []
     for capture, name in ((baseline, "base.jsonl"), (candidate, "mtp.jsonl")):
@@ -155,13 +156,11 @@ def write(
         file.write(json.dumps(header_record(baseline.header)) + "\n")
         for key, top in scores.items():
             entries = [
-                [[int(i), float(v)] for i, v in zip(ids, values, strict=True)]
+                [[int(i), float(v)] for i, v in zip(ids, values, strict=True) if i >= 0]
                 for ids, values in zip(top.ids, top.values, strict=True)
             ]
             file.write(json.dumps({"record": "score", **key._asdict(), "logprobs": entries}) + "\n")
-        file.write(
-            json.dumps({"record": "footer", "completions": 0, "scores": len(scores), "counters": {}}) + "\n"
-        )
+        file.write(json.dumps({"record": "footer", "completions": 0, "scores": len(scores), "counters": {}}) + "\n")
     names.append(str(folder / "scores.jsonl"))
     return names
 
@@ -180,7 +179,8 @@ def timed(work: Callable[[], Any], repeats: int = 3) -> float:
 
 def end_to_end(files: list[str]) -> dict[str, Any]:
     """Runs the command once as a process of its own. Peak memory in bytes, of that process."""
-    command = [sys.executable, "-m", "parity", "compare", files[0], files[1], "--scores", files[2], "--json"]
+    script = "import sys; from parity.cli.main import entry; sys.exit(entry())"
+    command = [sys.executable, "-c", script, "compare", files[0], files[1], "--scores", files[2], "--json"]
     start = time.perf_counter()
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(command, stdout=out)
@@ -202,9 +202,7 @@ def end_to_end(files: list[str]) -> dict[str, Any]:
 
 def peers(baseline: Capture, candidate: Capture, most: int) -> dict[str, float]:
     """Tokens per second and side of eleanity's and deltacert's functions on at most `most` of the pairs."""
-    pairs = [
-        (c.token_ids.tolist(), candidate.completions[c.key].token_ids.tolist()) for c in list(baseline)[:most]
-    ]
+    pairs = [(c.token_ids.tolist(), candidate.completions[c.key].token_ids.tolist()) for c in list(baseline)[:most]]
     tokens = sum(len(left) for left, _ in pairs)
     result: dict[str, float] = {}
     try:
@@ -220,16 +218,12 @@ def peers(baseline: Capture, candidate: Capture, most: int) -> dict[str, float]:
     except ImportError:
         print("deltacert is not installed: left out", file=sys.stderr)
     else:
-        result["deltacert is_degenerate"] = some / timed(
-            lambda: [(is_degenerate(a), is_degenerate(b)) for a, b in few]
-        )
+        result["deltacert is_degenerate"] = some / timed(lambda: [(is_degenerate(a), is_degenerate(b)) for a, b in few])
     return result
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--completions", type=int, default=20_480)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--quick", action="store_true", help="a tenth of the completions, shorter curves")
@@ -266,9 +260,7 @@ def main() -> None:
         seconds = timed(lambda left=left, right=right, scores=scores: compare(left, right, scores, choices))
         rate = len(left.completions) * size / seconds
         results["by length"][size] = rate
-        print(
-            f"  {size:6d} tokens x {len(left.completions):5d}: {seconds:8.3f} s  {rate / 1e6:8.2f} M tokens/s"
-        )
+        print(f"  {size:6d} tokens x {len(left.completions):5d}: {seconds:8.3f} s  {rate / 1e6:8.2f} M tokens/s")
     print("growth with the number of completions (512 tokens, 10 % different):")
     results["by completions"] = {}
     for size in (1_280, 5_120, 20_480, 40_960)[: 2 if options.quick else 4]:

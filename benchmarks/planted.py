@@ -33,9 +33,7 @@ def line(name: str, answers: Sequence[Answer]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--world", choices=sorted(data()["worlds"]), action="append")
     parser.add_argument("--no-scores", action="store_true")
     parser.add_argument("--misses", action="store_true", help="list what was not found or wrongly named")
