@@ -21,8 +21,8 @@ class State:
 
     def __init__(self) -> None:
         self.wrapped = False
-        self.runner: Any = None
         self.in_step = False
+        self.silent = False
         self.configure(Planting(), "-")
 
     def configure(self, planting: Planting, log: str) -> None:
@@ -87,6 +87,8 @@ class State:
         )
 
     def write(self, record: dict[str, Any]) -> None:
+        if self.silent:
+            return
         line = json.dumps(record)
         if self.log_path == "-":
             print("parity-fault " + line, file=sys.stderr, flush=True)
@@ -96,6 +98,7 @@ class State:
 
 
 STATE = State()
+NEEDED = ("_sample", "execute_model", "input_batch", "requests", "discard_request_mask", "attn_groups")
 
 
 def wrap_engine() -> bool:
@@ -136,23 +139,29 @@ def wrap_engine() -> bool:
 def wrap_runner(runner: Any) -> None:
     """Wraps execute_model and _sample of this model runner, and its GDN metadata builders once they exist.
 
-    Raises RuntimeError for a model runner without these (vLLM's V2 model runner).
+    Raises RuntimeError for a model runner without what the faults rest on (vLLM's V2 model runner, or another
+    version of vLLM): planting nothing in silence would make a control that always passes.
     """
-    if not hasattr(runner, "_sample") or not hasattr(runner, "input_batch"):
-        if FAULTS.get(STATE.planting.fault) is None or FAULTS[STATE.planting.fault].layer == "output":
+    fault = FAULTS.get(STATE.planting.fault)
+    missing = [name for name in NEEDED if not hasattr(runner, name)]
+    if missing:
+        if fault is None or fault.layer == "output":
             return
         raise RuntimeError(
-            f"the fault {STATE.planting.fault} cannot be planted in {type(runner).__name__}; "
-            "set VLLM_USE_V2_MODEL_RUNNER=0"
+            f"the fault {fault.name} cannot be planted in {type(runner).__module__}.{type(runner).__name__}, which "
+            f"has no {', '.join(missing)}; with vLLM's second model runner, set VLLM_USE_V2_MODEL_RUNNER=0"
         )
-    STATE.runner = runner
+    # Every tensor-parallel rank plants the same; one of them writes it down.
+    STATE.silent = getattr(runner.vllm_config.parallel_config, "rank", 0) > 0
     execute_model = runner.execute_model
     sample = runner._sample
-    builders: list[Any] = []
+    found: list[int] = []
 
     def execute_counted(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-        if not builders:
-            wrap_builders(runner, builders)
+        if not found:  # the builders exist once the cache does, which is after the runner was made
+            found.append(wrap_builders(runner))
+        if STATE.planting.fault in plants.METADATA and not found[0]:
+            raise RuntimeError(f"the fault {STATE.planting.fault} needs a model with a gated delta net; this has none")
         real = scheduler_output.total_num_scheduled_tokens > 0
         if real and STATE.planting.fault not in plants.OUTPUT:
             STATE.step += 1
@@ -176,15 +185,13 @@ def wrap_runner(runner: Any) -> None:
     runner._sample = sample_and_plant
 
 
-def wrap_builders(runner: Any, builders: list[Any]) -> None:
-    """Wraps `build` of every gated-delta-net metadata builder of the runner's attention groups."""
-    for groups in runner.attn_groups:
-        for group in groups:
-            builder = group.get_metadata_builder(0)
-            if "GDN" not in type(builder).__name__:
-                continue
-            builders.append(builder)
-            builder.build = building(builder, builder.build, runner)
+def wrap_builders(runner: Any) -> int:
+    """Wraps `build` of every gated-delta-net metadata builder of the runner's attention groups; how many."""
+    builders = [group.get_metadata_builder(0) for groups in runner.attn_groups for group in groups]
+    builders = [builder for builder in builders if "GDN" in type(builder).__name__]
+    for builder in builders:
+        builder.build = building(builder, builder.build, runner)
+    return len(builders)
 
 
 def building(builder: Any, build: Any, runner: Any) -> Any:
