@@ -28,7 +28,9 @@ JUNCTION = 3
 """Tokens after a gap that still belong to it: the reference needs a few to get over what it just read."""
 
 STRONG_ANCHOR = 24
-"""Without a reference, a lost or repeated chunk is believed when both sides agree this long after it."""
+STRONG_CHUNK = 8
+"""Without a reference, a lost or repeated chunk is believed from STRONG_CHUNK tokens on and when both sides agree for
+STRONG_ANCHOR after it: shorter ones happen at near-ties."""
 
 
 @dataclass(slots=True)
@@ -203,7 +205,11 @@ def _without_reference(a: TokenIds, b: TokenIds, i: int, j: int, result: Walk) -
     if is_periodic(agreed[:128]) or is_periodic(agreed[-48:], longest=24):
         return  # in a loop, any two phases agree sooner or later
     event = name_gap(a, b, i, j, gap, [j])
-    if event.kind in (Kind.DUPLICATION, Kind.OMISSION) and event.length >= 2 and "ambiguous" not in event.evidence:
+    if (
+        event.kind in (Kind.DUPLICATION, Kind.OMISSION)
+        and event.length >= STRONG_CHUNK
+        and "ambiguous" not in event.evidence
+    ):
         event.earliest = j
         result.events.append(event)
         result.unjudged_from = None

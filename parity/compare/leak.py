@@ -135,7 +135,7 @@ class Donors:
         places: npt.NDArray[np.int64],
     ) -> Leak | None:
         matches: dict[tuple[int, int], tuple[int, int]] = {}  # (stream, diagonal) -> (start, length)
-        own_longest = 0
+        own: list[tuple[int, int]] = []
         low = np.searchsorted(values, grams, side="left")
         high = np.searchsorted(values, grams, side="right")
         for offset in range(len(grams)):
@@ -146,16 +146,18 @@ class Donors:
                     continue
                 start, length = self._extend(query, position, place, self._streams[index])
                 matches[(index, place - position)] = (start, length)
-                own = self._streams[index].request == query.request
-                # The victim's own earlier words may hold the span; its own faulty output does not count.
-                if own and self._streams[index].part != "candidate completion":
-                    own_longest = max(own_longest, length)
+                # The victim may say it of its own accord; its own faulty output does not count.
+                stream = self._streams[index]
+                if stream.request == query.request and stream.part != "candidate completion":
+                    own.append((start, start + length))
         best: Leak | None = None
         for (index, diagonal), (start, length) in matches.items():
             stream = self._streams[index]
-            if stream.request == query.request or length < SEED or length <= own_longest:
+            if stream.request == query.request or length < SEED:
                 continue
             if best is not None and length <= best.length:
+                continue
+            if any(first <= start and start + length <= last for first, last in own):
                 continue
             span = query.tokens[start : start + length]
             sharing = len(
