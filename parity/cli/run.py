@@ -136,17 +136,25 @@ class _WouldBuild(Exception):
 
 
 def _find_engines(backends: Mapping[str, Backend]) -> None:
-    """Every backend must have an engine on this machine. Raises BackendError where one has none.
+    """Every backend must have an engine on this machine. Raises BackendError naming all that have none.
 
     One that can build its engine environment passes: that takes minutes and comes later.
     """
+    from parity.errors import BackendError
 
     def refuse(line: str) -> None:
         raise _WouldBuild(line)
 
+    missing: list[BackendError] = []
     for backend in backends.values():
-        with contextlib.suppress(_WouldBuild):
-            backend.interpreter(refuse)
+        try:
+            with contextlib.suppress(_WouldBuild):
+                backend.interpreter(refuse)
+        except BackendError as error:
+            missing.append(error)
+    if missing:
+        hints = dict.fromkeys(error.hint for error in missing if error.hint)
+        raise BackendError("\n".join(error.message for error in missing), hint="\n".join(hints) or None)
 
 
 def _build_engines(backends: Mapping[str, Backend]) -> None:

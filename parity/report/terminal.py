@@ -124,9 +124,7 @@ def _acceptance(arm: ArmLine) -> str:
     return f"{arm.acceptance_rate:.0%}{length}"
 
 
-def example_lines(
-    number: int, example: Example, baseline: str, tokens: TokenText, width: int
-) -> Iterator[str]:
+def example_lines(number: int, example: Example, baseline: str, tokens: TokenText, width: int) -> Iterator[str]:
     """A finding: what and where, the prompt, both texts with the token marked, who thought what."""
     where = f"{example.kind} in {example.arm}, request {example.key}"
     if example.position is not None:
@@ -156,9 +154,7 @@ def example_lines(
         yield from _opinions(example, labels, tokens, row, room)
 
 
-def _opinions(
-    example: Example, labels: Mapping[str, str], tokens: TokenText, row: Any, room: int
-) -> Iterator[str]:
+def _opinions(example: Example, labels: Mapping[str, str], tokens: TokenText, row: Any, room: int) -> Iterator[str]:
     """One line per source of logprobs: its best tokens in nats, then the tokens chosen if not among them."""
     opinions = example.evidence.get("logprobs")
     if not isinstance(opinions, Mapping):
@@ -180,9 +176,7 @@ def _ranked(pairs: Sequence[Sequence[Json]], example: Example, tokens: TokenText
         for token, value in pairs[:3]
     ]
     shown += [
-        f"{tokens.token(int(token))} {float(value):.2f} (chosen)"
-        for token, value in pairs[3:]
-        if int(token) == chosen
+        f"{tokens.token(int(token))} {float(value):.2f} (chosen)" for token, value in pairs[3:] if int(token) == chosen
     ]
     return "nats: " + ", ".join(shown)
 

@@ -180,9 +180,7 @@ class Connection:
 
 def to_text(value: Json) -> str:
     """Compact JSON; NaN and infinities become null, numpy values are written as numbers."""
-    return orjson.dumps(
-        value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS, default=_plain
-    ).decode()
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS, default=_plain).decode()
 
 
 def _plain(value: object) -> Json:

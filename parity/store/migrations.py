@@ -120,8 +120,7 @@ def m001_first_tables(db: Database) -> None:
         "CREATE INDEX findings_by_severity ON findings (run, severity DESC, id, kind, arm, state, ordinal)",
         "CREATE INDEX findings_by_kind ON findings (run, kind, id, severity, arm, state, ordinal)",
         "CREATE INDEX findings_by_ordinal ON findings (run, ordinal, id, severity, kind, arm, state)",
-        "CREATE INDEX findings_by_position"
-        " ON findings (run, position, id, severity, kind, arm, state, ordinal)",
+        "CREATE INDEX findings_by_position ON findings (run, position, id, severity, kind, arm, state, ordinal)",
         "CREATE INDEX findings_by_gap ON findings (run, gap, id, severity, kind, arm, state, ordinal)",
         "CREATE INDEX findings_by_state ON findings (run, state, id, severity, kind, arm, ordinal)",
         "CREATE INDEX findings_by_arm ON findings (arm, id, run, severity, kind, state, ordinal)",

@@ -230,9 +230,7 @@ class Reader(Connection):
         """The WHERE clause and its values. Everything in it can be answered from any sort index."""
         numbers = self._read("SELECT number FROM runs WHERE id = ?", (run_id,))
         run = numbers[0]["number"] if numbers else -1
-        arms = {
-            row["name"]: row["id"] for row in self._read("SELECT id, name FROM arms WHERE run = ?", (run,))
-        }
+        arms = {row["name"]: row["id"] for row in self._read("SELECT id, name FROM arms WHERE run = ?", (run,))}
         wanted = sorted(arms.values())
         parts = ["run = ?"]
         values: list[Any] = [run]

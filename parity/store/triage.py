@@ -92,8 +92,7 @@ def _record(
 ) -> TriageChange:
     at = now()
     conn.execute(
-        "INSERT INTO triage_history (batch, at, fingerprint, before, after, undoes)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO triage_history (batch, at, fingerprint, before, after, undoes) VALUES (?, ?, ?, ?, ?, ?)",
         (
             batch,
             at,

@@ -202,19 +202,14 @@ class Writer(Reader):
         """
         with self._write() as conn:
             arm_id = _arm_id(conn, run_id, arm)
-            number, plan = conn.execute(
-                "SELECT number, plan_hash FROM runs WHERE id = ?", (run_id,)
-            ).fetchone()
+            number, plan = conn.execute("SELECT number, plan_hash FROM runs WHERE id = ?", (run_id,)).fetchone()
             ordinals = dict(conn.execute("SELECT name, ordinal FROM requests WHERE run = ?", (number,)))
             triaged = dict(conn.execute("SELECT fingerprint, state FROM triage"))
             conn.execute("DELETE FROM findings WHERE arm = ?", (arm_id,))
             conn.executemany(
                 "UPDATE completions SET class = ?, first_divergence = ?"
                 " WHERE arm = ? AND request = ? AND round = ? AND sample = ?",
-                (
-                    (cls, comparison.first_divergence.get(key), arm_id, *key)
-                    for key, cls in comparison.classes.items()
-                ),
+                ((cls, comparison.first_divergence.get(key), arm_id, *key) for key, cls in comparison.classes.items()),
             )
             conn.executemany(
                 "INSERT INTO findings (run, arm, ordinal, request, round, sample, kind, severity, position,"
@@ -223,8 +218,7 @@ class Writer(Reader):
                 _finding_rows(number, arm_id, plan, ordinals, triaged, comparison.findings),
             )
             conn.execute(
-                "UPDATE arms SET status = 'compared', verdict = ?, reasons = ?, counts = ?, stats = ?"
-                " WHERE id = ?",
+                "UPDATE arms SET status = 'compared', verdict = ?, reasons = ?, counts = ?, stats = ? WHERE id = ?",
                 (
                     comparison.verdict,
                     to_text(list(comparison.reasons)),
@@ -274,16 +268,12 @@ def _arm_id(conn: Any, run_id: str, arm: str) -> int:
         (run_id, arm),
     ).fetchone()
     if row is None:
-        raise ParityError(
-            f'the database has no arm "{arm}" in a run "{run_id}"', hint="was the run deleted meanwhile?"
-        )
+        raise ParityError(f'the database has no arm "{arm}" in a run "{run_id}"', hint="was the run deleted meanwhile?")
     return int(row[0])
 
 
 def _no_run(run_id: str) -> ParityError:
-    return ParityError(
-        f'there is no run "{run_id}" in this database', hint="`parity runs list` shows those there are"
-    )
+    return ParityError(f'there is no run "{run_id}" in this database', hint="`parity runs list` shows those there are")
 
 
 def _finding_rows(
