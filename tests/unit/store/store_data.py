@@ -1,0 +1,69 @@
+"""A small plan, captures and findings to put into stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity
+from parity.store import ArmComparison, ArmResult, NewRun, Store
+
+REQUESTS = 7
+
+
+def make_plan(**changes: Any) -> dict[str, Any]:
+    return {
+        "model": {"name": "tiny", "path": "/models/tiny", "fingerprint": {"weights": "ab"}},
+        "rounds": 1,
+        "sampling": {"temperature": 0.0},
+        "requests": [
+            {"id": f"p{i}", "prompt": f"Prompt number {i}", "prompt_token_ids": [1, 2, i]} for i in range(REQUESTS)
+        ],
+        "arms": [
+            {"name": "cpu/base", "backend": "cpu", "variant": "base", "engine": {"seed": 0}},
+            {"name": "cpu/mtp", "backend": "cpu", "variant": "mtp", "engine": {"seed": 0}},
+        ],
+        "baseline": "cpu/base",
+        **changes,
+    }
+
+
+def make_capture(arm: str, *, size: int = 5) -> Capture:
+    completions = {}
+    for i in range(REQUESTS):
+        key = Key(f"p{i}", 0, 0)
+        completions[key] = Completion(
+            key,
+            np.array([1, 2, i]),
+            np.arange(i, i + size, dtype=np.int64),
+            f"text {i}",
+            "stop" if i == 3 else "length",
+            "END" if i == 3 else (7 if i == 4 else None),
+        )
+    header = Header(arm, *arm.split("/"), "tiny", engine={"seed": 0, "resolved": True})
+    return Capture(header, completions, {}, {"drafts": 10})
+
+
+def make_finding(request: int, kind: Kind = Kind.GARBLED, position: int | None = 3, **more: Any) -> Finding:
+    severity = Severity.BENIGN if kind is Kind.NEAR_TIE else Severity.CORRUPT
+    return Finding("cpu/mtp", "cpu/base", f"p{request}", 0, 0, kind, severity, position, 2, {"why": "because", **more})
+
+
+def make_comparison(findings: list[Finding]) -> ArmComparison:
+    return ArmComparison(
+        "DIVERGED" if findings else "PASS",
+        ["a reason"],
+        {str(f.kind): 1 for f in findings},
+        {"completions": REQUESTS, "fault_rate_not_excluded": 0.1, "nan": float("nan")},
+        {Key(f"p{i}", 0, 0): "identical" for i in range(REQUESTS)},
+        {Key("p1", 0, 0): 3},
+        findings,
+    )
+
+
+def store_run(store: Store, run_id: str, findings: list[Finding], **plan: Any) -> None:
+    store.create_run(NewRun(run_id, make_plan(**plan), "parity run", directory="/runs/x"))
+    for arm in ("cpu/base", "cpu/mtp"):
+        store.save_arm(run_id, arm, make_capture(arm), f"/runs/x/{arm}", ArmResult({"drafts": 10}, 100.0, 0.8, 2.6))
+    store.save_comparison(run_id, "cpu/mtp", make_comparison(findings))
