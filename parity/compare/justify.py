@@ -94,8 +94,8 @@ def opinion(top: TopLogprobs, token_ids: TokenIds, penalised: TokenIds | None = 
             is_own = ids == token_ids[:covered, None]
             # Where every listed token was seen before, the chosen one is its own only rival.
             rivals = fresh | (usable & is_own)
-            rivals = np.where(rivals.any(axis=1)[:, None], rivals, usable & False)
-            usable = np.where(rivals.any(axis=1)[:, None], usable, False)
+            rivals = rivals & rivals.any(axis=1)[:, None]
+            usable = usable & rivals.any(axis=1)[:, None]
         listed = np.where(rivals, values, -np.inf)
         column = listed.argmax(axis=1)
         rows = np.arange(covered)
