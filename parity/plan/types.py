@@ -137,9 +137,9 @@ class Plan:
         return {
             "schema": SCHEMA,
             "parity": self.parity,
-            "model": asdict(self.model),
+            "model": _as_json(self.model),
             "rounds": self.rounds,
-            "sampling": asdict(self.sampling),
+            "sampling": _as_json(self.sampling),
             "requests": [
                 {"id": r.id, "prompt": r.prompt, "prompt_token_ids": list(r.prompt_token_ids)} for r in self.requests
             ],
@@ -233,6 +233,11 @@ class Plan:
         except ParityError as error:
             raise ParityError(f"{source}: {error.message}", hint=error.hint) from None
         return plan
+
+
+def _as_json(value: Model | Sampling) -> dict[str, Json]:
+    """As json.loads would give it back: lists, not tuples, so that plans in memory and on disk are equal."""
+    return {name: list(item) if isinstance(item, tuple) else item for name, item in asdict(value).items()}
 
 
 def parse_tolerance(value: Json) -> float | str:

@@ -1,0 +1,102 @@
+"""Appended to the real worker's source: a deterministic engine of a few lines in place of vLLM.
+
+A token id tells how good it is: ids from 1900 up are what no reference would say. FAKE names what goes
+wrong, FAKE_STEP (seconds) how long a completion takes.
+"""
+
+import hashlib
+import os
+import signal
+import sys
+import time
+
+MODE = os.environ.get("FAKE", "")
+STEP = float(os.environ.get("FAKE_STEP", "0"))
+BAD = 1900
+
+
+def stream(request, round_, length, branch=0):
+    seed = hashlib.sha256(f"{request} {round_} {branch}".encode()).digest()
+    return [3 + (seed[i % 32] * 7 + i * 13) % 1800 for i in range(length)]
+
+
+class Arm:
+    def __init__(self, plan, name, channel, stop):
+        self.plan, self.name, self.channel, self.stop = plan, name, channel, stop
+        self.arm = next(arm for arm in plan["arms"] if arm["name"] == name)
+        self.speculates = bool(self.arm["engine"].get("speculative_config"))
+
+    def start(self):
+        self.channel.event("starting", pid=os.getpid())
+        with open(os.environ["FAKE_STARTS"], "a") as file:
+            file.write(self.name + "\n")
+        if MODE == "die at start":
+            sys.stderr.write("the last words\n")
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.channel.event("ready", engine_start_seconds=0.1)
+        self.channel.record(
+            {
+                "record": "header",
+                "schema": "parity.capture/1",
+                "arm": self.name,
+                "backend": "fake",
+                "variant": self.arm["variant"],
+                "model": self.plan["model"]["name"],
+                "vocab_size": self.plan["model"]["vocab_size"],
+                "eos_token_ids": self.plan["model"]["eos_token_ids"],
+                "engine": {"asked": self.arm["engine"]},
+                "sampling": self.plan["sampling"],
+                "environment": {},
+            }
+        )
+
+    def tokens(self, index, request, round_, length):
+        tokens = stream(request["id"], round_, length)
+        if self.speculates and index % 3 == 1:  # a near-tie: another text from there on
+            at = 5 + index
+            tokens[at:] = stream(request["id"], round_, length, 1)[at:]
+        if self.speculates and MODE == "corrupt" and index == 2:
+            tokens[11:15] = [BAD + i for i in range(4)]
+        return tokens
+
+    def generate(self, rounds):
+        done = 0
+        length = self.plan["sampling"]["max_tokens"]
+        for round_ in rounds:
+            for index, request in enumerate(self.plan["requests"]):
+                if self.stop.is_set():
+                    raise Stopped  # noqa: F821 - the real worker's
+                time.sleep(STEP)
+                record = {
+                    "record": "completion",
+                    "request": request["id"],
+                    "round": round_,
+                    "sample": 0,
+                    "prompt_token_ids": request["prompt_token_ids"],
+                    "token_ids": self.tokens(index, request, round_, length),
+                    "text": None,
+                    "finish_reason": "length",
+                    "stop_reason": None,
+                    "logprobs": None,
+                }
+                self.channel.record(record)
+                done += 1
+                if MODE == "die" and done == 3 and self.speculates:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        counters = {"tokens": done * length, "generate_seconds": 0.5}
+        if self.speculates:
+            drafts = 0 if MODE == "idle" else done * 10
+            counters.update(drafts=drafts, draft_tokens=drafts * 2, accepted_tokens=drafts)
+        self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counters})
+
+    def score(self, items, top):
+        for item in items:
+            time.sleep(STEP)
+            good = [[[t, -0.5], [t % 1800 + 3, -0.6]] for t in item["token_ids"]]
+            logprobs = [[[5, -0.1], [row[0][0], -9.0]] if row[0][0] >= BAD else row for row in good]
+            key = {name: item[name] for name in ("arm", "request", "round", "sample")}
+            self.channel.record(dict(record="score", logprobs=logprobs, **key))
+        self.channel.event("scored", items=len(items), sequences=len(items), tokens=len(items))
+
+    def close(self):
+        pass
