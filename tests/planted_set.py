@@ -102,9 +102,27 @@ def _scores(tokens: list[int], packed: dict[str, list[Any]], top: int) -> TopLog
 
 
 def _joined(head: TopLogprobs, start: int, tail: TopLogprobs) -> TopLogprobs:
-    return TopLogprobs(
-        np.concatenate([head.ids[:start], tail.ids]), np.concatenate([head.values[:start], tail.values])
-    )
+    return TopLogprobs(np.concatenate([head.ids[:start], tail.ids]), np.concatenate([head.values[:start], tail.values]))
+
+
+def _worst_gap(scores: TopLogprobs, prompt: list[int], tokens: list[int], *, penalised: bool) -> float:
+    """Largest distance (nats) of a chosen token from the best one that it had to beat.
+
+    Scores are raw. Under a repetition penalty a token seen before may lose against its own score, so only
+    tokens not yet seen count as rivals.
+    """
+    seen = set(prompt)
+    worst = 0.0
+    for position, token in enumerate(tokens):
+        rivals = [
+            value
+            for rival, value in zip(scores.ids[position, :-1], scores.values[position, :-1], strict=True)
+            if not penalised or int(rival) not in seen
+        ]
+        chosen = float(scores.values[position, -1])
+        worst = max([worst, *(float(rival) - chosen for rival in rivals if not np.isnan(rival - chosen))])
+        seen.add(token)
+    return worst
 
 
 @cache
@@ -137,7 +155,8 @@ def cases(world: str) -> Iterator[Case]:
         score_key = ScoreKey(ARMS[1], *key)
         tail = _scores(plant["tokens"], plant["scores"], part["top"])
         new = _joined(scores[score_key], start, tail)
-        chosen, best = new.values[:, -1], np.nanmax(new.values, axis=1)
+        penalised = part["sampling"]["repetition_penalty"] != 1.0
+        worst = _worst_gap(new, [*row["prompt"]], tokens, penalised=penalised)
         shape = plant["kinds"][0] in SHAPE_KEPT
         yield Case(
             world=world,
@@ -157,16 +176,14 @@ def cases(world: str) -> Iterator[Case]:
                 },
             ),
             scores={**scores, score_key: new},
-            traceless=bool(shape and np.all(best - chosen <= 0.25)),
+            traceless=bool(shape and worst <= 0.25),
         )
 
 
 def ask(case: Case, *, with_scores: bool = True, options: CompareOptions | None = None) -> Answer:
     """Runs the comparison on one damaged capture."""
     baseline, _, _ = clean(case.world)
-    result = compare(
-        baseline, case.candidate, case.scores if with_scores else {}, options or CompareOptions()
-    )
+    result = compare(baseline, case.candidate, case.scores if with_scores else {}, options or CompareOptions())
     corrupt = [f for f in result.findings if f.severity is Severity.CORRUPT]
     mine = [f for f in corrupt if f.key == case.key]
     right = [f for f in mine if f.kind in case.kinds]
