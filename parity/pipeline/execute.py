@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from parity.capture import read_capture, read_scores
-from parity.compare import Comparison
+from parity.compare import Comparison, Suspect, triangulate
 from parity.errors import ParityError
 from parity.pipeline.analyse import analyse, arm_result, for_store
 from parity.pipeline.directory import RunDirectory, write_json
@@ -60,6 +60,8 @@ class Outcome:
     verdict: Verdict
     reasons: list[str]
     comparisons: dict[str, Comparison] = field(default_factory=dict)
+    suspect: Suspect | None = None
+    """What the arms together point at, where several were compared."""
 
     def to_json(self) -> dict[str, Json]:
         return {
@@ -68,6 +70,7 @@ class Outcome:
             "directory": str(self.directory),
             "verdict": str(self.verdict),
             "reasons": self.reasons,
+            "suspect": None if self.suspect is None else {"name": self.suspect.name, "why": self.suspect.why},
             "arms": {name: comparison.to_json() for name, comparison in self.comparisons.items()},
         }
 
@@ -305,7 +308,12 @@ def _compare_all(
         if comparison.verdict is verdict
         for reason in comparison.reasons
     ]
-    return Outcome(directory.run_id, directory.root, verdict, reasons, comparisons)
+    suspect = None
+    if several:
+        suspect = triangulate({name: c.verdict for name, c in comparisons.items()}, plan.baseline)
+    if suspect is not None:
+        reasons.append(f"suspect: {suspect.name}: {suspect.why}")
+    return Outcome(directory.run_id, directory.root, verdict, reasons, comparisons, suspect)
 
 
 def scores_of(scores: Scores, arms: set[str]) -> dict[ScoreKey, TopLogprobs]:

@@ -144,7 +144,7 @@ def test_killed_at_any_moment_and_resumed(parity: Parity) -> None:
     command: tuple[str, ...] = RUN
     kills = 0
     for attempt in range(40):
-        process = other.start(*command, FAKE_STEP="0.02")
+        process = other.start(*command, FAKE_STEP="0.05")
         time.sleep(draw.uniform(0.3, 1.2 + attempt / 20))
         finished = process.poll() is not None
         if not finished:
@@ -164,7 +164,7 @@ def test_killed_at_any_moment_and_resumed(parity: Parity) -> None:
             assert other("runs", "list").returncode == 0
     else:
         pytest.fail("never got through")
-    assert kills >= 2
+    assert kills >= 1
     assert _without_counters(result(other)) == _without_counters(expected)
     assert stored(other) == rows
 
