@@ -58,16 +58,22 @@ ENGINE: dict[str, Any] = {
     "generation_config": "vllm",
     "disable_log_stats": False,
 }
-CLEAN = "clean"
+CLEAN, CLEAN_LONG = "clean", "clean-long"
+SHORT_RUN = 24
+"""Requests of a run; a long run has all of the suite that fit."""
+LONG_RUN = {"accepted_counts", "unstable_order", "state_not_reset"}
+"""Faults of the recurrent state need not show in any one planting: at the lowest rate they get the long run."""
 
 
 def job(model: Path, out: Path, variant: str) -> dict[str, Any]:
     suite = tokenise(load_suite("mixed"), model)
     short = [request for request in suite if len(request.prompt_token_ids) < 50]
     long = [request for request in suite if 90 < len(request.prompt_token_ids) < 310]
-    short = short[:: max(1, len(short) // 18)]
+    some = short[:: max(1, len(short) // 18)]
     # A long one after every three short ones, so that most steps mix prompts with drafts.
-    chosen = [one for i in range(6) for one in (*short[3 * i : 3 * i + 3], long[i])]
+    chosen = [one for i in range(6) for one in (*some[3 * i : 3 * i + 3], long[i])]
+    assert len(chosen) == SHORT_RUN
+    chosen += [request for request in (*short, *long) if request not in chosen]
     engine = dict(ENGINE)
     if variant == "mtp":
         engine["speculative_config"] = {"method": "mtp", "num_speculative_tokens": DRAFTS}
@@ -86,11 +92,24 @@ def job(model: Path, out: Path, variant: str) -> dict[str, Any]:
 
 def plantings(only: Sequence[str]) -> dict[str, str]:
     """Folder name to the text of PARITY_FAULT."""
-    found = {CLEAN: "none"}
+    found = {CLEAN: "none", CLEAN_LONG: "none"}
     for name in only or list(faults.FAULTS):
         for rate in RATES:
             found[f"{name}-{rate:g}"] = f"{name}:rate={rate:g}:seed={SEED}"
     return found
+
+
+def split(folder: str) -> tuple[str, str, str]:
+    """Fault, rate and the folder of the baseline that belong to a folder; no fault for a clean one."""
+    if folder in (CLEAN, CLEAN_LONG):
+        return "", "", folder
+    fault, _, rate = folder.rpartition("-")
+    return fault, rate, CLEAN_LONG if fault in LONG_RUN and float(rate) == min(RATES) else CLEAN
+
+
+def item(folder: str, text: str) -> dict[str, Any]:
+    count = SHORT_RUN if split(folder)[2] == CLEAN else None
+    return {"name": folder, "fault": text, "requests": count}
 
 
 def run_engine(python: Path, environment: dict[str, str], description: dict[str, Any], out: Path) -> None:
@@ -111,12 +130,14 @@ def capture_all(python: Path, model: Path, out: Path, wanted: dict[str, str]) ->
     environment = {**backend.env_defaults("mtp"), **backend.launch_env(python), "PARITY_FAULT": "none"}
     missing = [name for name in wanted if not (out / name / "mtp.jsonl").exists()]
     if missing:
-        captures = [{"name": name, "fault": wanted[name]} for name in missing]
+        captures = [item(name, wanted[name]) for name in missing]
         run_engine(python, environment, {**job(model, out, "mtp"), "captures": captures}, out)
     unscored = [name for name in wanted if not (out / name / "scores.jsonl").exists()]
     if unscored:
-        base = [{"name": CLEAN, "fault": "none"}]
-        run_engine(python, environment, {**job(model, out, "base"), "captures": base, "score": unscored}, out)
+        bases = {split(name)[2] for name in unscored}
+        base = [item(name, "none") for name in sorted(bases) if not (out / name / "base.jsonl").exists()]
+        score = [[name, split(name)[2]] for name in unscored]
+        run_engine(python, environment, {**job(model, out, "base"), "captures": base, "score": score}, out)
 
 
 # ---------------------------------------------------------------- the rules
@@ -220,9 +241,10 @@ def peer_cell(found: set[Key] | str, planted: set[str]) -> str:
     return f"{hit} + {len(found) - hit}"
 
 
-def line(name: str, folder: Path, base_path: Path) -> str:
-    base, candidate = read_capture(base_path), read_capture(folder / "mtp.jsonl")
-    fault, _, rate = name.rpartition("-")
+def line(name: str, out: Path) -> str:
+    folder = out / name
+    fault, rate, base_name = split(name)
+    base, candidate = read_capture(out / base_name / "base.jsonl"), read_capture(folder / "mtp.jsonl")
     log = folder / "planted.jsonl"
     planted = [json.loads(text) for text in log.read_text("utf-8").splitlines()] if log.exists() else []
     planted = [record for record in planted if record["record"] == "planted"]
@@ -264,7 +286,7 @@ def table(out: Path, wanted: dict[str, str]) -> str:
     ]
     heads += list(PEERS)
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    lines += [line(name, out / name, base) for name in wanted]
+    lines += [line(name, out) for name in wanted]
     header = read_capture(base)
     versions = []
     for package in ("deltacert", "eleanity"):
@@ -273,9 +295,11 @@ def table(out: Path, wanted: dict[str, str]) -> str:
         except importlib.metadata.PackageNotFoundError:
             continue
     tokens = sum(len(completion.token_ids) for completion in header)
+    long = read_capture(out / CLEAN_LONG / "base.jsonl")
     words = (
-        f"{len(header.completions)} requests, {tokens} tokens a run, k = {DRAFTS}, max_num_seqs "
-        f"{ENGINE['max_num_seqs']}, max_num_batched_tokens {ENGINE['max_num_batched_tokens']}, seed {SEED}; "
+        f"{len(header.completions)} requests, {tokens} tokens a run "
+        f"({len(long.completions)} requests for {', '.join(sorted(LONG_RUN))} at {min(RATES):g}), "
+        f"k = {DRAFTS}, max_num_seqs {ENGINE['max_num_seqs']}, max_num_batched_tokens {ENGINE['max_num_batched_tokens']}, seed {SEED}; "
         f"vLLM 0.32.0 on CPU, `tiny-qwen3-next-mtp`; {', '.join(versions) or 'no peers installed'}."
     )
     return "\n".join([words, "", *lines])

@@ -99,7 +99,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory, interpreter: Path) -> Path:
             "engine": {**ENGINE, **speculation},
             "captures": [{"name": name, "fault": text} for name, text in texts.items()],
         },
-        "base": {"engine": ENGINE, "captures": [{"name": "none", "fault": "none"}], "score": list(texts)},
+        "base": {
+            "engine": ENGINE,
+            "captures": [{"name": "none", "fault": "none"}],
+            "score": [[name, "none"] for name in texts],
+        },
     }
     for variant, own in jobs.items():
         path = folder / f"{variant}.json"

@@ -5,13 +5,13 @@ so the engine stays and the plugin is configured anew for each capture. The job:
 
     {"model": DIR, "engine": {LLM keyword arguments}, "sampling": {SamplingParams keyword arguments},
      "requests": [{"id": "p0", "prompt_token_ids": [...]}, ...], "out": DIR, "variant": "base" or "mtp",
-     "captures": [{"name": "row_swap-0.1", "fault": "row_swap:rate=0.1:seed=0"}, ...],
-     "score": [NAME, ...] or absent}
+     "captures": [{"name": "row_swap-0.1", "fault": "row_swap:rate=0.1:seed=0",
+                   "requests": a number, the first so many only}, ...],
+     "score": [[NAME, NAME of the folder with its base.jsonl], ...] or absent}
 
 Each capture becomes OUT/NAME/VARIANT.jsonl, with what was planted in OUT/NAME/planted.jsonl. With "score" the
-engine (speculation off) then teacher-forces the completions of OUT/NAME/mtp.jsonl, and its own first capture,
-into OUT/NAME/scores.jsonl. stdout has one JSON line per file written,
-stderr all that the engine says.
+engine (speculation off) then teacher-forces the completions of OUT/NAME/mtp.jsonl and of that base.jsonl into
+OUT/NAME/scores.jsonl. stdout has one JSON line per file written, stderr all that the engine says.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def header(job: dict[str, Any], fault: str) -> dict[str, Any]:
     }
 
 
-def capture(llm: Any, job: dict[str, Any], name: str, fault: str) -> None:
+def capture(llm: Any, job: dict[str, Any], name: str, fault: str, count: int | None) -> None:
     from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
 
@@ -84,14 +84,15 @@ def capture(llm: Any, job: dict[str, Any], name: str, fault: str) -> None:
     log.unlink(missing_ok=True)
     before, began = counters(llm), time.perf_counter()
     plugin.configure(fault, str(log))
+    requests = job["requests"][:count]
     outputs = llm.generate(
-        [TokensPrompt(prompt_token_ids=request["prompt_token_ids"]) for request in job["requests"]],
+        [TokensPrompt(prompt_token_ids=request["prompt_token_ids"]) for request in requests],
         SamplingParams(**job["sampling"]),
         use_tqdm=False,
     )
     plugin.configure("none")
     records = [header(job, fault)]
-    for request, output in zip(job["requests"], outputs):  # noqa: B905 - Python 3.9 has no `strict`
+    for request, output in zip(requests, outputs):  # noqa: B905 - Python 3.9 has no `strict`
         for sample in output.outputs:
             record = {
                 "record": "completion",
@@ -119,42 +120,38 @@ def capture(llm: Any, job: dict[str, Any], name: str, fault: str) -> None:
     say(file=str(path), seconds=round(time.perf_counter() - began, 2))
 
 
-def score(llm: Any, job: dict[str, Any], name: str, top: int = 5) -> None:
-    """Each distinct sequence once; a score record for every completion of both captures."""
+def score(llm: Any, job: dict[str, Any], name: str, base_name: str, known: dict[Any, Any], top: int = 5) -> None:
+    """A score record for every completion of the candidate and of the baseline's same requests.
+
+    `known` holds what was scored before: each distinct sequence is teacher-forced once for all folders.
+    """
     from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
 
     out = Path(job["out"])
-    wanted: dict[tuple[tuple[int, ...], tuple[int, ...]], list[tuple[str, str, int]]] = {}
-    for path in (out / job["captures"][0]["name"] / "base.jsonl", out / name / "mtp.jsonl"):
-        records = read(path)
+    candidate, base = read(out / name / "mtp.jsonl"), read(out / base_name / "base.jsonl")
+    asked = {record["request"] for record in candidate if record["record"] == "completion"}
+    wanted: list[tuple[Any, dict[str, Any]]] = []
+    for records in (base, candidate):
         for record in records:
-            if record["record"] == "completion" and record["token_ids"]:
+            if record["record"] == "completion" and record["token_ids"] and record["request"] in asked:
+                key = {name: record[name] for name in ("request", "round", "sample")}
                 sequence = (tuple(record["prompt_token_ids"]), tuple(record["token_ids"]))
-                wanted.setdefault(sequence, []).append((records[0]["arm"], record["request"], record["sample"]))
-    outputs = llm.generate(
-        [TokensPrompt(prompt_token_ids=list(prompt + tokens)) for prompt, tokens in wanted],
-        SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=top),
-        use_tqdm=False,
-    )
-    records = [header(job, "none")]
-    for (prompt, _), output in zip(wanted, outputs):  # noqa: B905 - Python 3.9 has no `strict`
-        logprobs = [pairs(entry) for entry in output.prompt_logprobs[len(prompt) :]]
-        for arm, request, sample in wanted[(prompt, _)]:
-            records.append(
-                {
-                    "record": "score",
-                    "arm": arm,
-                    "request": request,
-                    "round": 0,
-                    "sample": sample,
-                    "logprobs": logprobs,
-                }
-            )
-    records.append({"record": "footer", "completions": 0, "scores": len(records) - 1, "counters": {}})
+                wanted.append((sequence, {"record": "score", "arm": records[0]["arm"], **key}))
+    unknown = list(dict.fromkeys(sequence for sequence, _ in wanted if sequence not in known))
+    if unknown:
+        outputs = llm.generate(
+            [TokensPrompt(prompt_token_ids=list(prompt + tokens)) for prompt, tokens in unknown],
+            SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=top),
+            use_tqdm=False,
+        )
+        for sequence, output in zip(unknown, outputs):  # noqa: B905 - Python 3.9 has no `strict`
+            known[sequence] = [pairs(entry) for entry in output.prompt_logprobs[len(sequence[0]) :]]
+    scores = [{**record, "logprobs": known[sequence]} for sequence, record in wanted]
+    footer = {"record": "footer", "completions": 0, "scores": len(scores), "counters": {}}
     path = out / name / "scores.jsonl"
-    write(path, records)
-    say(file=str(path), sequences=len(wanted))
+    write(path, [header(job, "none"), *scores, footer])
+    say(file=str(path), sequences=len(unknown))
 
 
 def main() -> None:
@@ -167,9 +164,10 @@ def main() -> None:
 
     llm = LLM(model=job["model"], **job["engine"])
     for item in job["captures"]:
-        capture(llm, job, item["name"], item["fault"])
-    for name in job.get("score", ()):
-        score(llm, job, name)
+        capture(llm, job, item["name"], item["fault"], item.get("requests"))
+    known: dict[Any, Any] = {}
+    for name, base_name in job.get("score", ()):
+        score(llm, job, name, base_name, known)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # the engine's own shutdown can take seconds; everything is written
