@@ -106,8 +106,8 @@ def walk(
                 # They met again before the first bad token: the flip was benign, the rest is asked next.
                 i, j, explained = i + gap.lost, j + gap.gained, False
                 continue
-            if is_plain(gap) and (bad[0] - j <= JUNCTION or is_copy(b, j, gap)):
-                event = name_gap(a, b, i, j, gap, bad)
+            if (is_plain(gap) and bad[0] - j <= JUNCTION) or is_copy(b, j, gap):
+                event = name_gap(a, b, i, j, gap)
             else:
                 event = _free(a, b, bad_mask, bad[0], (i, j), j, eos, best_ids, until=stretch_end)
             event.earliest = j
@@ -193,23 +193,31 @@ def _free(
     return event
 
 
-def _without_reference(a: TokenIds, b: TokenIds, i: int, j: int, result: Walk) -> None:
-    """Only structure speaks: a chunk lost or emitted again, with long agreement after it."""
-    gap = realign(a[i:], b[j:])
-    result.unjudged_from = j
-    if gap is None or gap.anchor < min(STRONG_ANCHOR, len(b) - j - gap.gained) or gap.anchor < 8:
-        return
-    if gap.gained and gap.lost:
-        return
-    agreed = b[j + gap.gained : j + gap.gained + gap.anchor]
+def moved_beyond_doubt(a: TokenIds, b: TokenIds, first: int) -> bool:
+    """Was a chunk lost or emitted again at `first`, by structure alone?
+
+    Near-ties make short ones, and in a loop any two phases agree sooner or later: the chunk must be long, the
+    agreement behind it longer, and neither in a loop.
+    """
+    gap = realign(a[first:], b[first:])
+    if gap is None or gap.anchor < min(STRONG_ANCHOR, len(b) - first - gap.gained) or gap.anchor < STRONG_CHUNK:
+        return False
+    if max(gap.lost, gap.gained) < STRONG_CHUNK or (gap.gained and not is_copy(b, first, gap)):
+        return False
+    agreed = b[first + gap.gained : first + gap.gained + gap.anchor]
     if is_periodic(agreed[:128]) or is_periodic(agreed[-48:], longest=24):
-        return  # in a loop, any two phases agree sooner or later
-    event = name_gap(a, b, i, j, gap, [j])
-    if (
-        event.kind in (Kind.DUPLICATION, Kind.OMISSION)
-        and event.length >= STRONG_CHUNK
-        and "ambiguous" not in event.evidence
-    ):
-        event.earliest = j
-        result.events.append(event)
-        result.unjudged_from = None
+        return False
+    return "ambiguous" not in name_gap(a, b, first, first, gap).evidence
+
+
+def _without_reference(a: TokenIds, b: TokenIds, i: int, j: int, result: Walk) -> None:
+    """Only structure speaks: a chunk lost or emitted again, with long agreement behind it."""
+    result.unjudged_from = j
+    if i != j or not moved_beyond_doubt(a, b, j):
+        return
+    gap = realign(a[i:], b[j:])
+    assert gap is not None
+    event = name_gap(a, b, i, j, gap)
+    event.earliest = j
+    result.events.append(event)
+    result.unjudged_from = None

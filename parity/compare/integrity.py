@@ -65,10 +65,9 @@ def logprob_mismatch(
     is_chosen = ids == tokens[:until, None]
     listed = is_chosen.any(axis=1)
     chosen = np.where(is_chosen, values, -np.inf).max(axis=1) if ids.shape[1] else np.full(until, np.nan)
-    broken = is_chosen & (np.isnan(values) | (values > 1e-3) | np.isneginf(values))
-    not_a_logprob = broken.any(axis=1)
-    if not_a_logprob.any():
-        return _event(not_a_logprob, chosen, None, "the logprob of the chosen token is not a logprob")
+    broken = broken_logprobs(completion)
+    if broken is not None and broken.position < until:
+        return broken
     if not listed.all():
         return _event(~listed, chosen, None, "the chosen token is not among the engine's own logprobs")
     if reference is None:
@@ -81,6 +80,21 @@ def logprob_mismatch(
     if off.any():
         return _event(off, chosen, expected, "the engine's logprobs disagree with the scores")
     return None
+
+
+def broken_logprobs(completion: Completion) -> Event | None:
+    """Logprobs of chosen tokens that are NaN, infinite or above zero, anywhere in the completion."""
+    own = completion.logprobs
+    if own is None:
+        return None
+    length = min(len(own), len(completion.token_ids))
+    ids, values = own.ids[:length], own.values[:length]
+    is_chosen = ids == completion.token_ids[:length, None]
+    bad = (is_chosen & (np.isnan(values) | (values > 1e-3) | np.isneginf(values))).any(axis=1)
+    if not bad.any():
+        return None
+    chosen = np.where(is_chosen, values, -np.inf).max(axis=1)
+    return _event(bad, chosen, None, "the logprob of the chosen token is not a logprob")
 
 
 def _event(

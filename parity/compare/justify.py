@@ -30,6 +30,11 @@ FLOOR_HEADROOM = 1.5
 thousand tokens understates the maximum over the next few thousand."""
 
 
+PENALTY_REACH = 5.0
+"""Nats that a penalty is allowed to take off a token seen before: a repetition penalty of 1.2 takes a sixth off a
+logit, and logits stay below 30."""
+
+
 @dataclass(frozen=True, slots=True)
 class Opinion:
     """What the reference says of the T tokens of one completion; arrays of shape (T,), nats.
@@ -108,6 +113,10 @@ def opinion(top: TopLogprobs, token_ids: TokenIds, penalised: TokenIds | None = 
         with np.errstate(invalid="ignore"):
             # A chosen token that is not listed is at most as likely as the last one listed.
             measured = top_value - np.where(has_chosen, own, lowest)
+            if penalised is not None:
+                # Below a token seen before by more than a penalty can take off is no work of a penalty.
+                best_of_all = np.where(np.isnan(values) | (values > 1e-3), -np.inf, values).max(axis=1)
+                measured = np.maximum(measured, best_of_all - np.where(has_chosen, own, lowest) - PENALTY_REACH)
         best_id[:covered] = np.where(has_any, ids[rows, column], -1)
         best[:covered] = np.where(has_any, top_value, np.nan)
         chosen[:covered] = np.where(has_chosen, own, np.nan)
@@ -116,8 +125,12 @@ def opinion(top: TopLogprobs, token_ids: TokenIds, penalised: TokenIds | None = 
     return Opinion(gap, bounded, best_id, best, chosen)
 
 
-def gap_of_other(top: TopLogprobs | None, position: int, token_id: int) -> tuple[float, bool] | None:
+def gap_of_other(
+    top: TopLogprobs | None, position: int, token_id: int, penalised: TokenIds | None = None
+) -> tuple[float, bool] | None:
     """How far `token_id` lies below the best token in the list of one position (nats).
+
+    `penalised`: all tokens that a penalty pushes down at this position; they are no rivals.
 
     (gap, exact); with exact False the token is not listed and the gap is a lower bound. None: no list there.
     """
@@ -125,6 +138,8 @@ def gap_of_other(top: TopLogprobs | None, position: int, token_id: int) -> tuple
         return None
     ids, values = top.ids[position], top.values[position]
     usable = values <= 1e-3
+    if penalised is not None:
+        usable = usable & (~np.isin(ids, penalised) | (ids == token_id))
     if not usable.any():
         return None
     best = float(values[usable].max())

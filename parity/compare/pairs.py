@@ -9,9 +9,9 @@ import numpy as np
 
 from parity.compare import integrity, stops
 from parity.compare.columns import Pairs
-from parity.compare.greedy import Walk, walk
+from parity.compare.greedy import Walk, moved_beyond_doubt, walk
 from parity.compare.justify import BoolArray, Opinion, gap_of_other
-from parity.compare.leak import Donors, Leak, Query
+from parity.compare.leak import SPEAKING, Donors, Leak, Query
 from parity.compare.reference import Reference, first_divergence_opinion, own_logprobs, penalised_tokens
 from parity.compare.structure import Event
 from parity.compare.types import CompareOptions, CompletionClass
@@ -35,6 +35,8 @@ class Judged:
     """Full scores of candidate completions that differ from the baseline's."""
     limited: dict[Key, int] = field(default_factory=dict)
     """Completions on which the reference has no say from this position on."""
+    contradicted: list[Key] = field(default_factory=list)
+    """Completions whose score rejects the baseline's own token where the two part."""
 
 
 @dataclass(slots=True)
@@ -173,7 +175,7 @@ class PairJudge:
         first = _first_difference(a, b)
         from_scores = view is not None
         if view is None:
-            view = first_divergence_opinion(a, b, first, self._tolerance)
+            view = first_divergence_opinion(a, b, first, self._tolerance, self._candidate.header.sampling)
         unjustified = unknown = None
         best_ids = None
         if view is not None:
@@ -202,16 +204,22 @@ class PairJudge:
             self.result.opinions[b.key] = view
 
     def _contradicts_baseline(self, a: Completion, b: Completion, first: int) -> bool:
-        """The score of the candidate does not support the *baseline's* token where they part.
+        """The score of the candidate rejects the *baseline's* token where they part.
 
-        Both sides saw the same text up to there, so it cannot be a near-tie: either the baseline is faulty
-        there, or the score is not of these tokens.
+        Both sides saw the same text up to there and the baseline chose that token: the baseline is at fault
+        there, or the score is not of these tokens. The candidate is not to blame for that, so it only permits
+        what structure alone shows beyond doubt: a chunk lost or emitted again, with long agreement behind it.
         """
         if first >= min(len(a.token_ids), len(b.token_ids)) or not self._plain:
             return False
-        top = self._reference.score(self._candidate.header.arm, b)
-        rival = gap_of_other(top, first, int(a.token_ids[first]))
-        return rival is not None and rival[0] > self._tolerance + CONTRADICTION
+        rival = gap_of_other(self._reference.score(self._candidate.header.arm, b), first, int(a.token_ids[first]))
+        if rival is None or rival[0] <= self._tolerance + CONTRADICTION:
+            return False
+        if moved_beyond_doubt(a.token_ids, b.token_ids, first):
+            return True
+        if rival[1]:
+            self.result.contradicted.append(b.key)
+        return False
 
     def _end_of(
         self, a: Completion, b: Completion, walked: Walk, past: Event | None, events: list[Event]
@@ -330,7 +338,7 @@ class PairJudge:
                 for case, event in loose
             ]
             for (case, event), leak in zip(loose, donors.search(queries), strict=True):
-                if leak is not None and _leak_wins(event, leak):
+                if leak is not None and _leak_wins(event, leak, _unsupported(case, self._tolerance)):
                     _become_leak(case, event, leak)
         for case in self._cases:
             self._conclude(case)
@@ -340,10 +348,11 @@ class PairJudge:
         events = _without_overlaps(case.events)
         start = min((event.position for event in events), default=len(b.token_ids))
         if b.logprobs is not None:
+            broken = integrity.broken_logprobs(b)
             view = case.view if case.from_scores else own_logprobs(a)
             until = start if case.from_scores else min(start, walked.flip or 0)
-            mismatch = integrity.logprob_mismatch(b, view, until)
-            if mismatch is not None and not events:
+            mismatch = broken or (None if events else integrity.logprob_mismatch(b, view, until))
+            if mismatch is not None:
                 events.append(mismatch)
         if self._detokenize is not None and not any(one.kind is Kind.INVALID_TOKEN for one in events):
             events += self._text(a, b)
@@ -462,13 +471,16 @@ def _unsupported(case: _Case, tolerance: float) -> BoolArray | None:
     return case.view.unjustified(tolerance) if case.view is not None and case.from_scores else None
 
 
-def _leak_wins(event: Event, leak: Leak) -> bool:
+def _leak_wins(event: Event, leak: Leak, unsupported: BoolArray | None) -> bool:
     """Does the match with another request explain the event better than its structure does?"""
     end = leak.start + leak.length
-    covers = leak.start <= event.position and end > event.position
-    if event.kind in (Kind.DUPLICATION, Kind.REPETITION):
-        return covers and leak.length >= event.length + 4
-    return covers
+    covers = leak.start <= event.position < end
+    if event.kind not in (Kind.DUPLICATION, Kind.REPETITION):
+        return covers
+    if unsupported is None or not covers or leak.length < event.length + 4:
+        return False
+    # The copy explains its own tokens; only unsupported ones behind it speak for another request.
+    return int(unsupported[event.end : end].sum()) >= SPEAKING
 
 
 def _become_leak(case: _Case, event: Event, leak: Leak) -> None:

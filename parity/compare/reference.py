@@ -71,7 +71,11 @@ def _lists_all(top: TopLogprobs, completion: Completion) -> bool:
 
 
 def first_divergence_opinion(
-    baseline: Completion, candidate: Completion, position: int, tolerance: float
+    baseline: Completion,
+    candidate: Completion,
+    position: int,
+    tolerance: float,
+    sampling: Mapping[str, Json],
 ) -> Opinion | None:
     """Without a score: both sides' own logprobs, at the first divergent token alone.
 
@@ -83,9 +87,12 @@ def first_divergence_opinion(
     if position >= length or position >= len(baseline.token_ids):
         return None
     chosen, other = int(candidate.token_ids[position]), int(baseline.token_ids[position])
+    penalised = penalised_tokens(sampling, candidate)
+    if penalised is not None:
+        penalised = np.concatenate([penalised, candidate.token_ids[:position]])
     views = [
-        gap_of_other(baseline.logprobs, position, chosen) if _fits(baseline) else None,
-        gap_of_other(candidate.logprobs, position, other) if _fits(candidate) else None,
+        gap_of_other(baseline.logprobs, position, chosen, penalised) if _fits(baseline) else None,
+        gap_of_other(candidate.logprobs, position, other, penalised) if _fits(candidate) else None,
     ]
     decided = [view for view in views if view is not None and (view[1] or view[0] > tolerance)]
     if not decided:

@@ -19,11 +19,9 @@ from parity.compare.reference import Reference
 from parity.compare.sampled_pairs import judge_sampled
 from parity.compare.statistics import FloatArray
 from parity.compare.types import DEFAULT_TOLERANCE, CompareOptions, Comparison, CompletionClass
+from parity.compare.verdict import RUN
 from parity.errors import ParityError
 from parity.records import Capture, Finding, Json, Key, Kind, Scores, Severity, TopLogprobs
-
-RUN = "*"
-"""Stands for the request in a finding that concerns the run as a whole."""
 
 FLAT = 0.2
 """Share of flat positions from which a checkpoint's distributions leave little power."""
@@ -55,7 +53,8 @@ def compare(
     floor = measure_floor(baseline_scored.values(), DEFAULT_TOLERANCE)
     tolerance = _tolerance(options, floor, notes)
 
-    findings = completeness.missing(baseline, candidate)
+    findings = [run_finding(baseline, candidate, Kind.INPUT_MISMATCH, {"why": problem}) for problem in inconclusive]
+    findings += completeness.missing(baseline, candidate)
     findings += completeness.duplicates(baseline, candidate, reference)
     if random:
         judged, sampling = judge_sampled(baseline, candidate, pairs, reference, options)
@@ -91,6 +90,11 @@ def compare(
     if unproven:
         notes.append(unproven)
     inconclusive += _coverage(pairs, judged, reference, stats, notes)
+    if judged.contradicted:
+        inconclusive.append(
+            f"the scores reject the baseline's own token in {len(judged.contradicted)} completions "
+            f"(first: {judged.contradicted[0]}): the baseline is at fault there, or the scores are not of these arms"
+        )
     notes += sorted(set(reference.misfits))
     notes += _power_notes(floor)
 

@@ -67,7 +67,7 @@ def tail_logs(top: TopLogprobs, tokens: TokenIds, temperature: float, vocab_size
     total = weights.sum(axis=1)
     rest = np.clip(1.0 - np.exp(listed).sum(axis=1), 0.0, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        unlisted = rest * np.exp(chosen * (power - 1)) if power >= 1 else vocabulary ** (1 - power) * rest ** power
+        unlisted = rest * np.exp(chosen * (power - 1)) if power >= 1 else vocabulary ** (1 - power) * rest**power
         unlisted = np.minimum(unlisted, vocabulary * np.exp(chosen * power))
         lower = np.where(listed <= chosen[:, None], weights, 0.0).sum(axis=1)
         logs = np.log(np.minimum(1.0, (lower + unlisted) / total))

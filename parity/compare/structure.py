@@ -164,18 +164,29 @@ def earlier_copy(b: TokenIds, position: int, length: int) -> int | None:
 
 
 def is_plain(gap: Gap) -> bool:
-    """Tokens only lost, only gained, or a few put in the place of as many: what an engine's fault makes."""
-    return gap.lost == 0 or gap.gained == 0 or (gap.lost == gap.gained and gap.gained < GARBLED_TOKENS)
+    """Tokens only lost, or a few put in the place of as many."""
+    return gap.gained == 0 or (gap.lost == gap.gained and gap.gained < GARBLED_TOKENS)
 
 
 def is_copy(b: TokenIds, j: int, gap: Gap) -> bool:
-    """Are the tokens gained the ones just before them, emitted again?"""
-    size = gap.gained
-    return gap.lost == 0 and j >= size and bool(np.array_equal(b[j - size : j], b[j : j + size]))
+    """Are the tokens gained ones from before, emitted again?"""
+    if gap.lost or not gap.gained:
+        return False
+    return earlier_copy(b, j, gap.gained) is not None or _is_again(b, j, gap.gained) or _fills(b, j, gap.gained)
 
 
-def name_gap(a: TokenIds, b: TokenIds, i: int, j: int, gap: Gap, bad: list[int]) -> Event:
-    """A plain gap (`is_plain`) at (i, j) with unsupported tokens `bad` in it; both agree again behind it."""
+def _is_again(b: TokenIds, j: int, size: int) -> bool:
+    return j >= size and bool(np.array_equal(b[j - size : j], b[j : j + size]))
+
+
+def _fills(b: TokenIds, j: int, size: int) -> bool:
+    """Does one short chunk, emitted again several times, make up b[j : j + size]?"""
+    inner = find_repeat(b, j, j)
+    return inner is not None and inner.end >= j + size and inner.copies >= LOOP_COPIES
+
+
+def name_gap(a: TokenIds, b: TokenIds, i: int, j: int, gap: Gap) -> Event:
+    """A gap at (i, j) that `is_plain` or `is_copy`, with unsupported tokens in it; both agree again behind it."""
     evidence: dict[str, Json] = {
         "baseline_tokens": a[i : i + gap.lost].tolist()[:64],
         "candidate_tokens": b[j : j + gap.gained].tolist()[:64],
@@ -187,37 +198,38 @@ def name_gap(a: TokenIds, b: TokenIds, i: int, j: int, gap: Gap, bad: list[int])
             evidence["ambiguous"] = "the text repeats itself here: which of the copies was lost cannot be told"
         return Event(Kind.OMISSION, j, gap.lost, evidence)
     if gap.lost == 0:
-        event = _gained(b, j, gap.gained, len(bad))
+        event = _gained(b, j, gap.gained)
         event.evidence = {**evidence, **event.evidence}
         return event
     evidence["why"] = f"{gap.gained} tokens that the reference does not support stand in the place of as many"
     return Event(Kind.UNJUSTIFIED, j, gap.gained, evidence)
 
 
-def _gained(b: TokenIds, j: int, gained: int, unsupported: int) -> Event:
-    """Tokens b[j : j + gained] that the baseline does not have: emitted again, a loop, or something else."""
-    inner = find_repeat(b, j, j)
-    if inner is not None and inner.end >= j + gained and inner.copies >= LOOP_COPIES:
+def _gained(b: TokenIds, j: int, gained: int) -> Event:
+    """Tokens b[j : j + gained] that the baseline does not have and that `is_copy` knows."""
+    if _fills(b, j, gained):
+        inner = find_repeat(b, j, j)
+        assert inner is not None
         return name_repeat(Repeat(j, j + gained, inner.lag), j, b)
-    source = j - gained if j >= gained and np.array_equal(b[j - gained : j], b[j : j + gained]) else None
-    if source is None:
-        source = earlier_copy(b, j, gained)
-    if source is not None:
-        evidence: dict[str, Json] = {
-            "why": f"the {gained} tokens from position {source} are emitted again",
-            "source_start": source,
-            "source_end": source + gained,
-        }
-        if repeats_around(b, source, gained):
-            evidence["ambiguous"] = "the text repeats itself here: which copy is the extra one cannot be told"
-        return Event(Kind.DUPLICATION, j, gained, evidence)
-    kind = Kind.GARBLED if is_garbled(unsupported, gained) else Kind.UNJUSTIFIED
-    return Event(kind, j, gained, {"why": f"{gained} tokens that the baseline does not have and nothing supports"})
+    source = j - gained if _is_again(b, j, gained) else earlier_copy(b, j, gained)
+    assert source is not None
+    evidence: dict[str, Json] = {
+        "why": f"the {gained} tokens from position {source} are emitted again",
+        "source_start": source,
+        "source_end": source + gained,
+    }
+    if repeats_around(b, source, gained):
+        evidence["ambiguous"] = "the text repeats itself here: which copy is the extra one cannot be told"
+    return Event(Kind.DUPLICATION, j, gained, evidence)
 
 
 def is_garbled(unsupported: int, length: int) -> bool:
     """A run of unsupported tokens rather than a few: enough of them, and dense."""
-    return unsupported >= GARBLED_TOKENS - 1 and length >= GARBLED_TOKENS and unsupported >= 0.3 * length
+    if length < GARBLED_TOKENS:
+        return False
+    return unsupported >= max(GARBLED_TOKENS, 0.3 * length) or (
+        unsupported == GARBLED_TOKENS - 1 and unsupported >= 0.6 * length
+    )
 
 
 def name_tail(
@@ -234,19 +246,21 @@ def name_tail(
     """
     first = bad[0]
     parted = parted_at[1] if parted_at is not None else None
-    # If the streams were in step until a few tokens earlier, the stretch began where they parted: its first
-    # tokens may be supported by chance.
+    jump = _jump_ahead(a, b, parted_at) if parted_at is not None and parted == first else None
     loop = find_loop(b, first, earliest)
     repeat = find_repeat(b, first, earliest)
+    if loop is not None and repeat is not None and _loops_on(b[:first], b[loop.end - loop.lag : loop.end]):
+        loop = None  # the loop was there before; what is new is the chunk emitted again
+    if jump is not None and repeat is not None and (jump[0] < repeat.lag or repeat.end - repeat.start == 1):
+        repeat = None  # a short way ahead in the baseline explains the tokens with less
     candidates = [found for found in (repeat, loop) if found is not None]
     if candidates:
         found = max(candidates, key=lambda one: one.end - one.start)
-        strong = found.lag >= 3 or found.copies >= LOOP_COPIES or (found.lag <= 2 and len(bad) <= 2)
-        if strong:
+        if found.lag >= 3 or found.copies >= LOOP_COPIES or len(bad) <= 2:
             start = _start_of_repeat(found, first, parted, is_loop_of_its_own=found is loop)
             pattern = b[found.end - found.lag : found.end]
-            return name_repeat(found, start, b, in_loop_already=_loops_on(b[:start], pattern))
-    jump = _jump_ahead(a, b, parted_at) if parted_at is not None and parted == first else None
+            already = _loops_on(b[:start], pattern) and _loops_on(a, pattern)
+            return name_repeat(found, start, b, in_loop_already=already)
     if jump is not None:
         lost, run = jump
         evidence: dict[str, Json] = {
@@ -256,11 +270,10 @@ def name_tail(
         }
         return Event(Kind.OMISSION, first, lost, evidence)
     cluster = cluster_of(bad)
-    start = parted if parted is not None and 0 < first - parted <= 2 and len(cluster) >= GARBLED_TOKENS else first
-    length = cluster[-1] + 1 - start
+    length = cluster[-1] + 1 - first
     kind = Kind.GARBLED if is_garbled(len(cluster), length) else Kind.UNJUSTIFIED
     why = f"{len(cluster)} of {length} tokens are not supported by the reference"
-    return Event(kind, start, length, {"why": why})
+    return Event(kind, first, length, {"why": why})
 
 
 def _loops_on(stream: TokenIds, pattern: TokenIds) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from parity.records import Capture, Finding, Json, Severity, Verdict
+from parity.records import Capture, Finding, Json, Kind, Severity, Verdict
+
+RUN = "*"
+"""Stands for the request in a finding that concerns the run as a whole."""
 
 IGNORED_SAMPLING = frozenset({"logprobs", "prompt_logprobs", "seed", "detokenize", "extra"})
 """Sampling parameters that do not change what a greedy completion should say."""
@@ -28,17 +31,16 @@ def speculation_counts(capture: Capture) -> tuple[int, int] | None:
     Counters of other writers are recognised by name: proposed ones say `draft`, accepted ones `accept`.
     None when the capture says nothing about it.
     """
-    proposed = accepted = 0
-    known = False
+    proposed = accepted = -1
     for name, value in (capture.counters or {}).items():
         if isinstance(value, bool) or not isinstance(value, int | float) or "rate" in name or "length" in name:
             continue
         if re.search("accept", name, re.IGNORECASE):
-            accepted, known = max(accepted, int(value)), True
+            accepted = max(accepted, int(value))
         elif re.search("draft|propos", name, re.IGNORECASE):
-            proposed, known = max(proposed, int(value)), True
-    if known:
-        return proposed, accepted
+            proposed = max(proposed, int(value))
+    if proposed == 0 or accepted >= 0:
+        return max(proposed, accepted, 0), max(accepted, 0)
     traces = [completion.spec for completion in capture if completion.spec is not None]
     if not traces:
         return None
@@ -73,6 +75,9 @@ def different_questions(baseline: Capture, candidate: Capture) -> list[str]:
     for name in sorted(set(left) & set(right) - IGNORED_SAMPLING):
         if left[name] != right[name]:
             problems.append(f"sampling differs: {name} is {left[name]!r} and {right[name]!r}")
+    prints = [capture.header.extra.get("model_fingerprint") for capture in (baseline, candidate)]
+    if None not in prints and prints[0] != prints[1]:
+        problems.append("the model fingerprints differ: not the same checkpoint or tokenizer")
     sizes = baseline.header.vocab_size, candidate.header.vocab_size
     if None not in sizes and sizes[0] != sizes[1]:
         problems.append(f"vocabulary differs: {sizes[0]} and {sizes[1]} tokens")
@@ -83,7 +88,12 @@ def different_questions(baseline: Capture, candidate: Capture) -> list[str]:
 
 
 def decide(findings: list[Finding], inconclusive: list[str]) -> Verdict:
-    """DIVERGED if anything is corrupt; INCONCLUSIVE if something keeps the run from saying PASS."""
+    """DIVERGED if anything is corrupt; INCONCLUSIVE if something keeps the run from saying PASS.
+
+    Arms that were asked different things (an input_mismatch of the whole run) leave nothing to conclude.
+    """
+    if any(one.kind is Kind.INPUT_MISMATCH and one.request == RUN for one in findings):
+        return Verdict.INCONCLUSIVE
     if any(finding.severity is Severity.CORRUPT for finding in findings):
         return Verdict.DIVERGED
     return Verdict.INCONCLUSIVE if inconclusive else Verdict.PASS
