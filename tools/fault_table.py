@@ -299,7 +299,8 @@ def table(out: Path, wanted: dict[str, str]) -> str:
     words = (
         f"{len(header.completions)} requests, {tokens} tokens a run "
         f"({len(long.completions)} requests for {', '.join(sorted(LONG_RUN))} at {min(RATES):g}), "
-        f"k = {DRAFTS}, max_num_seqs {ENGINE['max_num_seqs']}, max_num_batched_tokens {ENGINE['max_num_batched_tokens']}, seed {SEED}; "
+        f"k = {DRAFTS}, max_num_seqs {ENGINE['max_num_seqs']}, "
+        f"max_num_batched_tokens {ENGINE['max_num_batched_tokens']}, seed {SEED}; "
         f"vLLM 0.32.0 on CPU, `tiny-qwen3-next-mtp`; {', '.join(versions) or 'no peers installed'}."
     )
     return "\n".join([words, "", *lines])

@@ -1,9 +1,10 @@
 """Was a planted fault found, in the right rows, at the right token, under the right name?
 
 The truth comes from the plugin's log (which rows, from which token on) and from the scores: a planted row
-counts as damaged when the reference leaves at least one of its tokens unjustified, or when the tokens handed
-out are not those that were made. A planted row that is neither has come out with tokens that the model itself
-might have chosen; nobody can tell it from a near-tie by its tokens.
+counts as damaged when the reference leaves at least one of its tokens unjustified, when the tokens handed out
+are not those that were made, or when the logprobs handed out are not those of the tokens. A planted row that is
+none of this has come out with tokens that the model itself might have chosen; by its tokens nobody can tell it
+from a near-tie.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.compare.integrity import LOGPROB_TOLERANCE
 from parity.records import Capture, Key, ScoreKey, Scores, TopLogprobs
 from parity_backends.faults.site.parity_faults.catalogue import FAULTS, prompt_key
 
@@ -72,10 +74,15 @@ class Judgement:
         return [truth for truth in self.caught if right(truth)]
 
 
+def chosen(entries: TopLogprobs, tokens: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Logprob (nats) of each token of shape (T,); minus infinity where it was not listed."""
+    values: np.ndarray[Any, Any] = np.where(entries.ids == tokens[:, None], entries.values, -np.inf).max(axis=1)
+    return values
+
+
 def gaps(entries: TopLogprobs, tokens: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Nats by which each token lies below the reference's best, shape (T,); inf where it was not listed."""
-    chosen = np.where(entries.ids == tokens[:, None], entries.values, -np.inf)
-    best: np.ndarray[Any, Any] = np.nanmax(entries.values, axis=1) - np.nanmax(chosen, axis=1)
+    best: np.ndarray[Any, Any] = np.nanmax(entries.values, axis=1) - chosen(entries, tokens)
     return best
 
 
@@ -106,19 +113,22 @@ def truths(planted: Sequence[Mapping[str, Any]], candidate: Capture, scores: Sco
         found.append(truth)
         fault = str(first["fault"])
         tokens = [int(token) for token in completion.token_ids]
-        if fault == "wrong_logprobs":
-            truth.first = truth.last = position
-        elif fault == "chunk_twice":
+        entries = scores[ScoreKey(candidate.header.arm, key.request, key.round, key.sample)] if tokens else None
+        bad = np.zeros(0, dtype=np.int64)
+        if fault == "wrong_logprobs" and entries is not None and completion.logprobs is not None:
+            told = chosen(completion.logprobs, completion.token_ids)
+            off = np.abs(told - chosen(entries, completion.token_ids)) > LOGPROB_TOLERANCE
+            bad = np.flatnonzero(off[position:])
+        elif entries is not None:
+            bad = np.flatnonzero(gaps(entries, completion.token_ids)[position:] > tolerance)
+        if fault == "chunk_twice":
             truth.first, truth.last = shifted(tokens, position, len(first["before"]))
         elif fault == "bonus_lost":
             lost = [int(token) for token in first["before"][len(first["after"]) :]]
             whole = [*tokens[:position], *lost, *tokens[position:]]
             truth.first, truth.last = shifted(whole, position, len(lost))
-        elif tokens:
-            entries = scores[ScoreKey(candidate.header.arm, key.request, key.round, key.sample)]
-            bad = np.flatnonzero(gaps(entries, completion.token_ids)[position:] > tolerance)
-            if len(bad):
-                truth.first, truth.last = position, position + int(bad[0])
+        elif len(bad):
+            truth.first, truth.last = position, position + int(bad[0])
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -89,3 +90,13 @@ def test_judgement_counts_caught_accused_kind_and_token() -> None:
     comparison["findings"] = []
     result = judge("early_eos", comparison, planted, _capture(tokens), _scores(tokens, [2]))
     assert (len(result.damaged), result.caught) == (1, [])
+
+
+def test_wrong_logprobs_begin_where_they_first_differ_from_the_scores() -> None:
+    tokens = [1, 2, 3, 4]
+    capture = _capture(tokens)
+    [key] = capture.completions
+    own = TopLogprobs.from_json([[[1, -0.5]], [[2, -0.6]], [[3, -3.5]], [[4, -3.5]]])
+    capture = replace(capture, completions={key: replace(capture.completions[key], logprobs=own)})
+    [truth] = truths([_planted("wrong_logprobs", 1)], capture, _scores(tokens, []), 0.25)
+    assert (truth.first, truth.last) == (1, 2)
