@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import platform
 import shlex
 import sys
@@ -131,10 +130,6 @@ def _only(ctx: click.Context, option: str, *, allowed: set[str]) -> None:
             )
 
 
-class _WouldBuild(Exception):
-    """An adapter began to say something: it is about to build an environment."""
-
-
 def _find_engines(backends: Mapping[str, Backend]) -> None:
     """Every backend must have an engine on this machine. Raises BackendError naming all that have none.
 
@@ -142,14 +137,12 @@ def _find_engines(backends: Mapping[str, Backend]) -> None:
     """
     from parity.errors import BackendError
 
-    def refuse(line: str) -> None:
-        raise _WouldBuild(line)
-
     missing: list[BackendError] = []
     for backend in backends.values():
+        if backend.env_spec() is not None:
+            continue
         try:
-            with contextlib.suppress(_WouldBuild):
-                backend.interpreter(refuse)
+            backend.interpreter(say)
         except BackendError as error:
             missing.append(error)
     if missing:
