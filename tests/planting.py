@@ -157,9 +157,7 @@ def substitution(rng: random.Random, row: Row, place: int, vocab: Sequence[int])
     wrong = rng.choice([t for t in vocab if t != row.tokens[place] and t != EOS])
     tokens = [*row.tokens[:place], wrong, *row.tokens[place + 1 :]]
     origin = _origin(range(place), 1, range(place + 1, len(row.tokens)))
-    return made(
-        "substitution", row, origin, tokens, kinds=("unjustified",), place=place, length=1, keep=place + 1
-    )
+    return made("substitution", row, origin, tokens, kinds=("unjustified",), place=place, length=1, keep=place + 1)
 
 
 def garbled(rng: random.Random, row: Row, place: int, vocab: Sequence[int], length: int) -> Plant:
@@ -171,9 +169,7 @@ def garbled(rng: random.Random, row: Row, place: int, vocab: Sequence[int], leng
     tokens = [*row.tokens[:place], *wrong, *row.tokens[place + length :]]
     origin = _origin(range(place), length, range(place + length, len(row.tokens)))
     kinds = ("garbled",) if length >= 5 else ("garbled", "unjustified")
-    return made(
-        f"garbled/{length}", row, origin, tokens, kinds=kinds, place=place, length=length, keep=place + length
-    )
+    return made(f"garbled/{length}", row, origin, tokens, kinds=kinds, place=place, length=length, keep=place + length)
 
 
 def duplication(row: Row, place: int, length: int, limit: int) -> Plant:
@@ -395,7 +391,8 @@ def wrong_logprobs(rng: random.Random, row: Row, how: str) -> Plant:
     elif how == "offset":
         entries = [*entries[:place], *([[t, v - 2.0] for t, v in e] for e in entries[place:])]
     elif how == "of-another-token":
-        entries[place] = list(entries[(place + count // 2) % count])
+        token = row.tokens[place]
+        entries[place] = next(entry for entry in reversed(entries) if all(listed != token for listed, _ in entry))
     else:
         raise ValueError(how)
     return _untouched(f"logprobs-{how}", row, ("logprob_mismatch",), position, logprobs=entries)
@@ -469,9 +466,7 @@ def with_tail(plant: Plant, tail: Sequence[int], finish_reason: str, original: R
     )
 
 
-def carried_entries(
-    plant: Plant, entries: Entries, made_up: Callable[[int, int], list[list[Any]]]
-) -> Entries:
+def carried_entries(plant: Plant, entries: Entries, made_up: Callable[[int, int], list[list[Any]]]) -> Entries:
     """Decode logprobs for a damaged row: each token keeps its own entry; `made_up(position, token)` gives
     one for tokens that the fault made up."""
     result: Entries = []

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -13,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import planting
 from planted_set import Answer, ask, cases, clean
 
-from parity.compare import CompareOptions, compare
-from parity.records import Severity, Verdict
+from parity.compare import CompareOptions, Comparison, compare
+from parity.records import Capture, Completion, Key, ScoreKey, Severity, TopLogprobs, Verdict
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +83,128 @@ def test_a_whole_period_taken_from_a_loop_is_marked_invisible() -> None:
     row = planting.Row("a", [1], [3, 4] * 20)
     assert not planting.duplication(row, 10, 2, limit=40).visible
     assert planting.omission(row, 10, 3).visible
+
+
+# --- faults that are not in the tokens ---------------------------------------------------------------
+
+PLACES = range(6)
+
+
+def row_of(index: int, *, parted: bool) -> planting.Row:
+    """An undamaged candidate row of world A with decode logprobs (its scores, which are what they should be).
+
+    `parted`: one that parts from the baseline at a near-tie, so that nothing may depend on equality.
+    """
+    baseline, candidate, scores = clean("A")
+    rows = [
+        c
+        for c in candidate
+        if (c.token_ids.tolist() != baseline.completions[c.key].token_ids.tolist()) is parted and len(c.token_ids) > 60
+    ]
+    one = rows[index % len(rows)]
+    top = scores[ScoreKey(candidate.header.arm, *one.key)]
+    entries = [
+        [[int(token), float(value)] for token, value in zip(ids, values, strict=True)]
+        for ids, values in zip(top.ids, top.values, strict=True)
+    ]
+    return planting.Row(
+        one.key.request, one.prompt_token_ids.tolist(), one.token_ids.tolist(), None, "length", None, entries
+    )
+
+
+def damaged(row: planting.Row, *, missing: bool = False) -> tuple[Key, Capture]:
+    _, candidate, _ = clean("A")
+    key = Key(row.request, row.round, row.sample)
+    others = {k: c for k, c in candidate.completions.items() if k != key}
+    if missing:
+        return key, replace(candidate, completions=others)
+    made = Completion(
+        key,
+        np.array(row.prompt, dtype=np.int64),
+        np.array(row.tokens, dtype=np.int64),
+        row.text,
+        row.finish_reason,
+        row.stop_reason,
+        None if row.logprobs is None else TopLogprobs.from_json(row.logprobs),
+    )
+    return key, replace(candidate, completions={**others, key: made})
+
+
+def corrupt_kinds(result: Comparison, key: Key) -> set[str]:
+    """Kinds said of the row; fails when another row is accused."""
+    corrupt = [f for f in result.findings if f.severity is Severity.CORRUPT]
+    assert {f.key for f in corrupt} <= {key}
+    return {str(f.kind) for f in corrupt}
+
+
+@pytest.mark.parametrize("parted", [False, True])
+@pytest.mark.parametrize("with_scores", [True, False])
+@pytest.mark.parametrize("how", ["nan", "minus-infinity", "positive", "short", "long", "of-another-token"])
+def test_wrong_logprobs_are_named(how: str, with_scores: bool, parted: bool) -> None:
+    baseline, _, scores = clean("A")
+    for index in PLACES:
+        plant = planting.wrong_logprobs(random.Random(index), row_of(index, parted=parted), how)
+        key, candidate = damaged(plant.row)
+        known = scores if with_scores else {}
+        assert "logprob_mismatch" in corrupt_kinds(compare(baseline, candidate, known, CompareOptions()), key)
+
+
+@pytest.mark.parametrize("how", ["shifted", "offset"])
+def test_logprobs_that_scores_contradict_are_named(how: str) -> None:
+    baseline, _, scores = clean("A")
+    for index in PLACES:
+        plant = planting.wrong_logprobs(random.Random(index), row_of(index, parted=index % 2 == 0), how)
+        key, candidate = damaged(plant.row)
+        kinds = corrupt_kinds(compare(baseline, candidate, scores, CompareOptions()), key)
+        assert kinds == {"logprob_mismatch"}
+
+
+def test_right_logprobs_are_not_named() -> None:
+    baseline, _, scores = clean("A")
+    for index in PLACES:
+        key, candidate = damaged(row_of(index, parted=index % 2 == 0))
+        assert corrupt_kinds(compare(baseline, candidate, scores, CompareOptions()), key) == set()
+
+
+@pytest.mark.parametrize("how", ["changed", "bos", "cut"])
+def test_another_prompt_is_an_input_mismatch_and_nothing_else(how: str) -> None:
+    baseline, _, scores = clean("A")
+    for index in PLACES:
+        plant = planting.other_prompt(random.Random(index), row_of(index, parted=index % 2 == 0), how)
+        key, candidate = damaged(replace(plant.row, logprobs=None))
+        result = compare(baseline, candidate, scores, CompareOptions())
+        assert {str(f.kind) for f in result.findings if f.key == key} == {"input_mismatch"}
+
+
+def test_a_lost_completion_is_named() -> None:
+    baseline, _, scores = clean("A")
+    key, candidate = damaged(row_of(2, parted=False), missing=True)
+    result = compare(baseline, candidate, scores, CompareOptions())
+    assert corrupt_kinds(result, key) == {"missing_completion"}
+
+
+@pytest.mark.parametrize("how", ["character", "doubled", "dropped", "empty", "other-row"])
+def test_a_text_that_the_tokens_do_not_say_is_named(how: str) -> None:
+    """With a made-up tokenizer of one word a token."""
+    baseline, _, scores = clean("A")
+
+    def detokenize(ids: Sequence[int]) -> str:
+        return "".join(f" w{token}" for token in ids)
+
+    def told(capture: Capture) -> Capture:
+        texts = {k: replace(c, text=detokenize(c.token_ids.tolist())) for k, c in capture.completions.items()}
+        return replace(capture, completions=texts)
+
+    baseline = told(baseline)
+    options = CompareOptions(detokenize=detokenize)
+    for index in PLACES:
+        row = replace(row_of(index, parted=index % 2 == 0), logprobs=None)
+        key, fine = damaged(row)
+        fine = told(fine)
+        assert corrupt_kinds(compare(baseline, fine, scores, options), key) == set()
+        plant = planting.wrong_text(
+            replace(row, text=detokenize(row.tokens)), how, detokenize(row_of(index + 1, parted=False).tokens)
+        )
+        wrong = replace(fine.completions[key], text=plant.row.text)
+        candidate = replace(fine, completions={**fine.completions, key: wrong})
+        assert corrupt_kinds(compare(baseline, candidate, scores, options), key) == {"text_mismatch"}
