@@ -23,6 +23,9 @@ def print_summary(console: Console, summary: Summary) -> None:
     _verdict(console, summary)
     console.print()
     console.print(_table(summary.arms, summary.baseline))
+    for arm in summary.arms:
+        for detail in _below(arm):
+            _wrapped(console, f"{visible(arm.name)}: {detail}")
     tokens = TokenText(summary.model_path)
     if summary.examples:
         console.print()
@@ -70,11 +73,11 @@ def headline(summary: Summary) -> str:
 
 
 def _verdict(console: Console, summary: Summary) -> None:
-    first, *rest = textwrap.wrap(headline(summary), console.width - 1, break_long_words=False) or [""]
-    word, _, tail = first.partition(" ")
+    lines = textwrap.wrap(headline(summary), console.width - 1, subsequent_indent="  ", break_long_words=False)
+    word, _, tail = lines[0].partition(" ")
     console.print(Text.assemble((word, _STYLE.get(word, "bold")), " " + tail), soft_wrap=True)
-    for line in rest:
-        _line(console, "  " + line)
+    for line in lines[1:]:
+        _line(console, line)
     for reason in summary.reasons[1:]:
         _wrapped(console, visible(reason), indent="  also: ")
     about = [f"run {summary.run}" if summary.run else "", f"model {summary.model}" if summary.model else ""]
@@ -102,8 +105,6 @@ def _table(arms: Sequence[ArmLine], baseline: str) -> Table:
             _acceptance(arm),
             f"{arm.tokens_per_second:,.0f}" if arm.tokens_per_second else "-",
         )
-        for extra in _below(arm):
-            table.add_row(Text("  " + extra, style="dim"))
     return table
 
 

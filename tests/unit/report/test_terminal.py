@@ -1,0 +1,204 @@
+"""What the terminal shows: at 80 columns, in a pipe, with text from anywhere."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+import parity
+from parity.records import Key
+from parity.report.summary import ArmLine, Example, Summary
+from parity.report.terminal import next_steps, print_summary
+from parity.report.tokens import TokenText
+from parity.text import cell_width, clip, visible
+
+MODEL = Path(parity.__file__).parent / "models" / "tiny-qwen3-next-mtp"
+TOKENS = TokenText(MODEL)
+
+
+def ids(text: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    from parity.plan.tokenise import load_tokenizer
+
+    return np.array(load_tokenizer(MODEL).encode(text).ids)
+
+
+def summary(**changes: Any) -> Summary:
+    ours, theirs = ids("And the king said unto the woman"), ids("And the king said unto the people")
+    at = int(np.flatnonzero(ours[: len(theirs)] != theirs[: len(ours)])[0])
+    example = Example(
+        "cpu/mtp",
+        Key("kings", 0, 0),
+        "unjustified",
+        "corrupt",
+        at,
+        1,
+        {
+            "why": "the reference does not support this token",
+            "logprobs": {
+                "reference": [[int(theirs[at]), -0.2], [5, -1.0], [6, -2.0], [int(ours[at]), -9.5]],
+                "candidate": [[int(ours[at]), -0.4]],
+                "baseline": None,
+            },
+        },
+        "Tell me about the king\nand the woman.",
+        theirs,
+        ours,
+        at,
+    )
+    values: dict[str, Any] = {
+        "baseline": "cpu/base",
+        "verdict": "DIVERGED",
+        "reasons": ["1 of 64 completions is corrupt"],
+        "arms": [
+            ArmLine("cpu/base", True, 64, {"": 64}, tokens_per_second=1834.2),
+            ArmLine(
+                "cpu/mtp",
+                False,
+                64,
+                {"identical": 40, "near_tie": 23, "corrupt": 1},
+                {"unjustified": 1},
+                0.87,
+                2.74,
+                1240.0,
+            ),
+        ],
+        "examples": [example],
+        "findings": 24,
+        "missed": {"cpu/mtp": 0.047},
+        "run": "20260101-000000-abcd",
+        "status": "finished",
+        "model": "tiny",
+        "model_path": MODEL,
+        "directory": "/home/user/.local/share/parity/runs/20260101-000000-abcd",
+        "duration": 93.2,
+    }
+    return Summary(**{**values, **changes})
+
+
+def show(one: Summary, width: int = 80) -> str:
+    out = io.StringIO()
+    print_summary(Console(file=out, width=width, no_color=True, force_terminal=False, highlight=False), one)
+    return out.getvalue()
+
+
+def test_everything_a_person_needs_is_there() -> None:
+    text = show(summary())
+    first = text.splitlines()[0]
+    assert first == "DIVERGED  1 of 64 completions is corrupt"
+    for expected in ("completions", "identical", "near-tie", "87% (2.74)", "1,834", "corrupt: 1 unjustified"):
+        assert expected in text
+    lines = {line.split()[0]: line for line in text.splitlines() if line.startswith("   ") and line.split()}
+    assert r"Tell me about the king\nand the woman." in lines["prompt"]
+    assert ">> people<<" in text
+    assert ">> woman<<" in text or ">> wom<<an" in text
+    assert '" people" -0.20' in lines["reference"]
+    assert "-9.50 (chosen)" in lines["reference"]
+    assert "1 in 21" in text
+    assert "What to do next:" in text
+    assert "20260101-000000-abcd" in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    long = "x" * 300
+    for one in (summary(), summary(reasons=["word " * 60, long[:70]], notes=["note " * 50])):
+        for line in show(one, width).splitlines():
+            assert cell_width(line) <= width or "/" in line, line
+
+
+def test_wide_characters_stay_within_80_columns() -> None:
+    chinese = ids("道可道，非常道。名可名，非常名。无名天地之始；有名万物之母。故常无，欲以观其妙；常有，欲以观其徼。")
+    example = summary().examples[0]
+    one = Example(
+        example.arm,
+        example.key,
+        "garbled",
+        "corrupt",
+        60,
+        9,
+        example.evidence,
+        "道可道" * 40,
+        chinese,
+        chinese[:60],
+        60,
+    )
+    text = show(summary(examples=[one]))
+    assert ">>(end)<<" in text
+    assert all(cell_width(line) <= 80 or "/" in line for line in text.splitlines())
+
+
+def test_without_a_tokenizer_the_ids_are_shown() -> None:
+    text = show(summary(model_path=None))
+    assert ">>[" in text
+    assert "nats: [" in text
+
+
+def test_a_run_without_a_verdict_says_how_to_finish_it() -> None:
+    text = show(summary(verdict=None, status="interrupted", reasons=[], examples=[], message="interrupted"))
+    assert text.startswith("INTERRUPTED  no verdict yet")
+    assert "parity run --resume 20260101-000000-abcd" in text
+
+
+@pytest.mark.parametrize("verdict", ["PASS", "DIVERGED", "INCONCLUSIVE"])
+def test_next_steps_name_only_commands_that_exist(verdict: str) -> None:
+    import re
+
+    from click.testing import CliRunner
+
+    from parity.cli.main import cli
+
+    steps = next_steps(summary(verdict=verdict))
+    assert steps
+    commands = [c for step in steps for c in re.findall(r"`parity ([^`]*)`", step)]
+    assert commands or verdict == "INCONCLUSIVE"
+    for command in commands:
+        words = command.split()
+        path = [word for word in words if re.fullmatch("[a-z]+", word)]
+        text = CliRunner().invoke(cli, [*path, "--help"])
+        assert text.exit_code == 0, command
+        for option in (word for word in words if word.startswith("-")):
+            assert option in text.stdout, command
+
+
+# --------------------------------------------------------------------------- text
+
+
+@given(st.text())
+def test_visible_text_has_nothing_that_acts(text: str) -> None:
+    import unicodedata
+
+    shown = visible(text)
+    bad = [c for c in shown if unicodedata.category(c) in ("Cc", "Cs", "Co", "Zl", "Zp")]
+    assert not bad
+    assert not set(shown) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\u200e\u200f\ufeff\u061c")
+
+
+def test_visible_keeps_ordinary_text() -> None:
+    for text in ("plain", "你好，世界", "naïve café", "emoji 🙂", "a\u0301", "עברית", "العربية"):
+        assert visible(text) == text
+    assert visible("a\tb\nc\x1b[31m") == r"a\tb\nc\x1b[31m"
+    assert visible("a\nb\x07", keep="\n") == "a\nb\\x07"
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs", "Cc", "Mn", "Me"]), max_size=60), st.integers(2, 30), st.booleans()
+)
+def test_clipping_fits(text: str, columns: int, from_end: bool) -> None:
+    cut = clip(text, columns, from_end=from_end)
+    assert cell_width(cut) <= columns
+    assert cut == text or "…" in cut
+
+
+@given(st.lists(st.integers(-5, 2100), max_size=40), st.integers(0, 45), st.integers(20, 120))
+def test_any_token_can_be_marked(tokens: list[int], position: int, columns: int) -> None:
+    marked = TOKENS.marked(np.array(tokens, dtype=np.int64), position, columns)
+    assert cell_width(marked) <= columns
+    assert marked.count(">>") >= 1
+    assert visible(marked) == marked
