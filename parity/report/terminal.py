@@ -13,7 +13,7 @@ from rich.text import Text
 from parity.records import Json
 from parity.report.summary import ArmLine, Example, Summary
 from parity.report.tokens import TokenText
-from parity.text import clip, visible
+from parity.text import cell_width, clip, visible
 
 _STYLE = {"PASS": "bold green", "DIVERGED": "bold red", "INCONCLUSIVE": "bold yellow", "ERROR": "bold red"}
 
@@ -164,22 +164,27 @@ def _opinions(example: Example, labels: Mapping[str, str], tokens: TokenText, ro
     for source, label in names.items():
         pairs = opinions.get(source)
         if pairs:
-            yield row(label, clip(_ranked(pairs, example, tokens), room))
+            yield row(label, _ranked(pairs, example, tokens, room))
 
 
-def _ranked(pairs: Sequence[Sequence[Json]], example: Example, tokens: TokenText) -> str:
+def _ranked(pairs: Sequence[Sequence[Json]], example: Example, tokens: TokenText, room: int) -> str:
+    """The best tokens in nats, best first, as many as fit; the best and the chosen one are always there."""
     chosen = None
     if example.candidate_tokens is not None and example.position is not None:
         at = example.position
         chosen = int(example.candidate_tokens[at]) if at < len(example.candidate_tokens) else None
-    shown = [
-        f"{tokens.token(int(token))} {float(value):.2f}{' (chosen)' if int(token) == chosen else ''}"
-        for token, value in pairs[:3]
-    ]
-    shown += [
-        f"{tokens.token(int(token))} {float(value):.2f} (chosen)" for token, value in pairs[3:] if int(token) == chosen
-    ]
-    return "nats: " + ", ".join(shown)
+    shown: list[tuple[bool, str]] = []
+    for index, (token, value) in enumerate(pairs):
+        is_chosen = int(token) == chosen
+        if index < 3 or is_chosen:
+            text = f"{tokens.token(int(token))} {float(value):.2f}{' (chosen)' if is_chosen else ''}"
+            shown.append((index == 0 or is_chosen, text))
+    while True:
+        line = "nats: " + ", ".join(text for _, text in shown)
+        optional = [index for index, (must, _) in enumerate(shown) if not must]
+        if cell_width(line) <= room or not optional:
+            return clip(line, room)
+        del shown[optional[-1]]
 
 
 def missed_lines(summary: Summary) -> Iterator[str]:
