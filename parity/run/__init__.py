@@ -21,10 +21,10 @@ has ended.
 from __future__ import annotations
 
 from parity.run.backend import Backend, Detection, backend_names, load_backend
+from parity.run.display import PlainProgress, progress
 from parity.run.envs import EngineEnv, EnvSpec, list_envs
 from parity.run.events import ArmEvent, OnEvent, Phase
 from parity.run.failures import Interrupted, Timeouts
-from parity.run.progress import PlainProgress, progress
 from parity.run.session import ArmSession, ScoreItem, run_arm
 
 __all__ = [

@@ -204,6 +204,7 @@ class EngineEnv:
             "pip",
             "install",
             "--no-deps",
+            "--no-compile",  # the import at the end compiles what is used, a fraction of it
             "--no-input",
             "--progress-bar",
             "off",
@@ -217,6 +218,7 @@ class EngineEnv:
         """Run a command with its output in the log, one line now and then to `say`."""
         env = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
         tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        latest = [doing]
         began = said = time.monotonic()
         try:
             process = subprocess.Popen(
@@ -240,6 +242,8 @@ class EngineEnv:
                 for line in output:
                     log.write(line)
                     tail.append(line.rstrip())
+                    if not line.startswith(("WARNING", " ")):
+                        latest[0] = line.strip()[:80]
 
         collector = threading.Thread(target=collect, daemon=True)
         collector.start()
@@ -248,8 +252,7 @@ class EngineEnv:
                 time.sleep(0.05)
                 if time.monotonic() - said >= _TICK_SECONDS:
                     said = time.monotonic()
-                    latest = tail[-1][:100] if tail else doing
-                    say(f"      {said - began:.0f} s: {latest.strip()}")
+                    say(f"      {said - began:.0f} s: {latest[0]}")
         except BaseException:
             process.kill()
             process.wait()

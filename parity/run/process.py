@@ -165,6 +165,8 @@ class WorkerProcess:
         try:
             line = self._lines.get(timeout=max(seconds, 0.0))
         except queue.Empty:
+            if self._exited():
+                self._kill_group()  # a child of a dead worker may hold the pipe open
             raise NoAnswer from None
         if line is None:
             raise WorkerGone
@@ -205,15 +207,19 @@ class WorkerProcess:
         except BrokenPipeError:
             return
 
+    def _kill_group(self) -> None:
+        """Only while the worker is not reaped: until then its id cannot be somebody else's."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            self._process.kill()
+
     def kill(self) -> None:
         """End it and everything that it started, at once; safe to call again."""
         self._ending.set()
         if self._process.returncode is not None:
             return
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            self._process.kill()
+        self._kill_group()
         self._process.wait()
         self._logger.join(2.0)
 

@@ -14,7 +14,7 @@ MODE = os.environ.get("FAKE", "")
 
 
 def fake_tokens(request, round_, length):
-    seed = hashlib.sha256(("%s %d" % (request, round_)).encode()).digest()
+    seed = hashlib.sha256(f"{request} {round_}".encode()).digest()
     return [seed[i % 32] for i in range(length)]
 
 
@@ -61,7 +61,7 @@ class Arm:
                     self.misbehave(done)
                     tokens = fake_tokens(request["id"], round_, 6)
                     if MODE == "different":
-                        tokens = tokens[:-1] + [255 - tokens[-1]]
+                        tokens = [*tokens[:-1], 255 - tokens[-1]]
                     self.channel.record(
                         {
                             "record": "completion",
@@ -89,7 +89,7 @@ class Arm:
     def misbehave(self, done):
         if MODE == "noisy":
             print("garbage on stdout", flush=True)
-            os.write(1, b"{\"record\": \"completion\"}\n")
+            os.write(1, b'{"record": "completion"}\n')
             subprocess.run(["echo", "a child's garbage"], check=True)
         if MODE == "slow":
             time.sleep(0.05)

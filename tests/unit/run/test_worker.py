@@ -1,0 +1,103 @@
+"""The parts of the worker that need no engine."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import importlib.util
+import math
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import REAL_WORKER
+
+from parity.capture import encode_token_ids
+
+
+@pytest.fixture(scope="module")
+def worker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("worker_under_test", REAL_WORKER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_it_needs_nothing_but_the_standard_library_and_the_engine() -> None:
+    tree = ast.parse(REAL_WORKER.read_text(encoding="utf-8"), feature_version=(3, 9))
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            names.add(str(node.module).split(".")[0])
+    assert names - set(sys.stdlib_module_names) == {"vllm", "torch"}
+
+
+def test_logprobs_are_json_whatever_the_engine_gives(worker: ModuleType) -> None:
+    assert worker.number(math.nan) is None
+    assert worker.number(-math.inf) == -9999.0
+    assert worker.number(-0.123456789) == -0.123457
+    entry = {7: SimpleNamespace(logprob=-1.5), 3: SimpleNamespace(logprob=math.nan)}
+    assert worker.entries([None, entry]) == [[], [[7, -1.5], [3, None]]]
+    assert worker.entries(None) is None
+
+
+def test_counters_are_summed_over_labels_and_subtracted(worker: ModuleType) -> None:
+    def llm(drafts: list[int], per_position: list[int]) -> SimpleNamespace:
+        metrics = [SimpleNamespace(name="vllm:spec_decode_num_drafts", value=value) for value in drafts]
+        metrics.append(SimpleNamespace(name="vllm:spec_decode_num_accepted_tokens_per_pos", values=per_position))
+        metrics.append(SimpleNamespace(name="vllm:unrelated", value=1))
+        return SimpleNamespace(get_metrics=lambda: metrics)
+
+    before = worker.counters(llm([1, 2], [3, 1]))
+    after = worker.counters(llm([10, 20], [13, 5]))
+    assert worker.since(after, before) == {"drafts": 27, "accepted_per_pos": [10, 4]}
+    assert worker.since(after, {}) == {"drafts": 30, "accepted_per_pos": [13, 5]}
+
+
+def test_no_statistics_is_no_counters(worker: ModuleType) -> None:
+    def refuse() -> None:
+        raise AssertionError("Stat logging disabled")
+
+    assert worker.counters(SimpleNamespace(get_metrics=refuse)) == {}
+
+
+def test_what_the_engine_resolved_to(worker: ModuleType) -> None:
+    mode = enum.IntEnum("CompilationMode", {"NONE": 0})
+    config = SimpleNamespace(a=SimpleNamespace(mode=mode.NONE, sizes=(1, 2), missing=None))
+    assert worker.look(config, "a.mode") == "NONE"
+    assert worker.look(config, "a.sizes") == [1, 2]
+    assert worker.look(config, "a.b.c") is None
+
+
+def test_compact_token_ids(worker: ModuleType) -> None:
+    assert worker.token_list(encode_token_ids(np.array([5, -1, 2**31 - 1]))) == [5, -1, 2**31 - 1]
+    assert worker.token_list([1, 2]) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens", "reason"),
+    [
+        ([1], [2] * 8, None),
+        ([1], [2] * 9, "do not fit"),
+        ([1], [2, 100], "outside the vocabulary"),
+        ([1], [-1], "outside the vocabulary"),
+        ([1], [], None),
+    ],
+)
+def test_what_cannot_be_scored(worker: ModuleType, prompt: list[int], tokens: list[int], reason: str | None) -> None:
+    arm = worker.Arm({"arms": [{"name": "a"}], "requests": []}, "a", None, None)
+    arm.speculative, arm.max_model_len, arm.vocab_size = False, 10, 100
+    why = arm.unscorable({"prompt_token_ids": prompt, "token_ids": tokens})
+    assert (why is None) if reason is None else (reason in why)
+
+
+def test_secrets_are_not_recorded(worker: ModuleType) -> None:
+    assert any(part in "VLLM_API_KEY" for part in worker.SECRET_PARTS)
+    assert Path(REAL_WORKER).stat().st_size < 64 * 1024  # it travels with every request
