@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Parity
+from cli_process import Parity
 
 from parity.store import Store
 
