@@ -6,9 +6,10 @@ natural logarithms (nats), positions count output tokens from 0 (the prompt is n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,6 +182,42 @@ class Header:
     """Keys this version does not know, kept so that nothing is lost."""
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """P token streams as one flat array, so that what is equal costs no Python per stream."""
+
+    flat: TokenIds
+    """All tokens in a row."""
+    offsets: npt.NDArray[np.int64]
+    """Shape (P + 1,): where each stream begins in `flat`."""
+
+    @staticmethod
+    def of(streams: Sequence[TokenIds]) -> Column:
+        offsets = np.zeros(len(streams) + 1, dtype=np.int64)
+        np.cumsum(np.fromiter(map(len, streams), dtype=np.int64, count=len(streams)), out=offsets[1:])
+        return Column(np.concatenate(streams) if streams else np.empty(0, dtype=np.int64), offsets)
+
+    def rows_with(self, hits: npt.NDArray[np.bool_]) -> list[int]:
+        """Streams with at least one token for which `hits` (shape of `flat`) is true."""
+        places = np.flatnonzero(hits)
+        if not len(places):
+            return []
+        return [int(row) for row in np.unique(np.searchsorted(self.offsets, places, side="right") - 1)]
+
+    def equal_rows(self, other: Column) -> npt.NDArray[np.bool_]:
+        """Stream by stream: the same tokens? Shape (P,); both columns hold P streams."""
+        equal = np.diff(self.offsets) == np.diff(other.offsets)
+        if equal.all():
+            different = np.flatnonzero(self.flat != other.flat)
+            equal[np.searchsorted(self.offsets, different, side="right") - 1] = False
+            return equal
+        for row in np.flatnonzero(equal).tolist():
+            mine = self.flat[self.offsets[row] : self.offsets[row + 1]]
+            theirs = other.flat[other.offsets[row] : other.offsets[row + 1]]
+            equal[row] = bool((mine == theirs).all())
+        return equal
+
+
 @dataclass(frozen=True)
 class Capture:
     """Everything one arm produced. Completions keep the order of the file."""
@@ -193,6 +230,16 @@ class Capture:
 
     def __iter__(self) -> Iterator[Completion]:
         return iter(self.completions.values())
+
+    @cached_property
+    def tokens(self) -> Column:
+        """Output tokens of all completions in a row, in the capture's order."""
+        return Column.of([completion.token_ids for completion in self])
+
+    @cached_property
+    def prompts(self) -> Column:
+        """Prompt tokens of all completions in a row, in the capture's order."""
+        return Column.of([completion.prompt_token_ids for completion in self])
 
 
 class ScoreKey(NamedTuple):

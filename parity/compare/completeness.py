@@ -21,8 +21,10 @@ baseline's samples of the same length differ."""
 def missing(baseline: Capture, candidate: Capture) -> list[Finding]:
     """Completions that one side has and the other lacks, and samples that neither has though n asked for them."""
     findings = []
-    expected = dict.fromkeys(baseline.completions)
     asked = max(_asked(baseline), _asked(candidate))
+    if asked == 1 and baseline.completions.keys() == candidate.completions.keys():
+        return []
+    expected = dict.fromkeys(baseline.completions)
     for key in list(baseline.completions) + list(candidate.completions):
         for sample in range(asked):
             expected.setdefault(Key(key.request, key.round, sample))
@@ -127,13 +129,15 @@ def nondeterminism(baseline: Capture, candidate: Capture, corrupt: list[Finding]
     Rounds that part at a near-tie are noise; a round with a fault that another round of the same arm lacks is
     a fault that comes and goes.
     """
-    rounds: dict[tuple[str, int], list[Completion]] = defaultdict(list)
-    for completion in candidate:
-        rounds[(completion.key.request, completion.key.sample)].append(completion)
     faults: dict[Key, list[Finding]] = defaultdict(list)
     for finding in corrupt:
         if finding.position is not None and finding.kind in _UNSTABLE:
             faults[finding.key].append(finding)
+    wanted = {(key.request, key.sample) for key in faults}
+    rounds: dict[tuple[str, int], list[Completion]] = defaultdict(list)
+    for key, completion in candidate.completions.items() if wanted else ():
+        if (key.request, key.sample) in wanted:
+            rounds[(key.request, key.sample)].append(completion)
     findings = []
     for same in rounds.values():
         if len(same) < 2 or not any(one.key in faults for one in same):

@@ -64,6 +64,11 @@ def walk(
     end = len(b) if masked_from is None else min(len(b), masked_from)
     bad_mask = np.zeros(len(b), dtype=np.bool_) if unjustified is None else unjustified.copy()
     bad_mask[end:] = False
+    if unjustified is not None:
+        first = common_prefix(a, b)
+        if not bad_mask[first:].any():
+            # The usual case: a near-tie and nothing else.
+            return _benign(a, b, first, end, unknown)
     i = j = 0
     explained = False  # in step again after a fault: agreement with the baseline explains the tokens
     while j < end and i < len(a) and len(result.events) < MAX_EVENTS:
@@ -121,11 +126,21 @@ def walk(
         j = end
         break
     _rest(a, b, bad_mask, end, result, eos, best_ids)
+    _note_unknown(result, unknown, end)
+    return result
+
+
+def _benign(a: TokenIds, b: TokenIds, first: int, end: int, unknown: BoolArray | None) -> Walk:
+    result = Walk(flip=first if first < end and first < len(a) else None)
+    _note_unknown(result, unknown, end)
+    return result
+
+
+def _note_unknown(result: Walk, unknown: BoolArray | None, end: int) -> None:
     if unknown is not None and result.flip is not None:
         open_positions = np.flatnonzero(unknown[result.flip : end])
         if len(open_positions):
             result.unjudged_from = result.flip + int(open_positions[0])
-    return result
 
 
 def _touches(lost: int, gained: int) -> bool:

@@ -85,44 +85,51 @@ def opinion(top: TopLogprobs, token_ids: TokenIds, penalised: TokenIds | None = 
     """
     length = len(token_ids)
     covered = min(length, len(top))
+    if not covered or not top.ids.shape[1]:
+        return Opinion(
+            gap=np.full(length, np.nan),
+            bounded=np.zeros(length, dtype=np.bool_),
+            best_id=np.full(length, -1, dtype=np.int64),
+            best=np.full(length, np.nan),
+            chosen=np.full(length, np.nan),
+        )
     ids, values = top.ids[:covered], top.values[:covered]
-    gap = np.full(length, np.nan)
-    bounded = np.zeros(length, dtype=np.bool_)
-    best_id = np.full(length, -1, dtype=np.int64)
-    best = np.full(length, np.nan)
-    chosen = np.full(length, np.nan)
-    if covered and ids.shape[1]:
-        usable = (values <= 1e-3) & ~((ids < 0) & np.isnan(values))
-        rivals = usable
+    is_chosen = ids == token_ids[:covered, None]
+    logprobs = np.where(values <= 1e-3, values, -np.inf)  # NaN fails the test
+    rivals = logprobs
+    if penalised is not None:
+        # Where every listed token was seen before, the chosen one is its own only rival.
+        rivals = np.where(_seen_before(ids, token_ids[:covered], penalised) & ~is_chosen, -np.inf, logprobs)
+    column = rivals.argmax(axis=1)
+    rows = np.arange(covered)
+    best = rivals[rows, column]
+    own = np.where(is_chosen, logprobs, -np.inf).max(axis=1)
+    listed = is_chosen.any(axis=1)
+    if not listed.all():
+        # A chosen token that is not listed is at most as likely as the last one listed.
+        own[~listed] = np.where(np.isneginf(logprobs[~listed]), np.inf, logprobs[~listed]).min(axis=1)
+    with np.errstate(invalid="ignore"):
+        gap = best - own
         if penalised is not None:
-            fresh = usable & ~_seen_before(ids, token_ids[:covered], penalised)
-            is_own = ids == token_ids[:covered, None]
-            # Where every listed token was seen before, the chosen one is its own only rival.
-            rivals = fresh | (usable & is_own)
-            rivals = rivals & rivals.any(axis=1)[:, None]
-            usable = usable & rivals.any(axis=1)[:, None]
-        listed = np.where(rivals, values, -np.inf)
-        column = listed.argmax(axis=1)
-        rows = np.arange(covered)
-        top_value = listed[rows, column]
-        has_any = usable.any(axis=1)
-        is_chosen = usable & (ids == token_ids[:covered, None])
-        has_chosen = is_chosen.any(axis=1)
-        own = np.where(is_chosen, values, -np.inf).max(axis=1)
-        lowest = np.where(usable, values, np.inf).min(axis=1)
-        with np.errstate(invalid="ignore"):
-            # A chosen token that is not listed is at most as likely as the last one listed.
-            measured = top_value - np.where(has_chosen, own, lowest)
-            if penalised is not None:
-                # Below a token seen before by more than a penalty can take off is no work of a penalty.
-                best_of_all = np.where(np.isnan(values) | (values > 1e-3), -np.inf, values).max(axis=1)
-                measured = np.maximum(measured, best_of_all - np.where(has_chosen, own, lowest) - PENALTY_REACH)
-        best_id[:covered] = np.where(has_any, ids[rows, column], -1)
-        best[:covered] = np.where(has_any, top_value, np.nan)
-        chosen[:covered] = np.where(has_chosen, own, np.nan)
-        gap[:covered] = np.where(has_any, measured, np.nan)
-        bounded[:covered] = has_any & ~has_chosen
-    return Opinion(gap, bounded, best_id, best, chosen)
+            # Below a token seen before by more than a penalty can take off is no work of a penalty.
+            gap = np.maximum(gap, logprobs.max(axis=1) - own - PENALTY_REACH)
+    best_id = ids[rows, column]
+    nothing = np.isneginf(best)
+    if nothing.any():
+        gap, best = np.where(nothing, np.nan, gap), np.where(nothing, np.nan, best)
+        best_id = np.where(nothing, -1, best_id)
+    chosen = np.where(listed, own, np.nan)
+    result = Opinion(gap, ~listed & ~nothing, best_id, best, chosen)
+    if covered == length:
+        return result
+    missing = length - covered
+    return Opinion(
+        np.concatenate([result.gap, np.full(missing, np.nan)]),
+        np.concatenate([result.bounded, np.zeros(missing, dtype=np.bool_)]),
+        np.concatenate([result.best_id, np.full(missing, -1, dtype=np.int64)]),
+        np.concatenate([result.best, np.full(missing, np.nan)]),
+        np.concatenate([result.chosen, np.full(missing, np.nan)]),
+    )
 
 
 def gap_of_other(

@@ -7,15 +7,13 @@ victim's own prompt and its baseline completion do not hold it as well, and when
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from parity.records import Capture, Json, TokenIds
+from parity.records import Capture, Column, Json, TokenIds
 
 SEED = 4
 """Tokens that must agree before a match is looked at. Shorter spans are common in any text."""
@@ -34,8 +32,10 @@ SHARED_BY = 12
 """A span that more than MAX_SHARING donor requests and more than one in SHARED_BY of all hold is common text (a
 template, a phrase), not a leak."""
 
-_SEPARATOR = -(1 << 40)
-_SAMPLE = 1_000_000
+_SAMPLE = 300_000
+"""Tokens from which the run's language is counted."""
+
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,39 +77,31 @@ class Leak:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    request: str
-    part: str
-    start: int
-    length: int
-
-
 class Donors:
-    """All streams of a run, searchable by spans of SEED tokens."""
+    """All streams of a run, searchable by spans of SEED tokens: prompts, baseline completions, and the
+    candidate's where they differ from the baseline's."""
 
     def __init__(self, baseline: Capture, candidate: Capture) -> None:
         pieces: list[TokenIds] = []
-        self._streams: list[_Stream] = []
-        seen: set[tuple[str, bytes]] = set()
-        position = 0
-        separator = np.array([_SEPARATOR], dtype=np.int64)
-        for part, capture in (("baseline", baseline), ("candidate", candidate)):
+        self._owners: list[tuple[str, str]] = []  # (request, part) of each stream
+        prompts: dict[tuple[str, bytes], TokenIds] = {}
+        for part, capture in (("baseline completion", baseline), ("candidate completion", candidate)):
             for completion in capture:
-                for name, tokens in (("prompt", completion.prompt_token_ids), (part, completion.token_ids)):
-                    mark = (completion.key.request, tokens.tobytes())
-                    if not len(tokens) or mark in seen:
-                        continue
-                    seen.add(mark)
-                    label = name if name == "prompt" else f"{name} completion"
-                    self._streams.append(_Stream(completion.key.request, label, position, len(tokens)))
-                    pieces += (tokens, separator)
-                    position += len(tokens) + 1
-        self._corpus = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
-        self._starts = np.array([stream.start for stream in self._streams], dtype=np.int64)
+                request = completion.key.request
+                prompts.setdefault((request, completion.prompt_token_ids.tobytes()), completion.prompt_token_ids)
+                twin = baseline.completions.get(completion.key) if capture is candidate else None
+                if twin is not None and np.array_equal(twin.token_ids, completion.token_ids):
+                    continue
+                self._owners.append((request, part))
+                pieces.append(completion.token_ids)
+        for (request, _), tokens in prompts.items():
+            self._owners.append((request, "prompt"))
+            pieces.append(tokens)
+        self._column = Column.of(pieces)
+        self._corpus = self._column.flat
         self._by_request: dict[str, list[int]] = {}
-        for index, stream in enumerate(self._streams):
-            self._by_request.setdefault(stream.request, []).append(index)
+        for index, (request, _) in enumerate(self._owners):
+            self._by_request.setdefault(request, []).append(index)
         self._language: _Language | None = None
 
     def search(self, queries: list[Query]) -> list[Leak | None]:
@@ -119,9 +111,9 @@ class Donors:
         grams = [_grams(query.tokens[max(0, query.first) : query.last + SEED - 1]) for query in queries]
         wanted = np.unique(np.concatenate(grams))
         table = np.zeros(1 << 22, dtype=np.bool_)
-        table[wanted & ((1 << 22) - 1)] = True
+        table[wanted >> 41] = True
         corpus_grams = _grams(self._corpus)
-        places = np.flatnonzero(table[corpus_grams & ((1 << 22) - 1)])
+        places = np.flatnonzero(table[corpus_grams >> 41])
         values = corpus_grams[places]
         order = np.argsort(values, kind="stable")
         values, places = values[order], places[order]
@@ -141,19 +133,19 @@ class Donors:
         for offset in range(len(grams)):
             position = query.first + offset
             for place in places[low[offset] : min(high[offset], low[offset] + 64)].tolist():
-                index = int(np.searchsorted(self._starts, place, side="right")) - 1
+                index = int(np.searchsorted(self._column.offsets, place, side="right")) - 1
                 if (index, place - position) in matches:
                     continue
-                start, length = self._extend(query, position, place, self._streams[index])
+                start, length = self._extend(query, position, place, index)
                 matches[(index, place - position)] = (start, length)
                 # The victim may say it of its own accord; its own faulty output does not count.
-                stream = self._streams[index]
-                if stream.request == query.request and stream.part != "candidate completion":
+                request, part = self._owners[index]
+                if request == query.request and part != "candidate completion":
                     own.append((start, start + length))
         best: Leak | None = None
         for (index, diagonal), (start, length) in matches.items():
-            stream = self._streams[index]
-            if stream.request == query.request or length < SEED:
+            donor, part = self._owners[index]
+            if donor == query.request or length < SEED:
                 continue
             if best is not None and length <= best.length:
                 continue
@@ -162,7 +154,7 @@ class Donors:
             span = query.tokens[start : start + length]
             sharing = len(
                 {
-                    self._streams[other].request
+                    self._owners[other][0]
                     for (other, other_diagonal), (other_start, other_length) in matches.items()
                     if other_start <= start and other_start + other_length >= start + length
                 }
@@ -171,21 +163,22 @@ class Donors:
             if sharing > max(MAX_SHARING, len(self._by_request) // SHARED_BY):
                 continue
             speaks = None if query.unsupported is None else query.unsupported[start : start + length]
-            chance = self._chance(span, speaks, {stream.request, query.request})
+            chance = self._chance(span, speaks, {donor, query.request})
             settled = speaks is not None and int(speaks.sum()) >= SPEAKING
             if chance > (MAX_CHANCE_OF_FAULT if settled else MAX_CHANCE):
                 continue
-            best = Leak(start, length, stream.request, stream.part, diagonal + start - stream.start, chance, sharing)
+            at = diagonal + start - int(self._column.offsets[index])
+            best = Leak(start, length, donor, part, at, chance, sharing)
         return best
 
-    def _extend(self, query: Query, position: int, place: int, stream: _Stream) -> tuple[int, int]:
+    def _extend(self, query: Query, position: int, place: int, index: int) -> tuple[int, int]:
+        """The longest match around (position, place) inside one stream: its start in the query and its length."""
         tokens, corpus = query.tokens, self._corpus
-        first = position
-        while first > query.earliest and place - (position - first) > stream.start:
-            if tokens[first - 1] != corpus[place - (position - first) - 1]:
-                break
-            first -= 1
-        limit = min(len(tokens) - position, stream.start + stream.length - place)
+        stream_start, stream_end = self._column.offsets[index : index + 2].tolist()
+        back = min(position - query.earliest, place - stream_start)
+        differs = np.flatnonzero(tokens[position - back : position] != corpus[place - back : place]) if back > 0 else ()
+        first = position if back <= 0 else position - back + (int(differs[-1]) + 1 if len(differs) else 0)
+        limit = min(len(tokens) - position, stream_end - place)
         different = np.flatnonzero(tokens[position : position + limit] != corpus[place : place + limit])
         forward = int(different[0]) if len(different) else limit
         return first, position - first + forward
@@ -194,12 +187,12 @@ class Donors:
         """Expected number of matches of `span` in the run, by a bigram model of all other requests' text."""
         if self._language is None:
             self._language = _Language(self._corpus[:_SAMPLE])
-        left_out = [
-            self._corpus[stream.start : stream.start + stream.length]
-            for request in without
-            for stream in (self._streams[index] for index in self._by_request.get(request, ()))
-            if stream.start + stream.length <= _SAMPLE
-        ]
+        left_out = []
+        for request in without:
+            for index in self._by_request.get(request, ()):
+                start, end = self._column.offsets[index : index + 2].tolist()
+                if end <= _SAMPLE:
+                    left_out.append(self._corpus[start:end])
         return len(self._corpus) * self._language.probability(span, speaks, left_out)
 
 
@@ -207,35 +200,49 @@ class _Language:
     """Smoothed bigram counts of a token stream, with other streams left out on demand."""
 
     def __init__(self, corpus: TokenIds) -> None:
-        text = corpus[corpus != _SEPARATOR]
-        self._total = len(text)
-        self._single = Counter(text.tolist())
-        pairs = np.stack([corpus[:-1], corpus[1:]], axis=1)
-        self._pair = Counter(map(tuple, pairs.tolist()))
+        self._total = len(corpus)
+        self._single = _Counts(corpus)
+        self._pair = _Counts(_pairs(corpus))
 
     def probability(self, span: TokenIds, speaks: npt.NDArray[np.bool_] | None, left_out: list[TokenIds]) -> float:
-        single: Counter[int] = Counter()
-        pair: Counter[tuple[int, int]] = Counter()
-        for stream in left_out:
-            tokens = stream.tolist()
-            single.update(tokens)
-            pair.update(itertools.pairwise(tokens))
-        total = self._total - sum(single.values())
-        vocabulary = len(self._single)
+        """Chance that text of this run says `span` at one place, from the tokens that speak."""
+        total = self._total - sum(map(len, left_out))
+        without_single = [_Counts(stream) for stream in left_out]
+        without_pair = [_Counts(_pairs(stream)) for stream in left_out]
 
-        def alone(token: int) -> float:
-            return (self._single[token] - single[token] + 0.5) / (total + 0.5 * vocabulary + 1)
+        def count(counts: _Counts, without: list[_Counts], wanted: npt.NDArray[np.int64]) -> FloatArray:
+            result = counts.of(wanted)
+            for other in without:
+                result = result - other.of(wanted)
+            return np.maximum(result, 0.0)
 
-        tokens = span.tolist()
-        counted = [True] * len(tokens) if speaks is None else speaks.tolist()
-        result = alone(tokens[0]) if counted[0] else 1.0
-        for (before, token), counts in zip(itertools.pairwise(tokens), counted[1:], strict=True):
-            if not counts:
-                continue
-            seen_before = self._single[before] - single[before]
-            together = self._pair[(before, token)] - pair[(before, token)]
-            result *= (together + 2 * alone(token)) / (seen_before + 2)
-        return result
+        alone = (count(self._single, without_single, span) + 0.5) / (total + 0.5 * len(self._single) + 1)
+        before = count(self._single, without_single, span[:-1])
+        together = count(self._pair, without_pair, _pairs(span))
+        chances = np.concatenate([alone[:1], (together + 2 * alone[1:]) / (before + 2)])
+        return float(np.prod(chances if speaks is None else chances[speaks]))
+
+
+class _Counts:
+    """How often each value stands in an array."""
+
+    def __init__(self, values: npt.NDArray[np.int64]) -> None:
+        self._values, self._counts = np.unique(values, return_counts=True)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def of(self, wanted: npt.NDArray[np.int64]) -> FloatArray:
+        if not len(self._values):
+            return np.zeros(len(wanted))
+        place = np.minimum(np.searchsorted(self._values, wanted), len(self._values) - 1)
+        return np.where(self._values[place] == wanted, self._counts[place], 0).astype(np.float64)
+
+
+def _pairs(tokens: TokenIds) -> npt.NDArray[np.int64]:
+    """Each two adjacent tokens as one number, shape (max(0, T - 1),)."""
+    with np.errstate(over="ignore"):
+        return tokens[:-1] * np.int64(1_000_003 * 4099) + tokens[1:]
 
 
 def _grams(tokens: TokenIds) -> npt.NDArray[np.int64]:
@@ -243,9 +250,16 @@ def _grams(tokens: TokenIds) -> npt.NDArray[np.int64]:
     count = len(tokens) - SEED + 1
     if count <= 0:
         return np.empty(0, dtype=np.int64)
-    mixed = np.zeros(count, dtype=np.uint64)
+    # Multiplicative hashing (Knuth 6.4): odd 64-bit constants, arithmetic modulo 2^64, the high bits are mixed.
+    words = np.ascontiguousarray(tokens).view(np.uint64)
     with np.errstate(over="ignore"):
-        for offset in range(SEED):
-            mixed = (mixed ^ tokens[offset : offset + count].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-            mixed ^= mixed >> np.uint64(29)
-    return (mixed >> np.uint64(1)).astype(np.int64)
+        mixed = words[:count] * _FACTORS[0]
+        for offset in range(1, SEED):
+            mixed += words[offset : offset + count] * _FACTORS[offset]
+    mixed >>= np.uint64(1)
+    return mixed.view(np.int64)
+
+
+_FACTORS = [
+    np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+]

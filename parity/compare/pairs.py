@@ -81,45 +81,39 @@ class PairJudge:
 
     def judge(self, pairs: Pairs) -> Judged:
         """Findings for every pair with the same prompt."""
-        suspicious = self._suspicious_rows(pairs)
-        for row in range(len(pairs.keys)):
+        self.result.classes = dict.fromkeys(pairs.keys, "identical")
+        invalid = self._invalid_rows(pairs)
+        plain = pairs.identical & pairs.same_prompt
+        for row in np.flatnonzero(~plain).tolist():
             a, b = pairs.baseline[row], pairs.candidate[row]
-            if not pairs.same_prompt[row]:
+            if pairs.same_prompt[row]:
+                self._differing(a, b)
+            else:
                 self.result.classes[b.key] = "corrupt"
                 self.result.findings.append(self._input_mismatch(a, b))
-            elif pairs.identical[row]:
-                self._identical(a, b, suspicious)
-            else:
-                self._differing(a, b)
+        for row, (a, b) in enumerate(zip(pairs.baseline, pairs.candidate, strict=True)):
+            if (
+                a.finish_reason != b.finish_reason or a.text != b.text or b.logprobs is not None or row in invalid
+            ) and plain[row]:
+                self._identical(a, b, is_invalid=row in invalid)
         self._finish()
         return self.result
 
-    def _suspicious_rows(self, pairs: Pairs) -> set[Key]:
-        """Completions that hold a token which needs a look even where both arms agree."""
+    def _invalid_rows(self, pairs: Pairs) -> set[int]:
+        """Completions with a token id outside the vocabulary; counts even where both arms agree."""
         tokens = pairs.candidate_tokens
         limit = self._vocab_size if self._vocab_size is not None else integrity.INT32_MAX
-        rows: set[int] = set()
-        if len(tokens) and (int(tokens.min()) < 0 or int(tokens.max()) >= limit):
-            rows.update(pairs.rows_with((tokens < 0) | (tokens >= limit)))
-        if self._rules.terminators:
-            inside = np.isin(tokens, list(self._rules.terminators))
-            last = pairs.offsets[1:] - 1
-            inside[last[np.diff(pairs.offsets) > 0]] = False
-            rows.update(pairs.rows_with(inside))
-        if self._rules.max_tokens is not None:
-            too_long = np.flatnonzero(np.diff(pairs.offsets) > self._rules.max_tokens)
-            rows.update(int(row) for row in too_long)
-        return {pairs.keys[row] for row in rows}
+        # Seen as unsigned, a negative id is larger than any limit: one pass over the tokens.
+        if not len(tokens.flat) or int(tokens.flat.view(np.uint64).max()) < limit:
+            return set()
+        return set(tokens.rows_with(tokens.flat.view(np.uint64) >= limit))
 
     # ------------------------------------------------------------------ one pair
 
-    def _identical(self, a: Completion, b: Completion, suspicious: set[Key]) -> None:
+    def _identical(self, a: Completion, b: Completion, *, is_invalid: bool) -> None:
         events: list[Event] = []
-        if b.key in suspicious:
+        if is_invalid:
             events += integrity.invalid_tokens(b.token_ids, self._vocab_size)
-            past = stops.overrun(b, self._rules)
-            if past is not None and stops.overrun(a, self._rules) is None:
-                events.append(past)
         if a.finish_reason != b.finish_reason:
             events += self._changed_reason(a, b)
         if a.text != b.text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -67,18 +67,32 @@ def loop_period(tokens: TokenIds) -> int | None:
 
 def loops(pairs: Iterable[tuple[Completion, Completion]]) -> dict[str, Json]:
     """Does the candidate end in loops more often than the baseline? McNemar exact over differing pairs."""
-    both = only_baseline = only_candidate = 0
-    for a, b in pairs:
-        first, second = loop_period(a.token_ids) is not None, loop_period(b.token_ids) is not None
-        both += first and second
-        only_baseline += first and not second
-        only_candidate += second and not first
+    pairs = list(pairs)
+    first = ends_in_loop([a.token_ids for a, _ in pairs])
+    second = ends_in_loop([b.token_ids for _, b in pairs])
+    only_baseline, only_candidate = int((first & ~second).sum()), int((second & ~first).sum())
     return {
-        "both": both,
+        "both": int((first & second).sum()),
         "only_baseline": only_baseline,
         "only_candidate": only_candidate,
         "p_candidate_loops_more": mcnemar_more(only_candidate, only_baseline),
     }
+
+
+def ends_in_loop(streams: Sequence[TokenIds]) -> npt.NDArray[np.bool_]:
+    """`loop_period` of many streams at once: does each end in a loop? Shape (P,)."""
+    result = np.zeros(len(streams), dtype=np.bool_)
+    full = [row for row, stream in enumerate(streams) if len(stream) >= LOOP_WINDOW]
+    if full:
+        tails = np.stack([streams[row][-LOOP_WINDOW:] for row in full])
+        looping = np.zeros(len(full), dtype=np.bool_)
+        for lag in range(1, LOOP_WINDOW // 3 + 1):
+            looping |= (tails[:, lag:] == tails[:, :-lag]).all(axis=1)
+        result[full] = looping
+    for row, stream in enumerate(streams):
+        if len(stream) < LOOP_WINDOW:
+            result[row] = loop_period(stream) is not None
+    return result
 
 
 def drift(baseline_gaps: Mapping[Key, FloatArray], candidate_gaps: Mapping[Key, FloatArray]) -> dict[str, Json] | None:

@@ -84,7 +84,7 @@ def compare(
         stats["sampling"] = sampling
     proof, not_exercised, unproven = verdict.exercised(candidate)
     stats["exercised"] = proof
-    stats["tokens"] = len(pairs.candidate_tokens)
+    stats["tokens"] = len(pairs.candidate_tokens.flat)
     if not_exercised:
         inconclusive.append(not_exercised)
     if unproven:

@@ -43,13 +43,10 @@ def stop_rules(header: Header, baseline: Capture) -> StopRules:
     if isinstance(stop_ids, list | tuple):
         terminators |= {token for token in stop_ids if isinstance(token, int)}
     min_tokens = _whole(sampling.get("min_tokens")) or 0
-    interior = np.array(sorted(terminators), dtype=np.int64)
     stopped = [completion for completion in baseline if completion.finish_reason == "stop"]
-    if len(interior) and not stopped:
+    if terminators and not stopped and _passed_by(baseline, terminators, min_tokens) * 10 >= len(baseline.completions):
         # EOS inside completions that went on: the engine was told to ignore it, whatever the header says.
-        passed = sum(bool(np.isin(one.token_ids[min_tokens:-1], interior).any()) for one in baseline)
-        if passed and passed * 10 >= len(baseline.completions):
-            terminators = frozenset()
+        terminators = frozenset()
     kept = sum(int(len(one.token_ids) and int(one.token_ids[-1]) in terminators) for one in stopped)
     engine_limit = header.engine.get("max_model_len")
     return StopRules(
@@ -60,6 +57,18 @@ def stop_rules(header: Header, baseline: Capture) -> StopRules:
         keeps_terminator=kept * 2 >= len(stopped),
         min_tokens=min_tokens,
     )
+
+
+def _passed_by(capture: Capture, terminators: frozenset[int], min_tokens: int) -> int:
+    """Completions that hold a terminator before their last token and behind min_tokens; -1 for none."""
+    hits = np.zeros(len(capture.tokens.flat), dtype=np.bool_)
+    for token in terminators:
+        hits |= capture.tokens.flat == token
+    rows = capture.tokens.rows_with(hits)
+    completions = list(capture)
+    inside = [completions[row].token_ids[min_tokens:-1] for row in rows]
+    passed = sum(bool(np.isin(tokens, list(terminators)).any()) for tokens in inside)
+    return passed if passed else -1
 
 
 def overrun(completion: Completion, rules: StopRules) -> Event | None:
