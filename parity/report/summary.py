@@ -71,6 +71,10 @@ class Summary:
     created: str | None = None
 
 
+CONTROL = "-control-"
+"""In the variant of an arm whose engine has a fault planted on purpose: its findings are no news."""
+
+
 def from_store(store: Store, run_id: str) -> Summary:
     """The summary of a stored run. Raises ParityError where there is no such run."""
     run = store.run(run_id)
@@ -117,7 +121,8 @@ def from_store(store: Store, run_id: str) -> Summary:
 
 
 def _stored_examples(store: Store, run_id: str, baseline: str) -> list[Example]:
-    rows = store.page_findings(run_id, FindingFilter(severities=frozenset({"corrupt"})), limit=200)
+    real = frozenset(arm.name for arm in store.arms(run_id) if CONTROL not in arm.variant)
+    rows = store.page_findings(run_id, FindingFilter(arms=real, severities=frozenset({"corrupt"})), limit=200)
     if not rows:
         rows = store.page_findings(run_id, sort=FindingSort.GAP, descending=True, limit=1)
     examples = []

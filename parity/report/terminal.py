@@ -36,8 +36,9 @@ def print_summary(console: Console, summary: Summary) -> None:
             console.print()
             for line in example_lines(number, example, summary.baseline, tokens, console.width):
                 _line(console, line)
-    console.print()
-    for paragraph in [*missed_lines(summary), *(f"Note: {visible(note)}" for note in summary.notes)]:
+    for number, paragraph in enumerate([*missed_lines(summary), *_notes(summary)]):
+        if not number:
+            console.print()
         _wrapped(console, paragraph)
     steps = next_steps(summary)
     if steps:
@@ -45,6 +46,10 @@ def print_summary(console: Console, summary: Summary) -> None:
         _line(console, "What to do next:", style="bold")
         for step in steps:
             _wrapped(console, step, indent="- ")
+
+
+def _notes(summary: Summary) -> Iterator[str]:
+    return (f"Note: {visible(note)}" for note in summary.notes)
 
 
 def _line(console: Console, line: str, style: str = "") -> None:

@@ -41,11 +41,15 @@ class TokenText:
         return visible(self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False))
 
     def token(self, token_id: int) -> str:
-        """One token in quotes; its id where its bytes alone are no text (part of a character)."""
+        """One token in quotes; its id in brackets where its bytes alone are no text."""
+        text = self._one(token_id)
+        return text if text == f"[{token_id}]" else f'"{text}"'
+
+    def _one(self, token_id: int) -> str:
         if self._tokenizer is not None and 0 <= token_id < 2**32:
             text = self._tokenizer.decode([token_id], skip_special_tokens=False)
-            if text and "\ufffd" not in text:
-                return f'"{visible(text)}"'
+            if text and "\ufffd" not in text:  # else an unknown id, or a part of a character
+                return visible(text)
         return f"[{token_id}]"
 
     def marked(self, ids: TokenIds, position: int, columns: int) -> str:
@@ -54,7 +58,7 @@ class TokenText:
         A position at or past the end of the stream is marked as the end.
         """
         before = self.decode(ids[max(0, position - CONTEXT) : position])
-        token = self.decode(ids[position : position + 1]) if position < len(ids) else "(end)"
+        token = self._one(int(ids[position])) if position < len(ids) else "(end)"
         after = self.decode(ids[position + 1 : position + 1 + CONTEXT])
         token = clip(token, max(8, columns // 2))
         room = columns - cell_width(token) - len(OPEN) - len(CLOSE)

@@ -1,0 +1,117 @@
+"""How fast a page of a million findings comes out of the store, for any order and filter.
+
+    python benchmarks/store_findings.py [--findings 1000000] [--json FILE]
+
+Fills a database with made-up findings (nine in ten near-ties, the rest of all kinds) and measures, as the
+median of three with the database just opened before the first: the first page, a page in the middle and the
+last one, for every order and both directions; counting; pages under filters; setting and undoing triage.
+The terminal interface needs each of them under 0.3 s. Needs only parity itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from parity.records import Finding, Kind, Severity
+from parity.store import ArmComparison, FindingFilter, FindingSort, NewRun, Store, Triage, TriageState
+
+RUN, ARM = "benchmark", "cpu/mtp"
+LIMIT_SECONDS = 0.3
+
+
+def findings(count: int) -> Iterator[Finding]:
+    draw = random.Random(0)
+    kinds = [kind for kind in Kind if kind is not Kind.NEAR_TIE]
+    for i in range(count):
+        benign = i % 10 != 0
+        yield Finding(
+            ARM,
+            "cpu/base",
+            f"p{i % 20_000}",
+            i // 20_000,
+            0,
+            Kind.NEAR_TIE if benign else kinds[i // 10 % len(kinds)],
+            Severity.BENIGN if benign else Severity.CORRUPT,
+            draw.randrange(512) if i % 7 else None,
+            1,
+            {"gap": draw.random(), "why": "both tokens are nearly as likely to the reference " * 3},
+        )
+
+
+def fill(path: Path, count: int) -> float:
+    """Seconds for storing the findings (one transaction)."""
+    arms = [{"name": name, "backend": "cpu", "variant": name[4:]} for name in ("cpu/base", ARM)]
+    requests = [{"id": f"p{i}", "prompt": f"prompt {i}", "prompt_token_ids": [i]} for i in range(20_000)]
+    plan: dict[str, Any] = {"model": {"name": "m"}, "baseline": "cpu/base", "requests": requests, "arms": arms}
+    made = list(findings(count))
+    with Store.open(path) as store:
+        store.create_run(NewRun(RUN, plan, "benchmark"))
+        began = time.perf_counter()
+        store.save_comparison(RUN, ARM, ArmComparison("DIVERGED", [], {}, {}, {}, {}, made))
+        return time.perf_counter() - began
+
+
+def operations(store: Store, count: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    def page(**options: Any) -> Callable[[], object]:
+        return lambda: store.page_findings(RUN, limit=100, **options)
+
+    for name, offset in (("first", 0), ("middle", count // 2), ("last", max(0, count - 100))):
+        for sort in FindingSort:
+            for down in (False, True):
+                what = f"{name} page by {sort.name.lower()}{' descending' if down else ''}"
+                yield what, page(sort=sort, descending=down, offset=offset)
+    filters = {
+        "one kind": FindingFilter(kinds=frozenset({"duplication"})),
+        "corrupt ones": FindingFilter(severities=frozenset({"corrupt"})),
+        "a text": FindingFilter(text="prompt 77"),
+        "three filters": FindingFilter(frozenset({ARM}), frozenset({"near_tie"}), frozenset(), frozenset({"new"})),
+    }
+    yield "count all", lambda: store.count_findings(RUN)
+    yield "counts by kind", lambda: store.counts_by_kind(RUN)
+    for name, where in filters.items():
+        yield f"count {name}", lambda where=where: store.count_findings(RUN, where)  # type: ignore[misc]
+        for sort in FindingSort:
+            yield f"page of {name} by {sort.name.lower()}", page(where=where, sort=sort, offset=1000)
+    middle = store.page_findings(RUN, sort=FindingSort.GAP, offset=count // 2, limit=1)[0]
+    yield "where a finding stands", lambda: store.index_of_finding(RUN, middle.id, sort=FindingSort.GAP)
+    some = [row.fingerprint for row in store.page_findings(RUN, limit=100)]
+    yield "triage 100", lambda: store.set_triage(some, Triage(TriageState.BENIGN))
+    yield "undo", store.undo_triage
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--findings", type=int, default=1_000_000)
+    parser.add_argument("--json", dest="json_file", help="also write the numbers here")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "parity.db"
+        stored = fill(path, options.findings)
+        print(f"{options.findings:,} findings stored in {stored:.1f} s, {path.stat().st_size / 1e6:,.0f} MB")
+        seconds: dict[str, float] = {}
+        with Store.open(path) as store:
+            for name, work in operations(store, options.findings):
+                times = []
+                for _ in range(3):
+                    began = time.perf_counter()
+                    work()
+                    times.append(time.perf_counter() - began)
+                seconds[name] = statistics.median(times)
+    for name, value in sorted(seconds.items(), key=lambda item: -item[1])[:12]:
+        print(f"{value * 1e3:8.1f} ms  {name}")
+    over = [name for name, value in seconds.items() if value > LIMIT_SECONDS]
+    print(f"{len(seconds)} operations, {len(over)} over {LIMIT_SECONDS} s")
+    if options.json_file:
+        Path(options.json_file).write_text(json.dumps({"store_seconds": stored, "seconds": seconds}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
