@@ -204,19 +204,6 @@ class Column:
             return []
         return [int(row) for row in np.unique(np.searchsorted(self.offsets, places, side="right") - 1)]
 
-    def equal_rows(self, other: Column) -> npt.NDArray[np.bool_]:
-        """Stream by stream: the same tokens? Shape (P,); both columns hold P streams."""
-        equal = np.diff(self.offsets) == np.diff(other.offsets)
-        if equal.all():
-            different = np.flatnonzero(self.flat != other.flat)
-            equal[np.searchsorted(self.offsets, different, side="right") - 1] = False
-            return equal
-        for row in np.flatnonzero(equal).tolist():
-            mine = self.flat[self.offsets[row] : self.offsets[row + 1]]
-            theirs = other.flat[other.offsets[row] : other.offsets[row + 1]]
-            equal[row] = bool((mine == theirs).all())
-        return equal
-
 
 @dataclass(frozen=True)
 class Capture:

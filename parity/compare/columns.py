@@ -17,6 +17,9 @@ class Pairs:
     keys: list[Key]
     baseline: list[Completion]
     candidate: list[Completion]
+    parts_at: npt.NDArray[np.int64]
+    """Shape (P,): position of the first token that differs, the shorter length where one stream begins the other,
+    -1 where the streams are equal."""
     identical: npt.NDArray[np.bool_]
     """Shape (P,): the token streams are equal."""
     same_prompt: npt.NDArray[np.bool_]
@@ -40,4 +43,43 @@ def pair_up(baseline: Capture, candidate: Capture) -> Pairs:
         other = Column.of([one.token_ids for one in left])
         prompts = Column.of([one.prompt_token_ids for one in right])
         other_prompts = Column.of([one.prompt_token_ids for one in left])
-    return Pairs(keys, left, right, tokens.equal_rows(other), prompts.equal_rows(other_prompts), tokens)
+    parts_at = first_differences(tokens, other)
+    same_prompt = first_differences(prompts, other_prompts) < 0
+    return Pairs(keys, left, right, parts_at, parts_at < 0, same_prompt, tokens)
+
+
+def first_differences(mine: Column, theirs: Column) -> npt.NDArray[np.int64]:
+    """Stream by stream, where two columns of P streams first differ; see `Pairs.parts_at`. Shape (P,).
+
+    Streams of equal length lie side by side in both columns, so a run of them is compared at once.
+    """
+    sizes, other_sizes = np.diff(mine.offsets), np.diff(theirs.offsets)
+    result = np.full(len(sizes), -1, dtype=np.int64)
+    uneven = np.flatnonzero(sizes != other_sizes)
+    for row in uneven.tolist():
+        size = int(min(sizes[row], other_sizes[row]))
+        a = mine.flat[mine.offsets[row] : mine.offsets[row] + size]
+        b = theirs.flat[theirs.offsets[row] : theirs.offsets[row] + size]
+        different = np.flatnonzero(a != b)
+        result[row] = different[0] if len(different) else size
+    begin = 0
+    for end in [*uneven.tolist(), len(sizes)]:
+        if end > begin:
+            _even_run(mine, theirs, begin, end, result)
+        begin = end + 1
+    return result
+
+
+def _even_run(mine: Column, theirs: Column, begin: int, end: int, result: npt.NDArray[np.int64]) -> None:
+    """`first_differences` of streams [begin, end), which have the same lengths in both columns."""
+    offsets = mine.offsets[begin : end + 1]
+    a = mine.flat[offsets[0] : offsets[-1]]
+    b = theirs.flat[theirs.offsets[begin] : theirs.offsets[end]]
+    different = np.flatnonzero(a != b)
+    if not len(different):
+        return
+    starts = offsets - offsets[0]
+    place = np.searchsorted(different, starts[:-1])
+    first = different[np.minimum(place, len(different) - 1)]
+    parts = (place < len(different)) & (first < starts[1:])
+    result[begin:end][parts] = (first - starts[:-1])[parts]

@@ -11,7 +11,7 @@ also bounds a token outside the top-k by the k-th.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +29,10 @@ FLOOR_HEADROOM = 1.5
 """`--tolerance auto` allows this times the largest gap of the baseline's own tokens: a maximum over a few
 thousand tokens understates the maximum over the next few thousand."""
 
+
+BATCH = 16_384
+"""Tokens whose lists are looked at together: enough to make calls cheap, few enough to stay in the processor's
+cache."""
 
 PENALTY_REACH = 5.0
 """Nats that a penalty is allowed to take off a token seen before: a repetition penalty of 1.2 takes a sixth off a
@@ -50,8 +54,14 @@ class Opinion:
     chosen: FloatArray
 
     def unjustified(self, tolerance: float) -> BoolArray:
-        with np.errstate(invalid="ignore"):
-            return np.asarray(self.gap > tolerance)
+        return np.asarray(self.gap > tolerance)
+
+    def supports(self, position: int, tolerance: float) -> bool | None:
+        """Is the token at `position` justified? None where the reference has no say."""
+        gap = float(self.gap[position])
+        if gap > tolerance:
+            return False
+        return None if gap != gap or self.bounded[position] else True
 
     def unknown(self, tolerance: float) -> BoolArray:
         """Positions on which the reference has no say: nothing listed, or a bound that decides nothing."""
@@ -93,33 +103,7 @@ def opinion(top: TopLogprobs, token_ids: TokenIds, penalised: TokenIds | None = 
             best=np.full(length, np.nan),
             chosen=np.full(length, np.nan),
         )
-    ids, values = top.ids[:covered], top.values[:covered]
-    is_chosen = ids == token_ids[:covered, None]
-    logprobs = np.where(values <= 1e-3, values, -np.inf)  # NaN fails the test
-    rivals = logprobs
-    if penalised is not None:
-        # Where every listed token was seen before, the chosen one is its own only rival.
-        rivals = np.where(_seen_before(ids, token_ids[:covered], penalised) & ~is_chosen, -np.inf, logprobs)
-    column = rivals.argmax(axis=1)
-    rows = np.arange(covered)
-    best = rivals[rows, column]
-    own = np.where(is_chosen, logprobs, -np.inf).max(axis=1)
-    listed = is_chosen.any(axis=1)
-    if not listed.all():
-        # A chosen token that is not listed is at most as likely as the last one listed.
-        own[~listed] = np.where(np.isneginf(logprobs[~listed]), np.inf, logprobs[~listed]).min(axis=1)
-    with np.errstate(invalid="ignore"):
-        gap = best - own
-        if penalised is not None:
-            # Below a token seen before by more than a penalty can take off is no work of a penalty.
-            gap = np.maximum(gap, logprobs.max(axis=1) - own - PENALTY_REACH)
-    best_id = ids[rows, column]
-    nothing = np.isneginf(best)
-    if nothing.any():
-        gap, best = np.where(nothing, np.nan, gap), np.where(nothing, np.nan, best)
-        best_id = np.where(nothing, -1, best_id)
-    chosen = np.where(listed, own, np.nan)
-    result = Opinion(gap, ~listed & ~nothing, best_id, best, chosen)
+    result = _covered(top.ids[:covered], top.values[:covered], token_ids[:covered], penalised)
     if covered == length:
         return result
     missing = length - covered
@@ -130,6 +114,83 @@ def opinion(top: TopLogprobs, token_ids: TokenIds, penalised: TokenIds | None = 
         np.concatenate([result.best, np.full(missing, np.nan)]),
         np.concatenate([result.chosen, np.full(missing, np.nan)]),
     )
+
+
+def opinions(scored: Sequence[tuple[TopLogprobs, TokenIds]]) -> list[Opinion]:
+    """`opinion` of many completions without penalties; the arrays are computed BATCH tokens at a time."""
+    result: list[Opinion | None] = [None] * len(scored)
+    by_width: dict[int, list[int]] = {}
+    for row, (top, tokens) in enumerate(scored):
+        if len(top) == len(tokens) and len(tokens) and top.ids.shape[1]:
+            by_width.setdefault(top.ids.shape[1], []).append(row)
+        else:
+            result[row] = opinion(top, tokens)
+    for rows in by_width.values():
+        begin = 0
+        while begin < len(rows):
+            end, size = begin, 0
+            while end < len(rows) and (end == begin or size + len(scored[rows[end]][1]) <= BATCH):
+                size += len(scored[rows[end]][1])
+                end += 1
+            some = [scored[row] for row in rows[begin:end]]
+            whole = _covered(
+                np.concatenate([top.ids for top, _ in some]),
+                np.concatenate([top.values for top, _ in some]),
+                np.concatenate([tokens for _, tokens in some]),
+                None,
+            )
+            at = 0
+            for row, (_, tokens) in zip(rows[begin:end], some, strict=True):
+                part = slice(at, at + len(tokens))
+                result[row] = Opinion(
+                    whole.gap[part], whole.bounded[part], whole.best_id[part], whole.best[part], whole.chosen[part]
+                )
+                at += len(tokens)
+            begin = end
+    return [one for one in result if one is not None]
+
+
+def _covered(
+    ids: npt.NDArray[np.int64], values: FloatArray, token_ids: TokenIds, penalised: TokenIds | None
+) -> Opinion:
+    """`opinion` where every token has an entry: ids and values of shape (T, K), K and T above 0."""
+    length, width = ids.shape
+    best, own = np.full(length, -np.inf), np.full(length, -np.inf)
+    top_of_all = best
+    best_id = np.full(length, -1, dtype=np.int64)
+    listed = np.zeros(length, dtype=np.bool_)
+    seen = None
+    if penalised is not None:
+        seen = _seen_before(ids, token_ids, penalised)
+        top_of_all = best.copy()
+    # Column by column: a reduction over K values a row costs numpy ten times as much.
+    for column in range(width):
+        usable = values[:, column] <= 1e-3  # NaN fails the test
+        logprobs = np.where(usable, values[:, column], -np.inf)
+        is_chosen = ids[:, column] == token_ids
+        listed |= is_chosen
+        np.maximum(own, logprobs, out=own, where=is_chosen)
+        better = logprobs > best
+        if seen is not None:
+            # Where every listed token was seen before, the chosen one is its own only rival.
+            np.maximum(top_of_all, logprobs, out=top_of_all)
+            better &= ~seen[:, column] | is_chosen
+        np.copyto(best, logprobs, where=better)
+        np.copyto(best_id, ids[:, column], where=better)
+    if not listed.all():
+        # A chosen token that is not listed is at most as likely as the last one listed.
+        usable_values = np.where(values[~listed] <= 1e-3, values[~listed], np.inf)
+        own[~listed] = np.where(np.isneginf(usable_values), np.inf, usable_values).min(axis=1)
+    with np.errstate(invalid="ignore"):
+        gap = best - own
+        if penalised is not None:
+            # Below a token seen before by more than a penalty can take off is no work of a penalty.
+            gap = np.maximum(gap, top_of_all - own - PENALTY_REACH)
+    nothing = np.isneginf(best)
+    if nothing.any():
+        gap[nothing] = best[nothing] = np.nan
+    chosen = own if listed.all() else np.where(listed, own, np.nan)
+    return Opinion(gap, ~listed & ~nothing, best_id, best, chosen)
 
 
 def gap_of_other(
@@ -144,16 +205,15 @@ def gap_of_other(
     if top is None or position >= len(top):
         return None
     ids, values = top.ids[position], top.values[position]
-    usable = values <= 1e-3
     if penalised is not None:
-        usable = usable & (~np.isin(ids, penalised) | (ids == token_id))
-    if not usable.any():
+        values = np.where(np.isin(ids, penalised) & (ids != token_id), np.nan, values)
+    # One short list: plain Python is faster than arrays here.
+    usable = [(value, listed) for listed, value in zip(ids.tolist(), values.tolist(), strict=True) if value <= 1e-3]
+    if not usable:
         return None
-    best = float(values[usable].max())
-    here = usable & (ids == token_id)
-    if here.any():
-        return best - float(values[here].max()), True
-    return best - float(values[usable].min()), False
+    best = max(usable)[0]
+    here = [value for value, listed in usable if listed == token_id]
+    return (best - max(here), True) if here else (best - min(usable)[0], False)
 
 
 def _seen_before(ids: npt.NDArray[np.int64], token_ids: TokenIds, penalised: TokenIds) -> BoolArray:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from parity.compare.columns import Pairs
 from parity.records import Capture, Column, Json, TokenIds
 
 SEED = 4
@@ -31,6 +32,11 @@ MAX_SHARING = 2
 SHARED_BY = 12
 """A span that more than MAX_SHARING donor requests and more than one in SHARED_BY of all hold is common text (a
 template, a phrase), not a leak."""
+
+MOST_HITS = 64
+"""Places looked at for one span of SEED tokens."""
+
+PARTS = ("baseline completion", "candidate completion", "prompt")
 
 _SAMPLE = 300_000
 """Tokens from which the run's language is counted."""
@@ -78,73 +84,115 @@ class Leak:
 
 
 class Donors:
-    """All streams of a run, searchable by spans of SEED tokens: prompts, baseline completions, and the
-    candidate's where they differ from the baseline's."""
+    """All streams of a run, searchable by spans of SEED tokens: baseline completions, the candidate's where they
+    differ from the baseline's, and prompts.
 
-    def __init__(self, baseline: Capture, candidate: Capture) -> None:
-        pieces: list[TokenIds] = []
-        self._owners: list[tuple[str, str]] = []  # (request, part) of each stream
-        prompts: dict[tuple[str, bytes], TokenIds] = {}
-        for part, capture in (("baseline completion", baseline), ("candidate completion", candidate)):
-            for completion in capture:
-                request = completion.key.request
-                prompts.setdefault((request, completion.prompt_token_ids.tobytes()), completion.prompt_token_ids)
-                twin = baseline.completions.get(completion.key) if capture is candidate else None
-                if twin is not None and np.array_equal(twin.token_ids, completion.token_ids):
-                    continue
-                self._owners.append((request, part))
-                pieces.append(completion.token_ids)
-        for (request, _), tokens in prompts.items():
-            self._owners.append((request, "prompt"))
-            pieces.append(tokens)
-        self._column = Column.of(pieces)
-        self._corpus = self._column.flat
-        self._by_request: dict[str, list[int]] = {}
-        for index, (request, _) in enumerate(self._owners):
-            self._by_request.setdefault(request, []).append(index)
+    A place is counted over all of them laid end to end; nothing is copied, the captures' own columns serve.
+    """
+
+    def __init__(self, baseline: Capture, candidate: Capture, pairs: Pairs) -> None:
+        differing = [pairs.candidate[row] for row in np.flatnonzero(~pairs.identical).tolist()]
+        alone = [one for one in candidate if one.key not in baseline.completions]
+        prompts: dict[str, TokenIds] = {}
+        for completion in (*baseline, *alone):
+            prompts.setdefault(completion.key.request, completion.prompt_token_ids)
+        other_prompts = [pairs.candidate[row] for row in np.flatnonzero(~pairs.same_prompt).tolist()]
+        columns = [
+            baseline.tokens,
+            Column.of([one.token_ids for one in (*differing, *alone)]),
+            Column.of([*prompts.values(), *(one.prompt_token_ids for one in other_prompts)]),
+        ]
+        owners = [
+            [one.key.request for one in baseline],
+            [one.key.request for one in (*differing, *alone)],
+            [*prompts, *(one.key.request for one in other_prompts)],
+        ]
+        self._flats = [column.flat for column in columns]
+        self._bases = np.cumsum([0, *map(len, self._flats)]).tolist()
+        self._first_streams = np.cumsum([0, *map(len, owners)])
+        self._owners = [request for part in owners for request in part]
+        shifted = [column.offsets[:-1] + base for column, base in zip(columns, self._bases, strict=False)]
+        self._bounds = np.concatenate([*shifted, [self._bases[-1]]])
+        self._numbers: dict[str, int] = {}
+        self._owner_numbers = np.array(
+            [self._numbers.setdefault(request, len(self._numbers)) for request in self._owners], dtype=np.int64
+        )
         self._language: _Language | None = None
+        self._sampled: TokenIds | None = None
 
     def search(self, queries: list[Query]) -> list[Leak | None]:
-        """The most telling leak for each query, or None. One pass over the corpus for all of them."""
-        if len(self._corpus) < SEED or not queries:
-            return [None] * len(queries)
-        grams = [_grams(query.tokens[max(0, query.first) : query.last + SEED - 1]) for query in queries]
-        wanted = np.unique(np.concatenate(grams))
-        table = np.zeros(1 << 22, dtype=np.bool_)
-        table[wanted >> 41] = True
-        corpus_grams = _grams(self._corpus)
-        places = np.flatnonzero(table[corpus_grams >> 41])
-        values = corpus_grams[places]
-        order = np.argsort(values, kind="stable")
-        values, places = values[order], places[order]
-        return [self._best(query, gram, values, places) for query, gram in zip(queries, grams, strict=True)]
+        """The most telling leak for each query, or None. One pass over the run for all of them."""
+        result: list[Leak | None] = [None] * len(queries)
+        spans = [query.tokens[query.first : query.last + SEED - 1] for query in queries]
+        grams = [_grams(span) for span in spans]
+        if not sum(map(len, grams)):
+            return result
+        wanted = np.concatenate(grams)
+        values, places = self._hits(np.unique(wanted), [span for span in spans if len(span) >= SEED])
+        asking = np.repeat(np.arange(len(queries)), [len(one) for one in grams])
+        position = np.concatenate(
+            [query.first + np.arange(len(one)) for query, one in zip(queries, grams, strict=True)]
+        )
+        low = np.searchsorted(values, wanted, side="left")
+        count = np.minimum(np.searchsorted(values, wanted, side="right") - low, MOST_HITS)
+        hit = np.repeat(low - np.cumsum(count) + count, count) + np.arange(int(count.sum()))
+        asking, position, place = np.repeat(asking, count), np.repeat(position, count), places[hit]
+        stream = np.searchsorted(self._bounds, place, side="right") - 1
+        numbers = np.array([self._numbers.get(query.request, -1) for query in queries])
+        foreign = self._owner_numbers[stream] != numbers[asking]
+        first = np.searchsorted(asking, np.arange(len(queries) + 1))
+        for index in np.unique(asking[foreign]).tolist():
+            mine = slice(int(first[index]), int(first[index + 1]))
+            found = zip(position[mine].tolist(), place[mine].tolist(), stream[mine].tolist(), strict=True)
+            result[index] = self._best(queries[index], found)
+        return result
 
-    def _best(
-        self,
-        query: Query,
-        grams: npt.NDArray[np.int64],
-        values: npt.NDArray[np.int64],
-        places: npt.NDArray[np.int64],
-    ) -> Leak | None:
+    def _hits(
+        self, wanted: npt.NDArray[np.int64], spans: list[TokenIds]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Hashes of SEED tokens in the run that are in `wanted` (sorted), ascending, and their places."""
+        table = np.zeros(1 << _TABLE_BITS, dtype=np.bool_)
+        for span in spans:
+            table[_pair_index(span.astype(np.uint64))[: len(span) - SEED + 1]] = True
+        all_values, all_places = [], []
+        for flat, base in zip(self._flats, self._bases, strict=False):
+            words = flat.view(np.uint64)
+            last = len(words) - SEED + 1
+            for begin in range(0, last, _STRIDE):
+                chunk = words[begin : min(begin + _STRIDE, last) + 1]
+                near = np.flatnonzero(table.take(_pair_index(chunk)))
+                if not len(near):
+                    continue
+                near += begin
+                values = _mixed([words[near + offset] for offset in range(SEED)])
+                match = np.minimum(np.searchsorted(wanted, values), len(wanted) - 1)
+                same = wanted[match] == values
+                all_values.append(values[same])
+                all_places.append(near[same] + base)
+        if not all_values:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        values, places = np.concatenate(all_values), np.concatenate(all_places)
+        order = np.argsort(values, kind="stable")
+        return values[order], places[order]
+
+    def _part(self, stream: int) -> int:
+        return int(np.searchsorted(self._first_streams, stream, side="right")) - 1
+
+    def _best(self, query: Query, hits: Iterable[tuple[int, int, int]]) -> Leak | None:
+        """The most telling of the matches at (position in the query, place in the run, stream)."""
         matches: dict[tuple[int, int], tuple[int, int]] = {}  # (stream, diagonal) -> (start, length)
         own: list[tuple[int, int]] = []
-        low = np.searchsorted(values, grams, side="left")
-        high = np.searchsorted(values, grams, side="right")
-        for offset in range(len(grams)):
-            position = query.first + offset
-            for place in places[low[offset] : min(high[offset], low[offset] + 64)].tolist():
-                index = int(np.searchsorted(self._column.offsets, place, side="right")) - 1
-                if (index, place - position) in matches:
-                    continue
-                start, length = self._extend(query, position, place, index)
-                matches[(index, place - position)] = (start, length)
-                # The victim may say it of its own accord; its own faulty output does not count.
-                request, part = self._owners[index]
-                if request == query.request and part != "candidate completion":
-                    own.append((start, start + length))
+        for position, place, index in hits:
+            if (index, place - position) in matches:
+                continue
+            start, length = self._extend(query, position, place, index)
+            matches[(index, place - position)] = (start, length)
+            # The victim may say it of its own accord; its own faulty output does not count.
+            if self._owners[index] == query.request and PARTS[self._part(index)] != "candidate completion":
+                own.append((start, start + length))
         best: Leak | None = None
         for (index, diagonal), (start, length) in matches.items():
-            donor, part = self._owners[index]
+            donor = self._owners[index]
             if donor == query.request or length < SEED:
                 continue
             if best is not None and length <= best.length:
@@ -154,46 +202,58 @@ class Donors:
             span = query.tokens[start : start + length]
             sharing = len(
                 {
-                    self._owners[other][0]
-                    for (other, other_diagonal), (other_start, other_length) in matches.items()
+                    self._owners[other]
+                    for (other, _), (other_start, other_length) in matches.items()
                     if other_start <= start and other_start + other_length >= start + length
                 }
                 - {query.request}
             )
-            if sharing > max(MAX_SHARING, len(self._by_request) // SHARED_BY):
+            if sharing > max(MAX_SHARING, len(self._numbers) // SHARED_BY):
                 continue
             speaks = None if query.unsupported is None else query.unsupported[start : start + length]
             chance = self._chance(span, speaks, {donor, query.request})
             settled = speaks is not None and int(speaks.sum()) >= SPEAKING
             if chance > (MAX_CHANCE_OF_FAULT if settled else MAX_CHANCE):
                 continue
-            at = diagonal + start - int(self._column.offsets[index])
-            best = Leak(start, length, donor, part, at, chance, sharing)
+            at = diagonal + start - int(self._bounds[index])
+            best = Leak(start, length, donor, PARTS[self._part(index)], at, chance, sharing)
         return best
 
     def _extend(self, query: Query, position: int, place: int, index: int) -> tuple[int, int]:
         """The longest match around (position, place) inside one stream: its start in the query and its length."""
-        tokens, corpus = query.tokens, self._corpus
-        stream_start, stream_end = self._column.offsets[index : index + 2].tolist()
+        part = self._part(index)
+        tokens, donor, base = query.tokens, self._flats[part], self._bases[part]
+        place -= base
+        stream_start, stream_end = int(self._bounds[index]) - base, int(self._bounds[index + 1]) - base
         back = min(position - query.earliest, place - stream_start)
-        differs = np.flatnonzero(tokens[position - back : position] != corpus[place - back : place]) if back > 0 else ()
+        differs = np.flatnonzero(tokens[position - back : position] != donor[place - back : place]) if back > 0 else ()
         first = position if back <= 0 else position - back + (int(differs[-1]) + 1 if len(differs) else 0)
         limit = min(len(tokens) - position, stream_end - place)
-        different = np.flatnonzero(tokens[position : position + limit] != corpus[place : place + limit])
+        different = np.flatnonzero(tokens[position : position + limit] != donor[place : place + limit])
         forward = int(different[0]) if len(different) else limit
         return first, position - first + forward
 
     def _chance(self, span: TokenIds, speaks: npt.NDArray[np.bool_] | None, without: Iterable[str]) -> float:
         """Expected number of matches of `span` in the run, by a bigram model of all other requests' text."""
+        sample = self._sample()
         if self._language is None:
-            self._language = _Language(self._corpus[:_SAMPLE])
+            self._language = _Language(sample)
         left_out = []
         for request in without:
-            for index in self._by_request.get(request, ()):
-                start, end = self._column.offsets[index : index + 2].tolist()
-                if end <= _SAMPLE:
-                    left_out.append(self._corpus[start:end])
-        return len(self._corpus) * self._language.probability(span, speaks, left_out)
+            for index in np.flatnonzero(self._owner_numbers == self._numbers.get(request, -1)).tolist():
+                start, end = self._bounds[index : index + 2].tolist()
+                if end <= len(sample):
+                    left_out.append(sample[start:end])
+        return self._bases[-1] * self._language.probability(span, speaks, left_out)
+
+    def _sample(self) -> TokenIds:
+        if self._sampled is None:
+            parts, size = [], 0
+            for flat in self._flats:
+                parts.append(flat[: max(0, _SAMPLE - size)])
+                size += len(parts[-1])
+            self._sampled = np.concatenate(parts)
+        return self._sampled
 
 
 class _Language:
@@ -250,16 +310,32 @@ def _grams(tokens: TokenIds) -> npt.NDArray[np.int64]:
     count = len(tokens) - SEED + 1
     if count <= 0:
         return np.empty(0, dtype=np.int64)
-    # Multiplicative hashing (Knuth 6.4): odd 64-bit constants, arithmetic modulo 2^64, the high bits are mixed.
     words = np.ascontiguousarray(tokens).view(np.uint64)
-    with np.errstate(over="ignore"):
-        mixed = words[:count] * _FACTORS[0]
-        for offset in range(1, SEED):
-            mixed += words[offset : offset + count] * _FACTORS[offset]
+    return _mixed([words[offset : offset + count] for offset in range(SEED)])
+
+
+def _mixed(words: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.int64]:
+    """Multiplicative hashing (Knuth 6.4): odd 64-bit constants, arithmetic modulo 2^64."""
+    mixed = words[0] * _FACTORS[0]
+    for word, factor in zip(words[1:], _FACTORS[1:], strict=True):
+        mixed += word * factor
     mixed >>= np.uint64(1)
+    return mixed.view(np.int64)
+
+
+def _pair_index(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """A small number for each two tokens in a row, shape (T - 1,): cheap, to leave most of a run out."""
+    mixed = words[1:] << np.uint64(7)
+    mixed ^= words[:-1]
+    mixed &= np.uint64((1 << _TABLE_BITS) - 1)
     return mixed.view(np.int64)
 
 
 _FACTORS = [
     np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
 ]
+
+_TABLE_BITS = 20
+
+_STRIDE = 1 << 15
+"""Tokens hashed at once; their numbers stay in the processor's cache."""

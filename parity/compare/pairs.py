@@ -96,7 +96,7 @@ class PairJudge:
                 a.finish_reason != b.finish_reason or a.text != b.text or b.logprobs is not None or row in invalid
             ) and plain[row]:
                 self._identical(a, b, is_invalid=row in invalid)
-        self._finish()
+        self._finish(pairs)
         return self.result
 
     def _invalid_rows(self, pairs: Pairs) -> set[int]:
@@ -311,7 +311,7 @@ class PairJudge:
 
     # ------------------------------------------------------------------ over all pairs
 
-    def _finish(self) -> None:
+    def _finish(self, pairs: Pairs) -> None:
         loose = [
             (case, event)
             for case in self._cases
@@ -319,7 +319,7 @@ class PairJudge:
             if event.kind in (Kind.GARBLED, Kind.UNJUSTIFIED, Kind.DUPLICATION, Kind.REPETITION)
         ]
         if loose:
-            donors = Donors(self._baseline, self._candidate)
+            donors = Donors(self._baseline, self._candidate, pairs)
             queries = [
                 Query(
                     case.b.key.request,

@@ -7,12 +7,12 @@ it: one entry per token, the chosen token listed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from parity.compare.justify import Opinion, gap_of_other, opinion
-from parity.records import Capture, Completion, Json, ScoreKey, Scores, TokenIds, TopLogprobs
+from parity.compare.justify import Opinion, gap_of_other, opinion, opinions
+from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs
 
 
 class Reference:
@@ -25,6 +25,7 @@ class Reference:
         self._scores: Mapping[ScoreKey, TopLogprobs] = merged
         self._ambiguous = baseline.header.arm == candidate.header.arm
         self._sampling = {**baseline.header.sampling, **candidate.header.sampling}
+        self._arms = {key.arm for key in merged}
         self.misfits: list[str] = []
 
     def __bool__(self) -> bool:
@@ -36,6 +37,18 @@ class Reference:
         if top is None:
             return None
         return opinion(top, completion.token_ids, penalised_tokens(self._sampling, completion))
+
+    def opinions(self, arm: str, completions: Sequence[Completion]) -> dict[Key, tuple[Opinion, TopLogprobs]]:
+        """`opinion` and `score` of all of `completions` that are scored."""
+        if arm not in self._arms:
+            return {}
+        scored = [(one, top) for one in completions if (top := self.score(arm, one)) is not None]
+        penalised = [penalised_tokens(self._sampling, one) for one, _ in scored]
+        if all(tokens is None for tokens in penalised):
+            views = opinions([(top, one.token_ids) for one, top in scored])
+        else:
+            views = [opinion(top, one.token_ids, tokens) for (one, top), tokens in zip(scored, penalised, strict=True)]
+        return {one.key: (view, top) for (one, top), view in zip(scored, views, strict=True)}
 
     def score(self, arm: str, completion: Completion) -> TopLogprobs | None:
         """The score of this completion in this arm, or None. Wrong lengths are noted in `misfits`."""

@@ -49,7 +49,7 @@ def compare(
     inconclusive = verdict.different_questions(baseline, candidate)
     random = max(completeness.temperature(baseline), completeness.temperature(candidate)) > 0
 
-    baseline_scored = _scored(baseline, reference) if reference else {}
+    baseline_scored = reference.opinions(baseline.header.arm, list(baseline))
     floor = measure_floor(baseline_scored.values(), DEFAULT_TOLERANCE)
     tolerance = _tolerance(options, floor, notes)
 
@@ -121,17 +121,6 @@ def _order(finding: Finding) -> tuple[bool, str, int, int, int, str]:
         -1 if finding.position is None else finding.position,
         str(finding.kind),
     )
-
-
-def _scored(capture: Capture, reference: Reference) -> dict[Key, tuple[Opinion, TopLogprobs]]:
-    result = {}
-    for completion in capture:
-        top = reference.score(capture.header.arm, completion)
-        if top is not None:
-            view = reference.opinion(capture.header.arm, completion)
-            assert view is not None
-            result[completion.key] = (view, top)
-    return result
 
 
 def _tolerance(options: CompareOptions, floor: Floor | None, notes: list[str]) -> float:

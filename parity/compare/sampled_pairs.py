@@ -67,7 +67,7 @@ def judge_sampled(
             if text is not None:
                 events.append(text)
         judged.findings += [_finding(baseline, candidate, b, event) for event in events]
-    _name_leaks(baseline, candidate, spans)
+    _name_leaks(baseline, candidate, pairs, spans)
     judged.findings += [_finding(baseline, candidate, b, event) for b, event in spans]
     for finding in judged.findings:
         judged.classes[finding.key] = "corrupt"
@@ -124,7 +124,7 @@ def _unlikely_event(b: Completion, stretch: sampled.Unlikely, rules: stops.StopR
     return Event(kind, stretch.position, stretch.length, evidence)
 
 
-def _name_leaks(baseline: Capture, candidate: Capture, spans: list[tuple[Completion, Event]]) -> None:
+def _name_leaks(baseline: Capture, candidate: Capture, pairs: Pairs, spans: list[tuple[Completion, Event]]) -> None:
     if not spans:
         return
     queries = [
@@ -138,7 +138,7 @@ def _name_leaks(baseline: Capture, candidate: Capture, spans: list[tuple[Complet
         )
         for b, event in spans
     ]
-    for (_, event), leak in zip(spans, Donors(baseline, candidate).search(queries), strict=True):
+    for (_, event), leak in zip(spans, Donors(baseline, candidate, pairs).search(queries), strict=True):
         if leak is not None and leak.start <= event.position and leak.start + leak.length > event.position:
             event.kind = Kind.ROW_LEAK
             event.position, event.length = leak.start, leak.length
