@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("parity.cli.plan:plan", "Write down what a run would do, without running it."),
     "capture": ("parity.cli.capture:capture", "Check capture files."),
     "runs": ("parity.cli.runs:runs", "List, show and delete stored runs."),
+    "tui": ("parity.cli.tui:tui", "Go through the findings of stored runs: look, compare, decide."),
     "env": ("parity.cli.env:env", "Create, list and remove engine environments."),
     "doctor": ("parity.cli.env:doctor", "Say what this machine can run, and what is missing."),
 }

@@ -1,0 +1,148 @@
+"""Queries for going through findings by hand: what there is to filter by, where it lies, what is selected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from parity.records import Key
+from parity.store import FindingFilter, FindingRow, FindingSort, Store, Triage, TriageState
+from parity.store.triage import _current, _next_batch, _record
+
+CACHE_KIB = 8 * 1024
+"""Page cache of one connection. Someone who looks at a page at a time does not need the default 64 MiB,
+and an interface holds several connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """How many findings of a run share these four values."""
+
+    arm: str
+    kind: str
+    severity: str
+    state: str
+    findings: int
+
+
+class Browser(Store):
+    """A store for a person who looks around. Open it with `Browser.open(path)`."""
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._db.conn.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+
+    def facets(self, run_id: str) -> list[Facet]:
+        """Every combination of arm, kind, severity and state that occurs: one pass over one index.
+
+        Any count by any filter of these four is a sum of this, so filtering need not count again.
+        """
+        rows = self._read(
+            "SELECT arms.name AS arm, f.kind, f.severity, f.state, f.n FROM ("
+            " SELECT kind, severity, arm, state, count(*) AS n FROM findings INDEXED BY findings_by_kind"
+            " WHERE run = (SELECT number FROM runs WHERE id = ?) GROUP BY kind, severity, arm, state"
+            ") AS f JOIN arms ON arms.id = f.arm",
+            (run_id,),
+        )
+        return [Facet(row["arm"], row["kind"], row["severity"], row["state"], row["n"]) for row in rows]
+
+    def positions(self, run_id: str, where: FindingFilter | None, buckets: int) -> tuple[list[int], int]:
+        """How many findings begin in each of `buckets` equal stretches of the output, and the last position.
+
+        Findings about a completion as a whole have no position and are left out.
+        """
+        condition, values = self._condition(run_id, where)
+        # The last position of the run, whatever the filter: the first entry of the index from its end.
+        last_row = self._read(
+            "SELECT max(position) AS last FROM findings INDEXED BY findings_by_position"
+            " WHERE run = (SELECT number FROM runs WHERE id = ?)",
+            (run_id,),
+        )
+        last = last_row[0]["last"]
+        counts = [0] * buckets
+        if last is None:
+            return counts, 0
+        rows = self._read(
+            f"SELECT position * ? / ? AS bucket, count(*) AS n FROM findings INDEXED BY findings_by_position"
+            f" WHERE {condition} AND position IS NOT NULL GROUP BY bucket",
+            (buckets, last + 1, *values),
+        )
+        for row in rows:
+            counts[min(max(row["bucket"], 0), buckets - 1)] += row["n"]
+        return counts, int(last)
+
+    def finding_ids(
+        self,
+        run_id: str,
+        where: FindingFilter | None = None,
+        *,
+        sort: FindingSort = FindingSort.WORST,
+        descending: bool = False,
+        offset: int = 0,
+        limit: int = -1,
+    ) -> list[int]:
+        """Like `page_findings`, the ids alone: a whole selection costs no evidence."""
+        condition, values = self._condition(run_id, where)
+        direction = "DESC" if descending != (sort is FindingSort.WORST) else "ASC"
+        rows = self._read(
+            f"SELECT id FROM findings INDEXED BY findings_by_{sort.value} WHERE {condition}"
+            f" ORDER BY {sort.value} {direction}, id {'DESC' if descending else 'ASC'} LIMIT ? OFFSET ?",
+            (*values, limit, offset),
+        )
+        return [row["id"] for row in rows]
+
+    def findings(self, ids: Sequence[int]) -> list[FindingRow]:
+        """These findings in this order; those deleted meanwhile are left out."""
+        return self._findings_by_id(ids)
+
+    def fingerprints(self, ids: Sequence[int]) -> list[str]:
+        """The names that triage belongs to, in the order of `ids`."""
+        found: dict[int, str] = {}
+        for start in range(0, len(ids), 500):
+            chunk = ids[start : start + 500]
+            marks = ",".join("?" * len(chunk))
+            for row in self._read(f"SELECT id, fingerprint FROM findings WHERE id IN ({marks})", chunk):
+                found[row["id"]] = row["fingerprint"]
+        return [found[i] for i in ids if i in found]
+
+    def mark(self, fingerprints: Sequence[str], state: TriageState, *, duplicate_of: str | None = None) -> int:
+        """Give all these findings one state as one step, each keeping its own note and link. Returns the step."""
+        with self._write() as conn:
+            batch = _next_batch(conn)
+            for fingerprint in dict.fromkeys(fingerprints):
+                before = _current(conn, fingerprint)
+                after = replace(before or Triage(), state=state, duplicate_of=duplicate_of)
+                if after != (before or Triage()):
+                    _record(conn, batch, fingerprint, before, after, None)
+            return batch
+
+    def data_version(self) -> int:
+        """A number that differs after another connection, of any process, has changed the database."""
+        return int(self._read("PRAGMA data_version")[0][0])
+
+    def has_run(self, run_id: str) -> bool:
+        return bool(self._read("SELECT 1 FROM runs WHERE id = ?", (run_id,)))
+
+    def neighbour(self, run_id: str, arm: str, key: Key, step: int) -> Key | None:
+        """The completion `step` places further in the arm's capture, which is the order of the batch."""
+        direction, order = (">", "ASC") if step > 0 else ("<", "DESC")
+        rows = self._read(
+            f"SELECT request, round, sample FROM completions WHERE arm = :arm AND id {direction}"
+            " (SELECT id FROM completions WHERE arm = :arm AND request = :request AND round = :round"
+            f" AND sample = :sample) ORDER BY id {order} LIMIT 1 OFFSET :skip",
+            {
+                "arm": self._arm_number(run_id, arm),
+                "request": key.request,
+                "round": key.round,
+                "sample": key.sample,
+                "skip": abs(step) - 1,
+            },
+        )
+        return Key(rows[0]["request"], rows[0]["round"], rows[0]["sample"]) if rows else None
+
+    def _arm_number(self, run_id: str, arm: str) -> int:
+        rows = self._read(
+            "SELECT arms.id FROM arms JOIN runs ON runs.number = arms.run WHERE runs.id = ? AND arms.name = ?",
+            (run_id, arm),
+        )
+        return int(rows[0]["id"]) if rows else -1

@@ -1,0 +1,1 @@
+"""The terminal interface: runs, their findings, one finding token by token, triage."""

@@ -1,0 +1,204 @@
+"""The application: opens the database, holds the connections, and what every screen shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from textual import work
+from textual.app import App, SystemCommand
+from textual.screen import Screen
+from textual.worker import get_current_worker
+
+from parity.errors import ParityError
+from parity.paths import default_database
+from parity.store import FindingRow
+from parity.store.browse import Browser
+from parity.tui.bindings import APP, GROUPS, bindings
+from parity.tui.format import error_text, plain
+from parity.tui.screens.base import ParityScreen
+from parity.tui.screens.dialogs import Help
+from parity.tui.screens.runs import RunsScreen
+
+Value = TypeVar("Value")
+WriteReport = Callable[[Path, str, int], Path]
+"""Writes the bug report of a finding of a run: (database, run, finding id) to the file written."""
+
+LIGHT, DARK = "textual-light", "textual-dark"
+POLL_SECONDS = 1.5
+"""How often to ask whether another process has changed the database: one pragma."""
+
+
+class ParityApp(App[None]):
+    """`database`: the file; `run`: open this run at once; `write_report`: where reports can be written."""
+
+    CSS_PATH = "app.tcss"
+    TITLE = "parity"
+    BINDINGS: ClassVar[list[Any]] = [*bindings(APP)]
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(
+        self, database: Path | None = None, run: str | None = None, *, write_report: WriteReport | None = None
+    ) -> None:
+        super().__init__()
+        self.database = (database or default_database()).expanduser().absolute()
+        self.wanted_run = run
+        self.write_report = write_report
+        self.original: FindingRow | None = None
+        """The finding that others are marked as duplicates of."""
+        self.store: Browser | None = None
+        self._writer: Browser | None = None
+        self._background: Browser | None = None
+        self._version = 0
+        self._told = ""
+
+    # ------------------------------------------------------------------ connections
+
+    def on_mount(self) -> None:
+        self.theme = DARK
+        self.push_screen(RunsScreen())
+        self.open_database()
+        self.set_interval(POLL_SECONDS, self._poll)
+
+    @work(thread=True, exclusive=True, group="open")
+    def open_database(self) -> None:
+        """Open, and migrate an older schema. In a thread: another process may hold the lock for a while."""
+        try:
+            store = Browser.open(self.database, create=False)
+        except ParityError as error:
+            self.call_from_thread(self._not_opened, error)
+            return
+        if get_current_worker().is_cancelled:
+            store.close()
+            return
+        self.call_from_thread(self._opened, store)
+
+    def _opened(self, store: Browser) -> None:
+        if self.store is not None:
+            self.store.close()
+        self.store = store
+        self._version = self.attempt(store.data_version, 0)
+        self._reload_screens()
+        if self.wanted_run is not None:
+            wanted, self.wanted_run = self.wanted_run, None
+            run = self.attempt(lambda: store.run(wanted), None)
+            if run is not None and isinstance(self.screen, RunsScreen):
+                self.screen.open_run(run)
+
+    def _not_opened(self, error: ParityError) -> None:
+        for screen in self.screen_stack:
+            if isinstance(screen, RunsScreen):
+                screen.say(error_text(error).append("\n\nctrl+l tries again, q quits", style="dim"))
+
+    def on_unmount(self) -> None:
+        for store in (self.store, self._writer, self._background):
+            if store is not None:
+                store.close()
+
+    def background(self) -> Browser:
+        """A connection of its own for long reads in threads, so that they do not hold up the screen."""
+        if self._background is None:
+            self._background = Browser.open(self.database, create=False)
+        return self._background
+
+    def _poll(self) -> None:
+        if self.store is None:
+            return
+        try:
+            version = self.store.data_version()
+        except ParityError as error:
+            self.complain(error)
+            return
+        self._told = ""
+        if version != self._version:
+            self._version = version
+            self._reload_screens()
+        elif isinstance(self.screen, RunsScreen):
+            self.screen.tick()
+
+    def _reload_screens(self) -> None:
+        for screen in self.screen_stack:
+            if isinstance(screen, ParityScreen):
+                screen.reload()
+
+    # ------------------------------------------------------------------ what screens call
+
+    def complain(self, error: ParityError) -> None:
+        """Say what went wrong, once while it lasts."""
+        if error.message != self._told:
+            self._told = error.message
+            hint = f"\n{plain(error.hint)}" if error.hint else ""
+            self.notify(plain(error.message) + hint, severity="error", timeout=15, markup=False)
+
+    def attempt(self, read: Callable[[], Value], otherwise: Value) -> Value:
+        """What `read` gives, or `otherwise` after saying why it failed."""
+        try:
+            return read()
+        except ParityError as error:
+            self.complain(error)
+            return otherwise
+
+    @work(thread=True, group="write")
+    def change(self, write: Callable[[Browser], str]) -> None:
+        """Write in a thread and say what `write` returns; a locked database does not stop the screen."""
+        try:
+            if self._writer is None:
+                self._writer = Browser.open(self.database, create=False)
+            said = write(self._writer)
+        except ParityError as error:
+            self.call_from_thread(self._change_failed, error)
+            return
+        self.call_from_thread(self._changed, said)
+
+    def _changed(self, said: str) -> None:
+        self.notify(plain(said), timeout=4, markup=False)
+        if self.store is not None:
+            self._version = self.attempt(self.store.data_version, 0)
+        self._reload_screens()
+
+    def _change_failed(self, error: ParityError) -> None:
+        self._told = ""
+        self.complain(ParityError(f"nothing was changed: {error.message}", hint=error.hint))
+
+    # ------------------------------------------------------------------ actions
+
+    def action_help(self) -> None:
+        screen = self.screen
+        if not isinstance(screen, Help):
+            self.push_screen(Help(screen.group if isinstance(screen, ParityScreen) else None))
+
+    def action_toggle_theme(self) -> None:
+        self.theme = LIGHT if self.theme == DARK else DARK
+
+    def action_reload(self) -> None:
+        if self.store is None:
+            self.open_database()
+        else:
+            self._reload_screens()
+
+    async def action_back(self) -> None:
+        # The bottom of the stack is Textual's own blank screen.
+        if len(self.screen_stack) <= 2:
+            self.exit()
+        else:
+            self.pop_screen()
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The command palette: everything of the registry that makes sense here."""
+        here = list(APP)
+        if isinstance(screen, ParityScreen):
+            here = [*GROUPS[screen.group][1], *APP]
+        for command in here:
+            if not command.moves:
+                yield SystemCommand(command.title, f"key {command.shown_keys}", self._runner(screen, command.action))
+
+    def _runner(self, screen: Screen[Any], action: str) -> Callable[[], None]:
+        async def run() -> None:
+            target = screen if hasattr(screen, f"action_{action.split('(')[0]}") else self
+            await self.run_action(action, default_namespace=target)
+
+        def later() -> None:
+            self.call_later(run)
+
+        return later

@@ -1,0 +1,41 @@
+"""What the three screens have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.text import Text
+from textual.screen import Screen
+from textual.widgets import Static
+
+from parity.tui.bindings import MOVE, bindings
+
+if TYPE_CHECKING:
+    from parity.store.browse import Browser
+    from parity.tui.app import ParityApp
+
+
+class ParityScreen(Screen[None]):
+    """A screen over the store. `group` names its keys in the registry."""
+
+    BINDINGS: ClassVar[list[Any]] = [*bindings(MOVE)]
+    group: ClassVar[str] = ""
+
+    @property
+    def parity(self) -> ParityApp:
+        from parity.tui.app import ParityApp
+
+        app = self.app
+        assert isinstance(app, ParityApp)
+        return app
+
+    @property
+    def store(self) -> Browser | None:
+        return self.parity.store
+
+    def reload(self) -> None:
+        """Read again what is shown."""
+
+    def set_text(self, selector: str, text: str | Text) -> None:
+        """Show text that is never taken for markup."""
+        self.query_one(selector, Static).update(Text(text) if isinstance(text, str) else text)

@@ -1,0 +1,225 @@
+"""Small windows: confirm, read, write a path, choose a filter, triage, help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Input, Select, SelectionList, Static
+from textual.widgets.selection_list import Selection
+
+from parity.store import Triage, TriageChange, TriageState
+from parity.tui.bindings import APP, GROUPS, MOVE, Command
+from parity.tui.format import moment, plain
+
+Result = TypeVar("Result")
+
+
+class Dialog(ModalScreen[Result]):
+    """A window that Esc closes without an answer."""
+
+    BINDINGS: ClassVar[list[Any]] = [Binding("escape", "dismiss", "Close", show=False)]
+
+
+class Confirm(Dialog[bool]):
+    """A question that only `y` answers with yes."""
+
+    BINDINGS: ClassVar[list[Any]] = [
+        Binding("y", "answer(True)", "Yes", show=False),
+        Binding("n,q", "answer(False)", "No", show=False),
+    ]
+
+    def __init__(self, question: str, detail: str = "") -> None:
+        super().__init__()
+        self.question, self.detail = question, detail
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(Text(plain(self.question)), classes="heading")
+            if self.detail:
+                yield Static(Text(plain(self.detail, keep="\n")))
+            yield Static(Text("y yes   n no"), classes="keys")
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+
+class Reading(Dialog[None]):
+    """Text to read, and to copy by hand where the terminal does not take a copy."""
+
+    BINDINGS: ClassVar[list[Any]] = [Binding("q,enter", "dismiss", "Close", show=False)]
+
+    def __init__(self, heading: str, body: str | Text) -> None:
+        super().__init__()
+        self.heading = heading
+        self.body = body if isinstance(body, Text) else Text(plain(body, keep="\n"))
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(Text(plain(self.heading)), classes="heading")
+            with VerticalScroll():
+                yield Static(self.body)
+            yield Static(Text("Esc closes"), classes="keys")
+
+
+class AskText(Dialog[str]):
+    """One line of text, such as a path."""
+
+    def __init__(self, heading: str, value: str = "", detail: str = "") -> None:
+        super().__init__()
+        self.heading, self.value, self.detail = heading, value, detail
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(Text(plain(self.heading)), classes="heading")
+            if self.detail:
+                yield Static(Text(plain(self.detail)))
+            yield Input(self.value, id="answer")
+            yield Static(Text("Enter accepts   Esc cancels"), classes="keys")
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.dismiss(event.value.strip())
+
+
+class ChooseFilter(Dialog[frozenset[tuple[str, str]]]):
+    """Values to filter by; a group in which nothing is chosen does not restrict."""
+
+    BINDINGS: ClassVar[list[Any]] = [
+        Binding("enter", "apply", "Apply", show=False, priority=True),
+        Binding("c", "clear", "Clear", show=False),
+        Binding("j", "cursor(1)", "Down", show=False),
+        Binding("k", "cursor(-1)", "Up", show=False),
+    ]
+
+    def __init__(self, options: Sequence[tuple[str, str, int]], chosen: frozenset[tuple[str, str]]) -> None:
+        """`options`: (group, value, findings that have it)."""
+        super().__init__()
+        self.options, self.chosen = options, chosen
+
+    def compose(self) -> ComposeResult:
+        selections = [
+            Selection(
+                Text(f"{group:<9}{plain(value):<24}{count:>10,}"),
+                (group, value),
+                (group, value) in self.chosen,
+            )
+            for group, value, count in self.options
+        ]
+        with Vertical(classes="dialog"):
+            yield Static(Text("Show only"), classes="heading")
+            yield SelectionList[tuple[str, str]](*selections)
+            yield Static(Text("Space chooses   Enter applies   c clears   Esc cancels"), classes="keys")
+
+    def on_mount(self) -> None:
+        self.query_one(SelectionList).focus()
+
+    def action_cursor(self, step: int) -> None:
+        options = self.query_one(SelectionList)
+        if step > 0:
+            options.action_cursor_down()
+        else:
+            options.action_cursor_up()
+
+    def action_clear(self) -> None:
+        self.query_one(SelectionList).deselect_all()
+
+    def action_apply(self) -> None:
+        self.dismiss(frozenset(self.query_one(SelectionList).selected))
+
+
+class EditTriage(Dialog[Triage]):
+    """State, note and link of one or several findings."""
+
+    BINDINGS: ClassVar[list[Any]] = [Binding("ctrl+s", "save", "Save", show=False, priority=True)]
+
+    def __init__(self, heading: str, triage: Triage, original: str | None, history: Sequence[TriageChange]) -> None:
+        super().__init__()
+        self.heading, self.triage, self.original, self.history = heading, triage, original, history
+
+    def compose(self) -> ComposeResult:
+        states = [(state.value, state) for state in TriageState]
+        with Vertical(classes="dialog"):
+            yield Static(Text(plain(self.heading)), classes="heading")
+            yield Select(states, value=self.triage.state, allow_blank=False, id="state", compact=True)
+            yield Static("note", markup=False)
+            yield Input(plain(self.triage.note), id="note")
+            yield Static("link", markup=False)
+            yield Input(plain(self.triage.link), id="link")
+            yield Static("duplicate of (fingerprint, for the state duplicate)", markup=False)
+            yield Input(self.triage.duplicate_of or self.original or "", id="original")
+            if self.history:
+                with VerticalScroll():
+                    yield Static(history_text(self.history[:20]))
+            yield Static(Text("Enter or ctrl+s saves   Tab next field   Esc cancels"), classes="keys")
+
+    def on_mount(self) -> None:
+        self.query_one("#note", Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.action_save()
+
+    def action_save(self) -> None:
+        state = self.query_one("#state", Select).value
+        assert isinstance(state, TriageState)
+        original = self.query_one("#original", Input).value.strip() or None
+        if state is TriageState.DUPLICATE and original is None:
+            self.notify("a duplicate needs the fingerprint of its original", severity="error", markup=False)
+            return
+        self.dismiss(
+            replace(
+                self.triage,
+                state=state,
+                note=self.query_one("#note", Input).value.strip(),
+                link=self.query_one("#link", Input).value.strip(),
+                duplicate_of=original if state is TriageState.DUPLICATE else None,
+            )
+        )
+
+
+def history_text(changes: Sequence[TriageChange]) -> Text:
+    """The history of a finding's triage, the newest change first."""
+    text = Text()
+    for change in changes:
+        before = change.before.state.value if change.before else "new"
+        after = change.after or Triage()
+        text.append(f"{moment(change.at)}  {before} → {after.state.value}")
+        if change.undoes is not None:
+            text.append("  (undone)")
+        for name, value in (("note", after.note), ("link", after.link), ("of", after.duplicate_of)):
+            if value:
+                text.append(f"  {name}: {plain(value)}")
+        text.append("\n")
+    return text
+
+
+class Help(Reading):
+    """All keys, from the registry that binds them."""
+
+    def __init__(self, group: str | None) -> None:
+        body = Text()
+        if group in GROUPS:
+            title, commands = GROUPS[group]
+            _keys(body, title, commands)
+        _keys(body, "Moving", MOVE)
+        _keys(body, "Everywhere", APP)
+        for name, (title, commands) in GROUPS.items():
+            if name != group:
+                _keys(body, title, commands)
+        super().__init__("Keys", body)
+
+
+def _keys(body: Text, title: str, commands: Sequence[Command]) -> None:
+    body.append(f"{title}\n", style="bold")
+    for command in commands:
+        body.append(f"  {command.shown_keys:<14} {command.title}\n")

@@ -1,0 +1,403 @@
+"""The findings of a run: sorted, filtered, selected, decided about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.widgets import Footer, Input, Static
+
+from parity.errors import ParityError
+from parity.records import Kind
+from parity.store import FindingFilter, FindingRow, FindingSort, RunRow
+from parity.store.browse import Facet
+from parity.tui.bindings import FINDINGS, bindings
+from parity.tui.format import nats, plain
+from parity.tui.screens.dialogs import ChooseFilter
+from parity.tui.screens.triaging import TriageScreen
+from parity.tui.widgets.strips import SummaryStrip
+from parity.tui.widgets.table import Column, VirtualTable
+
+ALL_BUT_NEAR_TIES = frozenset(str(kind) for kind in Kind) - {str(Kind.NEAR_TIE)}
+GROUPS = ("kind", "severity", "arm", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What of a run is shown, and in which order."""
+
+    near_ties: bool = False
+    chosen: frozenset[tuple[str, str]] = frozenset()
+    """(group, value) pairs; a group without any does not restrict."""
+    text: str = ""
+    sort: FindingSort = FindingSort.WORST
+    descending: bool = False
+
+    def values(self, group: str) -> frozenset[str]:
+        return frozenset(value for name, value in self.chosen if name == group)
+
+    def filter(self) -> FindingFilter:
+        kinds = self.values("kind")
+        if not kinds and not self.near_ties:
+            kinds = ALL_BUT_NEAR_TIES
+        return FindingFilter(
+            arms=self.values("arm"),
+            kinds=kinds,
+            severities=self.values("severity"),
+            states=self.values("state"),
+            text=self.text,
+        )
+
+    def lets(self, facet: Facet) -> bool:
+        where = self.filter()
+        return all(
+            not allowed or value in allowed
+            for allowed, value in (
+                (where.arms, facet.arm),
+                (where.kinds, facet.kind),
+                (where.severities, facet.severity),
+                (where.states, facet.state),
+            )
+        )
+
+
+def _place(row: FindingRow) -> str:
+    key = plain(row.request)
+    return key if row.round == 0 and row.sample == 0 else f"{key} r{row.round} s{row.sample}"
+
+
+_STATE = {"new": "", "confirmed": "corrupt", "benign": "good", "fixed": "good"}
+
+COLUMNS: list[Column[FindingRow]] = [
+    Column("severity", 8, lambda f: (plain(f.severity), "corrupt" if f.severity == "corrupt" else "dim"), "severity"),
+    Column("kind", 14, lambda f: (plain(f.kind), "corrupt" if f.severity == "corrupt" else "dim"), "kind"),
+    Column("request", 0, lambda f: (_place(f), ""), "ordinal", least=10),
+    Column("arm", 0, lambda f: (plain(f.arm), ""), "arm", least=10),
+    Column("token", 6, lambda f: ("" if f.position is None else str(f.position), ""), "position", right=True),
+    Column("len", 5, lambda f: ("" if f.length is None else str(f.length), ""), right=True),
+    Column("gap", 6, lambda f: (nats(f.gap), ""), "gap", right=True),
+    Column("state", 9, lambda f: (str(f.state), _STATE.get(str(f.state), "warning")), "state"),
+]
+
+
+class FindingsScreen(TriageScreen):
+    """A table over all findings of a run; near-ties are hidden at first, they are hundreds and benign."""
+
+    BINDINGS: ClassVar[list[Any]] = [*bindings(FINDINGS)]
+    group = "findings"
+
+    def __init__(self, run: RunRow) -> None:
+        super().__init__()
+        self.run = run
+        self.view = View()
+        self.facets: list[Facet] | None = None
+        self.total = 0
+        self.range_start = 0
+        self.gone = False
+
+    def compose(self) -> ComposeResult:
+        yield Static(classes="title", id="title")
+        yield SummaryStrip(id="summary")
+        yield Input(placeholder="text in the request's name or prompt; Enter closes", id="search")
+        yield VirtualTable[FindingRow](COLUMNS, self._fetch, lambda row: row.id, id="table")
+        yield Static(classes="empty", id="empty")
+        yield Static(classes="status", id="status")
+        yield Footer(show_command_palette=False, compact=True)
+
+    def on_mount(self) -> None:
+        verdict = self.run.verdict or str(self.run.status)
+        self.set_text("#title", f"{plain(verdict)}  {plain(self.run.id)}  {plain(self.run.model)}")
+        self.table.focus()
+        self.refresh_rows(cursor=0)
+        self.load_facets()
+
+    @property
+    def table(self) -> VirtualTable[FindingRow]:
+        return self.query_one("#table", VirtualTable)
+
+    # ------------------------------------------------------------------ data
+
+    def reload(self) -> None:
+        store = self.store
+        if store is None:
+            return
+        self.gone = not self.parity.attempt(lambda: store.has_run(self.run.id), True)
+        row = self.table.current
+        self.facets = None if self.gone else self.facets
+        self.refresh_rows(stay_on=row)
+        self.load_facets()
+
+    def refresh_rows(self, *, cursor: int | None = None, stay_on: FindingRow | None = None) -> None:
+        """Count what passes the filter and draw it, on the same finding where that still passes."""
+        store = self.store
+        if store is None:
+            return
+        where, view = self.view.filter(), self.view
+        self.total = self.parity.attempt(self._count, 0)
+        if stay_on is not None:
+            at = self.parity.attempt(
+                lambda: store.index_of_finding(
+                    self.run.id, stay_on.id, where, sort=view.sort, descending=view.descending
+                ),
+                None,
+            )
+            cursor = at if at is not None else self.table.cursor
+        self.table.sorted_by, self.table.descending = view.sort.value, view.descending
+        self.table.show(self.total, cursor=cursor)
+        self._say()
+        self.load_positions(view)
+
+    def _count(self) -> int:
+        """From what is known already where possible: counting a million rows takes a tenth of a second."""
+        assert self.store is not None
+        view = self.view
+        if not view.text and self.facets is not None:
+            return sum(facet.findings for facet in self.facets if view.lets(facet))
+        if not view.text and not view.chosen:
+            arms = self.store.arms(self.run.id)
+            stored = sum(n for arm in arms for kind, n in arm.counts.items() if view.near_ties or kind != Kind.NEAR_TIE)
+            if stored:
+                return stored
+        return self.store.count_findings(self.run.id, view.filter())
+
+    def _fetch(self, offset: int, limit: int) -> Sequence[FindingRow]:
+        store, view = self.store, self.view
+        if store is None:
+            return []
+        nothing: list[FindingRow] = []
+        return self.parity.attempt(
+            lambda: store.page_findings(
+                self.run.id, view.filter(), sort=view.sort, descending=view.descending, offset=offset, limit=limit
+            ),
+            nothing,
+        )
+
+    @work(thread=True, exclusive=True, group="facets")
+    def load_facets(self) -> None:
+        self._in_background(lambda: self.parity.background().facets(self.run.id), self._facets_are)
+
+    @work(thread=True, exclusive=True, group="positions")
+    def load_positions(self, view: View) -> None:
+        buckets = max(10, self.size.width - 24)
+        self._in_background(
+            lambda: self.parity.background().positions(self.run.id, view.filter(), buckets),
+            lambda found: self.query_one(SummaryStrip).show_positions(*found) if view == self.view else None,
+        )
+
+    def _in_background(self, read: Any, then: Any) -> None:
+        try:
+            found = read()
+        except ParityError as error:
+            self.app.call_from_thread(self.parity.complain, error)
+            return
+        if self.is_attached:
+            self.app.call_from_thread(then, found)
+
+    def _facets_are(self, facets: list[Facet]) -> None:
+        self.facets = facets
+        total = self.parity.attempt(self._count, self.total)
+        if total != self.total:
+            self.total = total
+            self.table.show(total)
+        self._say()
+
+    # ------------------------------------------------------------------ words
+
+    def _say(self) -> None:
+        view = self.view
+        facets = self.facets or []
+        kinds: dict[tuple[str, str], int] = {}
+        for facet in facets:
+            if view.lets(facet):
+                kinds[facet.kind, facet.severity] = kinds.get((facet.kind, facet.severity), 0) + facet.findings
+        if not view.text:  # text is not a facet
+            self.query_one(SummaryStrip).show_kinds(
+                sorted(((kind, severity, n) for (kind, severity), n in kinds.items()), key=lambda k: -k[2])
+            )
+        everything = sum(facet.findings for facet in facets)
+        hidden = sum(f.findings for f in facets if f.kind == Kind.NEAR_TIE) if not view.near_ties else 0
+        parts = [f"{self.table.cursor + 1 if self.total else 0:,}/{self.total:,}"]
+        if everything:
+            parts.append(f"of {everything:,}")
+        if hidden and not view.values("kind"):
+            parts.append(f"({hidden:,} near-ties hidden, z shows)")
+        if self.table.selected:
+            parts.append(f"| {len(self.table.selected):,} selected")
+        if view.chosen:
+            parts.append("| " + " ".join(sorted(plain(value) for _, value in view.chosen)))
+        if view.text:
+            parts.append(f'| text "{plain(view.text)}"')
+        parts.append(f"| by {_SORT_NAMES[view.sort]}{' reversed' if view.descending else ''}")
+        self.set_text("#status", " ".join(parts))
+        self._say_empty(hidden)
+
+    def _say_empty(self, hidden: int) -> None:
+        empty = self.query_one("#empty", Static)
+        empty.display = not self.total
+        self.table.display = bool(self.total)
+        if self.gone:
+            words = "This run was deleted by another process.\n\nTriage is kept. q goes back to the list of runs."
+        elif hidden:
+            words = f"Nothing but near-ties here: {hidden:,} of them.\n\nz shows them."
+        elif self.view.text or self.view.chosen:
+            words = "No finding passes the filter.\n\nEsc clears the text, f changes the rest."
+        else:
+            words = "No findings: the arms agree token by token."
+            if self.run.message or self.run.reasons:
+                words += "\n\n" + plain("\n".join([*self.run.reasons, self.run.message or ""]), keep="\n")
+        empty.update(Text(words))
+
+    def on_virtual_table_moved(self) -> None:
+        self._say()
+
+    # ------------------------------------------------------------------ moving and opening
+
+    def action_move(self, step: int) -> None:
+        self.table.go(self.table.cursor + step)
+
+    def action_page(self, step: int) -> None:
+        self.table.page(step)
+
+    def action_first(self) -> None:
+        self.table.go(0)
+
+    def action_last(self) -> None:
+        self.table.go(self.table.total - 1)
+
+    def on_virtual_table_opened(self) -> None:
+        self.action_open()
+
+    def action_open(self) -> None:
+        from parity.tui.screens.finding import FindingScreen
+
+        row = self.table.current
+        if row is not None:
+            self.app.push_screen(FindingScreen(self.run, row, step=self.step))
+
+    def step(self, by: int) -> FindingRow | None:
+        """Go on to another finding of the list; None at its ends."""
+        before = self.table.cursor
+        self.table.go(before + by)
+        return self.table.current if self.table.cursor != before else None
+
+    # ------------------------------------------------------------------ selecting
+
+    def targets(self) -> Sequence[int]:
+        if self.table.selected:
+            return sorted(i for i in self.table.selected if isinstance(i, int))
+        row = self.table.current
+        return [] if row is None else [row.id]
+
+    def current(self) -> FindingRow | None:
+        return self.table.current
+
+    def decided(self) -> None:
+        self.table.selected.clear()
+
+    def action_select(self) -> None:
+        row = self.table.current
+        if row is not None:
+            self.table.selected ^= {row.id}
+            self.range_start = self.table.cursor
+            self.table.go(self.table.cursor + 1)
+            self.table.refresh()
+            self._say()
+
+    def action_select_range(self) -> None:
+        first, last = sorted((self.range_start, self.table.cursor))
+        self._select(first, last - first + 1)
+
+    def action_select_all(self) -> None:
+        self._select(0, -1)
+
+    def _select(self, offset: int, limit: int) -> None:
+        store, view = self.store, self.view
+        if store is None:
+            return
+        nothing: list[int] = []
+        ids = self.parity.attempt(
+            lambda: store.finding_ids(
+                self.run.id, view.filter(), sort=view.sort, descending=view.descending, offset=offset, limit=limit
+            ),
+            nothing,
+        )
+        self.table.selected.update(ids)
+        self.table.refresh()
+        self._say()
+
+    def action_clear(self) -> None:
+        if self.table.selected:
+            self.table.selected.clear()
+            self.table.refresh()
+            self._say()
+        elif self.view.text:
+            self.query_one("#search", Input).value = ""
+            self.change_view(replace(self.view, text=""))
+
+    # ------------------------------------------------------------------ filtering and sorting
+
+    def change_view(self, view: View, *, stay: bool = True) -> None:
+        row = self.table.current if stay else None
+        self.view = view
+        self.refresh_rows(cursor=0 if row is None else None, stay_on=row)
+
+    def action_near_ties(self) -> None:
+        self.change_view(replace(self.view, near_ties=not self.view.near_ties))
+
+    def action_sort(self) -> None:
+        orders = list(FindingSort)
+        following = orders[(orders.index(self.view.sort) + 1) % len(orders)]
+        self.change_view(replace(self.view, sort=following, descending=False), stay=False)
+
+    def action_reverse(self) -> None:
+        self.change_view(replace(self.view, descending=not self.view.descending), stay=False)
+
+    def on_virtual_table_header_clicked(self, event: VirtualTable.HeaderClicked) -> None:
+        chosen = FindingSort(event.sort)
+        turned = chosen is self.view.sort and not self.view.descending
+        self.change_view(replace(self.view, sort=chosen, descending=turned), stay=False)
+
+    def action_search(self) -> None:
+        search = self.query_one("#search", Input)
+        search.add_class("open")
+        search.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        if event.value != self.view.text:
+            self.change_view(replace(self.view, text=event.value), stay=False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.input.remove_class("open")
+        self.table.focus()
+
+    def action_filter(self) -> None:
+        if self.facets is None:
+            self.notify("still counting, one moment", markup=False)
+            return
+        counts: dict[tuple[str, str], int] = {}
+        for facet in self.facets:
+            for group in GROUPS:
+                key = (group, str(getattr(facet, group)))
+                counts[key] = counts.get(key, 0) + facet.findings
+        options = sorted(counts, key=lambda key: (GROUPS.index(key[0]), -counts[key]))
+
+        def chosen(answer: frozenset[tuple[str, str]] | None) -> None:
+            if answer is not None:
+                self.change_view(replace(self.view, chosen=answer), stay=False)
+
+        self.app.push_screen(ChooseFilter([(*key, counts[key]) for key in options], self.view.chosen), chosen)
+
+
+_SORT_NAMES = {
+    FindingSort.WORST: "severity",
+    FindingSort.KIND: "kind",
+    FindingSort.REQUEST: "request",
+    FindingSort.POSITION: "token",
+    FindingSort.GAP: "gap",
+    FindingSort.STATE: "state",
+    FindingSort.ARM: "arm",
+}

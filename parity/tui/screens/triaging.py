@@ -1,0 +1,177 @@
+"""Deciding about findings, and taking them elsewhere: shared by the list and the single finding."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from parity.errors import ParityError
+from parity.store import FindingRow, RunRow, Triage, TriageChange, TriageState
+from parity.store.browse import Browser
+from parity.tui.format import plain
+from parity.tui.screens.base import ParityScreen
+from parity.tui.screens.dialogs import AskText, Confirm, EditTriage, Reading
+
+EXPORT_SCHEMA = "parity.findings/1"
+
+
+class TriageScreen(ParityScreen):
+    """A screen with findings to decide about: `targets` says which, `current` is the one under the cursor."""
+
+    BINDINGS: ClassVar[list[Any]] = []
+    run: RunRow
+
+    def targets(self) -> Sequence[int]:
+        """Ids of the findings that an action concerns: the selection, or the one under the cursor."""
+        raise NotImplementedError
+
+    def current(self) -> FindingRow | None:
+        raise NotImplementedError
+
+    def decided(self) -> None:
+        """Called after a decision was handed to the store."""
+
+    # ------------------------------------------------------------------ triage
+
+    def action_mark(self, state: str) -> None:
+        self._mark(TriageState(state), None)
+
+    def action_original(self) -> None:
+        row = self.current()
+        if row is not None:
+            self.parity.original = row
+            self.notify(f"original: {plain(row.kind)} of {plain(row.request)}; d marks its duplicates", markup=False)
+
+    def action_duplicate(self) -> None:
+        original = self.parity.original
+        if original is None:
+            self.notify("press o on the original first", severity="warning", markup=False)
+            return
+        self._mark(TriageState.DUPLICATE, original)
+
+    def _mark(self, state: TriageState, original: FindingRow | None) -> None:
+        ids = [i for i in self.targets() if original is None or i != original.id]
+        if not ids:
+            return
+
+        def write(store: Browser) -> str:
+            fingerprints = store.fingerprints(ids)
+            if not fingerprints:
+                raise ParityError("these findings are no longer in the database", hint="the run was deleted meanwhile")
+            store.mark(fingerprints, state, duplicate_of=original.fingerprint if original else None)
+            return f"{_count(len(fingerprints))} marked {state}; u takes it back"
+
+        self.parity.change(write)
+        self.decided()
+
+    def action_triage(self) -> None:
+        store, row, ids = self.store, self.current(), list(self.targets())
+        if store is None or row is None or not ids:
+            return
+        bulk = len(ids) > 1
+        triage = Triage() if bulk else self.parity.attempt(lambda: store.triage(row.fingerprint), Triage())
+        nothing: list[TriageChange] = []
+        history = nothing if bulk else self.parity.attempt(lambda: store.triage_history(row.fingerprint), nothing)
+        original = self.parity.original.fingerprint if self.parity.original else None
+        heading = f"Triage of {_count(len(ids))}" if bulk else f"Triage of {row.kind} in {row.arm}, {row.key}"
+
+        def answered(chosen: Triage | None) -> None:
+            if chosen is None:
+                return
+
+            def write(writer: Browser) -> str:
+                writer.set_triage(writer.fingerprints(ids), chosen)
+                return f"{_count(len(ids))} now {chosen.state}; u takes it back"
+
+            self.parity.change(write)
+            self.decided()
+
+        self.app.push_screen(EditTriage(heading, triage, original, history), answered)
+
+    def action_undo(self) -> None:
+        def write(store: Browser) -> str:
+            changes = store.undo_triage()
+            return f"taken back: the last change, of {_count(len(changes))}" if changes else "nothing to take back"
+
+        self.parity.change(write)
+
+    # ------------------------------------------------------------------ elsewhere
+
+    def action_copy_command(self) -> None:
+        self.app.copy_to_clipboard(self.run.command)
+        self.app.push_screen(Reading("Copied, where the terminal allows it", self.run.command))
+
+    def action_export(self) -> None:
+        store, ids = self.store, list(self.targets())
+        if store is None or not ids:
+            return
+
+        def named(answer: str | None) -> None:
+            if not answer:
+                return
+            path = Path(answer).expanduser()
+            if path.exists():
+                self.app.push_screen(
+                    Confirm(f"Overwrite {path}?"), lambda yes: self._export(store, path, ids) if yes else None
+                )
+            else:
+                self._export(store, path, ids)
+
+        self.app.push_screen(AskText(f"Export {_count(len(ids))} to", f"findings-{self.run.id}.json"), named)
+
+    def _export(self, store: Browser, path: Path, ids: Sequence[int]) -> None:
+        def write() -> int:
+            rows = store.findings(ids)
+            document = {
+                "schema": EXPORT_SCHEMA,
+                "run": self.run.id,
+                "command": self.run.command,
+                "model": self.run.model,
+                "baseline": self.run.baseline,
+                "findings": [finding_json(store, row) for row in rows],
+            }
+            try:
+                path.write_text(json.dumps(document, indent=2, ensure_ascii=True) + "\n", encoding="utf-8")
+            except OSError as error:
+                raise ParityError(f"{path} cannot be written: {error.strerror}", hint="name another file") from error
+            return len(rows)
+
+        written = self.parity.attempt(write, None)
+        if written is not None:
+            self.notify(f"{_count(written)} in {plain(path)}", markup=False)
+
+    def action_report(self) -> None:
+        write, row = self.parity.write_report, self.current()
+        if row is None:
+            return
+        if write is None:
+            self.notify(
+                "this parity cannot write reports yet: export the finding with e", severity="warning", markup=False
+            )
+            return
+        path = self.parity.attempt(lambda: write(self.parity.database, row.run, row.id), None)
+        if path is not None:
+            self.app.push_screen(Reading("The report is in", str(path)))
+
+
+def finding_json(store: Browser, row: FindingRow) -> dict[str, Any]:
+    """A finding with its triage, as it is exported."""
+    return {
+        "arm": row.arm,
+        "request": row.request,
+        "round": row.round,
+        "sample": row.sample,
+        "kind": row.kind,
+        "severity": row.severity,
+        "position": row.position,
+        "length": row.length,
+        "fingerprint": row.fingerprint,
+        "evidence": dict(row.evidence),
+        "triage": store.triage(row.fingerprint).to_json(),
+    }
+
+
+def _count(number: int) -> str:
+    return "1 finding" if number == 1 else f"{number:,} findings"

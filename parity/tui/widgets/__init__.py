@@ -1,0 +1,1 @@
+"""Widgets that draw lines themselves, so that a million rows cost what a screenful costs."""

@@ -1,0 +1,146 @@
+"""Thin drawings: the gap over a whole completion, and the summary above the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from rich.text import Text
+from textual import events
+from textual.message import Message
+from textual.widget import Widget
+
+from parity.tui.format import BLOCKS, bar, fit, plain, sparkline
+from parity.tui.widgets.tokenview import FULL_BAR
+
+
+class GapStrip(Widget):
+    """Two lines over the whole completion: the largest gap of each stretch, and what lies where.
+
+    Heights are square roots of the gap, so that a near-tie is seen beside a gap of ten nats. Below: `^` the
+    cursor, `!` a finding, `|` the first token that differs.
+    """
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"strip--high", "strip--low"}
+
+    class Jumped(Message):
+        def __init__(self, position: int) -> None:
+            super().__init__()
+            self.position = position
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.length = 0
+        self.gaps: npt.NDArray[np.float64] | None = None
+        self.tolerance = 0.25
+        self.found: Sequence[int] = ()
+        self.differs: int | None = None
+        self.cursor = 0
+
+    def show(
+        self,
+        length: int,
+        gaps: npt.NDArray[np.float64] | None,
+        tolerance: float,
+        found: Sequence[int],
+        differs: int | None,
+    ) -> None:
+        self.length, self.gaps, self.tolerance, self.found, self.differs = length, gaps, tolerance, found, differs
+        self.refresh()
+
+    def move(self, position: int) -> None:
+        self.cursor = position
+        self.refresh()
+
+    def _column(self, position: int) -> int:
+        width = max(1, self.size.width)
+        if self.length <= width:
+            return min(max(0, position), width - 1)
+        return min(width - 1, max(0, position) * width // self.length)
+
+    def render(self) -> Text:
+        width = self.size.width
+        marks = [" "] * width
+        for position in self.found:
+            marks[self._column(position)] = "!"
+        if self.differs is not None:
+            column = self._column(self.differs)
+            marks[column] = "|" if marks[column] == " " else marks[column]
+        marks[self._column(self.cursor)] = "^"
+        text = Text(no_wrap=True, overflow="crop")
+        text.append_text(self._heights(width))
+        text.append("\n" + "".join(marks))
+        return text
+
+    def _heights(self, width: int) -> Text:
+        if self.gaps is None or not len(self.gaps):
+            return Text(fit("no scores at hand: no gap per token", width), style="dim italic")
+        top = np.zeros(width)
+        known = np.zeros(width, dtype=bool)
+        for position, gap in enumerate(np.nan_to_num(self.gaps, nan=-1.0).tolist()):
+            if gap >= 0:
+                column = self._column(position)
+                top[column] = max(top[column], gap)
+                known[column] = True
+        high = self.get_component_rich_style("strip--high")
+        low = self.get_component_rich_style("strip--low")
+        text = Text()
+        for value, there in zip(top.tolist(), known.tolist(), strict=True):
+            if not there:
+                text.append(" ")
+                continue
+            level = 1 + round(7 * min(1.0, (value / FULL_BAR) ** 0.5))
+            text.append(BLOCKS[level], style=high if value > self.tolerance else low)
+        return text
+
+    def on_click(self, event: events.Click) -> None:
+        width = max(1, self.size.width)
+        self.post_message(self.Jumped(event.x if self.length <= width else event.x * self.length // width))
+
+
+class SummaryStrip(Widget):
+    """Bars by kind and where in the output the findings are, for what passes the filter."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"strip--high", "strip--low"}
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.kinds: Sequence[tuple[str, str, int]] = ()
+        self.positions: Sequence[int] = ()
+        self.last = 0
+
+    def show_kinds(self, kinds: Sequence[tuple[str, str, int]]) -> None:
+        """`kinds`: (kind, severity, findings), the most frequent first."""
+        self.kinds = kinds
+        self.refresh()
+
+    def show_positions(self, positions: Sequence[int], last: int) -> None:
+        self.positions, self.last = positions, last
+        self.refresh()
+
+    def render(self) -> Text:
+        width = self.size.width
+        text = Text(no_wrap=True, overflow="crop")
+        most = max((count for _, _, count in self.kinds), default=0)
+        used = 0
+        for kind, severity, count in self.kinds:
+            part = f"{plain(kind)} {count:,} "
+            drawn = bar(count / most, 6) + "  "
+            if used + len(part) + len(drawn) > width:
+                text.append("…")
+                break
+            text.append(part)
+            text.append(
+                drawn, style=self.get_component_rich_style(f"strip--{'high' if severity == 'corrupt' else 'low'}")
+            )
+            used += len(part) + len(drawn)
+        if not self.kinds:
+            text.append("nothing passes the filter", style="dim")
+        text.append("\n")
+        if self.positions:
+            text.append("token 0 ", style="dim")
+            text.append(sparkline(self.positions))
+            text.append(f" {self.last:,}", style="dim")
+        return text
