@@ -103,8 +103,10 @@ def test_relative_links_resolve(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_code_named_in_the_docs_exists(page: Path) -> None:
-    """Paths in backticks that begin in the repository are there."""
+    """Paths in backticks that begin in the repository are there (`tests/v1`, `tests/models` are vLLM's)."""
     for path in re.findall(r"`((?:parity|backends|tests|tools|benchmarks|docs)/[\w./-]+)`", page.read_text("utf-8")):
+        if path.startswith(("tests/v1/", "tests/models/")):
+            continue
         assert (ROOT / path).exists(), f"{page.name} names {path}"
 
 
@@ -133,9 +135,8 @@ def test_every_kind_has_a_section(kind: Kind) -> None:
     text = section(text_of("docs/kinds.md"), f"## `{kind}`")
     severity = "Benign" if kind is Kind.NEAR_TIE else "Corrupt"
     assert f"**{severity}.**" in text
-    for part in ("*Decided by*", "*Evidence*", "*Limits*"):
-        assert part in text or kind in (Kind.NEAR_TIE, Kind.MISSING_COMPLETION, Kind.INPUT_MISMATCH), part
-    assert len(text.split()) > 25
+    assert "*Decided by*" in text
+    assert any(part in text for part in ("*Evidence*", "*Limits*", "*Position and length*"))
 
 
 def test_kinds_page_documents_nothing_else() -> None:
@@ -158,7 +159,7 @@ def test_thresholds_are_those_of_the_code() -> None:
 
 def test_every_threshold_of_the_code_is_documented() -> None:
     documented = thresholds()
-    not_thresholds = {"integrity.INT32_MAX"}
+    not_thresholds = {"integrity.INT32_MAX", "justify.BATCH"}
     for info in pkgutil.iter_modules(parity.compare.__path__):
         module = importlib.import_module(f"parity.compare.{info.name}")
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
