@@ -12,6 +12,7 @@ ratio of the medians over rounds. The target is at most 1.10. Takes about five m
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -60,7 +61,7 @@ def make_plan(cpu: Backend, variant: str, args: argparse.Namespace, logprobs: in
             "stop": [], "stop_token_ids": [], "ignore_eos": False, "skip_special_tokens": True, "logprobs": logprobs,
         },
         "requests": [
-            {"id": f"p{i}", "prompt": None, "prompt_token_ids": [int(t) for t in requests[i % len(requests)].prompt_token_ids]}
+            {"id": f"p{i}", "prompt": None, "prompt_token_ids": list(requests[i % len(requests)].prompt_token_ids)}
             for i in range(args.requests)
         ],
         "arms": [{
@@ -85,7 +86,7 @@ def through_parity(plan: dict[str, Any], folder: Path) -> list[float]:
 
     with run_arm(plan, plan["baseline"], folder / "capture.jsonl", folder / "parity.log", on_event=watch) as session:
         session.generate()
-    return [after - before for before, after in zip(marks, marks[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(marks)]
 
 
 def bare(plan: dict[str, Any], folder: Path, cpu: Backend) -> tuple[list[float], int]:

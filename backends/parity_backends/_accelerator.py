@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,10 +106,15 @@ class Accelerator:
         return _local.configured_interpreter(self.interpreter_variable)[0]
 
     def launch_env(self, interpreter: Path) -> dict[str, str]:
-        return {}
+        # Kept here though parity drops it for managed environments: CANN's set_env.sh puts its own in.
+        path = os.environ.get("PYTHONPATH")
+        return {"PYTHONPATH": path} if path else {}
 
     def worker_source(self) -> bytes:
         return _local.worker_source()
+
+    def plant(self, fault: str) -> dict[str, str]:
+        return _local.plant(fault)
 
     def explain(self, log_tail: str) -> str | None:
         if "out of memory" in log_tail.lower():

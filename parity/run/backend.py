@@ -77,6 +77,13 @@ class Backend(Protocol):
         """The text of the one-file worker that travels with the request."""
         ...
 
+    def plant(self, fault: str) -> dict[str, str]:
+        """Environment variables that plant a named fault (`NAME[:rate=R][:seed=N]`) in an arm's engine.
+
+        Machine-independent: they stand in the plan. Raises ParityError for an unknown fault, naming the known.
+        """
+        ...
+
     def explain(self, log_tail: str) -> str | None:
         """A remedy for a failure whose engine log ends like this, or None."""
         ...

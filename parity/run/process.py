@@ -67,7 +67,7 @@ def worker_command(interpreter: Path | str, source: bytes) -> list[str]:
 def worker_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """This process's environment without what belongs to its own Python, with `extra` over it."""
     env = {name: value for name, value in os.environ.items() if name not in _OWN}
-    env.update({"PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"})
+    env["PYTHONUNBUFFERED"] = "1"
     env.update(extra)
     return env
 

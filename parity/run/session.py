@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeVar
 
+import numpy as np
+
 from parity.errors import BackendError, ParityError
-from parity.records import Json, Key, ScoreKey
+from parity.records import Json, Key, ScoreKey, TokenIds
 from parity.run import messages, resume
 from parity.run.backend import Backend, load_backend
 from parity.run.envs import Say
@@ -44,8 +46,8 @@ class ScoreItem:
     request: str
     round: int
     sample: int
-    prompt_token_ids: Sequence[int]
-    token_ids: Sequence[int]
+    prompt_token_ids: Sequence[int] | TokenIds
+    token_ids: Sequence[int] | TokenIds
 
     @property
     def key(self) -> ScoreKey:
@@ -54,9 +56,15 @@ class ScoreItem:
     def to_json(self) -> dict[str, Json]:
         return {
             **self.key._asdict(),
-            "prompt_token_ids": [int(token) for token in self.prompt_token_ids],
-            "token_ids": [int(token) for token in self.token_ids],
+            "prompt_token_ids": _plain_ids(self.prompt_token_ids),
+            "token_ids": _plain_ids(self.token_ids),
         }
+
+
+def _plain_ids(ids: Sequence[int] | TokenIds) -> list[int]:
+    """A list of Python integers, also from a numpy array."""
+    plain: list[int] = ids.tolist() if isinstance(ids, np.ndarray) else [int(token) for token in ids]
+    return plain
 
 
 def say_to_stderr(line: str) -> None:
@@ -389,7 +397,8 @@ def _chunks(items: Sequence[ScoreItem]) -> Iterator[list[ScoreItem]]:
     """Commands' worth of items; the same sequence never in two of them, so it is computed once."""
     groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[ScoreItem]] = {}
     for item in items:
-        groups.setdefault((tuple(item.prompt_token_ids), tuple(item.token_ids)), []).append(item)
+        sequence = (tuple(_plain_ids(item.prompt_token_ids)), tuple(_plain_ids(item.token_ids)))
+        groups.setdefault(sequence, []).append(item)
     chunk: list[ScoreItem] = []
     for group in groups.values():
         chunk += group

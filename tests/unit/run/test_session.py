@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import threading
 from pathlib import Path
 from typing import Any
@@ -269,17 +270,18 @@ def test_an_unknown_arm_is_named_with_those_there_are(runner: Runner) -> None:
     assert caught.value.hint == "it has fake/base, fake/mtp"
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_told_and_the_worker_ends(runner: Runner) -> None:
-    from parity.run.resume import Appender
-
-    appender = Appender.__new__(Appender)
-    appender.path = Path("/dev/full")
-    appender._file = open("/dev/full", "r+b", buffering=0)  # noqa: SIM115 - a device cannot be truncated
-    appender._end = 0
-    with pytest.raises((ParityError, OSError)) as caught:
-        appender.add({"record": "header"})
-    assert "No space left" in str(caught.value) or "Invalid argument" in str(caught.value)
+def test_a_full_disk_keeps_whole_records_and_can_be_resumed(runner: Runner) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))  # a write beyond fails, as on a full disk
+    try:
+        with pytest.raises(ParityError, match="cannot write") as caught:
+            runner.generate(make_plan(requests=200))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "--resume" in str(caught.value.hint)
+    assert runner.capture.read_bytes().endswith(b"}\n")
+    assert 10 < len(runner.lines()) < 200
+    assert len(runner.generate(make_plan(requests=200), resume=True).completions) == 200
 
 
 # --------------------------------------------------------------------------- scoring
