@@ -3,7 +3,7 @@
 One file, standard library and the engine only, Python 3.9 or newer: it travels with the request and needs
 nothing installed on the far side.
 
-Supervised: its source comes in on stdin (see parity.run.launch), then line-oriented JSON commands:
+Supervised: its source comes in on stdin (see parity.run.process), then line-oriented JSON commands:
     {"plan": {...}, "arm": "cpu/base"}                                    the job, first
     {"op": "generate", "rounds": [0, 1]}                                  completions, then a footer
     {"op": "score", "items": [{arm, request, round, sample, prompt_token_ids, token_ids}, ...], "top": 5}
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import array
+import atexit
 import base64
 import enum
 import json
@@ -30,6 +31,7 @@ import platform
 import queue
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -42,7 +44,7 @@ EXIT_SECONDS = 15.0
 
 RECORDED_PREFIXES = (
     "VLLM_", "OMP_", "KMP_", "MKL_", "LD_PRELOAD", "HCCL_", "LCCL_", "ASCEND_", "ATB_", "NCCL_", "CUBLAS_",
-    "CUDA_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "HF_HUB_OFFLINE", "TRITON_", "FLASHINFER_",
+    "CUDA_", "PARITY_FAULT", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "HF_HUB_OFFLINE", "TRITON_", "FLASHINFER_",
 )  # fmt: skip
 SECRET_PARTS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
@@ -336,6 +338,23 @@ def completion_record(request: dict[str, Any], round_: int, output: Any) -> dict
 # ----------------------------------------------------------------------------- the engine
 
 
+def unpack_faults() -> None:
+    """A fault to be planted on purpose travels as a zip file in the environment (docs/fault-lab.md).
+
+    It goes on PYTHONPATH too, for engine processes that this one starts.
+    """
+    packed = os.environ.pop("PARITY_FAULT_BUNDLE", None)
+    if packed is None:
+        return
+    handle, path = tempfile.mkstemp(prefix="parity-fault-", suffix=".zip")
+    with os.fdopen(handle, "wb") as file:
+        file.write(base64.b64decode(packed))
+    atexit.register(os.unlink, path)
+    sys.path.insert(0, path)
+    others = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = path if not others else path + os.pathsep + others
+
+
 class Arm:
     """An engine with the settings of one arm, and the plan's requests."""
 
@@ -354,6 +373,7 @@ class Arm:
     def start(self) -> None:
         self.channel.event("starting", pid=os.getpid())
         began = time.perf_counter()
+        unpack_faults()
         from vllm import LLM
 
         asked = dict(self.arm["engine"])

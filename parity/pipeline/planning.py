@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parity.errors import ParityError
@@ -26,7 +26,7 @@ DEFAULT_SUITE = "mixed"
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What the user asked for; docs/cli.md says what each means."""
+    """What the user asked for; docs/command-line.md says what each means."""
 
     backends: Sequence[str] = ("cpu",)
     variants: Sequence[str] = ("base", "mtp")
@@ -40,6 +40,8 @@ class PlanRequest:
     score: str = "all"
     tolerance: float | str | None = None
     engine: Mapping[str, Json] = field(default_factory=dict)
+    positive_controls: Sequence[str] = ()
+    """Faults to plant in a copy of each backend's last variant: `NAME[:rate=R]`."""
 
 
 def load_backends(names: Sequence[str]) -> dict[str, Backend]:
@@ -62,6 +64,12 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
         for name, backend in backends.items()
         for variant in request.variants
     ]
+    arms += [
+        _control(arm, fault, backends[arm.backend])
+        for arm in arms
+        if arm.variant == request.variants[-1]
+        for fault in request.positive_controls
+    ]
     prompts = load_prompts(request.prompts) if request.prompts else load_suite(request.suite or DEFAULT_SUITE)
     checkpoint = read_checkpoint(request.model or default_model(backends))
     return build_plan(
@@ -74,6 +82,19 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
         score=Score(mode=request.score),
         tolerance=request.tolerance,
         overrides=request.engine,
+    )
+
+
+def _control(arm: Arm, fault: str, backend: Backend) -> Arm:
+    """A copy of an arm with a fault planted in its engine. Raises ParityError for an unknown fault."""
+    name = fault.partition(":")[0]
+    variant = f"{arm.variant}-control-{name}"
+    return replace(
+        arm,
+        name=f"{arm.backend}/{variant}",
+        variant=variant,
+        env={**arm.env, **backend.plant(fault)},
+        control=fault,
     )
 
 
