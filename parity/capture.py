@@ -441,7 +441,10 @@ def logprobs_json(logprobs: TopLogprobs) -> list[list[list[Json]]]:
 
 
 def completion_record(completion: Completion, *, compact: bool = False) -> dict[str, Json]:
-    tokens = encode_token_ids if compact else np.ndarray.tolist
+
+    def tokens(ids: TokenIds) -> Json:
+        return encode_token_ids(ids) if compact else ids.tolist()
+
     record: dict[str, Json] = {
         "record": "completion",
         "request": completion.key.request,

@@ -10,6 +10,11 @@ import sys
 from importlib import resources
 from pathlib import Path
 
+from parity.errors import ParityError
+
+DEFAULT_RATE = 0.1
+"""Share of the steps in which a positive control plants its fault."""
+
 PROBE = """
 import importlib.metadata as m, json, sys
 found = {"python": ".".join(map(str, sys.version_info[:3]))}
@@ -53,6 +58,23 @@ def installed_versions(interpreter: Path, *names: str) -> dict[str, str] | str:
     except (subprocess.CalledProcessError, ValueError, OSError) as error:
         return f"does not work as a Python interpreter ({type(error).__name__})"
     return found
+
+
+def plant(fault: str) -> dict[str, str]:
+    """Environment that plants `NAME[:rate=R][:seed=N][:OPTION=N]`; the plugin itself travels in it."""
+    from parity_backends import faults
+
+    name, *settings = fault.split(":")
+    try:
+        values = dict(setting.split("=", 1) for setting in settings)
+        rate, seed = float(values.pop("rate", DEFAULT_RATE)), int(values.pop("seed", 0))
+        options = {key: int(value) for key, value in values.items()}
+        return faults.environment(name, rate, seed, "-", far=True, **options)
+    except ValueError as error:
+        raise ParityError(
+            f"the fault {fault!r} cannot be planted: {error}",
+            hint=f"known: {', '.join(sorted(faults.FAULTS))}; NAME[:rate=R][:seed=N]",
+        ) from None
 
 
 def devices(pattern: str) -> list[str]:

@@ -132,6 +132,9 @@ class CpuBackend:
     def worker_source(self) -> bytes:
         return _local.worker_source()
 
+    def plant(self, fault: str) -> dict[str, str]:
+        return _local.plant(fault)
+
     def explain(self, log_tail: str) -> str | None:
         if "No module named 'vllm'" in log_tail:
             return f"that Python has no vLLM: unset {INTERPRETER_VARIABLE}, or `parity env create cpu`"

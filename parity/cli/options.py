@@ -139,6 +139,14 @@ _PLAN_OPTIONS: list[Callable[[Any], Any]] = [
         "--max-model-len", type=click.IntRange(min=1), help="Longest prompt plus output. [default: as needed]"
     ),
     click.option(
+        "--positive-control",
+        "positive_controls",
+        multiple=True,
+        metavar="FAULT[:rate=R]",
+        help="Also run the last variant with this fault planted in its engine: shows that this run would have "
+        "caught it. Repeatable; docs/fault-lab.md has the names.",
+    ),
+    click.option(
         "--engine",
         type=Setting(),
         multiple=True,

@@ -41,4 +41,5 @@ def plan_request(options: dict[str, Any]) -> PlanRequest:
         score=options["score"],
         tolerance=options["tolerance"],
         engine=engine,
+        positive_controls=options["positive_controls"],
     )

@@ -82,6 +82,8 @@ class Arm:
     variant: str
     engine: Mapping[str, Json] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
+    control: str | None = None
+    """The fault planted in this arm's engine on purpose: a positive control, which must be found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ class Plan:
                     "variant": arm.variant,
                     "engine": dict(arm.engine),
                     "env": dict(arm.env),
+                    **({"control": arm.control} if arm.control else {}),
                 }
                 for arm in self.arms
             ],
@@ -323,6 +326,7 @@ def _arm(item: _Fields) -> Arm:
         variant=item.take("variant", _string),
         engine=item.sub("engine", default={}).value,
         env=item.take("env", _string_map, default={}),
+        control=item.take("control", _optional_string, default=None),
     )
     # The name becomes a file name in the run directory, and plans come from other hosts.
     if not _NAME.fullmatch(arm.name):

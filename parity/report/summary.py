@@ -124,7 +124,7 @@ def _stored_examples(store: Store, run_id: str, baseline: str) -> list[Example]:
     real = frozenset(arm.name for arm in store.arms(run_id) if CONTROL not in arm.variant)
     rows = store.page_findings(run_id, FindingFilter(arms=real, severities=frozenset({"corrupt"})), limit=200)
     if not rows:
-        rows = store.page_findings(run_id, sort=FindingSort.GAP, descending=True, limit=1)
+        rows = store.page_findings(run_id, FindingFilter(arms=real), sort=FindingSort.GAP, descending=True, limit=1)
     examples = []
     for row in _pick(rows):
         request = store.request(run_id, row.request)
