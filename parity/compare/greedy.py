@@ -53,22 +53,24 @@ def walk(
     masked_from: int | None = None,
     eos: frozenset[int] = frozenset(),
     best_ids: TokenIds | None = None,
+    parts_at: int | None = None,
 ) -> Walk:
     """Walk along baseline `a` (T,) and candidate `b` (U,).
 
     unjustified, unknown: arrays of shape (U,) from the reference, or None without one.
     masked_from: candidate tokens from here on are explained already (past an end of the stream).
     best_ids: what the reference would have chosen at each candidate position.
+    parts_at: number of leading tokens that are equal, where the caller knows it.
     """
     result = Walk()
     end = len(b) if masked_from is None else min(len(b), masked_from)
-    bad_mask = np.zeros(len(b), dtype=np.bool_) if unjustified is None else unjustified.copy()
-    bad_mask[end:] = False
     if unjustified is not None:
-        first = common_prefix(a, b)
-        if not bad_mask[first:].any():
+        first = common_prefix(a, b) if parts_at is None else parts_at
+        if not unjustified[first:end].any():
             # The usual case: a near-tie and nothing else.
             return _benign(a, b, first, end, unknown)
+    bad_mask = np.zeros(len(b), dtype=np.bool_) if unjustified is None else unjustified.copy()
+    bad_mask[end:] = False
     i = j = 0
     explained = False  # in step again after a fault: agreement with the baseline explains the tokens
     while j < end and i < len(a) and len(result.events) < MAX_EVENTS:

@@ -17,6 +17,8 @@ tests/v1/e2e/general/async_scheduling_utils.py), clean runs there stay below 0.3
 LIKELY = -5.0
 """Nats. Below this logprob two kernels disagree by more than the tolerance without a fault."""
 
+UNLISTED = "the chosen token is not among the engine's own logprobs"
+
 INT32_MAX = 2**31 - 1
 
 
@@ -69,7 +71,7 @@ def logprob_mismatch(
     if broken is not None and broken.position < until:
         return broken
     if not listed.all():
-        return _event(~listed, chosen, None, "the chosen token is not among the engine's own logprobs")
+        return _event(~listed, chosen, None, UNLISTED)
     if reference is None:
         return None
     expected = reference.chosen[:until]
@@ -95,6 +97,17 @@ def broken_logprobs(completion: Completion) -> Event | None:
         return None
     chosen = np.where(is_chosen, values, -np.inf).max(axis=1)
     return _event(bad, chosen, None, "the logprob of the chosen token is not a logprob")
+
+
+def unlisted_logprobs(completion: Completion) -> Event | None:
+    """The engine's own lists leave the chosen token out, anywhere in the completion. vLLM always adds it."""
+    own = completion.logprobs
+    if own is None or len(own) != len(completion.token_ids):
+        return None
+    listed = (own.ids == completion.token_ids[:, None]).any(axis=1)
+    if listed.all():
+        return None
+    return _event(~listed, np.full(len(listed), np.nan), None, UNLISTED)
 
 
 def _event(

@@ -226,8 +226,9 @@ class Donors:
         place -= base
         stream_start, stream_end = int(self._bounds[index]) - base, int(self._bounds[index + 1]) - base
         back = min(position - query.earliest, place - stream_start)
-        differs = np.flatnonzero(tokens[position - back : position] != donor[place - back : place]) if back > 0 else ()
-        first = position if back <= 0 else position - back + (int(differs[-1]) + 1 if len(differs) else 0)
+        back = max(0, back)
+        differs = np.flatnonzero(tokens[position - back : position] != donor[place - back : place])
+        first = position - back + (int(differs[-1]) + 1 if len(differs) else 0)
         limit = min(len(tokens) - position, stream_end - place)
         different = np.flatnonzero(tokens[position : position + limit] != donor[place : place + limit])
         forward = int(different[0]) if len(different) else limit
@@ -244,7 +245,7 @@ class Donors:
                 start, end = self._bounds[index : index + 2].tolist()
                 if end <= len(sample):
                     left_out.append(sample[start:end])
-        return self._bases[-1] * self._language.probability(span, speaks, left_out)
+        return int(self._bases[-1]) * self._language.probability(span, speaks, left_out)
 
     def _sample(self) -> TokenIds:
         if self._sampled is None:

@@ -135,3 +135,35 @@ def own_logprobs(completion: Completion) -> Opinion | None:
     if completion.logprobs is None or not _fits(completion):
         return None
     return opinion(completion.logprobs, completion.token_ids)
+
+
+def own_rejections(
+    completion: Completion,
+    view: Opinion | None,
+    start: int,
+    tolerance: float,
+    sampling: Mapping[str, Json],
+) -> Opinion | None:
+    """`view` with the tokens from `start` on added that lie below the best token of the engine's own list.
+
+    Greedy decoding takes the best token, so a token further down than the tolerance was not chosen by the engine
+    that made the list. A list that has its token on top proves nothing: a corrupt state makes corrupt lists.
+    """
+    if completion.logprobs is None or not _fits(completion):
+        return view
+    own = opinion(completion.logprobs, completion.token_ids, penalised_tokens(sampling, completion))
+    rejected = own.unjustified(tolerance) & ~own.bounded
+    rejected[:start] = False
+    if not rejected.any():
+        return view
+    if view is None:
+        view = opinion(TopLogprobs(np.empty((0, 1), np.int64), np.empty((0, 1))), completion.token_ids)
+    rejected &= np.isnan(view.gap)
+    for mine, theirs in (
+        (view.gap, own.gap),
+        (view.best_id, own.best_id),
+        (view.best, own.best),
+        (view.chosen, own.chosen),
+    ):
+        mine[rejected] = theirs[rejected]
+    return view

@@ -6,13 +6,13 @@ does throughout is taken as the convention, so that a habit of a server is not a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from parity.compare.structure import Event
-from parity.records import Capture, Completion, Header, Kind, TokenIds
+from parity.records import Capture, Column, Completion, Header, Kind, TokenIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,22 @@ def _passed_by(capture: Capture, terminators: frozenset[int], min_tokens: int) -
     inside = [completions[row].token_ids[min_tokens:-1] for row in rows]
     passed = sum(bool(np.isin(tokens, list(terminators)).any()) for tokens in inside)
     return passed if passed else -1
+
+
+def may_overrun(streams: Sequence[TokenIds], rules: StopRules) -> list[bool]:
+    """Streams that are too long or hold a terminator before their last token; `overrun` looks closer."""
+    column = Column.of(streams)
+    sizes = np.diff(column.offsets)
+    result = np.zeros(len(streams), dtype=np.bool_)
+    if rules.max_tokens is not None:
+        result |= sizes > rules.max_tokens
+    if rules.terminators:
+        hits = np.zeros(len(column.flat), dtype=np.bool_)
+        for token in rules.terminators:
+            hits |= column.flat == token
+        hits[column.offsets[1:][sizes > 0] - 1] = False
+        result[column.rows_with(hits)] = True
+    return [bool(one) for one in result]
 
 
 def overrun(completion: Completion, rules: StopRules) -> Event | None:

@@ -1,0 +1,112 @@
+"""How one completion of a pair ended, given what was found inside it: too early, too late, or as it should."""
+
+from __future__ import annotations
+
+from parity.compare import stops
+from parity.compare.greedy import Walk
+from parity.compare.justify import gap_of_other
+from parity.compare.reference import Reference
+from parity.compare.structure import Event
+from parity.records import Completion, Json, Kind
+
+AFTER_GARBLE = 8
+"""Tokens between the last fault and an end of the stream that still belong together."""
+
+
+class Ends:
+    """Judges the ends of a run's pairs by its stop rules and, where the streams are equal up to there, scores."""
+
+    def __init__(self, rules: stops.StopRules, reference: Reference, baseline_arm: str, tolerance: float) -> None:
+        self._rules, self._reference = rules, reference
+        self._baseline_arm, self._tolerance = baseline_arm, tolerance
+
+    def judge(self, a: Completion, b: Completion, walked: Walk, past: Event | None, events: list[Event]) -> list[Event]:
+        """early_stop and overrun, unless chunks lost or gained before explain the length."""
+        found: list[Event] = []
+        shift = sum(
+            event.length if event.kind is Kind.DUPLICATION else -event.length
+            for event in events
+            if event.kind in (Kind.DUPLICATION, Kind.OMISSION)
+        )
+        if past is not None:
+            by_length = "max_tokens" in past.evidence
+            if not (by_length and (shift >= past.length or self._stretched(walked, past))):
+                found.append(past)
+        why = stops.unexplained_end(b, self._rules)
+        if why is not None and stops.unexplained_end(a, self._rules) is not None:
+            why = None  # the baseline ends like that as well: a habit of this server
+        if why is not None and any(event.kind is Kind.EARLY_STOP for event in events):
+            why = None
+        if why is not None and b.finish_reason == "length" and self._rules.max_tokens is not None:
+            missing = self._rules.max_tokens - len(b.token_ids)
+            if -shift >= missing or self._name_lost(walked, missing):
+                why = None
+        if why is not None:
+            found.append(Event(Kind.EARLY_STOP, len(b.token_ids), 0, {"why": why}))
+        elif walked.flip is None and len(b.token_ids) < len(a.token_ids) and past is None:
+            found += self._prefix(a, b)
+        elif self._ends_in_garble(a, b, events):
+            at = len(b.token_ids) - 1
+            note = "ends right after unsupported tokens, before the baseline does"
+            found.append(Event(Kind.EARLY_STOP, at, 1, {"why": note}))
+        if walked.flip is None and len(b.token_ids) > len(a.token_ids) and past is None and not events:
+            at = len(a.token_ids)
+            why = f"goes on for {len(b.token_ids) - at} tokens where the baseline ended ({a.finish_reason})"
+            found.append(Event(Kind.OVERRUN, at, len(b.token_ids) - at, {"why": why}))
+        return found
+
+    def _stretched(self, walked: Walk, past: Event) -> bool:
+        """Too long because tokens were gained that could not be named: keep the cause, not the length."""
+        return any(
+            event.kind in (Kind.ROW_LEAK, Kind.GARBLED, Kind.UNJUSTIFIED, Kind.DUPLICATION, Kind.REPETITION)
+            and event.length >= past.length
+            for event in walked.events
+        )
+
+    def _name_lost(self, walked: Walk, missing: int) -> bool:
+        """The request asked for more tokens than came: a junction that is not supported is where they went."""
+        loose = [event for event in walked.events if event.kind not in (Kind.OMISSION, Kind.EARLY_STOP)]
+        if not loose or missing < 1:
+            return False
+        event = loose[0]
+        event.evidence["why"] = (
+            f"the tokens are not supported here, and {missing} tokens are missing from a completion "
+            "that ended by length: they were lost here"
+        )
+        if event.kind in (Kind.DUPLICATION, Kind.REPETITION):
+            event.evidence["ambiguous"] = f"the text repeats itself here; by its structure alone: {event.kind}"
+        event.evidence["unsupported_tokens"] = event.length
+        event.kind = Kind.OMISSION
+        event.length = missing
+        return True
+
+    def _ends_in_garble(self, a: Completion, b: Completion, events: list[Event]) -> bool:
+        if b.finish_reason != "stop" or len(b.token_ids) >= len(a.token_ids) or not events:
+            return False
+        if not len(b.token_ids) or int(b.token_ids[-1]) not in self._rules.terminators:
+            return False
+        if any(event.kind is Kind.EARLY_STOP for event in events):
+            return False
+        last = max(event.end for event in events)
+        return len(b.token_ids) - last <= AFTER_GARBLE and any(
+            event.kind in (Kind.GARBLED, Kind.UNJUSTIFIED, Kind.ROW_LEAK) for event in events
+        )
+
+    def _prefix(self, a: Completion, b: Completion) -> list[Event]:
+        """The candidate is the baseline's beginning and ended there without a token that says so."""
+        at = len(b.token_ids)
+        top = self._reference.score(self._baseline_arm, a) or a.logprobs
+        gaps = [gap_of_other(top, at, token) for token in sorted(self._rules.terminators)]
+        known = [gap for gap in gaps if gap is not None]
+        evidence: dict[str, Json] = {
+            "why": f"ends here ({b.finish_reason}) where the baseline goes on for {len(a.token_ids) - at} tokens",
+            "finish_reason": b.finish_reason,
+        }
+        if known:
+            gap, exact = min(known)
+            evidence["gap_of_ending_here"] = round(gap, 4)
+            if exact and gap <= self._tolerance:
+                return [Event(Kind.NEAR_TIE, at, 1, evidence)]
+        elif b.finish_reason == "stop" and not self._rules.keeps_terminator:
+            return []  # undecidable: no reference for the end of the stream
+        return [Event(Kind.EARLY_STOP, at, 0, evidence)]

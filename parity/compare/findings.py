@@ -1,0 +1,158 @@
+"""From the events of a pair to the findings of the run: which event wins, and what a person can check."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.compare.greedy import Walk
+from parity.compare.justify import BoolArray, Opinion
+from parity.compare.leak import SPEAKING, Leak
+from parity.compare.structure import Event
+from parity.records import Completion, Finding, Json, Kind, Severity
+
+
+@dataclass(slots=True)
+class Case:
+    """One pair on its way to findings."""
+
+    a: Completion
+    b: Completion
+    walked: Walk
+    view: Opinion | None
+    events: list[Event]
+    from_scores: bool
+    ends_at_near_tie: bool = False
+    """Ends before the baseline does, and ending there was as likely."""
+
+    def unsupported(self, tolerance: float) -> BoolArray | None:
+        """Tokens that the scores do not support, shape (T,); None without scores."""
+        return self.view.unjustified(tolerance) if self.view is not None and self.from_scores else None
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Makes findings of one comparison."""
+
+    arm: str
+    baseline: str
+    tolerance: float
+
+    def of(
+        self, b: Completion, event: Event, severity: Severity = Severity.CORRUPT, case: Case | None = None
+    ) -> Finding:
+        """The finding of an event, with the numbers of its tokens where the pair's case is given."""
+        evidence = dict(event.evidence)
+        if case is not None and event.position < len(b.token_ids):
+            self._add_numbers(evidence, event, case)
+        return self._finding(b, event.kind, severity, event.position, event.length, evidence)
+
+    def _add_numbers(self, evidence: dict[str, Json], event: Event, case: Case) -> None:
+        position, flip = event.position, case.walked.flip
+        evidence.setdefault("candidate_token", int(case.b.token_ids[position]))
+        if flip is not None and position == flip and position < len(case.a.token_ids):
+            evidence.setdefault("baseline_token", int(case.a.token_ids[position]))
+        if case.view is not None and math.isfinite(case.view.gap[position]):
+            evidence |= case.view.at(position)
+            evidence["tolerance"] = round(self.tolerance, 4)
+            own = "logprobs at the first divergent token" if position == flip else "the engine's own logprobs"
+            evidence["judged_by"] = "scores" if case.from_scores else own
+            if event.kind is not Kind.NEAR_TIE:
+                gaps = case.view.gap[position : max(event.end, position + 1)]
+                over = np.flatnonzero(gaps > self.tolerance)
+                if len(over):
+                    evidence["unsupported_positions"] = (over[:32] + position).tolist()
+                    evidence["largest_gap"] = round(float(min(1e9, gaps[over].max())), 4)
+        if flip is not None and flip < position:
+            evidence["first_divergent_token"] = flip
+
+    def input_mismatch(self, a: Completion, b: Completion) -> Finding:
+        """The prompts of a pair differ."""
+        left, right = a.prompt_token_ids, b.prompt_token_ids
+        size = min(len(left), len(right))
+        different = np.flatnonzero(left[:size] != right[:size])
+        at = int(different[0]) if len(different) else size
+        evidence: dict[str, Json] = {
+            "why": f"the prompts differ from prompt token {at} on; nothing else is to be concluded",
+            "prompt_position": at,
+            "baseline_prompt_length": len(left),
+            "candidate_prompt_length": len(right),
+        }
+        return self._finding(b, Kind.INPUT_MISMATCH, Severity.CORRUPT, None, None, evidence)
+
+    def _finding(
+        self,
+        b: Completion,
+        kind: Kind,
+        severity: Severity,
+        position: int | None,
+        length: int | None,
+        evidence: dict[str, Json],
+    ) -> Finding:
+        return Finding(
+            arm=self.arm,
+            baseline=self.baseline,
+            request=b.key.request,
+            round=b.key.round,
+            sample=b.key.sample,
+            kind=kind,
+            severity=severity,
+            position=position,
+            length=length,
+            evidence=evidence,
+        )
+
+
+def leak_wins(event: Event, leak: Leak, unsupported: BoolArray | None) -> bool:
+    """Does the match with another request explain the event better than its structure does?"""
+    end = leak.start + leak.length
+    covers = leak.start <= event.position < end
+    if event.kind not in (Kind.DUPLICATION, Kind.REPETITION):
+        return covers
+    if unsupported is None or not covers or leak.length < event.length + 4:
+        return False
+    # The copy explains its own tokens; only unsupported ones behind it speak for another request.
+    return int(unsupported[event.end : end].sum()) >= SPEAKING
+
+
+def become_leak(case: Case, event: Event, leak: Leak) -> None:
+    """Rewrite an event: its tokens are another request's."""
+    event.kind = Kind.ROW_LEAK
+    event.position, event.length = leak.start, leak.length
+    event.evidence = {
+        **{name: value for name, value in event.evidence.items() if name in ("agree_again_for", "baseline_tokens")},
+        **leak.to_json(),
+        "why": f"{leak.length} tokens are those of the {leak.donor_part} of {leak.donor_request} "
+        f"from its position {leak.donor_start} on",
+        "leaked_tokens": case.b.token_ids[leak.start : leak.start + leak.length].tolist()[:64],
+    }
+
+
+_SPECIFIC = (
+    Kind.INVALID_TOKEN,
+    Kind.ROW_LEAK,
+    Kind.OVERRUN,
+    Kind.REPETITION,
+    Kind.DUPLICATION,
+    Kind.OMISSION,
+    Kind.EARLY_STOP,
+    Kind.GARBLED,
+    Kind.UNJUSTIFIED,
+)
+
+
+def without_overlaps(events: list[Event]) -> list[Event]:
+    """The most specific event where several explain the same tokens."""
+    kept: list[Event] = []
+    for event in sorted(events, key=lambda one: _SPECIFIC.index(one.kind)):
+        covered = any(
+            other.position <= event.position < other.end + 3
+            for other in kept
+            if other.kind in (Kind.ROW_LEAK, Kind.OVERRUN, Kind.REPETITION, Kind.INVALID_TOKEN)
+        )
+        if covered and event.kind in (Kind.GARBLED, Kind.UNJUSTIFIED, Kind.DUPLICATION, Kind.ROW_LEAK):
+            continue
+        kept.append(event)
+    return kept
