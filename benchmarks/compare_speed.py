@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -126,6 +126,32 @@ def captures(
         Capture(header(ARMS[1], length), sides[1], {}, counters),
         scores,
     )
+
+
+def hard_cases(size: int) -> Iterator[tuple[str, Capture, Capture, dict[ScoreKey, TopLogprobs]]]:
+    """Pairs that tempt an aligner into quadratic work: loops, two-token text, nothing in common."""
+    rng = np.random.default_rng(1)
+    loop = np.resize(rng.integers(3, 900, 7), size)
+    hurt = loop.copy()
+    hurt[::50] = 999
+    two = rng.integers(3, 5, size)
+    for name, left, right in (
+        ("a loop of 7, every 50th token wrong", loop, hurt),
+        ("a loop of 7, a token lost", loop, np.delete(loop, size // 2)),
+        ("two different tokens only, one lost", two, np.delete(two, size // 2)),
+        ("one token repeated against another one", np.full(size, 7), np.full(size, 8)),
+        ("nothing in common", rng.integers(3, 900, size), rng.integers(3, 900, size)),
+    ):
+        sides = []
+        for arm, tokens in zip(ARMS, (left, right), strict=True):
+            keys = [Key(f"p{index}", 0, 0) for index in range(4)]
+            rows = {key: Completion(key, np.array([5, 6]), tokens, None, "length", None) for key in keys}
+            sides.append(Capture(header(arm, size), rows, {}, {"num_draft_tokens": 9, "num_accepted_tokens": 8}))
+        usual = np.resize(left, len(right))
+        wrong = right != usual
+        ids = np.stack([np.where(wrong, usual, right), right], axis=1)
+        values = np.stack([np.full(len(right), -0.1), np.where(wrong, -8.1, -0.1)], axis=1)
+        yield name, sides[0], sides[1], {ScoreKey(ARMS[1], *key): TopLogprobs(ids, values) for key in keys}
 
 
 def anew(*sides: Capture) -> tuple[Capture, ...]:
@@ -262,10 +288,10 @@ def main() -> None:
             print(f"parity compare, files of {sizes[0]:.0f}, {sizes[1]:.0f} and {sizes[2]:.0f} MB:", end=" ")
             print(f"{run['seconds']:.1f} s, peak {run['peak_bytes'] / 1e9:.2f} GB, {run['verdict']}")
     del same, mixed
-    print("growth with the length (10 % of the pairs different):")
+    print("growth with the length (half of the pairs different, faults of every nature):")
     results["by length"] = {}
     for size in (512, 2048, 8192, 32_768)[: 3 if options.quick else 4]:
-        left, right, scores = captures(max(20, 1_310_720 // size), size, 0.1, seed=size)
+        left, right, scores = captures(max(40, 1_310_720 // size), size, 0.5, seed=size)
         seconds = timed(lambda left=left, right=right, scores=scores: compare(left, right, scores, choices))
         rate = len(left.completions) * size / seconds
         results["by length"][size] = rate
@@ -277,6 +303,13 @@ def main() -> None:
         seconds = timed(lambda left=left, right=right, scores=scores: compare(left, right, scores, choices))
         results["by completions"][size] = seconds
         print(f"  {size:6d}: {seconds:8.3f} s  {size * 512 / seconds / 1e6:8.2f} M tokens/s")
+    size = 8_192 if options.quick else 32_768
+    print(f"hard cases, 4 completions of {size} tokens, scored:")
+    results["hard cases"] = {}
+    for name, left, right, scores in hard_cases(size):
+        seconds = timed(lambda left=left, right=right, scores=scores: compare(left, right, scores, choices))
+        results["hard cases"][name] = seconds
+        print(f"  {name:44s}: {seconds:8.3f} s")
     results["peak_bytes_of_this_process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if options.json_file:
         Path(options.json_file).write_text(json.dumps(results, indent=1) + "\n")
