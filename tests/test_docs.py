@@ -110,6 +110,13 @@ def test_code_named_in_the_docs_exists(page: Path) -> None:
         assert (ROOT / path).exists(), f"{page.name} names {path}"
 
 
+def test_every_compare_module_has_its_place() -> None:
+    page = text_of("ARCHITECTURE.md")
+    for info in pkgutil.iter_modules(parity.compare.__path__):
+        if info.name != "types":
+            assert f"`{info.name}.py`" in page, f"ARCHITECTURE.md does not place parity/compare/{info.name}.py"
+
+
 def test_every_page_is_reachable_from_the_readme() -> None:
     readme = text_of("README.md")
     for page in DOCS.glob("*.md"):
@@ -246,6 +253,15 @@ def test_every_backend_is_described() -> None:
             assert f"`{name}`" in text_of(page), f"{page} does not name {name}"
 
 
+def test_every_member_of_an_adapter_is_described() -> None:
+    from parity.run import Backend
+
+    page = section(text_of("docs/adapters.md"), "## Writing one")
+    members = {name for name in vars(Backend) if not name.startswith("_")} | set(Backend.__annotations__)
+    for name in members:
+        assert f"`{name}" in page, f"docs/adapters.md does not describe {name}"
+
+
 def test_every_environment_variable_is_documented() -> None:
     everything = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     for folder in ("parity", "backends/parity_backends"):
@@ -273,11 +289,13 @@ def test_every_table_and_column_of_the_store_is_documented() -> None:
 def test_plan_keys_are_documented() -> None:
     from dataclasses import fields
 
-    from parity.plan import Sampling
+    from parity.plan import Arm, Sampling
 
     page = text_of("docs/plan.md")
     for field in fields(Sampling):
         assert f"`{field.name}`" in page, f"docs/plan.md: sampling.{field.name}"
+    for field in fields(Arm):
+        assert f"`{field.name}`" in page, f"docs/plan.md: arms[].{field.name}"
     for key in (
         "schema",
         "parity",
