@@ -1,0 +1,88 @@
+# Two commands matter: `make demo` runs the main job, `make test` runs every check and test.
+# Both make what they need (.venv here; the engine environment in parity's data directory, see
+# `parity env list`) and do nothing twice.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+ARGS ?=
+
+# Interrupted recipes leave no stamp behind, so the next make begins that step again.
+.DELETE_ON_ERROR:
+.PHONY: help demo test check format unit engine engine-tests lock dist clean
+
+help:
+	@echo "make demo          the same prompts through real vLLM on CPU with and without MTP, compared"
+	@echo "                   (ARGS='--max-tokens 32' adds options of 'parity run')"
+	@echo "make test          everything below: linters, types, import contracts, all tests"
+	@echo "make check         ruff, ruff format --check, mypy, lint-imports"
+	@echo "make unit          the tests that start no engine (ARGS='-k capture' adds options of pytest)"
+	@echo "make engine-tests  the tests that start a real engine"
+	@echo "make engine        build the engine environment unless it is there"
+	@echo "make format        let ruff put imports and layout right"
+	@echo "make dist          wheel and sdist in dist/"
+	@echo "make lock          write constraints.txt anew from what the package index has today"
+	@echo "make clean         remove .venv, dist/ and the caches (the engine environment stays)"
+
+demo: $(VENV)/.installed
+	$(BIN)/parity run --backends cpu $(ARGS)
+
+# A sub-make per step: their order matters, also under `make -j`.
+test: $(VENV)/.installed-dev
+	$(MAKE) --no-print-directory check
+	$(MAKE) --no-print-directory engine
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+unit: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "not engine" $(ARGS)
+
+engine-tests: $(VENV)/.installed-dev
+	$(MAKE) --no-print-directory engine
+	$(BIN)/python -m pytest -m engine $(ARGS)
+
+# With $PARITY_CPU_PYTHON the engine is somebody else's.
+engine: $(VENV)/.installed
+	test -n "$$PARITY_CPU_PYTHON" || $(BIN)/parity env create cpu
+
+$(VENV)/.created:
+	@test -n "$(PYTHON)" || { echo "no python3.11 or python3 found: make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is older than Python 3.11: make PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	touch $@
+
+# The build backend is pinned too, so it is installed first and used without isolation.
+$(VENV)/.backend: $(VENV)/.created constraints.txt
+	$(PIP) install -q -c constraints.txt hatchling editables
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.backend pyproject.toml
+	$(PIP) install -q -c constraints.txt --no-build-isolation -e .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[dev]'
+	touch $@
+
+dist: $(VENV)/.installed-dev
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+
+lock:
+	sh tools/lock_dev.sh $(PYTHON) > constraints.txt.new
+	mv constraints.txt.new constraints.txt
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
