@@ -58,8 +58,10 @@ class Commands(click.Group):
         try:
             result = super().main(args=args, prog_name=prog_name or "parity", **extra)
         except ParityError as error:
+            from parity.run.failures import Interrupted
+
             show_error(error)
-            leave(INTERRUPTED if type(error).__name__ == "Interrupted" else error.exit_code)
+            leave(INTERRUPTED if isinstance(error, Interrupted) else error.exit_code)
         except click.ClickException as error:
             error.show(file=sys.stderr)
             leave(ExitCode.USAGE)

@@ -59,7 +59,12 @@ def run(
     from parity.run import progress
     from parity.store import Store
 
-    plan, directory = _resumed(ctx, resume, out) if resume else _planned(ctx, plan_file, options)
+    directory: RunDirectory | None
+    if resume:
+        plan, found = _resumed(ctx, resume, out, db)
+        directory, db = found, db or _recorded_database(found)
+    else:
+        plan, directory = _planned(ctx, plan_file, options)
     with Store.open(db) as store:  # before anything starts: an unwritable database is found now
         if directory is None:
             directory = _new_directory(plan, out, db)
@@ -107,14 +112,34 @@ def _planned(ctx: click.Context, plan_file: Path | None, options: dict[str, Any]
     return plan, None
 
 
-def _resumed(ctx: click.Context, resume: str, out: Path | None) -> tuple[Plan, RunDirectory]:
+def _resumed(ctx: click.Context, resume: str, out: Path | None, db: Path | None) -> tuple[Plan, RunDirectory]:
     from parity.pipeline import RunDirectory, find_unfinished, load_backends, locate_model
 
     _only(ctx, "--resume", allowed={"resume", "out", "db", "as_json", "model"})
-    directory = RunDirectory.open(out) if out else find_unfinished(None if resume == NEWEST else resume)
+    if out is not None:
+        directory = RunDirectory.open(out)
+    else:
+        directory = find_unfinished(None if resume == NEWEST else resume, _stored_directories(db))
     plan = directory.plan()
     backends = load_backends(list(dict.fromkeys(arm.backend for arm in plan.arms)))
     return locate_model(plan, ctx.params["model"], backends), directory
+
+
+def _stored_directories(db: Path | None) -> list[Path]:
+    """Where the database says that runs are; a run directory may be anywhere (--out)."""
+    from parity.paths import default_database
+    from parity.store import Store
+
+    if not (db or default_database()).exists():
+        return []
+    with Store.open(db, create=False) as store:
+        return [Path(run.directory) for run in store.runs() if run.directory]
+
+
+def _recorded_database(directory: RunDirectory) -> Path | None:
+    """The database that the run was started with, so that resuming it stores into the same one."""
+    recorded = directory.describe().get("db")
+    return Path(recorded) if isinstance(recorded, str) else None
 
 
 def _only(ctx: click.Context, option: str, *, allowed: set[str]) -> None:

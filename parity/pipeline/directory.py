@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -141,24 +141,25 @@ class RunDirectory:
             os.close(handle)
 
 
-def find_unfinished(run: str | None) -> RunDirectory:
-    """The newest unfinished run of the default place, or the one whose id starts with `run`.
+def find_unfinished(run: str | None, stored: Iterable[Path] = ()) -> RunDirectory:
+    """The newest unfinished run, or the one whose id starts with `run`.
 
-    Raises ParityError when there is none, or several.
+    Looked for in the default place and among `stored`, the directories that a database names (a run may
+    have been given another place). Raises ParityError when there is none, or several.
     """
     base = runs_dir()
-    found = sorted((d for d in base.glob("*/") if (d / "plan.json").is_file()), reverse=True)
+    roots = {path.absolute() for path in (*base.glob("*/"), *stored) if (path / "plan.json").is_file()}
+    found = sorted(map(RunDirectory, roots), key=lambda directory: directory.run_id, reverse=True)
     if run:
-        found = [d for d in found if d.name == run] or [d for d in found if d.name.startswith(run)]
+        found = [d for d in found if d.run_id == run] or [d for d in found if d.run_id.startswith(run)]
         if not found:
             raise ParityError(f"there is no run {run!r} in {base}", hint="`parity runs list` shows the runs")
         if len(found) > 1:
             raise ParityError(
-                f"{run!r} could be any of {', '.join(d.name for d in found)}",
-                hint="write more of the run's id",
+                f"{run!r} could be any of {', '.join(d.run_id for d in found)}", hint="write more of the run's id"
             )
-        return RunDirectory(found[0])
-    for directory in map(RunDirectory, found):
+        return found[0]
+    for directory in found:
         if not directory.result.exists() and not directory.in_use():
             return directory
     raise ParityError(

@@ -57,10 +57,16 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     eos = {*configured, *generation, *([] if primary is None else [primary])}
     bound = setting("max_position_embeddings")
     vocabulary = setting("vocab_size")
+    try:
+        fingerprint = _fingerprint(where)
+    except OSError as error:
+        raise ParityError(
+            f"cannot read {error.filename}: {error.strerror}", hint="make the checkpoint readable for this user"
+        ) from error
     model = Model(
         name=where.name,
         path=str(where),
-        fingerprint=_fingerprint(where),
+        fingerprint=fingerprint,
         vocab_size=vocabulary if isinstance(vocabulary, int) else None,
         eos_token_ids=tuple(sorted(eos)),
     )

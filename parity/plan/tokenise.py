@@ -40,7 +40,7 @@ def tokenise(prompts: Iterable[Prompt], model: str | Path) -> list[Request]:
     for prompt in prompts:
         if prompt.token_ids is not None:
             text = prompt.text
-            if text is None and prompt.token_ids and min(prompt.token_ids) >= 0:
+            if text is None and prompt.token_ids and 0 <= min(prompt.token_ids) <= max(prompt.token_ids) < 2**31:
                 text = tokenizer.decode(list(prompt.token_ids), skip_special_tokens=False)
             requests.append(Request(prompt.id, text, prompt.token_ids))
             continue

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -172,7 +173,7 @@ class Plan:
             ("request", [r.id for r in self.requests]),
             ("arm", [arm.name for arm in self.arms]),
         ):
-            repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+            repeated = [name for name, count in Counter(names).items() if count > 1]
             if repeated:
                 raise ParityError(
                     f"the plan names the {what} {repeated[0]!r} twice", hint=f"give every {what} its own name"

@@ -51,6 +51,9 @@ class FakeBackend:
     def env_spec(self) -> None:
         return None
 
+    def plant(self, fault: str) -> dict[str, str]:
+        return {"FAKE": fault}
+
     def detect(self) -> Detection:
         return Detection(True)
 

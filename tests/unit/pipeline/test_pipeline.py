@@ -298,6 +298,23 @@ def test_a_full_disk_ends_in_a_message(parity: Parity) -> None:
     assert parity(*RUN).returncode == 0
 
 
+def test_a_run_elsewhere_is_resumed_into_its_own_database(parity: Parity, tmp_path: Path) -> None:
+    place, database = tmp_path / "place", tmp_path / "mine.db"
+    assert parity(*RUN, "--out", str(place), "--db", str(database), FAKE="die").returncode == 3
+    assert parity("run", "--resume").returncode == 2  # the default database knows nothing of it
+    done = parity("run", "--resume", "--out", str(place))
+    assert done.returncode == 0, done.stderr
+    with Store.open(database, create=False) as store:
+        (run,) = store.runs()
+        assert (run.verdict, run.directory) == ("PASS", str(place))
+    assert not (parity.home / "parity.db").exists()
+    again = parity("run", "--resume", run.id[:-1], "--db", str(database), "--json")
+    assert json.loads(again.stdout)["run"] == run.id
+    taken = parity(*RUN, "--out", str(place))
+    assert taken.returncode == 2
+    assert "is not empty" in taken.stderr
+
+
 def test_two_runs_at_once(parity: Parity) -> None:
     processes = [parity.start(*RUN, FAKE_STEP="0.02") for _ in range(3)]
     for process in processes:
