@@ -20,6 +20,7 @@ from parity.compare.statistics import (
     chi_square_homogeneity,
     gamma_tail,
     holm,
+    in_two_stages,
     mann_whitney,
     mcnemar_more,
     sign_flip_more,
@@ -31,6 +32,10 @@ WINDOWS = (1, 2, 4, 8, 16, 32)
 
 SLACK = 0.1
 """Nats by which another backend may see a token as less likely without a fault; taken off each token."""
+
+RARE = 6.9
+"""Nats of surprise that a sampler gives to one token in a thousand: next to a stretch that no sampler draws, such a
+token belongs to it."""
 
 FEATURES = 512
 """Hash buckets for pairs of adjacent tokens in the two-sample test."""
@@ -50,6 +55,7 @@ def tail_logs(top: TopLogprobs, tokens: TokenIds, temperature: float, vocab_size
     """log of an upper bound on P(a token at most as likely as the chosen one), shape (T,).
 
     For a token really drawn from the reference at this temperature, P(tail <= x) <= x: a conservative p-value.
+    top_p, top_k and min_p only leave out tokens less likely than those drawn, so the bound holds under them too.
     The mass that is not listed is bounded by what is left of 1 and by the number of tokens there are.
     NaN where the score does not list the chosen token.
     """
@@ -75,9 +81,12 @@ def tail_logs(top: TopLogprobs, tokens: TokenIds, temperature: float, vocab_size
     return result
 
 
-def find_unlikely(logs: FloatArray, windows_in_run: int, alpha: float) -> list[Unlikely]:
-    """Stretches of one completion whose chance, over the whole run, is below alpha; the clearest first."""
-    surprise = np.clip(np.nan_to_num(-logs, nan=0.0, posinf=1e4) - SLACK, 0.0, 1e4)
+def find_unlikely(logs: FloatArray, windows_in_run: int, alpha: float, slack: float = SLACK) -> list[Unlikely]:
+    """Stretches of one completion whose chance, over the whole run, is below alpha; by position.
+
+    `slack`: nats taken off each token's surprise.
+    """
+    surprise = np.clip(np.nan_to_num(-logs, nan=0.0, posinf=1e4) - slack, 0.0, 1e4)
     found: list[Unlikely] = []
     remaining = surprise.copy()
     for _ in range(4):
@@ -93,9 +102,13 @@ def find_unlikely(logs: FloatArray, windows_in_run: int, alpha: float) -> list[U
                 inside = remaining[at : at + size]
                 # The stretch begins and ends at tokens that are themselves surprising.
                 strong = np.flatnonzero(inside > 3.0)
-                first = int(strong[0]) if len(strong) else 0
-                last = int(strong[-1]) if len(strong) else size - 1
-                best = Unlikely(at + first, last - first + 1, p_value)
+                first = at + (int(strong[0]) if len(strong) else 0)
+                end = at + (int(strong[-1]) + 1 if len(strong) else size)
+                while first > 0 and remaining[first - 1] > RARE:
+                    first -= 1
+                while end < len(remaining) and remaining[end] > RARE:
+                    end += 1
+                best = Unlikely(first, end - first, p_value)
         if best is None:
             break
         found.append(best)
@@ -123,7 +136,7 @@ def run_tests(
 ) -> dict[str, Json]:
     """Two-sample tests over the whole run: raw and Holm-adjusted p-values by name.
 
-    likelihood: mean log-likelihood per token of the candidate lower than the baseline's, paired by request.
+    likelihood: mean log-likelihood per token of the candidate other than the baseline's, paired by request.
     length: Mann-Whitney over completion lengths. finish_reason: permutation chi-square over the reasons.
     loops: McNemar exact, completions that end in a loop. wording: MMD over hashed token pairs, labels permuted
     within each request (Gretton et al. 2012; for model equality Gao et al. 2024, arXiv:2410.20247).
@@ -131,7 +144,8 @@ def run_tests(
     p_values: dict[str, float] = {}
     differences = _per_request(baseline_views) - _align(_per_request_map(candidate_views), baseline_views)
     if np.isfinite(differences).sum() >= 8:
-        p_values["likelihood"] = sign_flip_more(differences[np.isfinite(differences)])
+        known = differences[np.isfinite(differences)]
+        p_values["likelihood"] = min(1.0, 2 * min(sign_flip_more(known), sign_flip_more(-known)))
     lengths = [np.array([len(one.token_ids) for one in arm], dtype=float) for arm in (baseline, candidate)]
     if min(map(len, lengths)) >= 8:
         p_values["length"] = mann_whitney(lengths[0], lengths[1])
@@ -140,16 +154,19 @@ def run_tests(
         [sum(str(one.finish_reason) == reason for one in arm) for reason in reasons] for arm in (baseline, candidate)
     ]
     if len(reasons) > 1:
-        p_values["finish_reason"] = chi_square_homogeneity(counts[0], counts[1])
+        p_values["finish_reason"] = in_two_stages(
+            lambda draws, seed: chi_square_homogeneity(counts[0], counts[1], draws=draws, seed=seed)
+        )
     looping = [{one.key: loop_period(one.token_ids) is not None for one in arm} for arm in (baseline, candidate)]
     shared = [key for key in looping[0] if key in looping[1]]
     p_values["loops"] = mcnemar_more(
         sum(looping[1][key] and not looping[0][key] for key in shared),
         sum(looping[0][key] and not looping[1][key] for key in shared),
     )
-    wording = mmd(baseline, candidate)
-    if wording is not None:
-        p_values["wording"] = wording
+    if mmd(baseline, candidate, draws=1) is not None:
+        p_values["wording"] = in_two_stages(
+            lambda draws, seed: mmd(baseline, candidate, draws=draws, seed=seed) or 1.0, many=20_000
+        )
     return {
         "p_values": p_values,
         "adjusted": holm(p_values),

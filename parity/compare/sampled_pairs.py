@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from parity.compare import completeness, integrity, sampled, stops
 from parity.compare.columns import Pairs
-from parity.compare.justify import Opinion, opinion
+from parity.compare.justify import PENALTY_REACH
 from parity.compare.leak import Donors, Query
 from parity.compare.pairs import Judged
-from parity.compare.reference import Reference
+from parity.compare.reference import Reference, penalised_tokens
 from parity.compare.structure import GARBLED_TOKENS, Event
 from parity.compare.types import CompareOptions
-from parity.records import Capture, Completion, Finding, Json, Key, Kind, Severity, TopLogprobs
+from parity.records import Capture, Completion, Finding, Json, Kind, Severity
 
 _RUN_KINDS = {
     "likelihood": Kind.GARBLED,
@@ -33,9 +33,19 @@ def judge_sampled(
     rules = stops.stop_rules(candidate.header, baseline)
     vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
     temperature = completeness.temperature(candidate) or completeness.temperature(baseline)
-    scored = _views(candidate, reference)
-    baseline_scored = _views(baseline, reference)
+    scored = reference.opinions(candidate.header.arm, list(candidate))
+    baseline_scored = reference.opinions(baseline.header.arm, list(baseline))
     windows = sum(len(one.token_ids) for one in candidate) * len(sampled.WINDOWS)
+    slack = sampled.SLACK
+    if any(penalised_tokens(arm.header.sampling, one) is not None for arm in (baseline, candidate) for one in arm):
+        slack += PENALTY_REACH / temperature  # a penalty on the likely tokens makes others likelier by that much
+    lists_speak = not any(
+        sampled.find_unlikely(
+            sampled.tail_logs(one.logprobs, one.token_ids, temperature, vocab_size), windows, options.alpha, slack
+        )
+        for one in baseline
+        if one.logprobs is not None
+    )
     spans: list[tuple[Completion, Event]] = []
     for row, key in enumerate(pairs.keys):
         b = pairs.candidate[row]
@@ -51,15 +61,20 @@ def judge_sampled(
         why = stops.unexplained_end(b, rules)
         if why is not None and stops.unexplained_end(pairs.baseline[row], rules) is None:
             events.append(Event(Kind.EARLY_STOP, len(b.token_ids), 0, {"why": why}))
-        if key in scored:
-            view, top = scored[key]
+        broken = integrity.broken_logprobs(b) or integrity.unlisted_logprobs(b)
+        if broken is not None:
+            events.append(broken)
+        top = scored[key][1] if key in scored else (b.logprobs if lists_speak and broken is None else None)
+        if top is not None:
             logs = sampled.tail_logs(top, b.token_ids, temperature, vocab_size)
-            for stretch in sampled.find_unlikely(logs, windows, options.alpha):
+            stretches = sampled.find_unlikely(logs, windows, options.alpha, slack)
+            for stretch in stretches:
                 event = _unlikely_event(b, stretch, rules)
+                event.evidence["judged_by"] = "scores" if key in scored else "the engine's own logprobs"
                 if all(not (one.position <= event.position < one.end) for one in events):
                     spans.append((b, event))
-            if not events:
-                mismatch = integrity.logprob_mismatch(b, view, len(b.token_ids))
+            if key in scored and not events and not stretches:
+                mismatch = integrity.logprob_mismatch(b, scored[key][0], len(b.token_ids))
                 if mismatch is not None:
                     events.append(mismatch)
         if options.detokenize is not None and not events:
@@ -100,15 +115,6 @@ def judge_sampled(
                 )
             )
     return judged, {**tests, "scored": len(scored), "temperature": temperature}
-
-
-def _views(capture: Capture, reference: Reference) -> dict[Key, tuple[Opinion, TopLogprobs]]:
-    result = {}
-    for completion in capture:
-        top = reference.score(capture.header.arm, completion)
-        if top is not None:
-            result[completion.key] = (opinion(top, completion.token_ids), top)
-    return result
 
 
 def _unlikely_event(b: Completion, stretch: sampled.Unlikely, rules: stops.StopRules) -> Event:
