@@ -48,6 +48,9 @@ RECORDED_PREFIXES = (
 )  # fmt: skip
 SECRET_PARTS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
+STARTED_WITH = dict(os.environ)
+"""Before the engine is imported: what it sets later (LD_PRELOAD for its children) does not count here."""
+
 METRICS = {
     "drafts": "vllm:spec_decode_num_drafts",
     "draft_tokens": "vllm:spec_decode_num_draft_tokens",
@@ -242,7 +245,7 @@ def environment() -> dict[str, Any]:
     versions["vllm"] = vllm.__version__
     variables = {
         name: value
-        for name, value in sorted(os.environ.items())
+        for name, value in sorted(STARTED_WITH.items())
         if name.startswith(RECORDED_PREFIXES) and not any(part in name for part in SECRET_PARTS)
     }
     return {
