@@ -1,0 +1,77 @@
+"""What a run proves: speculation really ran, the same was asked, and which part is to blame."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from streams import TEXT, capture, completion, header
+
+from parity.compare import compare, triangulate
+from parity.compare.verdict import speculation_counts
+from parity.records import Kind, SpecTrace, Verdict
+
+
+def run_with(counters: dict[str, Any] | None, *, arm: str = "cpu/mtp", spec: SpecTrace | None = None) -> Any:
+    candidate = replace(capture(arm, completion(TEXT, spec=spec)), counters=counters)
+    return compare(capture("cpu/base", completion(TEXT)), candidate)
+
+
+@pytest.mark.parametrize(
+    ("counters", "verdict", "said"),
+    [
+        ({"num_draft_tokens": 20, "num_accepted_tokens": 15}, Verdict.PASS, None),
+        ({"num_draft_tokens": 0, "num_accepted_tokens": 0}, Verdict.INCONCLUSIVE, "proposed no draft tokens"),
+        ({"num_draft_tokens": 20, "num_accepted_tokens": 0}, Verdict.INCONCLUSIVE, "accepted no draft tokens"),
+        ({"vllm:spec_decode_num_draft_tokens": 0}, Verdict.INCONCLUSIVE, "proposed no draft tokens"),
+        ({"requests": 3}, Verdict.PASS, "not proven"),
+        (None, Verdict.PASS, "not proven"),
+    ],
+)
+def test_speculation_must_have_run(counters: dict[str, int] | None, verdict: Verdict, said: str | None) -> None:
+    result = run_with(counters)
+    assert result.verdict is verdict
+    if said is not None:
+        assert any(said in line for line in [*result.reasons, *result.notes])
+
+
+def test_an_arm_without_speculation_needs_no_proof() -> None:
+    result = run_with({"num_draft_tokens": 0}, arm="gpu/base")
+    assert (result.verdict, result.notes) == (Verdict.PASS, [])
+
+
+def test_the_trace_counts_where_there_are_no_counters() -> None:
+    trace = SpecTrace(np.array([0, 0]), np.array([2, 2]))
+    assert run_with(None, spec=trace).verdict is Verdict.INCONCLUSIVE
+    assert speculation_counts(replace(capture("cpu/mtp", completion(TEXT, spec=trace)), counters=None)) == (4, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"vocab_size": 999}, {"eos_token_ids": (7,)}, {"sampling": {"temperature": 0.0, "max_tokens": 61, "n": 1}}],
+)
+def test_arms_that_were_asked_different_things_leave_nothing_to_conclude(change: dict[str, Any]) -> None:
+    other = replace(capture("cpu/mtp", completion(TEXT)), header=replace(header("cpu/mtp"), **change))
+    result = compare(capture("cpu/base", completion(TEXT)), other)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert [(one.kind, one.request) for one in result.findings] == [(Kind.INPUT_MISMATCH, "*")]
+
+
+PASS, DIVERGED = Verdict.PASS, Verdict.DIVERGED
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "suspect"),
+    [
+        ({"cpu/mtp": PASS, "npu/base": PASS, "npu/mtp": PASS}, None),
+        ({"cpu/mtp": PASS, "npu/base": PASS, "npu/mtp": DIVERGED}, "speculation on npu"),
+        ({"cpu/mtp": DIVERGED, "npu/base": PASS, "npu/mtp": DIVERGED}, "speculation everywhere"),
+        ({"cpu/mtp": PASS, "npu/base": DIVERGED, "npu/mtp": DIVERGED}, "numerics of npu"),
+        ({"cpu/mtp": DIVERGED}, "speculation on cpu"),
+    ],
+)
+def test_the_suspect(verdicts: dict[str, Verdict], suspect: str | None) -> None:
+    found = triangulate(verdicts, "cpu/base")
+    assert (found.name if found else None) == suspect
