@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from parity.capture import (
@@ -33,6 +33,9 @@ Record = dict[str, Any]
 
 HEADER: Record = {"record": "header", "schema": "parity.capture/1", "arm": "cpu/base"}
 FOOTER: Record = {"record": "footer"}
+
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy machine is no failure."""
 
 
 def completion(request: str = "p0", tokens: Any = (1, 2, 3), **more: Any) -> Record:
@@ -190,6 +193,7 @@ def test_compact_form_is_little_endian_int32() -> None:
     }
 
 
+@settings(PATIENT)
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=40))
 def test_compact_form_round_trips(ids: list[int]) -> None:
     assert decode_token_ids(encode_token_ids(np.array(ids, dtype=np.int64))).tolist() == ids
@@ -557,7 +561,7 @@ def test_written_lines_are_strict_json(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- anything at all
 
 
-@settings(max_examples=200)
+@settings(PATIENT, max_examples=200)
 @given(st.binary(max_size=400))
 def test_no_bytes_make_a_traceback(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("any") / "any.jsonl"
@@ -573,7 +577,7 @@ def _json_values() -> st.SearchStrategy[Any]:
     return st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner))
 
 
-@settings(max_examples=300)
+@settings(PATIENT, max_examples=300)
 @given(
     st.sampled_from(["completion", "score", "footer", "header"]),
     st.dictionaries(
