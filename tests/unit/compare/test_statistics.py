@@ -17,6 +17,7 @@ from parity.compare.statistics import (
     fisher_more,
     gamma_tail,
     holm,
+    in_two_stages,
     mann_whitney,
     mcnemar_more,
     missed_rate_bound,
@@ -221,6 +222,24 @@ def test_chi_square_homogeneity_sees_a_difference() -> None:
     assert chi_square_homogeneity([60, 4, 0], [40, 20, 4]) < 0.002
     assert chi_square_homogeneity([5, 0], [9, 0]) == 1.0
     assert chi_square_homogeneity([0, 0], [9, 3]) == 1.0
+
+
+def test_two_stages_take_the_second_answer_only_where_the_first_is_small() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def answer(first: float, second: float) -> float:
+        asked.clear()
+
+        def test(draws: int, seed: int) -> float:
+            asked.append((draws, seed))
+            return first if len(asked) == 1 else second
+
+        return in_two_stages(test, few=10, many=1_000)
+
+    assert answer(0.3, 0.001) == 0.3
+    assert asked == [(10, 0)]
+    assert answer(0.04, 0.2) == 0.2
+    assert asked == [(10, 0), (1_000, 1)]
 
 
 def test_holm() -> None:
