@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 import numpy as np
 
-from parity.compare.justify import opinion
 from parity.compare.reference import Reference
 from parity.records import Capture, Completion, Finding, Json, Key, Kind, Severity
 
-IMPOSSIBLE = -30.0
-"""Nats. A sampled completion of this log-likelihood or less is not drawn twice by chance in any run."""
+COPIES_BY_CHANCE = 0.001
+"""Pairs of equal samples expected by chance in the whole run from which on equal samples are no fault."""
 
 LONG = 24
 """Tokens from which equal samples count as copies where no logprobs say how likely the text is and the
@@ -53,13 +53,16 @@ def duplicates(baseline: Capture, candidate: Capture, reference: Reference) -> l
         return []
     normal = {len(tokens) for group in _groups(baseline).values() for tokens in _copies(group)}
     findings = []
-    for group in _groups(candidate).values():
+    groups = _groups(candidate)
+    pairs = sum(len(group) * (len(group) - 1) / 2 for group in groups.values())
+    allowed = math.log(COPIES_BY_CHANCE / max(1.0, pairs))
+    for group in groups.values():
         for copies in _copies_of(group):
             first, *others = copies
             length = len(first.token_ids)
             likelihood = _log_likelihood(first, candidate, reference)
             if likelihood is not None:
-                if likelihood > IMPOSSIBLE:
+                if likelihood > allowed:
                     continue
             elif length < LONG or any(other >= length for other in normal):
                 continue
@@ -93,13 +96,38 @@ def _copies(group: list[Completion]) -> list[np.typing.NDArray[np.int64]]:
 
 
 def _log_likelihood(completion: Completion, arm: Capture, reference: Reference) -> float | None:
+    """An upper bound on the log of the chance to draw this completion (nats); None where nothing says it.
+
+    Tokens that are not listed make the listed ones less likely, so leaving them out bounds from above; tokens
+    without an entry count as certain.
+    """
     top = reference.score(arm.header.arm, completion)
     if top is None:
         top = completion.logprobs
     if top is None or len(top) != len(completion.token_ids):
         return None
-    chosen = opinion(top, completion.token_ids).chosen
-    return float(np.nansum(chosen)) if np.isfinite(chosen).any() else None
+    sampling = arm.header.sampling
+    values = np.where(np.isnan(top.values), -np.inf, np.minimum(top.values, 0.0)) / temperature(arm)
+    is_chosen = top.ids == completion.token_ids[:, None]
+    if not len(top) or not is_chosen.any():
+        return None
+    # What truncation may leave of the listed tokens; the fewer, the likelier the chosen one.
+    kept = np.ones(values.shape, dtype=np.bool_)
+    top_k = sampling.get("top_k")
+    if isinstance(top_k, int) and 0 < top_k < values.shape[1]:
+        kept &= values >= np.sort(values, axis=1)[:, -top_k][:, None]
+    highest = values.max(axis=1, keepdims=True)
+    min_p = sampling.get("min_p")
+    if isinstance(min_p, int | float) and min_p > 0:
+        kept &= values >= highest + math.log(min_p)
+    known = is_chosen.any(axis=1) & np.isfinite(highest[:, 0])
+    values, highest, is_chosen, kept = values[known], highest[known], is_chosen[known], kept[known]
+    total = highest[:, 0] + np.log(np.where(kept | is_chosen, np.exp(values - highest), 0.0).sum(axis=1))
+    logs = np.where(is_chosen, values, -np.inf).max(axis=1) - total
+    top_p = sampling.get("top_p")
+    if isinstance(top_p, int | float) and 0 < top_p < 1:
+        logs = logs - math.log(top_p)
+    return float(np.minimum(logs, 0.0).sum())
 
 
 def temperature(capture: Capture) -> float:

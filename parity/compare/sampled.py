@@ -33,8 +33,11 @@ WINDOWS = (1, 2, 4, 8, 16, 32)
 SLACK = 0.1
 """Nats by which another backend may see a token as less likely without a fault; taken off each token."""
 
-RARE = 6.9
-"""Nats of surprise that a sampler gives to one token in a thousand: next to a stretch that no sampler draws, such a
+ORDINARY = 3.0
+"""Nats of surprise that one drawn token in twenty has."""
+
+RARE = 4.6
+"""Nats of surprise that a sampler gives to one token in a hundred: next to a stretch that no sampler draws, such a
 token belongs to it."""
 
 FEATURES = 512
@@ -99,21 +102,30 @@ def find_unlikely(logs: FloatArray, windows_in_run: int, alpha: float, slack: fl
             at = int(window.argmax())
             p_value = min(1.0, gamma_tail(size, float(window[at])) * windows_in_run)
             if p_value < alpha and (best is None or p_value < best.p_value):
-                inside = remaining[at : at + size]
-                # The stretch begins and ends at tokens that are themselves surprising.
-                strong = np.flatnonzero(inside > 3.0)
-                first = at + (int(strong[0]) if len(strong) else 0)
-                end = at + (int(strong[-1]) + 1 if len(strong) else size)
-                while first > 0 and remaining[first - 1] > RARE:
-                    first -= 1
-                while end < len(remaining) and remaining[end] > RARE:
-                    end += 1
+                first, end = _core(remaining, at, at + size)
                 best = Unlikely(first, end - first, p_value)
         if best is None:
             break
         found.append(best)
         remaining[best.position : best.position + best.length] = 0.0
     return _joined(found)
+
+
+def _core(surprise: FloatArray, begin: int, end: int) -> tuple[int, int]:
+    """Where in a window the unlikely tokens are: the part with the most surprise above ORDINARY a token, grown over
+    rare tokens at either side."""
+    best, first, last, total, start = -np.inf, begin, end, 0.0, begin
+    for place in range(begin, end):
+        if total <= 0:
+            total, start = 0.0, place
+        total += float(surprise[place]) - ORDINARY
+        if total > best:
+            best, first, last = total, start, place + 1
+    while first > 0 and surprise[first - 1] > RARE:
+        first -= 1
+    while last < len(surprise) and surprise[last] > RARE:
+        last += 1
+    return first, last
 
 
 def _joined(found: list[Unlikely]) -> list[Unlikely]:

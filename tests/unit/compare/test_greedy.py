@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from streams import EOS, TEXT, capture, completion, score, scores
@@ -22,11 +20,10 @@ def findings(
     *,
     base: tuple[int, ...] = TEXT,
     finish: str = "length",
-    **sampling: Any,
 ) -> tuple[Verdict, list[Finding]]:
     result = compare(
-        capture("cpu/base", completion(base), **sampling),
-        capture("cpu/mtp", completion(candidate, finish=finish), **sampling),
+        capture("cpu/base", completion(base)),
+        capture("cpu/mtp", completion(candidate, finish=finish)),
         scores("cpu/mtp", p0=score(candidate, wrong, base)),
     )
     return result.verdict, result.findings
