@@ -249,11 +249,12 @@ def _reasons(findings: list[Finding], inconclusive: Iterable[str], stats: dict[s
         reasons.append(f"{len(keys)} of {stats['completions']} completions are corrupt: {kinds}")
     reasons += inconclusive
     if not reasons:
-        bound = stats["fault_rate_not_excluded"]
+        bound, skipped = stats["fault_rate_not_excluded"], stats.get("tokens_not_judged", 0)
         noise = f"{stats['near_tie']} part at near-ties" if stats["near_tie"] else "none differs"
         reasons.append(
             f"{stats['completions']} completions, {noise}, none is corrupt"
             + (f"; a fault rarer than {bound:.2%} of completions could have been missed (95 %)" if bound else "")
+            + (f"; {skipped} tokens behind near-ties were not judged: there are no scores" if skipped else "")
         )
     return reasons
 

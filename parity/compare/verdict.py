@@ -78,6 +78,9 @@ def different_questions(baseline: Capture, candidate: Capture) -> list[str]:
     prints = [capture.header.extra.get("model_fingerprint") for capture in (baseline, candidate)]
     if None not in prints and prints[0] != prints[1]:
         problems.append("the model fingerprints differ: not the same checkpoint or tokenizer")
+    names = [capture.header.model.rstrip("/").rpartition("/")[2] for capture in (baseline, candidate)]
+    if None in prints and all(names) and names[0] != names[1]:
+        problems.append(f"the models differ: {names[0]} and {names[1]}")
     sizes = baseline.header.vocab_size, candidate.header.vocab_size
     if None not in sizes and sizes[0] != sizes[1]:
         problems.append(f"vocabulary differs: {sizes[0]} and {sizes[1]} tokens")

@@ -50,7 +50,12 @@ def test_the_trace_counts_where_there_are_no_counters() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"vocab_size": 999}, {"eos_token_ids": (7,)}, {"sampling": {"temperature": 0.0, "max_tokens": 61, "n": 1}}],
+    [
+        {"vocab_size": 999},
+        {"model": "hub/another"},
+        {"eos_token_ids": (7,)},
+        {"sampling": {"temperature": 0.0, "max_tokens": 61, "n": 1}},
+    ],
 )
 def test_arms_that_were_asked_different_things_leave_nothing_to_conclude(change: dict[str, Any]) -> None:
     other = replace(capture("cpu/mtp", completion(TEXT)), header=replace(header("cpu/mtp"), **change))
@@ -75,3 +80,8 @@ PASS, DIVERGED = Verdict.PASS, Verdict.DIVERGED
 def test_the_suspect(verdicts: dict[str, Verdict], suspect: str | None) -> None:
     found = triangulate(verdicts, "cpu/base")
     assert (found.name if found else None) == suspect
+
+
+def test_the_same_model_under_another_path_is_the_same_model() -> None:
+    other = replace(capture("cpu/mtp", completion(TEXT)), header=replace(header("cpu/mtp"), model="/models/m/"))
+    assert compare(capture("cpu/base", completion(TEXT)), other).verdict is Verdict.PASS
