@@ -167,21 +167,21 @@ def _rest(
     if result.flip is None:
         # The candidate goes on where the baseline ended; stops.py judges that.
         return
-    while len(result.events) < MAX_EVENTS:
-        bad = np.flatnonzero(bad_mask[:end])
-        if not len(bad):
-            return
-        first = int(bad[0])
+    bad = np.flatnonzero(bad_mask[:end])
+    index = 0
+    while index < len(bad) and len(result.events) < MAX_EVENTS:
+        first = int(bad[index])
         previous = result.events[-1] if result.events else None
         if previous is not None and first - previous.end <= JUNCTION and first != len(b) - 1:
             # Still upset by the fault before.
-            bad_mask[: first + 1] = False
             if previous.kind in (Kind.GARBLED, Kind.UNJUSTIFIED):
                 previous.length = first + 1 - previous.position
+            index += 1
             continue
+        bad_mask[:first] = False
         event = _free(a, b, bad_mask, first, None, result.flip, eos, best_ids)
         result.events.append(event)
-        bad_mask[: max(event.end, first + 1)] = False
+        index = int(np.searchsorted(bad, max(event.end, first + 1)))
 
 
 def _free(

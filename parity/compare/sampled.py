@@ -64,7 +64,7 @@ def tail_logs(top: TopLogprobs, tokens: TokenIds, temperature: float, vocab_size
     """
     length = min(len(tokens), len(top))
     result = np.full(len(tokens), np.nan)
-    if not length:
+    if not length or not top.ids.shape[1]:
         return result
     ids, values = top.ids[:length], top.values[:length]
     listed = np.where(np.isnan(values), -np.inf, np.minimum(values, 0.0))
