@@ -95,6 +95,24 @@ class Browser(Store):
         """These findings in this order; those deleted meanwhile are left out."""
         return self._findings_by_id(ids)
 
+    def findings_of_completion(self, run_id: str, arm: str, key: Key) -> list[FindingRow]:
+        """All findings of one completion, by position: one stretch of the index by request."""
+        rows = self._read(
+            "SELECT id FROM findings INDEXED BY findings_by_ordinal"
+            " WHERE run = (SELECT number FROM runs WHERE id = :run)"
+            " AND ordinal = (SELECT ordinal FROM requests"
+            " WHERE run = (SELECT number FROM runs WHERE id = :run) AND name = :name)"
+            " AND +arm = :arm AND +round = :round AND +sample = :sample ORDER BY +position, +id",
+            {
+                "run": run_id,
+                "name": key.request,
+                "arm": self._arm_number(run_id, arm),
+                "round": key.round,
+                "sample": key.sample,
+            },
+        )
+        return self._findings_by_id([row["id"] for row in rows])
+
     def fingerprints(self, ids: Sequence[int]) -> list[str]:
         """The names that triage belongs to, in the order of `ids`."""
         found: dict[int, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -50,6 +51,7 @@ class ParityApp(App[None]):
         self.store: Browser | None = None
         self._writer: Browser | None = None
         self._background: Browser | None = None
+        self._opening = threading.Lock()
         self._version = 0
         self._told = ""
 
@@ -98,9 +100,10 @@ class ParityApp(App[None]):
 
     def background(self) -> Browser:
         """A connection of its own for long reads in threads, so that they do not hold up the screen."""
-        if self._background is None:
-            self._background = Browser.open(self.database, create=False)
-        return self._background
+        with self._opening:
+            if self._background is None:
+                self._background = Browser.open(self.database, create=False)
+            return self._background
 
     def _poll(self) -> None:
         if self.store is None:
@@ -152,7 +155,7 @@ class ParityApp(App[None]):
         self.call_from_thread(self._changed, said)
 
     def _changed(self, said: str) -> None:
-        self.notify(plain(said), timeout=4, markup=False)
+        self.notify(plain(said), timeout=2.5, markup=False)
         if self.store is not None:
             self._version = self.attempt(self.store.data_version, 0)
         self._reload_screens()

@@ -181,6 +181,7 @@ class FindingScreen(TriageScreen):
         self.query_one(GapStrip).show(len(right), measured, self.tolerance, starts, differs)
         self._say()
         self.on_token_view_moved()
+        self._show_panel()
 
     def _row_of_finding(self) -> int:
         assert self.alignment is not None
@@ -304,7 +305,6 @@ class FindingScreen(TriageScreen):
         elif self.panel == "donor":
             self.panel = "logprobs"
         self.load()
-        self._show_panel()
 
     def action_step(self, by: int) -> None:
         row = self.list_step(by) if self.list_step else None

@@ -168,13 +168,22 @@ class FindingsScreen(TriageScreen):
         store, view = self.store, self.view
         if store is None:
             return []
-        nothing: list[FindingRow] = []
-        return self.parity.attempt(
-            lambda: store.page_findings(
-                self.run.id, view.filter(), sort=view.sort, descending=view.descending, offset=offset, limit=limit
-            ),
-            nothing,
-        )
+
+        def read() -> list[FindingRow]:
+            first, count, turned = offset, max(0, min(limit, self.total - offset)), offset > self.total // 2
+            if turned:  # a page costs what lies before it, so the second half is read from its end
+                first = self.total - offset - count
+            rows = store.page_findings(
+                self.run.id,
+                view.filter(),
+                sort=view.sort,
+                descending=view.descending != turned,
+                offset=first,
+                limit=count,
+            )
+            return rows[::-1] if turned else rows
+
+        return self.parity.attempt(read, [])
 
     @work(thread=True, exclusive=True, group="facets")
     def load_facets(self) -> None:
