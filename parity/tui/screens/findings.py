@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -13,75 +13,19 @@ from textual.widgets import Footer, Input, Static
 
 from parity.errors import ParityError
 from parity.records import Kind
-from parity.store import FindingFilter, FindingRow, FindingSort, RunRow
+from parity.store import FindingRow, FindingSort, RunRow
 from parity.store.browse import Facet
 from parity.tui.bindings import FINDINGS, bindings
-from parity.tui.format import nats, plain
+from parity.tui.format import plain
 from parity.tui.screens.dialogs import ChooseFilter
 from parity.tui.screens.triaging import TriageScreen
+from parity.tui.view import COLUMNS, GROUPS, SORT_NAMES, View
 from parity.tui.widgets.strips import SummaryStrip
-from parity.tui.widgets.table import Column, VirtualTable
+from parity.tui.widgets.table import VirtualTable
 
-ALL_BUT_NEAR_TIES = frozenset(str(kind) for kind in Kind) - {str(Kind.NEAR_TIE)}
-GROUPS = ("kind", "severity", "arm", "state")
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What of a run is shown, and in which order."""
-
-    near_ties: bool = False
-    chosen: frozenset[tuple[str, str]] = frozenset()
-    """(group, value) pairs; a group without any does not restrict."""
-    text: str = ""
-    sort: FindingSort = FindingSort.WORST
-    descending: bool = False
-
-    def values(self, group: str) -> frozenset[str]:
-        return frozenset(value for name, value in self.chosen if name == group)
-
-    def filter(self) -> FindingFilter:
-        kinds = self.values("kind")
-        if not kinds and not self.near_ties:
-            kinds = ALL_BUT_NEAR_TIES
-        return FindingFilter(
-            arms=self.values("arm"),
-            kinds=kinds,
-            severities=self.values("severity"),
-            states=self.values("state"),
-            text=self.text,
-        )
-
-    def lets(self, facet: Facet) -> bool:
-        where = self.filter()
-        return all(
-            not allowed or value in allowed
-            for allowed, value in (
-                (where.arms, facet.arm),
-                (where.kinds, facet.kind),
-                (where.severities, facet.severity),
-                (where.states, facet.state),
-            )
-        )
-
-
-def _place(row: FindingRow) -> str:
-    key = plain(row.request)
-    return key if row.round == 0 and row.sample == 0 else f"{key} r{row.round} s{row.sample}"
-
-
-_STATE = {"new": "", "confirmed": "corrupt", "benign": "good", "fixed": "good"}
-
-COLUMNS: list[Column[FindingRow]] = [
-    Column("severity", 8, lambda f: (plain(f.severity), "corrupt" if f.severity == "corrupt" else "dim"), "severity"),
-    Column("kind", 14, lambda f: (plain(f.kind), "corrupt" if f.severity == "corrupt" else "dim"), "kind"),
-    Column("request", 0, lambda f: (_place(f), ""), "ordinal", least=10),
-    Column("arm", 0, lambda f: (plain(f.arm), ""), "arm", least=10),
-    Column("token", 6, lambda f: ("" if f.position is None else str(f.position), ""), "position", right=True),
-    Column("len", 5, lambda f: ("" if f.length is None else str(f.length), ""), right=True),
-    Column("gap", 6, lambda f: (nats(f.gap), ""), "gap", right=True),
-    Column("state", 9, lambda f: (str(f.state), _STATE.get(str(f.state), "warning")), "state"),
-]
+MANY = 100_000
+"""Findings that an index walks through in some 20 ms."""
+COUNTED_AT_ONCE = 512
 
 
 class FindingsScreen(TriageScreen):
@@ -138,7 +82,9 @@ class FindingsScreen(TriageScreen):
             return
         where, view = self.view.filter(), self.view
         self.total = self.parity.attempt(self._count, 0)
-        if stay_on is not None:
+        if stay_on is not None and self.many:
+            cursor = self.table.cursor if cursor is None else cursor
+        elif stay_on is not None:
             at = self.parity.attempt(
                 lambda: store.index_of_finding(
                     self.run.id, stay_on.id, where, sort=view.sort, descending=view.descending
@@ -162,7 +108,27 @@ class FindingsScreen(TriageScreen):
             stored = sum(n for arm in arms for kind, n in arm.counts.items() if view.near_ties or kind != Kind.NEAR_TIE)
             if stored:
                 return stored
+        if view.text and self.many:
+            ids = self.store.finding_ids(self.run.id, view.filter(), sort=view.sort, limit=COUNTED_AT_ONCE)
+            if len(ids) == COUNTED_AT_ONCE:
+                self.load_total(view)  # so many for now, the rest is counted in the background
+            return len(ids)
         return self.store.count_findings(self.run.id, view.filter())
+
+    @property
+    def many(self) -> bool:
+        """Are there so many findings that walking an index of them keeps a person waiting?"""
+        return self.facets is None or sum(facet.findings for facet in self.facets) > MANY
+
+    @work(thread=True, exclusive=True, group="total")
+    def load_total(self, view: View) -> None:
+        def show(total: int) -> None:
+            if view == self.view:
+                self.total = total
+                self.table.show(total)
+                self._say()
+
+        self._in_background(lambda: self.parity.background().count_findings(self.run.id, view.filter()), show)
 
     def _fetch(self, offset: int, limit: int) -> Sequence[FindingRow]:
         store, view = self.store, self.view
@@ -240,7 +206,7 @@ class FindingsScreen(TriageScreen):
             parts.append("| " + " ".join(sorted(plain(value) for _, value in view.chosen)))
         if view.text:
             parts.append(f'| text "{plain(view.text)}"')
-        parts.append(f"| by {_SORT_NAMES[view.sort]}{' reversed' if view.descending else ''}")
+        parts.append(f"| by {SORT_NAMES[view.sort]}{' reversed' if view.descending else ''}")
         self.set_text("#status", " ".join(parts))
         self._say_empty(hidden)
 
@@ -352,7 +318,7 @@ class FindingsScreen(TriageScreen):
     def change_view(self, view: View, *, stay: bool = True) -> None:
         row = self.table.current if stay else None
         self.view = view
-        self.refresh_rows(cursor=0 if row is None else None, stay_on=row)
+        self.refresh_rows(cursor=0 if row is None or self.many else None, stay_on=row)
 
     def action_near_ties(self) -> None:
         self.change_view(replace(self.view, near_ties=not self.view.near_ties))
@@ -399,14 +365,3 @@ class FindingsScreen(TriageScreen):
                 self.change_view(replace(self.view, chosen=answer), stay=False)
 
         self.app.push_screen(ChooseFilter([(*key, counts[key]) for key in options], self.view.chosen), chosen)
-
-
-_SORT_NAMES = {
-    FindingSort.WORST: "severity",
-    FindingSort.KIND: "kind",
-    FindingSort.REQUEST: "request",
-    FindingSort.POSITION: "token",
-    FindingSort.GAP: "gap",
-    FindingSort.STATE: "state",
-    FindingSort.ARM: "arm",
-}

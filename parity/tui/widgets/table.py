@@ -39,7 +39,7 @@ class Column(Generic[Row]):
     least: int = 8
 
 
-class VirtualTable(ScrollView, Generic[Row], can_focus=True):
+class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=False):
     """Draws the rows that are in view with the line API; `fetch(offset, limit)` gives them."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {

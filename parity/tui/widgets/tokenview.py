@@ -76,7 +76,7 @@ class _Side:
         return [*self.segments, Segment(" " * (self.width - self.used), style)]
 
 
-class TokenView(ScrollView, can_focus=True):
+class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
     """Rows of an alignment: one per line, or flowing text of both sides with the same tokens opposite."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {

@@ -1,0 +1,215 @@
+"""How fast the terminal interface is on a database with 1,000,000 findings and 20,480 completions.
+
+    python benchmarks/tui_scale.py                # makes the database in a temporary directory, then measures
+    python benchmarks/tui_scale.py --keep big.db  # makes it once, measures it again next time
+
+Every figure is measured in a process of its own, without a terminal: from the key to the drawn screen. The
+limits are those the interface was made for: first paint 1 s, a page 100 ms, filter and sort 300 ms, 150 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ARMS, REQUESTS, LONG = 4, 4096, 32_768
+"""Candidate arms; requests per arm (times five arms: 20,480 completions); tokens of the longest completion."""
+
+LIMITS = {"first paint": 1000.0, "page": 100.0, "filter or sort": 300.0, "open": 300.0}
+MEMORY_LIMIT = 150.0
+PATIENCE = 20
+"""Seconds."""
+
+
+def make(path: Path, findings: int) -> None:
+    """Write the database through the store, one arm at a time."""
+    import numpy as np
+
+    from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity
+    from parity.store import ArmComparison, ArmResult, NewRun, RunStatus, Store
+
+    rng = np.random.default_rng(0)
+    names = ["cpu/base", *(f"cpu/mtp{k}" for k in range(1, ARMS + 1))]
+    keys = [Key(f"p{i}", 0, 0) for i in range(REQUESTS)]
+    prompt = np.arange(16, dtype=np.int64)
+    base = {key: rng.integers(0, 2048, LONG if i == 0 else 128) for i, key in enumerate(keys)}
+    plan = {
+        "model": {"name": "made up"},
+        "sampling": {"temperature": 0.0},
+        "requests": [
+            {"id": key.request, "prompt": f"prompt number {i} about topic {i % 97}", "prompt_token_ids": prompt}
+            for i, key in enumerate(keys)
+        ],
+        "arms": [{"name": name, "backend": "cpu", "variant": name[4:], "engine": {}} for name in names],
+        "baseline": "cpu/base",
+    }
+    corrupt = [kind for kind in Kind if kind is not Kind.NEAR_TIE]
+    with Store.open(path) as store:
+        store.create_run(NewRun("big", plan, "benchmarks/tui_scale.py"))
+        for number, name in enumerate(names):
+            completions = {}
+            for key, tokens in base.items():
+                ours = tokens.copy()
+                if number:
+                    ours[len(ours) // 2 :: 7] = rng.integers(0, 2048, len(ours[len(ours) // 2 :: 7]))
+                completions[key] = Completion(key, prompt, ours, None, "length", None)
+            capture = Capture(Header(name, "cpu", name[4:], "made up"), completions, {}, {})
+            store.save_arm("big", name, capture, f"{name}.jsonl", ArmResult())
+            if not number:
+                continue
+            found = []
+            for i in range(findings // ARMS):
+                bad = i % 50 == 0  # two in a hundred: near-ties are what there is most of
+                kind = corrupt[i // 50 % len(corrupt)] if bad else Kind.NEAR_TIE
+                found.append(
+                    Finding(
+                        name,
+                        "cpu/base",
+                        keys[i % REQUESTS].request,
+                        0,
+                        0,
+                        kind,
+                        Severity.CORRUPT if bad else Severity.BENIGN,
+                        (i * 37) % (LONG if i % REQUESTS == 0 else 128),
+                        1 + i % 5,
+                        {
+                            "gap": round((i * 7919 % 1000) / (100 if bad else 5000), 4),
+                            "why": "made up",
+                            "tolerance": 0.25,
+                        },
+                    )
+                )
+            counts: dict[str, int] = {}
+            for finding in found:
+                counts[str(finding.kind)] = counts.get(str(finding.kind), 0) + 1
+            store.save_comparison(
+                "big",
+                name,
+                ArmComparison(
+                    "DIVERGED", [], counts, {}, dict.fromkeys(keys, "corrupt"), dict.fromkeys(keys, 64), found
+                ),
+            )
+        store.finish_run("big", RunStatus.FINISHED, verdict="DIVERGED", reasons=["made up"], duration=1.0)
+
+
+async def measure(path: Path) -> dict[str, Any]:
+    """Milliseconds per task, of a person who opens the interface and looks around."""
+    started = time.perf_counter()
+    from parity.tui.app import ParityApp
+    from parity.tui.screens.finding import FindingScreen
+    from parity.tui.screens.findings import FindingsScreen
+    from parity.tui.screens.runs import RunsScreen
+
+    times: dict[str, float] = {}
+    app = ParityApp(path)
+    async with app.run_test(size=(80, 24)) as pilot:
+
+        async def until(ready: Any) -> None:
+            deadline = time.perf_counter() + PATIENCE
+            while not ready():
+                if time.perf_counter() > deadline:
+                    raise SystemExit(f"nothing happened for {PATIENCE} s after {list(times)[-1:]}")
+                await asyncio.sleep(0.002)
+
+        def state() -> object:
+            screen = app.screen
+            if isinstance(screen, FindingsScreen):
+                return screen, screen.view, screen.table.cursor
+            if isinstance(screen, FindingScreen):
+                return screen, screen.tokens.cursor, screen.tokens.flowing
+            return screen
+
+        async def painted() -> None:
+            done = asyncio.Event()
+            app.screen.call_after_refresh(done.set)
+            app.screen.refresh()
+            await asyncio.wait_for(done.wait(), PATIENCE)
+
+        async def timed(name: str, key: str) -> None:
+            """From the key to the screen drawn after it. What runs in the background may still be running."""
+            await painted()
+            old, before = state(), time.perf_counter()
+            app.simulate_key(key)
+            await until(lambda: state() != old)
+            await painted()
+            times[name] = 1000 * (time.perf_counter() - before)
+
+        await until(lambda: isinstance(app.screen, RunsScreen) and app.screen.table.total)
+        await painted()
+        times["first paint: runs, imports included"] = 1000 * (time.perf_counter() - started)
+        await timed("first paint: findings", "enter")
+        screen = app.screen
+        assert isinstance(screen, FindingsScreen)
+        before = time.perf_counter()
+        await until(lambda: screen.facets is not None)
+        times["(in the background) counts by kind, arm and state"] = 1000 * (time.perf_counter() - before)
+        await timed("page: down", "pagedown")
+        await timed("filter or sort: show near-ties, 1,000,000 rows", "z")
+        await timed("page: down among all", "pagedown")
+        await timed("page: the last of all", "G")
+        await timed("page: up from the last", "pageup")
+        screen.table.go(500_000)
+        await pilot.pause()
+        await timed("page: in the middle", "pagedown")
+        await timed("page: cursor down", "j")
+        for order in ("kind", "request", "position", "gap", "state", "arm", "severity"):
+            await timed(f"filter or sort: by {order}", "s")
+        await timed("filter or sort: reversed", "S")
+        await timed("filter or sort: hide near-ties", "z")
+        await pilot.press("slash")
+        await timed("filter or sort: text, one key", "7")
+        await timed("filter or sort: without the text", "backspace")
+        await pilot.press("enter")
+        await timed("open: a finding in 32,768 tokens", "enter")
+        finding = app.screen
+        assert isinstance(finding, FindingScreen)
+        times["(tokens of that completion)"] = float(finding.subject.candidate.n_tokens if finding.subject else 0)
+        await timed("page: tokens down", "pagedown")
+        await timed("page: the last tokens", "G")
+        await timed("page: switch to plain text", "m")
+        await timed("page: text up", "pageup")
+    return {"times": times, "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, help="database to make once and use again")
+    parser.add_argument("--findings", type=int, default=1_000_000)
+    parser.add_argument("--only", choices=("make", "measure"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only == "make":
+        make(options.keep, options.findings)
+        return 0
+    if options.only == "measure":
+        print(json.dumps(asyncio.run(measure(options.keep))))
+        return 0
+    with tempfile.TemporaryDirectory() as temporary:
+        path = options.keep or Path(temporary) / "big.db"
+        itself = [sys.executable, __file__, "--keep", str(path), "--findings", str(options.findings), "--only"]
+        if not path.exists():
+            before = time.perf_counter()
+            subprocess.run([*itself, "make"], check=True)
+            print(f"made {path} ({path.stat().st_size / 1e6:,.0f} MB) in {time.perf_counter() - before:.0f} s")
+        result = json.loads(subprocess.run([*itself, "measure"], check=True, capture_output=True).stdout)
+    missed = 0
+    for name, value in result["times"].items():
+        limit = LIMITS.get(name.partition(":")[0])
+        over = limit is not None and value > limit
+        missed += over
+        print(f"{value:9.1f}{'    ' if limit is None else ' ms '}{name}{f'  OVER {limit:.0f}' if over else ''}")
+    over = result["rss"] > MEMORY_LIMIT
+    missed += over
+    print(f"{result['rss']:9.1f} MB peak memory{f'  OVER {MEMORY_LIMIT:.0f}' if over else ''}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

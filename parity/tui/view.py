@@ -1,0 +1,82 @@
+"""What of a run's findings is shown, in which order and in which columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parity.records import Kind
+from parity.store import FindingFilter, FindingRow, FindingSort
+from parity.store.browse import Facet
+from parity.tui.format import nats, plain
+from parity.tui.widgets.table import Column
+
+ALL_BUT_NEAR_TIES = frozenset(str(kind) for kind in Kind) - {str(Kind.NEAR_TIE)}
+GROUPS = ("kind", "severity", "arm", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What of a run is shown, and in which order."""
+
+    near_ties: bool = False
+    chosen: frozenset[tuple[str, str]] = frozenset()
+    """(group, value) pairs; a group without any does not restrict."""
+    text: str = ""
+    sort: FindingSort = FindingSort.WORST
+    descending: bool = False
+
+    def values(self, group: str) -> frozenset[str]:
+        return frozenset(value for name, value in self.chosen if name == group)
+
+    def filter(self) -> FindingFilter:
+        kinds = self.values("kind")
+        if not kinds and not self.near_ties:
+            kinds = ALL_BUT_NEAR_TIES
+        return FindingFilter(
+            arms=self.values("arm"),
+            kinds=kinds,
+            severities=self.values("severity"),
+            states=self.values("state"),
+            text=self.text,
+        )
+
+    def lets(self, facet: Facet) -> bool:
+        where = self.filter()
+        return all(
+            not allowed or value in allowed
+            for allowed, value in (
+                (where.arms, facet.arm),
+                (where.kinds, facet.kind),
+                (where.severities, facet.severity),
+                (where.states, facet.state),
+            )
+        )
+
+
+def _place(row: FindingRow) -> str:
+    key = plain(row.request)
+    return key if row.round == 0 and row.sample == 0 else f"{key} r{row.round} s{row.sample}"
+
+
+_STATE = {"new": "", "confirmed": "corrupt", "benign": "good", "fixed": "good"}
+
+COLUMNS: list[Column[FindingRow]] = [
+    Column("severity", 8, lambda f: (plain(f.severity), "corrupt" if f.severity == "corrupt" else "dim"), "severity"),
+    Column("kind", 14, lambda f: (plain(f.kind), "corrupt" if f.severity == "corrupt" else "dim"), "kind"),
+    Column("request", 0, lambda f: (_place(f), ""), "ordinal", least=10),
+    Column("arm", 0, lambda f: (plain(f.arm), ""), "arm", least=10),
+    Column("token", 6, lambda f: ("" if f.position is None else str(f.position), ""), "position", right=True),
+    Column("len", 5, lambda f: ("" if f.length is None else str(f.length), ""), right=True),
+    Column("gap", 6, lambda f: (nats(f.gap), ""), "gap", right=True),
+    Column("state", 9, lambda f: (str(f.state), _STATE.get(str(f.state), "warning")), "state"),
+]
+
+SORT_NAMES = {
+    FindingSort.WORST: "severity",
+    FindingSort.KIND: "kind",
+    FindingSort.REQUEST: "request",
+    FindingSort.POSITION: "token",
+    FindingSort.GAP: "gap",
+    FindingSort.STATE: "state",
+    FindingSort.ARM: "arm",
+}
