@@ -13,6 +13,7 @@ import binascii
 import gc
 import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -213,8 +214,21 @@ def _loads(raw: bytes) -> Any:
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:
-        # orjson refuses NaN and Infinity, which Python's own writer makes of broken logprobs.
-        return json.loads(raw)
+        # orjson refuses NaN and Infinity, which Python's own writer makes of broken logprobs, and half a
+        # character (a lone surrogate), which it makes of broken text and nothing behind here could write again.
+        value = json.loads(raw.decode("utf-8"))
+        return _mended(value) if b"\\ud" in raw.lower() else value
+
+
+def _mended(value: Any) -> Any:
+    """With U+FFFD for each lone surrogate in its strings."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_mended(item) for item in value]
+    if isinstance(value, dict):
+        return {_mended(name): _mended(item) for name, item in value.items()}
+    return value
 
 
 def dump_line(record: Mapping[str, Json]) -> bytes:
@@ -232,6 +246,7 @@ class _Assembler:
     report: Callable[[int | None, str], None]
     source: str = ""
     header: Header | None = None
+    bad_header: bool = False
     completions: dict[Key, Completion] = field(default_factory=dict)
     scores: dict[ScoreKey, TopLogprobs] = field(default_factory=dict)
     score_lines: dict[ScoreKey, int] = field(default_factory=dict)
@@ -245,7 +260,7 @@ class _Assembler:
         kind = record.get("record")
         if self.footer_line is not None:
             self.report(line, f"a record after the footer (line {self.footer_line})")
-        if (kind == "header") != (self.header is None):
+        if (kind == "header") != (self.header is None) and not self.bad_header:
             self.report(line, "a second header" if kind == "header" else "the first record must be the header")
         try:
             if kind == "header":
@@ -259,6 +274,7 @@ class _Assembler:
             else:
                 self.report(line, f"unknown record {_shown(kind)}; known: header, completion, score, footer")
         except _Malformed as error:
+            self.bad_header |= kind == "header"
             self.report(line, f"{kind}: {error}")
 
     def _completion(self, line: int, completion: Completion) -> None:
@@ -285,7 +301,7 @@ class _Assembler:
                 self.report(line, f"the footer says {said} {name}, the file has {found}")
 
     def finish(self, last_line: int) -> None:
-        if self.header is None:
+        if self.header is None and not self.bad_header:
             self.report(None if last_line == 0 else 1, "no header: this is not a capture, or it is empty")
         elif self.footer_line is None:
             self.report(last_line, "no footer after this line: the capture is incomplete")
@@ -323,7 +339,7 @@ def _lines(path: Path, report: Callable[[int | None, str], None]) -> Iterator[tu
                     report(number, "the line is cut off: the writer was interrupted" if cut else "not valid JSON")
                     continue
                 yield number, parsed
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             report(number, f"cannot be read further: {error}")
 
 
