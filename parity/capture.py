@@ -150,6 +150,13 @@ def _count(record: Mapping[str, Any], name: str, default: int | None = None) -> 
     return value
 
 
+def _flag(record: Mapping[str, Any], name: str) -> bool:
+    value = record.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise _Malformed(f"{name} must be true or false, got {_shown(value)}")
+    return bool(value)
+
+
 def _object(record: Mapping[str, Any], name: str) -> Mapping[str, Json]:
     value = record.get(name)
     if value is None:
@@ -201,6 +208,8 @@ def parse_completion(record: Mapping[str, Any], line: int = 0) -> Completion:
         logprobs=None if record.get("logprobs") is None else _logprobs(record["logprobs"]),
         spec=_spec(record.get("spec")),
         line=line,
+        max_tokens=None if record.get("max_tokens") is None else _count(record, "max_tokens"),
+        aborted=_flag(record, "aborted"),
     )
 
 
@@ -490,6 +499,10 @@ def completion_record(completion: Completion, *, compact: bool = False) -> dict[
         "stop_reason": completion.stop_reason,
         "logprobs": None if completion.logprobs is None else logprobs_json(completion.logprobs),
     }
+    if completion.max_tokens is not None:
+        record["max_tokens"] = completion.max_tokens
+    if completion.aborted:
+        record["aborted"] = True
     if completion.spec is not None:
         record["spec"] = {
             "accepted": completion.spec.accepted.tolist(),

@@ -589,3 +589,17 @@ def test_no_record_makes_a_traceback(
     except CaptureError as error:
         assert error.line in (1, 2, 3)  # noqa: PT017 - any outcome but another exception is right
         assert check_capture(path)
+
+
+def test_a_requests_own_limit_and_abort_are_kept(write: Writer, tmp_path: Path) -> None:
+    path = write(HEADER, completion(max_tokens=7), completion("p1", aborted=True, finish_reason="abort"), FOOTER)
+    capture = read_capture(path)
+    assert [(one.max_tokens, one.aborted) for one in capture] == [(7, False), (None, True)]
+    write_capture(tmp_path / "again.jsonl", capture)
+    assert [(one.max_tokens, one.aborted) for one in read_capture(tmp_path / "again.jsonl")] == [(7, False), (None, True)]
+
+
+@pytest.mark.parametrize("wrong", [{"max_tokens": -1}, {"max_tokens": "7"}, {"aborted": 1}, {"aborted": "yes"}])
+def test_a_limit_or_abort_of_the_wrong_type_is_refused(write: Writer, wrong: Record) -> None:
+    with pytest.raises(CaptureError, match=f"line 2: completion: {next(iter(wrong))} must be"):
+        read_capture(write(HEADER, completion(**wrong), FOOTER))
