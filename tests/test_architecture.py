@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from parity_backends._local import worker_source
 
 import parity
 
 ROOT = Path(__file__).parents[1]
-WORKER = ROOT / "backends" / "parity_backends" / "worker.py"
 ENGINES = {"torch", "torch_npu", "vllm", "vllm_ascend", "transformers", "parity_backends"}
 
 
@@ -76,7 +76,7 @@ def _top_level_imports(tree: ast.Module) -> Iterator[str]:
 
 
 def test_the_worker_needs_python_3_9_and_the_standard_library_only() -> None:
-    tree = ast.parse(WORKER.read_text(encoding="utf-8"), filename=WORKER.name, feature_version=(3, 9))
+    tree = ast.parse(worker_source(), filename="worker.py", feature_version=(3, 9))
     imported = set(_top_level_imports(tree))
     assert "json" in imported
     assert imported <= set(sys.stdlib_module_names)

@@ -91,8 +91,8 @@ class Accelerator:
         return (
             f"set {self.interpreter_variable} to a Python that has {' and '.join(self.required)}, on a machine "
             f"with {self.hardware}; or carry the plan to another host (`parity plan`), run it there by hand "
-            f"(`python worker.py PLAN.json --arm {self.name}/mtp > mtp.jsonl`, worker.py is "
-            f"{_local.worker_path()}) and `parity compare` the captures here"
+            f"(`parity worker --write worker.py`, carry it along, `python worker.py PLAN.json --arm {self.name}/mtp "
+            "> mtp.jsonl`) and `parity compare` the captures here"
         )
 
     def interpreter(self, say: Callable[[str], None]) -> Path:

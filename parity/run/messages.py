@@ -99,6 +99,10 @@ def check_completion(
     kept["logprobs"] = record.get("logprobs")
     if kept["logprobs"] is not None:
         _logprobs(kept["logprobs"])
+    if record.get("max_tokens") is not None:
+        kept["max_tokens"] = _whole(record["max_tokens"], "max_tokens")
+    if record.get("aborted"):
+        kept["aborted"] = True
     spec = record.get("spec")
     if spec is not None:
         if not isinstance(spec, dict):

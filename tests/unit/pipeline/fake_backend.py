@@ -11,9 +11,9 @@ from typing import Any
 import parity
 from parity.errors import BackendError, ParityError
 from parity.run import Detection
+from parity_backends import _local
 
 HERE = Path(__file__).parent
-WORKER = HERE.parents[2] / "backends" / "parity_backends" / "worker.py"
 MODEL = Path(parity.__file__).parent / "models" / "tiny-qwen3-next-mtp"
 
 
@@ -66,7 +66,7 @@ class FakeBackend:
         return {name: value for name, value in os.environ.items() if name.startswith("FAKE")}
 
     def worker_source(self) -> bytes:
-        real = WORKER.read_text(encoding="utf-8").split('\nif __name__ == "__main__":')[0]
+        real = _local.worker_source().decode().split('\nif __name__ == "__main__":')[0]
         return (real + "\n" + (HERE / "fake_engine.py").read_text(encoding="utf-8")).encode()
 
     def explain(self, log_tail: str) -> str | None:

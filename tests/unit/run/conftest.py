@@ -1,83 +1,16 @@
-"""A plan, and a backend whose worker is the real one with a fake engine inside."""
+"""A backend whose worker is the real one with a fake engine inside, and patience that ends soon."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
+from run_doubles import FakeBackend
 
-from parity.run import Detection, Timeouts
-
-REAL_WORKER = Path(__file__).parents[3] / "backends" / "parity_backends" / "worker.py"
-FAKE_ARM = Path(__file__).with_name("fake_arm.py")
-
-
-class FakeBackend:
-    name = "fake"
-    variants = ("base", "mtp")
-
-    def __init__(self) -> None:
-        self.starts = 0
-
-    def default_model(self) -> Path | None:
-        return None
-
-    def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
-        return {}
-
-    def env_defaults(self, variant: str) -> dict[str, str]:
-        return {}
-
-    def env_spec(self) -> None:
-        return None
-
-    def detect(self) -> Detection:
-        return Detection(True)
-
-    def interpreter(self, say: Callable[[str], None]) -> Path:
-        self.starts += 1
-        return Path(sys.executable)
-
-    def launch_env(self, interpreter: Path) -> dict[str, str]:
-        return {"FAKE_LAUNCH": "1"}
-
-    def worker_source(self) -> bytes:
-        # Without the entry point for use by hand, which would come before the fake.
-        real = REAL_WORKER.read_text(encoding="utf-8").split('\nif __name__ == "__main__":')[0]
-        return (real + "\n" + FAKE_ARM.read_text(encoding="utf-8")).encode()
-
-    def explain(self, log_tail: str) -> str | None:
-        return "the remedy" if "the last words" in log_tail else None
+from parity.run import Timeouts
 
 
 @pytest.fixture
 def backend() -> FakeBackend:
     return FakeBackend()
-
-
-def make_plan(mode: str = "", *, requests: int = 4, rounds: int = 1, n: int = 1, **env: str) -> dict[str, Any]:
-    names = ("fake/base", "fake/mtp")
-    return {
-        "schema": "parity.plan/1",
-        "model": {"name": "fake", "path": "/nowhere", "vocab_size": 1000},
-        "rounds": rounds,
-        "sampling": {"temperature": 0.0, "max_tokens": 6, "n": n},
-        "requests": [{"id": f"p{i}", "prompt": None, "prompt_token_ids": [1, 2, i]} for i in range(requests)],
-        "arms": [
-            {
-                "name": name,
-                "backend": "fake",
-                "variant": name.split("/")[1],
-                "engine": {"speculative_config": {"k": 1}} if name.endswith("mtp") else {"seed": 0},
-                "env": {"FAKE": mode, **env},
-            }
-            for name in names
-        ],
-        "baseline": "fake/base",
-    }
 
 
 @pytest.fixture

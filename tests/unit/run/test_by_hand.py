@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from parity_backends._local import worker_source
 
 from parity.capture import check_capture, read_capture, read_scores
 from parity.compare import CompareOptions, compare
 from parity.records import Kind, Verdict
 
 PIPELINE = Path(__file__).parents[1] / "pipeline"
-WORKER = Path(__file__).parents[3] / "backends" / "parity_backends" / "worker.py"
 
 
 def plan() -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Arm(Arm):  # what the fake engine lacks, since the supervisor does not ask
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    real, main = WORKER.read_text(encoding="utf-8").split('\nif __name__ == "__main__":')
+    real, main = worker_source().decode().split('\nif __name__ == "__main__":')
     fake = (PIPELINE / "fake_engine.py").read_text(encoding="utf-8")
     source = f'{real}\n{fake}\n{BY_HAND}\nif __name__ == "__main__":{main}'
     (tmp_path / "worker.py").write_text(source, encoding="utf-8")
@@ -98,10 +98,11 @@ def test_two_hosts_by_hand(host: Path, fake: str, verdict: Verdict) -> None:
 
 
 def test_an_unknown_arm_names_those_there_are(host: Path) -> None:
-    command = [sys.executable, str(WORKER), "plan.json", "--arm", "cuda/mtp"]
+    command = [sys.executable, "worker.py", "plan.json", "--arm", "cuda/mtp"]
     done = subprocess.run(command, cwd=host, capture_output=True, timeout=60, text=True)
-    assert done.returncode != 0
+    assert done.returncode == 2
     assert done.stdout == ""
+    assert "Traceback" not in done.stderr
     assert "the plan has no arm 'cuda/mtp'; it has cuda/base, ascend/mtp" in done.stderr
 
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import FakeBackend, make_plan
+from run_doubles import FakeBackend, make_plan
 
 from parity.capture import read_capture
 from parity.errors import BackendError
@@ -20,7 +20,7 @@ PARITY = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from conftest import FakeBackend, make_plan
+from run_doubles import FakeBackend, make_plan
 from parity.run import Interrupted, run_arm
 try:
     with run_arm(make_plan("slow", requests=60), "fake/base", Path(sys.argv[2]), Path(sys.argv[3]),

@@ -219,10 +219,3 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(ParityError, match="cannot write") as caught:
         EngineEnv(SPEC, tmp_path / "file" / "envs").create(say=lambda line: None)
     assert "PARITY_HOME" in str(caught.value.hint)
-
-
-def test_another_engine_version_lives_beside_the_pinned_one() -> None:
-    assert SPEC.with_engine_version("1.0") is SPEC
-    other = SPEC.with_engine_version("2.0")
-    assert (other.name, other.engine) == ("tiny-2.0", ("tinyengine", "2.0"))
-    assert other.digest() != SPEC.digest()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeBackend, make_plan
+from run_doubles import FakeBackend, make_plan
 
 from parity.capture import check_capture, read_capture, read_scores
 from parity.errors import BackendError, ExitCode, ParityError

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import ast
 import enum
-import importlib.util
 import math
 import sys
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import REAL_WORKER
+from parity_backends._local import worker_source
 
 from parity.capture import encode_token_ids
 
 
 @pytest.fixture(scope="module")
 def worker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("worker_under_test", REAL_WORKER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = ModuleType("worker_under_test")
+    exec(compile(worker_source(), "worker.py", "exec"), module.__dict__)
     return module
 
 
 def test_it_needs_nothing_but_the_standard_library_and_the_engine() -> None:
-    tree = ast.parse(REAL_WORKER.read_text(encoding="utf-8"), feature_version=(3, 9))
+    tree = ast.parse(worker_source(), feature_version=(3, 9))
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -100,4 +95,4 @@ def test_what_cannot_be_scored(worker: ModuleType, prompt: list[int], tokens: li
 
 def test_secrets_are_not_recorded(worker: ModuleType) -> None:
     assert any(part in "VLLM_API_KEY" for part in worker.SECRET_PARTS)
-    assert Path(REAL_WORKER).stat().st_size < 64 * 1024  # it travels with every request
+    assert len(worker_source()) < 128 * 1024  # it travels with every request

@@ -1,0 +1,136 @@
+"""The line protocol with the supervisor, and an end that leaves no orphan behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from typing import IO, Any, Callable, Optional
+
+SCHEMA = "parity.capture/1"
+EXIT_SECONDS = 15.0
+"""An engine that has not shut down after this long is killed."""
+
+
+class Stopped(Exception):
+    """The supervisor asked for an end."""
+
+
+class Channel:
+    """Writes protocol lines to a private copy of stdout; fd 1 itself then points at stderr."""
+
+    def __init__(self, events: bool) -> None:
+        self.fd = os.dup(1)
+        self.events = events
+        sys.stdout.flush()
+        os.dup2(2, 1)
+
+    def record(self, record: dict[str, Any]) -> None:
+        # allow_nan=False: a NaN that slipped through would be a line that other readers refuse.
+        self._write(json.dumps(record, separators=(",", ":"), allow_nan=False))
+
+    def event(self, event: str, **fields: Any) -> None:
+        line = json.dumps(dict(event=event, **fields), separators=(",", ":"), default=str)
+        if self.events:
+            self._write(line)
+        elif event != "progress":
+            sys.stderr.write("parity worker: " + line + "\n")
+
+    def _write(self, text: str) -> None:
+        data = memoryview(text.encode("utf-8", "replace") + b"\n")
+        while data:
+            data = data[os.write(self.fd, data) :]
+
+
+class Commands:
+    """Commands as they come in, read by a thread that also notices the supervisor's death."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.inbox: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.stop = threading.Event()
+        self._stream = stream
+        threading.Thread(target=self._read, daemon=True, name="commands").start()
+
+    def _read(self) -> None:
+        for line in iter(self._stream.readline, b""):
+            try:
+                command = json.loads(line)
+            except ValueError:
+                command = {"op": "a line that is not JSON: %r" % line[:80]}
+            if command.get("op") == "exit":
+                self.leave()
+            self.inbox.put(command)
+        if not self.stop.is_set():
+            kill_group()
+
+    def leave(self) -> None:
+        """An orderly end has begun; if the engine does not manage it in time, it is killed."""
+        self.stop.set()
+        timer = threading.Timer(EXIT_SECONDS, kill_group)
+        timer.daemon = True
+        timer.start()
+
+    def next(self) -> dict[str, Any]:
+        return self.inbox.get()
+
+
+def kill_group() -> None:
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def serve(stream: IO[bytes], make_arm: Callable[..., Any]) -> None:
+    """Serve commands from `stream` (the rest of stdin) until "exit", with the arm that the first one names.
+
+    `make_arm(plan, name, channel, stop)` gives an object with `start()` (sends the header), `generate(rounds)`,
+    `score(items, top)`, `trial(requests, sampling)` and `close()`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
+    if os.getpgrp() != os.getpid():
+        os.setsid()  # so that the whole group can be killed without touching anybody else
+    channel = Channel(events=True)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    commands = Commands(stream)
+    where = "job"
+    arm: Optional[Any] = None
+    code = 0
+    try:
+        job = commands.next()
+        if job.get("op") != "exit":
+            arm = make_arm(job["plan"], job["arm"], channel, commands.stop)
+            where = "start"
+            arm.start()
+            while not commands.stop.is_set():
+                where = "command"
+                command = commands.next()
+                where = str(command.get("op"))
+                if where == "generate":
+                    arm.generate(command["rounds"])
+                elif where == "score":
+                    arm.score(command["items"], int(command.get("top", 5)))
+                elif where == "trial":
+                    arm.trial(command["requests"], command["sampling"])
+                elif where != "exit":
+                    raise ValueError("unknown command %r" % (where,))
+    except Stopped:
+        code = 0
+    except BaseException as error:
+        traceback.print_exc()
+        channel.event("error", where=where, type=type(error).__name__, message=str(error)[:4000])
+        code = 1
+    commands.leave()
+    try:
+        if arm is not None:
+            arm.close()
+    except Exception:
+        traceback.print_exc()  # everything asked for was delivered: only worth a line in the log
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # interpreter shutdown with an engine loaded is slow and prints harmless errors
