@@ -65,7 +65,9 @@ class CpuBackend:
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
         if variant not in self.variants:
-            raise ParityError(f"backend {self.name!r} has no variant {variant!r}", hint=f"known: {', '.join(self.variants)}")
+            raise ParityError(
+                f"backend {self.name!r} has no variant {variant!r}", hint=f"known: {', '.join(self.variants)}"
+            )
         settings: dict[str, Any] = {
             "dtype": "bfloat16",  # float32 does not run: "CPU GDN attention requires BF16"
             "enforce_eager": True,

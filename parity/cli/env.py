@@ -32,19 +32,20 @@ def env() -> None:
     help="A package index to ask beside the configured one. Default: $PARITY_EXTRA_INDEX_URL; where no index "
     "has the CPU build of torch, https://download.pytorch.org/whl/cpu is asked for it, once.",
 )
-@click.option("--vllm-version", metavar="VERSION", help="Another version, in an environment of its own.")
+@click.option("--version", metavar="VERSION", help="Another version of the engine, in an environment of its own.")
 @click.option("--force", is_flag=True, help="Build it again even if it is there.")
-def create(name: str, python: Path | None, extra_index_url: str | None, vllm_version: str | None, force: bool) -> None:
+def create(name: str, python: Path | None, extra_index_url: str | None, version: str | None, force: bool) -> None:
     """Build the engine environment NAME (a backend; default cpu). Prints the path of its Python."""
     from parity.run import EngineEnv
 
-    spec = _spec(name)
-    made = EngineEnv(spec.with_engine_version(vllm_version) if vllm_version else spec)
+    if version is not None:
+        name = f"{name.partition('@')[0]}@{version}"
+    made = EngineEnv(_spec(name))
     built = made.create(say=say, python=python, extra_index_url=extra_index_url, force=force)
     if not built:
         say(f"environment {made.spec.name!r} is there already: {made.root}")
-    if made.spec.name != spec.name:
-        say(f"use it with PARITY_{name.upper()}_PYTHON={made.python}")
+    if "@" in name:
+        say(f"use it as `--backends {name}`")
     emit(str(made.python))
 
 

@@ -6,6 +6,7 @@ listing the names imports nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
@@ -17,6 +18,7 @@ from parity.records import Json
 from parity.run.envs import EnvSpec, Say
 
 GROUP = "parity.backends"
+_VERSION = re.compile(r"[0-9]+(\.[0-9A-Za-z]+)*")  # becomes part of a path and of a pip requirement
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +100,35 @@ def backend_names() -> list[str]:
     return sorted(_installed())
 
 
+@runtime_checkable
+class Versioned(Protocol):
+    """A backend that can run on other versions of its engine: `cpu@0.29.0`."""
+
+    def at_version(self, version: str) -> Backend:
+        """The same backend on that version, named `NAME@VERSION`. Raises ParityError where there is none."""
+        ...
+
+
 def load_backend(name: str) -> Backend:
-    """The adapter called `name`.
+    """The adapter called `name`, or `NAME@VERSION` for another version of its engine.
 
     Raises ParityError for a name that is not installed and BackendError for an adapter that does not load.
     """
+    name, at, version = name.partition("@")
+    backend = _load(name)
+    if not at:
+        return backend
+    if not isinstance(backend, Versioned):
+        raise ParityError(
+            f"backend {name!r} takes no version ({name}@{version}): parity builds no environments for it",
+            hint=f"point PARITY_{name.upper()}_PYTHON at a Python with that version, or name one per host",
+        )
+    if not _VERSION.fullmatch(version):
+        raise ParityError(f"{version!r} is not a version", hint=f"such as {name}@0.29.0")
+    return backend.at_version(version)
+
+
+def _load(name: str) -> Backend:
     installed = _installed()
     if name not in installed:
         known = ", ".join(sorted(installed)) or "none"

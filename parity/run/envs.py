@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,6 @@ class EnvSpec:
     special: tuple[str, ...] = ()
     special_index: str | None = None
     verify: str = "pass"
-
-    def with_engine_version(self, version: str) -> EnvSpec:
-        """The same with another engine version, as an environment of its own beside the pinned one."""
-        if version == self.engine[1]:
-            return self
-        return replace(self, name=f"{self.name}-{version}", engine=(self.engine[0], version))
 
     def digest(self) -> str:
         """Changes when anything that is installed changes."""
