@@ -1,0 +1,277 @@
+"""Where a backend runs: an interpreter here, or one behind a command prefix (ssh, docker exec, …).
+
+A host belongs to a name that `--backends` takes. It is about a machine, not about the question asked, so it
+is no part of a plan: the same plan runs wherever its backends are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
+
+from parity.errors import ParityError
+from parity.records import Json
+
+_BACKEND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SSH_OPTIONS_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
+
+_HERE: Final = frozenset(
+    {
+        "apptainer", "bash", "bwrap", "chroot", "conda", "docker", "enroot", "env", "firejail", "ionice", "mamba",
+        "micromamba", "nerdctl", "nice", "nsenter", "numactl", "pixi", "podman", "poetry", "setsid", "sh",
+        "singularity", "stdbuf", "sudo", "systemd-run", "taskset", "timeout", "unshare", "uv",
+    }
+)  # fmt: skip
+"""Commands that stay on this machine, and so share its devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """How the engines of one backend are reached. Every field but the first two may be left out."""
+
+    name: str
+    """What `--backends` calls it; the part of an arm's name before the slash."""
+    adapter: str
+    """The installed adapter: cuda, ascend, cpu, …"""
+    command: tuple[str, ...] = ()
+    """Goes before the interpreter, word for word: `("ssh", "gpu1")`. Empty: this machine."""
+    python: str | None = None
+    """The interpreter that has the engine. None: the adapter's choice here, `python3` behind a command."""
+    model: str | None = None
+    """The checkpoint's directory there, where it differs from the plan's."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment of the engine there, over the arm's own."""
+    setup: str | None = None
+    """Shell text that bash reads first, such as `source /usr/local/Ascend/ascend-toolkit/set_env.sh`."""
+    devices: tuple[str, ...] = ()
+    """A group of devices for each replica: `("0,1,2,3", "4,5,6,7")`. Empty: all that the process sees."""
+    replicas: int = 1
+    """Workers of one arm, where no devices are named."""
+    engine: Mapping[str, Json] = field(default_factory=dict)
+    """Engine settings of this backend's arms; part of the plan, unlike the rest."""
+    place: str | None = None
+    """Backends of one place take turns. None: found from the command."""
+    shells: int | None = None
+    """How many shells read the command line on its way. None: one for each `ssh` in the command."""
+
+    @property
+    def far(self) -> bool:
+        """Whether a command stands before the interpreter: then nothing can be looked up here."""
+        return bool(self.command)
+
+    @property
+    def workers(self) -> int:
+        return len(self.devices) or self.replicas
+
+    @property
+    def turn(self) -> str:
+        """Backends with the same value share devices, and so take turns."""
+        return self.place if self.place is not None else place_of(self.command)
+
+    @property
+    def quoting(self) -> int:
+        """How many times what follows the command must be quoted."""
+        return self.shells if self.shells is not None else sum(_base(word) == "ssh" for word in self.command)
+
+    def to_json(self) -> dict[str, Json]:
+        """As it stands in a configuration file, for a run directory."""
+        out: dict[str, Json] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name not in ("name",) and value != _DEFAULTS.get(each.name):
+                out[each.name] = list(value) if isinstance(value, tuple) else value
+        return out
+
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    "command": (), "python": None, "model": None, "env": {}, "setup": None, "devices": (), "replicas": 1,
+    "engine": {}, "place": None, "shells": None,
+}  # fmt: skip
+
+
+def _base(word: str) -> str:
+    return word.rsplit("/", 1)[-1]
+
+
+def place_of(command: Sequence[str]) -> str:
+    """A name for the machine that a command prefix leads to; "" is this one.
+
+    The destination of the last ssh in it, else this machine for containers and wrappers (`docker`, `env`, …),
+    else the command itself: `kubectl exec` leads to some node, and a script of one's own to who knows where.
+    """
+    place = ""
+    for index, word in enumerate(command):
+        if _base(word) == "ssh":
+            place = _destination(command[index + 1 :]) or place
+    if place or not command or _base(command[0]) in _HERE:
+        return place
+    return shlex.join(command)
+
+
+def _destination(words: Sequence[str]) -> str | None:
+    """The host in ssh's arguments, with the port where one is given."""
+    port = ""
+    skip = False
+    for index, word in enumerate(words):
+        if skip:
+            skip = False
+        elif word.startswith("-") and len(word) > 1:
+            if word[1] == "p":
+                port = ":" + (word[2:] or (words[index + 1] if index + 1 < len(words) else ""))
+            skip = len(word) == 2 and word[1] in _SSH_OPTIONS_WITH_VALUE
+        else:
+            return word.rsplit("@", 1)[-1] + port
+    return None
+
+
+# --------------------------------------------------------------------------- reading
+
+
+def read_host(name: str, table: Json, source: str) -> Host:
+    """A host from the table `[backends.NAME]`. Raises ParityError naming `source` and the field."""
+    where = f"{source}: [backends.{name}]"
+    if not _BACKEND.fullmatch(name):
+        raise ParityError(f"{where}: {name!r} cannot name a backend", hint="use letters, digits, '.', '_', '+', '-'")
+    if not isinstance(table, dict):
+        raise ParityError(f"{where} must be a table", hint=f"write [backends.{name}] and its settings below it")
+    unknown = sorted(set(table) - set(_READERS))
+    if unknown:
+        raise ParityError(f"{where} has no setting {unknown[0]!r}", hint=f"known: {', '.join(_READERS)}")
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        try:
+            values[key] = _READERS[key](value)
+        except (TypeError, ValueError) as error:
+            raise ParityError(f"{where}: {key} {error}", hint="docs/hosts.md describes each setting") from None
+    host = Host(name, values.pop("adapter", name), **values)
+    if host.devices and "replicas" in values and host.replicas != len(host.devices):
+        raise ParityError(
+            f"{where}: replicas is {host.replicas}, but devices has {len(host.devices)} groups",
+            hint="leave replicas out: each group of devices is a replica",
+        )
+    return host
+
+
+def with_flags(
+    hosts: Mapping[str, Host],
+    names: Sequence[str],
+    *,
+    command: Mapping[str, str],
+    python: Mapping[str, str],
+    model: Mapping[str, str],
+) -> dict[str, Host]:
+    """A host for each of `names`: those of the configuration, changed by `--host`, `--python`, `--model-path`.
+
+    Raises ParityError for a flag that names none of them.
+    """
+    for flag, given in (("--host", command), ("--python", python), ("--model-path", model)):
+        stray = [name for name in given if name not in names]
+        if stray:
+            raise ParityError(
+                f"{flag} {stray[0]}=… names no backend of this run", hint=f"the backends are {', '.join(names)}"
+            )
+    out: dict[str, Host] = {}
+    for name in names:
+        host = hosts.get(name) or Host(name, name)
+        if name in command:
+            host = replace(host, command=_command(command[name]))
+        if name in python:
+            host = replace(host, python=python[name])
+        if name in model:
+            host = replace(host, model=model[name])
+        out[name] = host
+    return out
+
+
+def host_of(hosts: Mapping[str, Host], arm_name: str, adapter: str) -> Host:
+    """The host that an arm runs on: by the part of its name before the slash, else its adapter here."""
+    name = arm_name.partition("/")[0]
+    return hosts.get(name) or Host(name, adapter)
+
+
+def _text(value: Json) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise TypeError(f"must be text, not {json.dumps(value, default=str)[:60]}")
+    if "\0" in value:
+        raise ValueError("holds a NUL character, which no command line can carry")
+    return value
+
+
+def _command(value: Json) -> tuple[str, ...]:
+    if isinstance(value, str):
+        try:
+            return tuple(shlex.split(value))
+        except ValueError as error:
+            raise ParityError(f"{value!r} is no command: {error}", hint="close every quotation mark") from None
+    if not isinstance(value, list | tuple):
+        raise TypeError("must be a list of words, or one line that a shell would split into them")
+    return tuple(_text(word) for word in value)
+
+
+def _env(value: Json) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise TypeError("must be a table of NAME = VALUE")
+    out: dict[str, str] = {}
+    for name, item in value.items():
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"names {name!r}, which cannot be an environment variable")
+        if isinstance(item, bool) or not isinstance(item, str | int | float):
+            raise TypeError(f"{name} must be text or a number")
+        if "\0" in str(item):
+            raise ValueError(f"{name} holds a NUL character")
+        out[name] = str(item)
+    return out
+
+
+def _group(value: Json) -> str:
+    if isinstance(value, bool):
+        raise TypeError("must be groups of device numbers")
+    if isinstance(value, int | str):
+        return str(value).strip()
+    if isinstance(value, list) and value and all(isinstance(v, int | str) and not isinstance(v, bool) for v in value):
+        return ",".join(str(item).strip() for item in value)
+    raise TypeError('must be groups of devices, such as [["0", "1"], ["2", "3"]] or ["0,1", "2,3"]')
+
+
+def _devices(value: Json) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not value:
+        raise TypeError('must be groups of devices, such as [["0", "1"], ["2", "3"]] or ["0,1", "2,3"]')
+    groups = tuple(_group(item) for item in value)
+    if not all(groups):
+        raise ValueError("has an empty group")
+    return groups
+
+
+def _count(value: Json, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise TypeError(f"must be a whole number, at least {least}")
+    return value
+
+
+def _table(value: Json) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise TypeError("must be a table of engine settings")
+    for name in ("model", "speculative_config"):
+        if name in value:
+            raise ValueError(f"sets {name}: the model is `model` here, speculation belongs to the variant")
+    return dict(value)
+
+
+_READERS: Final[dict[str, Callable[[Json], Any]]] = {
+    "adapter": _text,
+    "command": _command,
+    "python": _text,
+    "model": _text,
+    "env": _env,
+    "setup": _text,
+    "devices": _devices,
+    "replicas": _count,
+    "engine": _table,
+    "place": lambda value: _text(value),
+    "shells": lambda value: _count(value, 0),
+}
