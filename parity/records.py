@@ -19,6 +19,14 @@ import numpy.typing as npt
 TokenIds = npt.NDArray[np.int64]
 Json = Any  # what json.loads gives
 
+DEFAULT_TOLERANCE = 0.25
+"""Nats by which a chosen token may lie below the best one and still count as justified.
+
+vLLM's own end-to-end tests use 0.25 (`greedy_atol`, tests/v1/e2e/general/async_scheduling_utils.py). It is
+two steps of a bf16 logit of magnitude 16 to 32 (2^-8 of the magnitude, 0.125 nats), the size of difference
+that a change of kernel or batch shape makes; clean runs of the embedded checkpoint stay below 0.16.
+"""
+
 
 class Key(NamedTuple):
     """Names one completion inside an arm: which request, which repetition, which of the n samples."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from parity.compare.run import compare
 from parity.compare.triangulate import Suspect, triangulate
-from parity.compare.types import DEFAULT_TOLERANCE, CompareOptions, Comparison, CompletionClass
+from parity.compare.types import CompareOptions, Comparison, CompletionClass
+from parity.records import DEFAULT_TOLERANCE
 
 __all__ = [
     "DEFAULT_TOLERANCE",

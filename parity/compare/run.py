@@ -18,10 +18,10 @@ from parity.compare.pairs import Judged, PairJudge
 from parity.compare.reference import Reference
 from parity.compare.sampled_pairs import judge_sampled
 from parity.compare.statistics import FloatArray
-from parity.compare.types import DEFAULT_TOLERANCE, CompareOptions, Comparison, CompletionClass
+from parity.compare.types import CompareOptions, Comparison, CompletionClass
 from parity.compare.verdict import RUN
 from parity.errors import ParityError
-from parity.records import Capture, Finding, Json, Key, Kind, Scores, Severity, TopLogprobs
+from parity.records import DEFAULT_TOLERANCE, Capture, Finding, Json, Key, Kind, Scores, Severity, TopLogprobs
 
 FLAT = 0.2
 """Share of flat positions from which a checkpoint's distributions leave little power."""

@@ -1,7 +1,7 @@
 """The few statistical tests a comparison needs, in numpy and the standard library.
 
-Each is exact or says how it approximates. scipy would do the same at 100 MB and half a second of import time
-in a command that CI calls often; tests/unit/compare/test_statistics.py holds these to scipy's figures.
+Each is exact or says how it approximates. scipy would do the same at a price that ARCHITECTURE.md names;
+tests/unit/compare/test_statistics.py holds these to scipy's figures.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ from parity.plan.build import build_plan
 from parity.plan.checkpoint import Checkpoint, check_fingerprint, read_checkpoint
 from parity.plan.prompts import Prompt, load_prompts, load_suite, suite_names
 from parity.plan.types import (
-    DEFAULT_TOLERANCE,
     SCHEMA,
     SCORE_MODES,
     Arm,
@@ -18,6 +17,7 @@ from parity.plan.types import (
     parse_tolerance,
     read_plan,
 )
+from parity.records import DEFAULT_TOLERANCE
 
 __all__ = [
     "DEFAULT_TOLERANCE",

@@ -15,16 +15,13 @@ from typing import Any, Final
 
 import parity
 from parity.errors import ParityError
-from parity.records import Json
+from parity.records import DEFAULT_TOLERANCE, Json
 
 SCHEMA: Final = "parity.plan/1"
 
 SCORE_MODES: Final = ("all", "differing", "none")
-DEFAULT_TOLERANCE: Final = 0.25
-"""Nats. bf16 logits between 16 and 32 step by 0.125, so two of them can differ by twice that from rounding
-alone; vLLM's own logprob tests use the same figure."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*/[A-Za-z0-9][A-Za-z0-9._+-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*/[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
 @dataclass(frozen=True, slots=True)

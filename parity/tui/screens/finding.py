@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Footer, Static
 
-from parity.records import Key
+from parity.records import DEFAULT_TOLERANCE, Key
 from parity.store import FindingRow, RunRow, Triage, TriageChange
 from parity.store.browse import Browser
 from parity.tui.alignment import Alignment, align
@@ -28,7 +28,6 @@ from parity.tui.widgets.strips import GapStrip
 from parity.tui.widgets.tokenview import Content, TokenView
 
 Step = Callable[[int], FindingRow | None]
-DEFAULT_TOLERANCE = 0.25
 
 _decoders: dict[str, Decoder] = {}
 
