@@ -1,0 +1,173 @@
+"""Does it fail often enough? Wald's sequential probability ratio test, and what a count of failures says.
+
+A case of a rare fault fails in some shots and not in others. Asking a fixed number of times is wasteful: nine failures
+out of nine settle the matter long before the twentieth shot. Wald's test asks just until the likelihoods of "fails
+with probability p1" and "with p0" are far enough apart for the error rates wanted, and on average nothing needs fewer
+shots (A. Wald, Sequential Tests of Statistical Hypotheses, Ann. Math. Stat. 16, 1945; Wald and Wolfowitz 1948).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from parity.compare.statistics import binomial_tail
+
+
+class Answer(StrEnum):
+    FAILS = "fails"
+    """Often enough: p >= p1, wrongly said with probability alpha at p0."""
+    CLEAN = "clean"
+    """Too rarely: p <= p0, wrongly said with probability beta at p1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """H1: fails with probability p1 or more, against H0: with p0 or less. Between them either answer is right.
+
+    alpha: chance of FAILS although p = p0; beta: chance of CLEAN although p = p1 (Wald's bounds, which the chance
+    stays below up to the overshoot of the last step).
+
+    p1 = 1 is the question to ask of what fails every time: then one clean shot is CLEAN, exactly, and one failure is
+    FAILS where p0 <= alpha / (1 - beta).
+    """
+
+    p0: float
+    p1: float
+    alpha: float = 0.05
+    beta: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0 < self.p0 < self.p1 <= 1:
+            raise ValueError(f"p0 = {self.p0:g} and p1 = {self.p1:g}: wanted 0 < p0 < p1 <= 1")
+        if not (0 < self.alpha < 0.5 and 0 < self.beta < 0.5):
+            raise ValueError(f"alpha = {self.alpha:g} and beta = {self.beta:g} must lie between 0 and 0.5")
+
+    @property
+    def upper(self) -> float:
+        """Log likelihood ratio (nats) from which on the answer is FAILS."""
+        return math.log((1 - self.beta) / self.alpha)
+
+    @property
+    def lower(self) -> float:
+        """Log likelihood ratio (nats) down from which the answer is CLEAN."""
+        return math.log(self.beta / (1 - self.alpha))
+
+    @property
+    def per_failure(self) -> float:
+        return math.log(self.p1 / self.p0)
+
+    @property
+    def per_clean(self) -> float:
+        return -math.inf if self.p1 == 1 else math.log((1 - self.p1) / (1 - self.p0))
+
+    def expected_shots(self, p: float) -> float:
+        """About how many shots it takes where a shot fails with probability p (Wald's identity, no overshoot)."""
+        if self.p1 == 1:  # until the first clean shot, or until enough failures
+            needed = math.ceil(self.upper / self.per_failure - 1e-9)
+            return float(needed) if p >= 1 else (1 - p**needed) / (1 - p)
+        drift = p * self.per_failure + (1 - p) * self.per_clean
+        if abs(drift) < 1e-9:
+            return -self.upper * self.lower / (p * self.per_failure**2 + (1 - p) * self.per_clean**2)
+        fails = _operating(self, p)
+        return (fails * self.upper + (1 - fails) * self.lower) / drift
+
+
+def _operating(question: Question, p: float) -> float:
+    """Chance of FAILS at p: Wald's operating characteristic, its root found by bisection."""
+    if p <= 0:
+        return 0.0
+    if p >= 1:
+        return 1.0
+
+    def moment(h: float) -> float:
+        return p * math.exp(h * question.per_failure) + (1 - p) * math.exp(h * question.per_clean) - 1
+
+    drift = p * question.per_failure + (1 - p) * question.per_clean
+    sign = -1.0 if drift > 0 else 1.0  # the root other than 0 lies on the side that the drift points away from
+    far = sign
+    while moment(far) < 0 and abs(far) < 1e3:
+        far *= 2
+    near = sign * 1e-9
+    for _ in range(200):
+        middle = (near + far) / 2
+        near, far = (near, middle) if moment(middle) > 0 else (middle, far)
+    h = (near + far) / 2
+    up, down = h * question.upper, h * question.lower
+    return (1 - math.exp(down)) / (math.exp(up) - math.exp(down))
+
+
+@dataclass(slots=True)
+class Tally:
+    """A question being asked: feed it shots until there is an answer."""
+
+    question: Question
+    shots: int = 0
+    failures: int = 0
+    answer: Answer | None = None
+    _ratio: float = field(default=0.0, repr=False)
+
+    def add(self, failed: bool) -> Answer | None:
+        """One more shot. Raises ValueError after the answer: a shot more would be another test."""
+        if self.answer is not None:
+            raise ValueError("the question is answered already")
+        self.shots += 1
+        self.failures += failed
+        self._ratio += self.question.per_failure if failed else self.question.per_clean
+        # A hair of room: p0 = alpha / (1 - beta) must answer at the first failure whatever the rounding.
+        if self._ratio >= self.question.upper - 1e-9:
+            self.answer = Answer.FAILS
+        elif self._ratio <= self.question.lower + 1e-9:
+            self.answer = Answer.CLEAN
+        return self.answer
+
+    def give_up(self) -> Answer:
+        """No more shots can be had: the side that is more likely so far, CLEAN when neither is."""
+        self.answer = Answer.FAILS if self._ratio > 0 else Answer.CLEAN
+        return self.answer
+
+
+def certain(alpha: float = 0.05, beta: float = 0.05) -> Question:
+    """The question for a failure that repeats on a deterministic engine: one shot answers it."""
+    return Question(alpha / (1 - beta), 1.0, alpha, beta)
+
+
+def clopper_pearson(failures: int, shots: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Exact two-sided interval of a failure probability (C. Clopper and E. Pearson, Biometrika 26, 1934).
+
+    Each bound is where the tail of the binomial distribution is (1 - confidence) / 2. (0, 1) without shots.
+    """
+    if not 0 <= failures <= shots:
+        raise ValueError(f"{failures} failures of {shots} shots")
+    tail = (1 - confidence) / 2
+    low = 0.0 if failures == 0 else _where(lambda p: binomial_tail(failures, shots, p) - tail)
+    high = 1.0 if failures == shots else _where(lambda p: binomial_tail(failures + 1, shots, p) - (1 - tail))
+    return low, high
+
+
+def _where(rising: Callable[[float], float]) -> float:
+    """The root in (0, 1) of a rising function, by bisection to the last bit that matters."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if rising(middle) > 0 else (middle, high)
+    return (low + high) / 2
+
+
+def rounds_for(goal: float, p: float) -> int:
+    """Rounds after which at least one has failed with probability `goal`, when each fails with p > 0."""
+    if p >= 1:
+        return 1
+    return max(1, math.ceil(math.log1p(-goal) / math.log1p(-p) - 1e-9))
+
+
+def in_rounds(p: float, rounds: int) -> float:
+    """Chance that at least one of `rounds` fails."""
+    return -math.expm1(rounds * math.log1p(-p)) if p < 1 else 1.0
+
+
+def per_round(goal: float, rounds: int) -> float:
+    """The chance per round at which `rounds` of them fail with probability `goal`."""
+    return -math.expm1(math.log1p(-goal) / rounds)

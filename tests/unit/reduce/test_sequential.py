@@ -1,0 +1,144 @@
+"""Wald's test keeps to its error rates, and Clopper and Pearson's interval is theirs."""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parity.reduce.sequential import (
+    Answer,
+    Question,
+    Tally,
+    certain,
+    clopper_pearson,
+    in_rounds,
+    per_round,
+    rounds_for,
+)
+
+RATES = (0.01, 0.03, 0.1, 0.3, 0.7, 0.95)
+
+
+def ask(question: Question, p: float, seed: object) -> Tally:
+    draw = random.Random(repr(seed))
+    tally = Tally(question)
+    while tally.answer is None:
+        tally.add(draw.random() < p)
+    return tally
+
+
+@pytest.mark.parametrize("p1", RATES)
+def test_the_error_rates_are_kept_and_the_expected_number_of_shots_is_right(p1: float) -> None:
+    question = Question(p1 / 4, p1, alpha=0.05, beta=0.05)
+    for p, wrong in ((question.p0, Answer.FAILS), (p1, Answer.CLEAN)):
+        tallies = [ask(question, p, (p1, p, run)) for run in range(400)]
+        errors = sum(tally.answer is wrong for tally in tallies)
+        assert errors <= 34  # Wald's bound is 20 of 400; 34 is passed once in a thousand
+        shots = sum(tally.shots for tally in tallies) / len(tallies)
+        # The overshoot of the last step makes it longer than the formula, by one failure's worth at most.
+        assert 0.8 * question.expected_shots(p) <= shots <= 1.25 * question.expected_shots(p) + 2 / p
+
+
+def test_a_certain_failure_takes_one_shot_either_way() -> None:
+    for alpha, beta in ((0.05, 0.05), (0.01, 0.1), (0.2, 0.001)):
+        failing, clean = Tally(certain(alpha, beta)), Tally(certain(alpha, beta))
+        assert failing.add(True) is Answer.FAILS
+        assert clean.add(False) is Answer.CLEAN
+        assert certain(alpha, beta).expected_shots(1.0) == 1
+
+
+def test_an_answered_question_takes_no_more_shots() -> None:
+    tally = Tally(certain())
+    tally.add(True)
+    with pytest.raises(ValueError, match="answered already"):
+        tally.add(True)
+
+
+@given(
+    p1=st.floats(0.02, 1.0),
+    ratio=st.floats(0.05, 0.8),
+    shots=st.lists(st.booleans(), max_size=200),
+)
+def test_any_run_of_shots(p1: float, ratio: float, shots: list[bool]) -> None:
+    """The answer never comes from the wrong side, and more failures never turn FAILS into CLEAN."""
+    question = Question(p1 * ratio, p1)
+    tally, worse = Tally(question), Tally(question)
+    for failed in shots:
+        if tally.answer is None:
+            tally.add(failed)
+        if worse.answer is None:
+            worse.add(True)
+    if tally.answer is Answer.FAILS:
+        assert tally.failures > 0
+        assert worse.answer is Answer.FAILS
+        assert worse.shots <= tally.shots
+    if tally.answer is Answer.CLEAN:
+        assert tally.failures < tally.shots
+    if shots and tally.answer is None:
+        assert tally.shots == len(shots)
+        assert tally.give_up() is tally.answer
+
+
+@given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))
+def test_questions_that_make_no_sense_are_refused(a: float, b: float) -> None:
+    if a >= b:
+        with pytest.raises(ValueError, match="wanted 0 < p0 < p1"):
+            Question(a, b)
+    else:
+        assert Question(a, b).lower < 0 < Question(a, b).upper
+
+
+def tail(failures: int, shots: int, p: Fraction) -> Fraction:
+    """P(X >= failures), in exact fractions."""
+    return sum(
+        (math.comb(shots, k) * p**k * (1 - p) ** (shots - k) for k in range(failures, shots + 1)), start=Fraction(0)
+    )
+
+
+@pytest.mark.parametrize(("failures", "shots"), [(0, 20), (1, 20), (7, 20), (20, 20), (3, 120)])
+def test_clopper_pearson_bounds_are_where_the_binomial_tails_are_a_fortieth(failures: int, shots: int) -> None:
+    low, high = clopper_pearson(failures, shots)
+    if failures:
+        assert float(tail(failures, shots, Fraction(low))) == pytest.approx(0.025, rel=1e-6)
+    else:
+        assert low == 0
+    if failures < shots:
+        assert float(1 - tail(failures + 1, shots, Fraction(high))) == pytest.approx(0.025, rel=1e-6)
+    else:
+        assert high == 1
+
+
+def test_clopper_pearson_without_a_failure_is_the_closed_form() -> None:
+    assert clopper_pearson(0, 20)[1] == pytest.approx(1 - 0.025 ** (1 / 20), abs=1e-9)
+    assert clopper_pearson(20, 20)[0] == pytest.approx(0.025 ** (1 / 20), abs=1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 60), st.data())
+def test_clopper_pearson_holds_the_share_and_narrows(shots: int, data: st.DataObject) -> None:
+    failures = data.draw(st.integers(0, shots))
+    low, high = clopper_pearson(failures, shots)
+    assert low <= failures / shots <= high
+    wider = clopper_pearson(failures, shots, confidence=0.99)
+    assert wider[0] <= low
+    assert high <= wider[1]
+
+
+def test_no_shots_say_nothing() -> None:
+    assert clopper_pearson(0, 0) == (0.0, 1.0)
+    with pytest.raises(ValueError, match="3 failures of 2 shots"):
+        clopper_pearson(3, 2)
+
+
+@given(st.floats(0.5, 0.999), st.floats(0.001, 1.0))
+def test_rounds_reach_the_goal_and_one_less_does_not(goal: float, p: float) -> None:
+    rounds = rounds_for(goal, p)
+    assert in_rounds(p, rounds) >= goal - 1e-9
+    if rounds > 1:
+        assert in_rounds(p, rounds - 1) < goal + 1e-9
+    assert math.isclose(in_rounds(per_round(goal, rounds), rounds), goal, rel_tol=1e-9)
