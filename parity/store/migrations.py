@@ -152,3 +152,8 @@ def m001_first_tables(db: Database) -> None:
         "CREATE INDEX triage_history_by_undoes ON triage_history (undoes) WHERE undoes IS NOT NULL",
     ):
         db.conn.execute(statement)
+
+
+@migrations()
+def m002_triage_labels(db: Database) -> None:
+    db.conn.execute("ALTER TABLE triage ADD COLUMN label TEXT NOT NULL DEFAULT ''")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
 from parity.errors import ParityError
 from parity.records import Key
-from parity.store.connection import Connection, unpack_tokens
+from parity.store.connection import Connection
+from parity.store.decode import arm_row, completion_row, finding_row, request_row, run_row
 from parity.store.rows import (
     ArmRow,
     CompletionRow,
@@ -20,13 +18,12 @@ from parity.store.rows import (
     KindCount,
     RequestRow,
     RunRow,
-    RunStatus,
-    TriageState,
 )
 
 _FINDING = """
-    SELECT findings.*, runs.id AS run_id, arms.name AS arm_name
+    SELECT findings.*, runs.id AS run_id, arms.name AS arm_name, coalesce(triage.label, '') AS label
     FROM findings JOIN runs ON runs.number = findings.run JOIN arms ON arms.id = findings.arm
+    LEFT JOIN triage ON triage.fingerprint = findings.fingerprint
 """
 
 
@@ -39,7 +36,7 @@ class Reader(Connection):
             "SELECT * FROM runs ORDER BY created DESC, number DESC LIMIT ? OFFSET ?",
             (-1 if limit is None else limit, offset),
         )
-        return [_run(row) for row in rows]
+        return [run_row(row) for row in rows]
 
     def count_runs(self) -> int:
         return int(self._read("SELECT count(*) FROM runs")[0][0])
@@ -69,7 +66,7 @@ class Reader(Connection):
                 f'"{run_id}" could be any of {", ".join(row["id"] for row in rows)}',
                 hint="write more of the run's id",
             )
-        return _run(rows[0])
+        return run_row(rows[0])
 
     def arms(self, run_id: str) -> list[ArmRow]:
         """The arms of a run, the baseline first, then in the plan's order."""
@@ -78,7 +75,7 @@ class Reader(Connection):
             " WHERE runs.id = ? ORDER BY is_baseline DESC, arms.id",
             (run_id,),
         )
-        return [_arm(row) for row in rows]
+        return [arm_row(row) for row in rows]
 
     def requests(self, run_id: str) -> list[RequestRow]:
         """The run's requests in the plan's order."""
@@ -87,7 +84,7 @@ class Reader(Connection):
             " WHERE runs.id = ? ORDER BY ordinal",
             (run_id,),
         )
-        return [_request(row) for row in rows]
+        return [request_row(row) for row in rows]
 
     def request(self, run_id: str, name: str) -> RequestRow | None:
         rows = self._read(
@@ -95,7 +92,7 @@ class Reader(Connection):
             " WHERE runs.id = ? AND requests.name = ?",
             (run_id, name),
         )
-        return _request(rows[0]) if rows else None
+        return request_row(rows[0]) if rows else None
 
     def completion(self, run_id: str, arm: str, key: Key) -> CompletionRow | None:
         """One completion of one arm, or None where the arm has none for this key."""
@@ -105,7 +102,7 @@ class Reader(Connection):
             " WHERE runs.id = ? AND arms.name = ? AND request = ? AND round = ? AND sample = ?",
             (run_id, arm, *key),
         )
-        return _completion(rows[0]) if rows else None
+        return completion_row(rows[0]) if rows else None
 
     def completions(self, run_id: str, arm: str, *, limit: int = -1, offset: int = 0) -> list[CompletionRow]:
         """Completions of an arm in the order of its capture."""
@@ -115,7 +112,7 @@ class Reader(Connection):
             " WHERE runs.id = ? AND arms.name = ? ORDER BY completions.id LIMIT ? OFFSET ?",
             (run_id, arm, limit, offset),
         )
-        return [_completion(row) for row in rows]
+        return [completion_row(row) for row in rows]
 
     def count_classes(self, run_id: str, arm: str) -> dict[str, int]:
         """Completions of an arm by class; those not compared (the baseline's) under ""."""
@@ -129,7 +126,7 @@ class Reader(Connection):
 
     def finding(self, finding_id: int) -> FindingRow | None:
         rows = self._read(f"{_FINDING} WHERE findings.id = ?", (finding_id,))
-        return _finding(rows[0]) if rows else None
+        return finding_row(rows[0]) if rows else None
 
     def findings_of_completion(self, run_id: str, arm: str, key: Key) -> list[FindingRow]:
         """All findings of one completion, by position."""
@@ -140,7 +137,7 @@ class Reader(Connection):
             " ORDER BY findings.position, findings.id",
             (run_id, key.request, arm, key.round, key.sample),
         )
-        return [_finding(row) for row in rows]
+        return [finding_row(row) for row in rows]
 
     def count_findings(self, run_id: str, where: FindingFilter | None = None) -> int:
         condition, values = self._condition(run_id, where)
@@ -223,7 +220,7 @@ class Reader(Connection):
             chunk = ids[start : start + 500]
             marks = ",".join("?" * len(chunk))
             for row in self._read(f"{_FINDING} WHERE findings.id IN ({marks})", chunk):
-                found[row["id"]] = _finding(row)
+                found[row["id"]] = finding_row(row)
         return [found[finding_id] for finding_id in ids if finding_id in found]
 
     def _condition(self, run_id: str, where: FindingFilter | None) -> tuple[str, list[Any]]:
@@ -249,11 +246,15 @@ class Reader(Connection):
                     parts.append(f"+{column} IN ({','.join('?' * len(allowed))})")
                     values += sorted(str(value) for value in allowed)
             if where.text:
+                # Triage is what people wrote by hand, so it is the small table: walked once.
                 parts.append(
-                    "+ordinal IN (SELECT ordinal FROM requests WHERE run = ?"
+                    "(+ordinal IN (SELECT ordinal FROM requests WHERE run = ?"
                     " AND (instr(lower(name), ?) OR instr(lower(coalesce(prompt, '')), ?)))"
+                    " OR +id IN (SELECT f.id FROM triage CROSS JOIN findings AS f ON f.fingerprint = triage.fingerprint"
+                    " WHERE (triage.label <> '' OR triage.note <> '') AND f.run = ?"
+                    " AND (instr(lower(triage.label), ?) OR instr(lower(triage.note), ?))))"
                 )
-                values += [run, where.text.lower(), where.text.lower()]
+                values += [run, *[where.text.lower()] * 2] * 2
         return " AND ".join(parts), values
 
 
@@ -262,88 +263,3 @@ def _order(sort: FindingSort, descending: bool) -> str:
         return "severity ASC, id DESC" if descending else "severity DESC, id ASC"
     direction = "DESC" if descending else "ASC"
     return f"{sort.value} {direction}, id {direction}"
-
-
-def _run(row: sqlite3.Row) -> RunRow:
-    return RunRow(
-        id=row["id"],
-        source=row["source"],
-        created=row["created"],
-        finished=row["finished"],
-        status=RunStatus(row["status"]),
-        verdict=row["verdict"],
-        reasons=tuple(orjson.loads(row["reasons"])),
-        message=row["message"],
-        model=row["model"],
-        baseline=row["baseline"],
-        plan=orjson.loads(row["plan"]),
-        plan_hash=row["plan_hash"],
-        command=row["command"],
-        versions=orjson.loads(row["versions"]),
-        directory=row["directory"],
-        duration=row["duration"],
-    )
-
-
-def _arm(row: sqlite3.Row) -> ArmRow:
-    return ArmRow(
-        id=row["id"],
-        run=row["run_id"],
-        name=row["name"],
-        backend=row["backend"],
-        variant=row["variant"],
-        is_baseline=bool(row["is_baseline"]),
-        status=row["status"],
-        message=row["message"],
-        capture=row["capture"],
-        engine=orjson.loads(row["engine"]),
-        environment=orjson.loads(row["environment"]),
-        counters=None if row["counters"] is None else orjson.loads(row["counters"]),
-        verdict=row["verdict"],
-        reasons=tuple(orjson.loads(row["reasons"])),
-        counts=orjson.loads(row["counts"]),
-        stats=orjson.loads(row["stats"]),
-        tokens_per_second=row["tokens_per_second"],
-        acceptance_rate=row["acceptance_rate"],
-        acceptance_length=row["acceptance_length"],
-    )
-
-
-def _request(row: sqlite3.Row) -> RequestRow:
-    return RequestRow(row["ordinal"], row["name"], row["prompt"], unpack_tokens(row["prompt_tokens"]))
-
-
-def _completion(row: sqlite3.Row) -> CompletionRow:
-    return CompletionRow(
-        arm=row["arm_name"],
-        request=row["request"],
-        round=row["round"],
-        sample=row["sample"],
-        n_tokens=row["n_tokens"],
-        finish_reason=row["finish_reason"],
-        stop_reason=None if row["stop_reason"] is None else orjson.loads(row["stop_reason"]),
-        cls=row["class"],
-        first_divergence=row["first_divergence"],
-        text=row["text"],
-        token_ids=unpack_tokens(row["tokens"]),
-    )
-
-
-def _finding(row: sqlite3.Row) -> FindingRow:
-    return FindingRow(
-        id=row["id"],
-        run=row["run_id"],
-        arm=row["arm_name"],
-        ordinal=row["ordinal"],
-        request=row["request"],
-        round=row["round"],
-        sample=row["sample"],
-        kind=row["kind"],
-        severity=row["severity"],
-        position=row["position"],
-        length=row["length"],
-        gap=row["gap"],
-        state=TriageState(row["state"]),
-        evidence=orjson.loads(row["evidence"]),
-        fingerprint=row["fingerprint"],
-    )

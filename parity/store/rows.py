@@ -140,6 +140,8 @@ class FindingRow:
     state: TriageState
     evidence: Mapping[str, Json]
     fingerprint: str
+    label: str = ""
+    """The label of its triage."""
 
     @property
     def key(self) -> Key:
@@ -150,7 +152,7 @@ class FindingRow:
 class FindingFilter:
     """Which findings of a run; an empty set means no restriction.
 
-    `text` is looked for, ignoring case, in the request's name and in its prompt.
+    `text` is looked for, ignoring case, in the request's name and prompt, and in the triage's label and note.
     """
 
     arms: frozenset[str] = frozenset()
@@ -169,6 +171,8 @@ class Triage:
     link: str = ""
     duplicate_of: str | None = None
     """Fingerprint of the finding that this one repeats."""
+    label: str = ""
+    """A word or two to find it by, such as the name of a suspected bug."""
 
     def to_json(self) -> dict[str, Json]:
         return {
@@ -176,11 +180,15 @@ class Triage:
             "note": self.note,
             "link": self.link,
             "duplicate_of": self.duplicate_of,
+            "label": self.label,
         }
 
     @staticmethod
     def from_json(value: Mapping[str, Json]) -> Triage:
-        return Triage(TriageState(value["state"]), value["note"], value["link"], value["duplicate_of"])
+        """`label` may be missing: the history of older databases has none."""
+        return Triage(
+            TriageState(value["state"]), value["note"], value["link"], value["duplicate_of"], value.get("label", "")
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class Triager(Writer):
         if not rows:
             return Triage()
         row = rows[0]
-        return Triage(TriageState(row["state"]), row["note"], row["link"], row["duplicate_of"])
+        return Triage(TriageState(row["state"]), row["note"], row["link"], row["duplicate_of"], row["label"])
 
     def set_triage(self, fingerprints: Sequence[str], triage: Triage) -> int:
         """Give all these findings one triage, as one step that one undo takes back. Returns the step."""
@@ -77,9 +77,9 @@ def _load(text: str | None) -> Triage | None:
 
 def _current(conn: sqlite3.Connection, fingerprint: str) -> Triage | None:
     row = conn.execute(
-        "SELECT state, note, link, duplicate_of FROM triage WHERE fingerprint = ?", (fingerprint,)
+        "SELECT state, note, link, duplicate_of, label FROM triage WHERE fingerprint = ?", (fingerprint,)
     ).fetchone()
-    return None if row is None else Triage(TriageState(row[0]), row[1], row[2], row[3])
+    return None if row is None else Triage(TriageState(row[0]), *row[1:])
 
 
 def _record(
@@ -106,9 +106,9 @@ def _record(
         conn.execute("DELETE FROM triage WHERE fingerprint = ?", (fingerprint,))
     else:
         conn.execute(
-            "INSERT OR REPLACE INTO triage (fingerprint, state, duplicate_of, note, link, updated)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
-            (fingerprint, str(after.state), after.duplicate_of, after.note, after.link, at),
+            "INSERT OR REPLACE INTO triage (fingerprint, state, duplicate_of, note, link, label, updated)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (fingerprint, str(after.state), after.duplicate_of, after.note, after.link, after.label, at),
         )
     state = TriageState.NEW if after is None else after.state
     conn.execute("UPDATE findings SET state = ? WHERE fingerprint = ?", (str(state), fingerprint))

@@ -259,9 +259,26 @@ def test_undo_goes_back_step_by_step_and_forgets_nothing(store: Store) -> None:
     assert [change.undoes for change in store.triage_history(names[2], limit=2)] == [5, None]
 
 
+def test_a_label_is_kept_undone_and_found(store: Store) -> None:
+    store_run(store, "r1", [make_finding(i) for i in range(3)])
+    names = [row.fingerprint for row in store.page_findings("r1")]
+    store.set_triage(names[:2], Triage(TriageState.CONFIRMED, label="Bonus token", note="k = 3 only"))
+    assert [row.label for row in store.page_findings("r1")] == ["Bonus token", "Bonus token", ""]
+    for text, found in (("bonus", 2), ("K = 3", 2), ("number 2", 1), ("nothing like it", 0)):
+        assert store.count_findings("r1", FindingFilter(text=text)) == found
+    store.undo_triage()
+    assert store.triage(names[0]).label == ""
+    assert store.count_findings("r1", FindingFilter(text="bonus")) == 0
+
+
+def test_history_of_a_database_without_labels() -> None:
+    stored = {"state": "benign", "note": "", "link": "", "duplicate_of": None}
+    assert Triage.from_json(stored) == Triage(TriageState.BENIGN)
+
+
 def test_only_known_states_are_stored(path: Path, store: Store) -> None:
     with sqlite3.connect(path) as raw, pytest.raises(sqlite3.IntegrityError):
-        raw.execute("INSERT INTO triage VALUES ('f', 'whatever', NULL, '', '', 'now')")
+        raw.execute("INSERT INTO triage (fingerprint, state, updated) VALUES ('f', 'whatever', 'now')")
 
 
 def test_counts_are_by_kind_and_severity(store: Store) -> None:

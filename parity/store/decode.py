@@ -1,0 +1,96 @@
+"""Rows of the database as the frozen types of `rows`."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import orjson
+
+from parity.store.connection import unpack_tokens
+from parity.store.rows import ArmRow, CompletionRow, FindingRow, RequestRow, RunRow, RunStatus, TriageState
+
+
+def run_row(row: sqlite3.Row) -> RunRow:
+    return RunRow(
+        id=row["id"],
+        source=row["source"],
+        created=row["created"],
+        finished=row["finished"],
+        status=RunStatus(row["status"]),
+        verdict=row["verdict"],
+        reasons=tuple(orjson.loads(row["reasons"])),
+        message=row["message"],
+        model=row["model"],
+        baseline=row["baseline"],
+        plan=orjson.loads(row["plan"]),
+        plan_hash=row["plan_hash"],
+        command=row["command"],
+        versions=orjson.loads(row["versions"]),
+        directory=row["directory"],
+        duration=row["duration"],
+    )
+
+
+def arm_row(row: sqlite3.Row) -> ArmRow:
+    return ArmRow(
+        id=row["id"],
+        run=row["run_id"],
+        name=row["name"],
+        backend=row["backend"],
+        variant=row["variant"],
+        is_baseline=bool(row["is_baseline"]),
+        status=row["status"],
+        message=row["message"],
+        capture=row["capture"],
+        engine=orjson.loads(row["engine"]),
+        environment=orjson.loads(row["environment"]),
+        counters=None if row["counters"] is None else orjson.loads(row["counters"]),
+        verdict=row["verdict"],
+        reasons=tuple(orjson.loads(row["reasons"])),
+        counts=orjson.loads(row["counts"]),
+        stats=orjson.loads(row["stats"]),
+        tokens_per_second=row["tokens_per_second"],
+        acceptance_rate=row["acceptance_rate"],
+        acceptance_length=row["acceptance_length"],
+    )
+
+
+def request_row(row: sqlite3.Row) -> RequestRow:
+    return RequestRow(row["ordinal"], row["name"], row["prompt"], unpack_tokens(row["prompt_tokens"]))
+
+
+def completion_row(row: sqlite3.Row) -> CompletionRow:
+    return CompletionRow(
+        arm=row["arm_name"],
+        request=row["request"],
+        round=row["round"],
+        sample=row["sample"],
+        n_tokens=row["n_tokens"],
+        finish_reason=row["finish_reason"],
+        stop_reason=None if row["stop_reason"] is None else orjson.loads(row["stop_reason"]),
+        cls=row["class"],
+        first_divergence=row["first_divergence"],
+        text=row["text"],
+        token_ids=unpack_tokens(row["tokens"]),
+    )
+
+
+def finding_row(row: sqlite3.Row) -> FindingRow:
+    return FindingRow(
+        id=row["id"],
+        run=row["run_id"],
+        arm=row["arm_name"],
+        ordinal=row["ordinal"],
+        request=row["request"],
+        round=row["round"],
+        sample=row["sample"],
+        kind=row["kind"],
+        severity=row["severity"],
+        position=row["position"],
+        length=row["length"],
+        gap=row["gap"],
+        state=TriageState(row["state"]),
+        evidence=orjson.loads(row["evidence"]),
+        fingerprint=row["fingerprint"],
+        label=row["label"],
+    )
