@@ -23,6 +23,7 @@ import numpy as np
 from parity.capture import read_capture, read_scores
 from parity.compare import Comparison, Suspect, triangulate
 from parity.errors import ParityError
+from parity.pipeline import controls
 from parity.pipeline.analyse import analyse, arm_result, for_store
 from parity.pipeline.directory import RunDirectory, write_json
 from parity.plan import Arm, Plan
@@ -300,8 +301,14 @@ def _compare_all(
         )
         comparisons[arm.name] = comparison
         recorder.comparison(arm.name, comparison, baseline, candidate)
-    controls = {arm.name: arm.control for arm in plan.candidates if arm.control}
-    controlled = [_control_outcome(name, fault, comparisons.pop(name)) for name, fault in controls.items()]
+    controlled = [
+        controls.judge(
+            arm.name, arm.control, controls.read_planted(directory.log(arm.name)), captures[arm.name],
+            comparisons.pop(arm.name),
+        )
+        for arm in plan.candidates
+        if arm.control
+    ]  # fmt: skip
     if not comparisons:
         raise ParityError("the plan has positive controls only", hint="add an arm without a planted fault")
     verdict = min((c.verdict for c in comparisons.values()), key=_ORDER.index)
@@ -317,22 +324,10 @@ def _compare_all(
         suspect = triangulate({name: c.verdict for name, c in comparisons.items()}, plan.baseline)
     if suspect is not None:
         reasons.append(f"suspect: {suspect.name}: {suspect.why}")
-    reasons += [why for _, why in controlled]
-    if verdict is Verdict.PASS and not all(caught for caught, _ in controlled):
+    reasons += [control.sentence for control in controlled]
+    if verdict is Verdict.PASS and not all(control.as_expected for control in controlled):
         verdict = Verdict.INCONCLUSIVE  # a run that misses a planted fault cannot clear anything
     return Outcome(directory.run_id, directory.root, verdict, reasons, comparisons, suspect)
-
-
-def _control_outcome(arm: str, fault: str, comparison: Comparison) -> tuple[bool, str]:
-    """Was the planted fault found? And the sentence that says so."""
-    corrupt = {finding.key for finding in comparison.corrupt}
-    if comparison.verdict is Verdict.DIVERGED:
-        kinds = ", ".join(sorted({str(finding.kind) for finding in comparison.corrupt}))
-        return True, f"positive control {fault}: caught in {arm}, {len(corrupt)} completions ({kinds})"
-    return False, (
-        f"positive control {fault}: NOT caught in {arm} ({comparison.verdict}): this run would have missed that "
-        "fault, or it was never planted (the arm's log says where it was)"
-    )
 
 
 def scores_of(scores: Scores, arms: set[str]) -> dict[ScoreKey, TopLogprobs]:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.records import Json
-from parity.report.summary import ArmLine, Example, Summary
+from parity.report.summary import CONTROL, ArmLine, Example, Summary
 from parity.report.tokens import TokenText
 from parity.text import cell_width, clip, visible
 
@@ -114,6 +114,8 @@ def _table(arms: Sequence[ArmLine], baseline: str) -> Table:
 
 
 def _below(arm: ArmLine) -> Iterator[str]:
+    if CONTROL in arm.name:
+        yield "a positive control: its fault was planted on purpose, what is found there is no news"
     if arm.corrupt:
         yield "corrupt: " + ", ".join(f"{count} {kind}" for kind, count in arm.corrupt.items())
     others = {name: arm.classes[name] for name in ("sampled", "unjudged", "missing") if arm.classes.get(name)}

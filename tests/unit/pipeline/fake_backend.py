@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from parity_backends import _local
+
 import parity
 from parity.errors import BackendError, ParityError
 from parity.run import Detection
-from parity_backends import _local
 
 HERE = Path(__file__).parent
 MODEL = Path(parity.__file__).parent / "models" / "tiny-qwen3-next-mtp"

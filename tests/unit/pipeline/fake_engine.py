@@ -5,6 +5,7 @@ wrong, FAKE_STEP (seconds) how long a completion takes.
 """
 
 import hashlib
+import json
 import os
 import signal
 import sys
@@ -55,11 +56,23 @@ class Arm:
         if self.speculates and index % 3 == 1:  # a near-tie: another text from there on
             at = 5 + index
             tokens[at:] = stream(request["id"], round_, length, 1)[at:]
-        if self.speculates and MODE == "corrupt" and index == 2:
+        if self.speculates and MODE in ("corrupt", "misplaced") and index == 2:
             tokens[11:15] = [BAD + i for i in range(4)]
+            if MODE == "corrupt":
+                self.planted(request)
+        if self.speculates and MODE == "overlooked" and index == 0:
+            self.planted(request)  # and nothing comes of it
         return tokens
 
+    def planted(self, request):
+        text = ",".join(str(token) for token in request["prompt_token_ids"])
+        prompt = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        line = json.dumps({"record": "planted", "prompt": prompt})
+        sys.stderr.write("(EngineCore pid=1) parity-fault " + line + "\n")
+
     def generate(self, rounds):
+        if MODE in ("corrupt", "overlooked", "unfit"):
+            sys.stderr.write('parity-fault {"record": "installed"}\nparity-fault {"record": "pl\n')
         done = 0
         length = self.plan["sampling"]["max_tokens"]
         for round_ in rounds:

@@ -321,3 +321,22 @@ def test_two_runs_at_once(parity: Parity) -> None:
         _, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
     assert [run["verdict"] for run in parity.json("runs", "list")] == ["PASS"] * 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "sentence"),
+    [
+        ("corrupt", 0, "caught in fake/mtp-control-corrupt: planted in 1 step of 1 requests, found in 1 ("),
+        ("overlooked", 4, "planted in 1 step of 1 requests and found in none: this run would have missed that fault"),
+        ("unfit", 4, "never came to be planted"),
+        ("misplaced", 4, "the plugin never said that it was there"),
+        ("none", 0, "control none: not reported, as it should be"),
+    ],
+)
+def test_a_positive_control_counts_where_it_was_planted(parity: Parity, fault: str, code: int, sentence: str) -> None:
+    done = parity(*RUN, "--positive-control", fault, "--json")
+    assert done.returncode == code, done.stdout + done.stderr
+    said = json.loads(done.stdout)["reasons"][-1]
+    assert sentence in said
+    if fault == "corrupt":
+        assert "planted on purpose" in parity("runs", "show").stdout

@@ -1,0 +1,95 @@
+"""Positive controls: was the fault that was planted on purpose found where it was planted?
+
+What was planted stands in the arm's engine log, a line per row (docs/fault-lab.md), on any host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from parity.compare import Comparison
+from parity.records import Capture, Verdict
+
+MARK = b"parity-fault "
+HARMLESS = frozenset({"none", "logits_noise"})
+"""Controls that must *not* be found: the engine is wrapped, or moved by rounding alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """What the engine's log says: whether the plugin was there, and the prompts' digests by planted rows."""
+
+    installed: bool
+    prompts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What became of one positive control. `as_expected`: a fault was caught, a harmless one was not reported."""
+
+    arm: str
+    fault: str
+    as_expected: bool
+    sentence: str
+
+
+def read_planted(log: Path) -> Planted:
+    """Read the engine log of a control arm; a log that is not there planted nothing."""
+    installed = False
+    prompts: Counter[str] = Counter()
+    if log.exists():
+        with log.open("rb") as lines:
+            for line in lines:
+                at = line.find(MARK)  # engines put prefixes before the lines of their processes
+                if at < 0:
+                    continue
+                try:
+                    record = orjson.loads(line[at + len(MARK) :])
+                    kind, prompt = record["record"], record.get("prompt")
+                except (ValueError, TypeError, KeyError, AttributeError):
+                    continue  # two processes wrote at once: one line less to count
+                installed = installed or kind == "installed"
+                if kind == "planted":
+                    prompts[str(prompt)] += 1
+    return Planted(installed, prompts)
+
+
+def prompt_digest(token_ids: Iterable[int]) -> str:
+    """As in the log: BLAKE2b of the ids, 8 bytes (`parity_faults.catalogue.prompt_key`)."""
+    text = ",".join(str(int(token)) for token in token_ids)
+    return hashlib.blake2b(text.encode("ascii"), digest_size=8).hexdigest()
+
+
+def judge(arm: str, fault: str, planted: Planted, capture: Capture, comparison: Comparison) -> Control:
+    """Set "planted" against "found", request by request (the log knows prompts, not rounds)."""
+    corrupt = {finding.key for finding in comparison.corrupt}
+    if fault.split(":", 1)[0] in HARMLESS:
+        clean = comparison.verdict is not Verdict.DIVERGED
+        said = "not reported, as it should be" if clean else f"REPORTED in {len(corrupt)} completions"
+        return Control(arm, fault, clean, f"control {fault}: {said} ({arm})")
+    hit = {
+        completion.key
+        for completion in capture
+        if prompt_digest(completion.prompt_token_ids.tolist()) in planted.prompts
+    }
+    rows = sum(planted.prompts.values())
+    where = f"planted in {rows} {'step' if rows == 1 else 'steps'} of {len({key.request for key in hit})} requests"
+    caught = corrupt & hit
+    if caught:
+        kinds = ", ".join(sorted({str(finding.kind) for finding in comparison.corrupt if finding.key in caught}))
+        return Control(
+            arm, fault, True, f"positive control {fault}: caught in {arm}: {where}, found in {len(caught)} ({kinds})"
+        )
+    if hit:
+        why = f"{where} and found in none: this run would have missed that fault"
+    elif planted.installed:
+        why = "it never came to be planted: no step was fit for it, so nothing was tested"
+    else:
+        why = "the plugin never said that it was there, so nothing was tested (the arm's log says more)"
+    return Control(arm, fault, False, f"positive control {fault}: NOT caught in {arm}: {why}")
