@@ -67,8 +67,7 @@ def plant(fault: str) -> dict[str, str]:
     try:
         values = dict(setting.split("=", 1) for setting in settings)
         rate, seed = float(values.pop("rate", DEFAULT_RATE)), int(values.pop("seed", 0))
-        options = {key: int(value) for key, value in values.items()}
-        return faults.environment(name, rate, seed, "-", far=True, **options)
+        return faults.environment(name, rate, seed, "-", far=True, **values)
     except ValueError as error:
         raise ParityError(
             f"the fault {fault!r} cannot be planted: {error}",

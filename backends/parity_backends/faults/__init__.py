@@ -44,13 +44,13 @@ def bundle() -> bytes:
 
 
 def environment(
-    name: str, rate: float = 1.0, seed: int = 0, log: str = "-", *, far: bool = False, **options: int
+    name: str, rate: float = 1.0, seed: int = 0, log: str = "-", *, far: bool = False, **options: int | str
 ) -> dict[str, str]:
     """Variables for the environment of an arm's worker, so that its engine has the fault `name`.
 
     `rate` is per step in which the fault can happen, `log` a path on the engine's machine ("-" is stderr,
-    which comes back in the arm's log), `options` those of the fault and `from_step`, `max`. With `far` the
-    plugin itself is in the environment and not a path of this machine.
+    which comes back in the arm's log), `options` those of the fault and `from_step`, `max`, `independent`,
+    `from_version`. With `far` the plugin itself is in the environment and not a path of this machine.
 
     Raises ValueError for an unknown fault, option or rate.
     """

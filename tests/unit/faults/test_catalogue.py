@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from parity_backends import faults
-from parity_backends.faults.site.parity_faults import catalogue, plants
+from parity_backends.faults.site.parity_faults import catalogue, hooks, plants
 from parity_backends.faults.site.parity_faults.hooks import State
 
 from parity.records import Kind
@@ -42,6 +42,8 @@ def test_environment_round_trips_through_the_text_that_the_engine_reads() -> Non
     variables = faults.environment("row_leak", rate=0.1, seed=7, log="planted.jsonl", from_step=3, span=9)
     planting = catalogue.parse(variables["PARITY_FAULT"])
     assert planting == catalogue.Planting("row_leak", 0.1, 7, from_step=3, span=9)
+    more = catalogue.Planting("row_swap", 0.01, independent=1, from_version="0.31.0")
+    assert catalogue.parse(more.to_text()) == more
     assert variables["PARITY_FAULT_LOG"] == "planted.jsonl"
     assert variables["PYTHONPATH"] == str(faults.plugin_directory())
     assert "PYTHONPATH" not in faults.environment("row_swap", far=True)
@@ -57,6 +59,8 @@ def test_environment_round_trips_through_the_text_that_the_engine_reads() -> Non
         ("row_swap:rate=0", "rate"),
         ("row_swap:rate=1.5", "rate"),
         ("row_swap:seed=x", "seed=x"),
+        ("row_swap:independent=2", "independent"),
+        ("row_swap:from_version=new", "from_version=new"),
     ],
 )
 def test_a_wrong_text_is_refused_and_named(text: str, names: str) -> None:
@@ -115,6 +119,45 @@ def test_the_rate_is_exact_and_the_same_for_the_same_seed() -> None:
         assert {b - a for a, b in itertools.pairwise(hit)} <= {99, 100, 101}
         assert hit == _steps(0.01, seed, 1000)
     assert len({tuple(_steps(0.1, seed, 100)) for seed in range(20)}) > 3
+
+
+def test_independent_steps_come_in_bunches_and_gaps_at_the_rate() -> None:
+    state = State()
+    state.configure(catalogue.parse("row_swap:rate=0.1:independent=1:seed=4"), os.devnull)
+    hit = []
+    for _ in range(20_000):
+        state.step += 1
+        if state.due() is not None:
+            hit.append(state.step)
+    assert 1870 < len(hit) < 2130  # three standard deviations of 20,000 draws at 0.1
+    gaps = [b - a for a, b in itertools.pairwise(hit)]
+    # Geometric: a gap of 1 with chance 0.1, of more than 20 with 0.9^20.
+    assert 0.07 < gaps.count(1) / len(gaps) < 0.13
+    assert 0.09 < sum(gap > 20 for gap in gaps) / len(gaps) < 0.16
+
+
+@pytest.mark.parametrize(
+    ("engine", "begins", "planted"),
+    [
+        ("0.32.0", "0.31.0", True),
+        ("0.31.0", "0.31.0", True),
+        ("0.31.0+cpu", "0.31", True),
+        ("0.30.9", "0.31.0", False),
+        ("0.9.2", "0.31.0", False),
+        ("0.100.0", "0.31.0", True),
+    ],
+)
+def test_a_fault_begins_with_a_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: str, begins: str, planted: bool
+) -> None:
+    monkeypatch.setattr(hooks, "engine_version", lambda: engine)
+    log = tmp_path / "planted.jsonl"
+    state = State()
+    state.configure(catalogue.parse(f"row_swap:from_version={begins}"), str(log))
+    state.step += 1
+    assert (state.planting.fault == "row_swap") is planted
+    records = [json.loads(line)["record"] for line in log.read_text().splitlines()]
+    assert records == (["installed"] if planted else ["installed", "dormant"])
 
 
 def test_maximum_and_from_step() -> None:

