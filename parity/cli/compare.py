@@ -72,13 +72,16 @@ def compare(
     if as_json:
         emit_json({**comparison.to_json(), **({"run": run_id} if run_id else {})})
     else:
+        from parity.plan.checkpoint import shipped_checkpoint
         from parity.report.summary import from_comparison
         from parity.report.terminal import print_summary
 
+        # Only to show text: it is checked against the ids where the user names the checkpoint.
+        shown = model or shipped_checkpoint(first.header.model)
         results = {capture.header.arm: arm_result(capture) for capture in (first, second)}
         print_summary(
             console(),
-            from_comparison(first, second, comparison, divergences(first, second), results, model),
+            from_comparison(first, second, comparison, divergences(first, second), results, shown),
         )
     if run_id:
         say(f"stored as run {run_id}")

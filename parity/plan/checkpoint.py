@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import parity
 from parity.errors import ParityError
 from parity.plan.types import Model
 from parity.records import Json
@@ -123,6 +124,12 @@ def _fingerprint(where: Path) -> dict[str, str]:
                 weights.update(stream.read(SAMPLE_BYTES))
     prints["weights"] = weights.hexdigest()
     return prints
+
+
+def shipped_checkpoint(name: str) -> Path | None:
+    """The directory of a checkpoint that comes with parity, by its name in a plan or a capture."""
+    models = Path(parity.__file__).parent / "models"
+    return next((where for where in models.iterdir() if where.name == name and where.is_dir()), None)
 
 
 def check_fingerprint(planned: Model, found: Model) -> None:
