@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from parity.errors import BackendError, ParityError
 from parity.run.backend import Detection
 from parity.run.envs import EngineEnv, EnvSpec
-from parity_backends import _local
+from parity_backends import _impossible, _local
 
 INTERPRETER_VARIABLE = "PARITY_CPU_PYTHON"
 ENV_NAME = "cpu"
@@ -173,6 +173,9 @@ class CpuBackend:
 
     def plant(self, fault: str) -> dict[str, str]:
         return _local.plant(fault)
+
+    def impossible(self, engine: Mapping[str, Any]) -> str | None:
+        return _impossible.on_cpu(engine)
 
     def explain(self, log_tail: str) -> str | None:
         if "No module named 'vllm'" in log_tail:

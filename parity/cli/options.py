@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from parity.cli.hunting import HUNT_OPTIONS
 from parity.plan.types import SCORE_MODES, parse_tolerance
 from parity.records import Json
 
@@ -152,6 +153,7 @@ _PLAN_OPTIONS: list[Callable[[Any], Any]] = [
         multiple=True,
         help="Any other vllm.LLM argument, for every arm. Repeatable.",
     ),
+    *HUNT_OPTIONS,
 ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from parity.cli.hunting import say_skipped
 from parity.cli.options import plan_options
 from parity.cli.output import emit_json, say
 
@@ -27,6 +28,7 @@ def plan(output: Path | None, **options: Any) -> None:
 
     request = plan_request(options)
     made = make_plan(request, load_backends(request.backends))
+    say_skipped(made)
     if output is None:
         emit_json(made.to_json())
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from parity.cli.hunting import churn_request
 from parity.errors import ParityError
 from parity.pipeline import PlanRequest
 from parity.plan import Sampling
@@ -42,4 +43,7 @@ def plan_request(options: dict[str, Any]) -> PlanRequest:
         tolerance=options["tolerance"],
         engine=engine,
         positive_controls=options["positive_controls"],
+        vary=options["vary"],
+        samples=options["samples"],
+        churn=churn_request(options),
     )

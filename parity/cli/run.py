@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from parity.cli.hunting import say_skipped
 from parity.cli.options import database_option, json_option, plan_options
 from parity.cli.output import console, emit_json, say
 
@@ -108,6 +109,7 @@ def _planned(ctx: click.Context, plan_file: Path | None, options: dict[str, Any]
     backends = load_backends(request.backends)
     _find_engines(backends)
     plan = make_plan(request, backends)
+    say_skipped(plan)
     _build_engines(backends)
     return plan, None
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parity.errors import ParityError
+from parity.pipeline.arms import Planned, check_lengths, control_arm, default_baseline, planned_arms, settled
 from parity.plan import (
-    Arm,
     Plan,
+    Prompt,
     Sampling,
     Score,
     build_plan,
@@ -18,6 +19,9 @@ from parity.plan import (
     load_suite,
     read_checkpoint,
 )
+from parity.plan.churn import ChurnRequest, output_limit
+from parity.plan.matrix import Axis
+from parity.plan.variants import Variant
 from parity.records import Json
 from parity.run import Backend, load_backend
 
@@ -42,6 +46,12 @@ class PlanRequest:
     engine: Mapping[str, Json] = field(default_factory=dict)
     positive_controls: Sequence[str] = ()
     """Faults to plant in a copy of each backend's last variant: `NAME[:rate=R]`."""
+    vary: Sequence[Axis] = ()
+    named_variants: Mapping[str, Variant] = field(default_factory=dict)
+    """Variants of the configuration file, by name."""
+    samples: int = 1
+    """Completions of each prompt per round: `n` where sampling is random, else copies of the request."""
+    churn: ChurnRequest = field(default_factory=ChurnRequest)
 
 
 def load_backends(names: Sequence[str]) -> dict[str, Backend]:
@@ -53,49 +63,85 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
     """A checked plan for this request. Raises ParityError for anything that does not fit."""
     if request.prompts is not None and request.suite is not None:
         raise ParityError("both --prompts and --suite were given", hint="give one of them")
-    arms = [
-        Arm(
-            name=f"{name}/{variant}",
-            backend=name,
-            variant=variant,
-            engine=backend.engine_defaults(variant, num_speculative_tokens=request.num_speculative_tokens),
-            env=backend.env_defaults(variant),
-        )
-        for name, backend in backends.items()
-        for variant in request.variants
-    ]
-    arms += [
-        _control(arm, fault, backends[arm.backend])
-        for arm in arms
-        if arm.variant == request.variants[-1]
+    planned = planned_arms(
+        backends,
+        request.variants,
+        request.vary,
+        request.named_variants,
+        num_speculative_tokens=request.num_speculative_tokens,
+        overrides=request.engine,
+    )
+    planned += [
+        (control_arm(last, fault, backends[name]), point)
+        for name in backends
+        for last, point in [one for one in planned if one[0].backend == name][-1:]
         for fault in request.positive_controls
     ]
     prompts = load_prompts(request.prompts) if request.prompts else load_suite(request.suite or DEFAULT_SUITE)
     checkpoint = read_checkpoint(request.model or default_model(backends))
-    return build_plan(
+    sampling, copies = _samples(request)
+    overrides = dict(request.engine)
+    if request.churn.kv_blocks is not None:
+        if "num_gpu_blocks_override" in overrides:
+            raise ParityError("the KV space was given twice", hint="drop --engine num_gpu_blocks_override=…")
+        overrides["num_gpu_blocks_override"] = request.churn.kv_blocks
+    plan = build_plan(
         checkpoint,
-        prompts,
-        arms,
-        baseline=request.baseline,
-        sampling=request.sampling,
+        repeated(prompts, copies),
+        [arm for arm, _ in planned],
+        baseline=request.baseline or default_baseline([arm for arm, _ in planned]),
+        sampling=sampling,
         rounds=request.rounds,
         score=Score(mode=request.score),
         tolerance=request.tolerance,
-        overrides=request.engine,
+        overrides=overrides,
     )
+    return _with_churn(_settled(plan, planned, backends, request.baseline), request)
 
 
-def _control(arm: Arm, fault: str, backend: Backend) -> Arm:
-    """A copy of an arm with a fault planted in its engine. Raises ParityError for an unknown fault."""
-    name = fault.partition(":")[0]
-    variant = f"{arm.variant}-control-{name}"
-    return replace(
-        arm,
-        name=f"{arm.backend}/{variant}",
-        variant=variant,
-        env={**arm.env, **backend.plant(fault)},
-        control=fault,
-    )
+def _samples(request: PlanRequest) -> tuple[Sampling, int]:
+    """Sampling parameters, and how many copies of each request make up the samples."""
+    if request.samples == 1:
+        return request.sampling, 1
+    if request.sampling.n > 1:
+        raise ParityError("both --n and --samples were given", hint="--samples is enough")
+    if request.sampling.temperature > 0:
+        return replace(request.sampling, n=request.samples), 1
+    return request.sampling, request.samples
+
+
+def repeated(prompts: Sequence[Prompt], copies: int) -> list[Prompt]:
+    """Each prompt `copies` times, as `id#1`, `id#2`, …, spread so that copies do not stand side by side."""
+    if copies == 1:
+        return list(prompts)
+    return [replace(prompt, id=f"{prompt.id}#{copy}") for copy in range(1, copies + 1) for prompt in prompts]
+
+
+def _settled(plan: Plan, planned: Sequence[Planned], backends: Mapping[str, Backend], asked: str | None) -> Plan:
+    """The plan with the matrix applied, and what cannot run left out with its reason."""
+    kept, skipped = settled(plan.arms, planned, backends)
+    room = 0 if plan.score.mode == "none" else 1
+    check_lengths(kept, max(len(r.prompt_token_ids) for r in plan.requests) + plan.sampling.max_tokens + room)
+    reasons = {one.arm: one.reason for one in skipped}
+    if asked in reasons:
+        raise ParityError(f"the baseline {asked} cannot run: {reasons[asked]}", hint="name another with --baseline")
+    baseline = plan.baseline if plan.baseline not in reasons else default_baseline(kept) or kept[0].name
+    return replace(plan, arms=tuple(kept), baseline=baseline, skipped=tuple(skipped))
+
+
+def _with_churn(plan: Plan, request: PlanRequest) -> Plan:
+    """The plan with its churn, and each request's own output limit where lengths are mixed."""
+    seed, limit = request.sampling.seed or 0, plan.sampling.max_tokens
+    churn = request.churn.churn(seed, limit)
+    if churn.needle is not None and request.samples > 1 and request.sampling.temperature == 0:
+        churn = replace(churn, needle=f"{churn.needle}#1")
+    lengths = request.churn.lengths(limit)
+    requests = plan.requests
+    if lengths is not None:
+        requests = tuple(replace(one, max_tokens=output_limit(lengths, seed, one.id)) for one in requests)
+    plan = replace(plan, requests=requests, churn=churn)
+    plan.check()
+    return plan
 
 
 def default_model(backends: Mapping[str, Backend]) -> Path:

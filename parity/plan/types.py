@@ -15,13 +15,14 @@ from typing import Any, Final
 
 import parity
 from parity.errors import ParityError
+from parity.plan.churn import Churn
 from parity.records import DEFAULT_TOLERANCE, Json
 
 SCHEMA: Final = "parity.plan/1"
 
 SCORE_MODES: Final = ("all", "differing", "none")
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*/[A-Za-z0-9][A-Za-z0-9._+-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*/[A-Za-z0-9][A-Za-z0-9._+=-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,16 @@ class Request:
     id: str
     prompt: str | None
     prompt_token_ids: tuple[int, ...]
+    max_tokens: int | None = None
+    """A limit of its own, below the plan's: output lengths are mixed. None: the plan's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A combination of settings that was asked for and cannot run, and why."""
+
+    arm: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +125,8 @@ class Plan:
     score: Score = Score()
     tolerance: float | str = DEFAULT_TOLERANCE
     parity: str = parity.__version__
+    churn: Churn = field(default_factory=Churn)
+    skipped: tuple[Skipped, ...] = ()
 
     def arm(self, name: str) -> Arm:
         for arm in self.arms:
@@ -141,7 +154,13 @@ class Plan:
             "rounds": self.rounds,
             "sampling": _as_json(self.sampling),
             "requests": [
-                {"id": r.id, "prompt": r.prompt, "prompt_token_ids": list(r.prompt_token_ids)} for r in self.requests
+                {
+                    "id": r.id,
+                    "prompt": r.prompt,
+                    "prompt_token_ids": list(r.prompt_token_ids),
+                    **({} if r.max_tokens is None else {"max_tokens": r.max_tokens}),
+                }
+                for r in self.requests
             ],
             "arms": [
                 {
@@ -157,6 +176,8 @@ class Plan:
             "baseline": self.baseline,
             "score": asdict(self.score),
             "tolerance": self.tolerance,
+            **({} if self.churn == Churn() else {"churn": self.churn.to_json()}),
+            **({"skipped": [asdict(one) for one in self.skipped]} if self.skipped else {}),
         }
 
     def check(self) -> None:
@@ -185,6 +206,12 @@ class Plan:
                     f"{self.model.vocab_size}",
                     hint="these prompt_token_ids were made with another tokenizer",
                 )
+            if request.max_tokens is not None and not 1 <= request.max_tokens <= self.sampling.max_tokens:
+                raise ParityError(
+                    f"request {request.id!r} has max_tokens {request.max_tokens}, the plan {self.sampling.max_tokens}",
+                    hint="a request's own limit is from 1 to the plan's",
+                )
+        self.churn.check(frozenset(r.id for r in self.requests), self.sampling.n)
         names = [arm.name for arm in self.arms]
         if self.baseline not in names:
             raise ParityError(
@@ -228,6 +255,11 @@ class Plan:
             score=Score(mode, score.take("top", _int, default=5)),
             tolerance=top.take("tolerance", parse_tolerance, default=DEFAULT_TOLERANCE),
             parity=top.take("parity", _string, default=""),
+            churn=top.take("churn", Churn.from_json, default=Churn()),
+            skipped=tuple(
+                Skipped(item.take("arm", _string), item.take("reason", _string))
+                for item in top.items("skipped", default=[])
+            ),
         )
         try:
             plan.check()
@@ -304,8 +336,8 @@ class _Fields:
         where = f"{self.at}.{name}" if self.at else name
         return _Fields(self.take(name, lambda value: value, default), self.source, where)
 
-    def items(self, name: str) -> list[_Fields]:
-        value = self.take(name, _list)
+    def items(self, name: str, default: Any = _MISSING) -> list[_Fields]:
+        value = self.take(name, _list, default)
         return [_Fields(item, self.source, f"{name}[{index}]") for index, item in enumerate(value)]
 
 
@@ -314,6 +346,7 @@ def _request(item: _Fields) -> Request:
         id=item.take("id", _string),
         prompt=item.take("prompt", _optional_string, default=None),
         prompt_token_ids=item.take("prompt_token_ids", _ints),
+        max_tokens=item.take("max_tokens", _optional_int, default=None),
     )
 
 

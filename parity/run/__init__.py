@@ -20,12 +20,13 @@ has ended.
 
 from __future__ import annotations
 
-from parity.run.backend import Backend, Detection, backend_names, load_backend
+from parity.run.backend import Backend, Detection, backend_names, impossible, load_backend
 from parity.run.display import PlainProgress, progress
 from parity.run.envs import EngineEnv, EnvSpec, list_envs
 from parity.run.events import ArmEvent, OnEvent, Phase
 from parity.run.failures import Interrupted, Timeouts
-from parity.run.session import ArmSession, ScoreItem, run_arm
+from parity.run.items import ScoreItem
+from parity.run.session import ArmSession, run_arm
 
 __all__ = [
     "ArmEvent",
@@ -41,6 +42,7 @@ __all__ = [
     "ScoreItem",
     "Timeouts",
     "backend_names",
+    "impossible",
     "list_envs",
     "load_backend",
     "progress",

@@ -91,6 +91,20 @@ class Backend(Protocol):
         ...
 
 
+@runtime_checkable
+class Restricted(Protocol):
+    """A backend that knows of settings its engine cannot run with."""
+
+    def impossible(self, engine: Mapping[str, Json]) -> str | None:
+        """Why no engine of this backend could run with these arguments, in one sentence; None where one could."""
+        ...
+
+
+def impossible(backend: Backend, engine: Mapping[str, Json]) -> str | None:
+    """What the adapter says about these settings; one that says nothing takes everything."""
+    return backend.impossible(engine) if isinstance(backend, Restricted) else None
+
+
 def _installed() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 

@@ -1,0 +1,30 @@
+"""Settings with which an engine does not start, or silently does something else than asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def on_cpu(engine: Mapping[str, Any]) -> str | None:
+    """Why vLLM's CPU platform cannot run these settings, in one sentence; None where it can.
+
+    Read from vLLM 0.32 (`platforms/cpu.py`) and tried there: most are overridden without an error, and an arm
+    that is called async and is not would prove nothing.
+    """
+    compilation = engine.get("compilation_config")
+    mode = compilation.get("cudagraph_mode") if isinstance(compilation, Mapping) else None
+    if mode not in (None, "NONE"):
+        return f"there are no CUDA graphs on a CPU (cudagraph_mode={mode})"
+    if engine.get("async_scheduling"):
+        return "the CPU platform turns async scheduling off"
+    if engine.get("enable_prefix_caching") and engine.get("speculative_config"):
+        return "with MTP, prefix caching needs an aligned mamba cache, a Triton kernel that no CPU has"
+    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
+        if (engine.get(name) or 1) != 1:
+            return f"{name}={engine[name]}: this backend runs the engine in one process"
+    if engine.get("distributed_executor_backend") not in (None, "uni"):
+        return f"executor {engine['distributed_executor_backend']}: this backend runs the engine in one process"
+    if engine.get("dtype") in ("float32", "float16", "half"):
+        return f"dtype={engine['dtype']}: gated delta networks take bfloat16 only on a CPU"
+    return None

@@ -1,0 +1,150 @@
+"""Options of the hunt for rare faults: axes of settings, samples, churn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from parity.plan.churn import ChurnRequest
+from parity.plan.matrix import Axis, parse_axis
+
+if TYPE_CHECKING:
+    from parity.plan import Plan
+
+
+class Vary(click.ParamType[Axis]):
+    """NAME=V1,V2,…"""
+
+    name = "name=v1,v2,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, Axis):
+            return value
+        try:
+            return parse_axis(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Span(click.ParamType[tuple[int, int]]):
+    """LOW:HIGH, or one number for both."""
+
+    name = "low:high"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return _span(value)
+        except ValueError:
+            self.fail(f"{value!r} is not LOW:HIGH", param, ctx)
+
+
+def _span(text: str) -> tuple[int, int]:
+    low, colon, high = text.partition(":")
+    return int(low), int(high if colon else low)
+
+
+class Arrival(click.ParamType[tuple[str, float, str]]):
+    """together, fixed:STEPS, poisson:STEPS; with an s at the end in seconds."""
+
+    name = "how"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value == "together":
+            return value, 0.0, "steps"
+        kind, _, every = value.partition(":")
+        unit = "seconds" if every.endswith("s") else "steps"
+        try:
+            if kind not in ("fixed", "poisson"):
+                raise ValueError
+            return kind, float(every.removesuffix("s")), unit
+        except ValueError:
+            self.fail(f"{value!r} is not together, fixed:STEPS or poisson:STEPS (0.05s for seconds)", param, ctx)
+
+
+class Abort(click.ParamType[tuple[float, tuple[int, int] | None]]):
+    """SHARE, or SHARE:LOW:HIGH."""
+
+    name = "share[:low:high]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        share, colon, span = value.partition(":")
+        try:
+            return float(share), _span(span) if colon else None
+        except ValueError:
+            self.fail(f"{value!r} is not SHARE or SHARE:LOW:HIGH, such as 0.1:1:32", param, ctx)
+
+
+HUNT_OPTIONS: list[Callable[[Any], Any]] = [
+    click.option(
+        "--vary",
+        type=Vary(),
+        multiple=True,
+        help="Run an arm for each value of an engine argument, and for each combination where this is repeated: "
+        "num_speculative_tokens=0,1,3 (0 is base), async_scheduling=true,false, max_num_seqs=1,32, cudagraph_mode=…; "
+        "dots lead into nested ones, env.NAME is a variable. What cannot run is skipped with the reason.",
+    ),
+    click.option(
+        "--samples",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Completions of each prompt per round: as --n where sampling is random, else as copies of the request.",
+    ),
+    click.option(
+        "--churn",
+        type=click.Choice(["none", "light", "heavy"]),
+        default="none",
+        show_default=True,
+        help="How requests come and go while others decode; docs/hunt.md says what each means. The options below "
+        "change one thing of it.",
+    ),
+    click.option("--output-lengths", type=Span(), help="Limits of the requests' own, evenly spread over LOW:HIGH."),
+    click.option(
+        "--arrival",
+        type=Arrival(),
+        help="together; fixed:2 or poisson:2, a request every two steps of the engine; fixed:0.05s by the clock.",
+    ),
+    click.option("--shuffle/--no-shuffle", default=None, help="Another order of the requests in each round."),
+    click.option("--abort", type=Abort(), help="Take back this share of the requests after LOW to HIGH tokens."),
+    click.option("--batch-sizes", type=Span(), help="A round as batches of LOW to HIGH requests, one after another."),
+    click.option("--needle", metavar="ID", help="This prompt alone in the first round, in random batches after that."),
+    click.option("--kv-blocks", type=click.IntRange(min=1), help="KV cache of this many blocks: few mean preemptions."),
+    click.option("--async-engine", is_flag=True, help="Through AsyncLLM, where requests arrive by the clock."),
+]
+
+
+def churn_request(options: dict[str, Any]) -> ChurnRequest:
+    """From the keyword arguments that the options above produce."""
+    return ChurnRequest(
+        preset=options["churn"],
+        arrival=options["arrival"],
+        shuffle=options["shuffle"],
+        output_lengths=options["output_lengths"],
+        abort=options["abort"],
+        batch_sizes=options["batch_sizes"],
+        needle=options["needle"],
+        kv_blocks=options["kv_blocks"],
+        asynchronous=options["async_engine"],
+    )
+
+
+def say_skipped(plan: Plan) -> None:
+    """Which combinations were left out of the matrix, by reason."""
+    from parity.cli.output import say
+
+    reasons: dict[str, list[str]] = {}
+    for one in plan.skipped:
+        reasons.setdefault(one.reason, []).append(one.arm)
+    if reasons:
+        say(f"{len(plan.skipped)} of {len(plan.skipped) + len(plan.arms)} combinations cannot run and are skipped:")
+    for reason, arms in reasons.items():
+        more = f" and {len(arms) - 1} more" if len(arms) > 1 else ""
+        say(f"  {arms[0]}{more}: {reason}")

@@ -1,0 +1,123 @@
+"""The arms of a plan: backends × variants × axes, and those combinations that cannot run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from parity.errors import ParityError
+from parity.plan import Arm
+from parity.plan.matrix import SPECULATION, Axis, Point, apply, check_axes, contradiction, points
+from parity.plan.types import Skipped
+from parity.plan.variants import BUILT_IN, Variant, resolve
+from parity.records import Json
+from parity.run import Backend, impossible
+
+Planned = tuple[Arm, Point]
+"""An arm with the adapter's settings, and the point of the matrix that goes on top of the plan's own."""
+
+
+def planned_arms(
+    backends: Mapping[str, Backend],
+    variants: Sequence[str],
+    axes: Sequence[Axis],
+    named: Mapping[str, Variant],
+    *,
+    num_speculative_tokens: int,
+    overrides: Mapping[str, Json],
+) -> list[Planned]:
+    """An arm for each backend, variant and point. Raises ParityError for an unknown variant, a double axis, ….
+
+    An axis over num_speculative_tokens takes the place of `base` and `mtp`: 0 is the one, more the other.
+    Variants of the configuration stand beside it, each with the other axes only.
+    """
+    check_axes(axes, overrides)
+    arms: list[Planned] = []
+    grid = points(axes)
+    speculation = any(axis.name == SPECULATION for axis in axes)
+    own = [name for name in variants if not (speculation and name in BUILT_IN)]
+    for name, backend in backends.items():
+        if speculation:
+            arms += [
+                (_arm(name, backend, Variant("", "mtp" if point.speculative_tokens else "base"), point, 1), point)
+                for point in grid
+            ]
+        others = list(dict.fromkeys(point.without(SPECULATION) for point in grid))
+        arms += [
+            (_arm(name, backend, resolve(variant, named), point, num_speculative_tokens), point)
+            for variant in own
+            for point in others
+        ]
+    return arms
+
+
+def _arm(name: str, backend: Backend, variant: Variant, point: Point, k: int) -> Arm:
+    tokens = point.speculative_tokens or variant.num_speculative_tokens or k
+    label = point.label(variant.name)
+    return Arm(
+        name=f"{name}/{label}",
+        backend=name,
+        variant=label,
+        engine={**backend.engine_defaults(variant.extends, num_speculative_tokens=tokens), **variant.engine},
+        env={**backend.env_defaults(variant.extends), **variant.env},
+    )
+
+
+def settled(
+    arms: Sequence[Arm], planned: Sequence[Planned], backends: Mapping[str, Backend]
+) -> tuple[list[Arm], list[Skipped]]:
+    """The plan's arms with their points on top, and those that no engine could run, with the reason."""
+    where = {arm.name: point for arm, point in planned}
+    kept: list[Arm] = []
+    skipped: list[Skipped] = []
+    for arm in arms:
+        varied = apply(arm, where.get(arm.name, Point()))
+        reason = contradiction(varied.engine) or impossible(backends[arm.backend], varied.engine)
+        if reason is None:
+            kept.append(varied)
+        else:
+            skipped.append(Skipped(arm.name, reason))
+    if skipped and not kept:
+        listed = "".join(f"\n  {one.arm}: {one.reason}" for one in skipped)
+        raise ParityError(f"none of the arms can run:{listed}", hint="vary other settings, or use another backend")
+    if len(kept) == 1 and skipped:
+        listed = "".join(f"\n  {one.arm}: {one.reason}" for one in skipped)
+        raise ParityError(
+            f"only {kept[0].name} can run, and one arm has nothing to be compared with; skipped:{listed}",
+            hint="vary other settings, or use another backend",
+        )
+    return kept, skipped
+
+
+def check_lengths(arms: Sequence[Arm], needed: int) -> None:
+    """Raises ParityError for an arm whose own max_model_len is too short for the requests."""
+    for arm in arms:
+        length = arm.engine.get("max_model_len")
+        if isinstance(length, int) and length < needed:
+            raise ParityError(
+                f"{arm.name}: max_model_len {length} is too short, the requests need {needed}",
+                hint="vary it from there up, or shorten prompts and --max-tokens",
+            )
+
+
+def default_baseline(arms: Sequence[Arm]) -> str | None:
+    """The first backend's `base`, else its first arm without speculation; None leaves it to the plan."""
+    if not arms:
+        return None
+    mine = [arm for arm in arms if arm.backend == arms[0].backend and not arm.control]
+    plain = [arm for arm in mine if arm.variant == "base"] or [
+        a for a in mine if not a.engine.get("speculative_config")
+    ]
+    return plain[0].name if plain else None
+
+
+def control_arm(arm: Arm, fault: str, backend: Backend) -> Arm:
+    """A copy of an arm with a fault planted in its engine. Raises ParityError for an unknown fault."""
+    variant = f"{arm.variant}-control-{fault.partition(':')[0]}"
+    return replace(
+        arm,
+        name=f"{arm.backend}/{variant}",
+        variant=variant,
+        env={**arm.env, **backend.plant(fault)},
+        control=fault,
+    )
