@@ -209,6 +209,7 @@ def parse_completion(record: Mapping[str, Any], line: int = 0) -> Completion:
         spec=_spec(record.get("spec")),
         line=line,
         max_tokens=None if record.get("max_tokens") is None else _count(record, "max_tokens"),
+        server=_object(record, "server") or None,
         aborted=_flag(record, "aborted"),
     )
 
@@ -503,6 +504,8 @@ def completion_record(completion: Completion, *, compact: bool = False) -> dict[
         record["max_tokens"] = completion.max_tokens
     if completion.aborted:
         record["aborted"] = True
+    if completion.server is not None:
+        record["server"] = dict(completion.server)
     if completion.spec is not None:
         record["spec"] = {
             "accepted": completion.spec.accepted.tolist(),

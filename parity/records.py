@@ -188,6 +188,8 @@ class Completion:
     """Line of the capture file, for messages; 0 where it did not come from a file."""
     max_tokens: int | None = None
     """This request's own limit of output tokens, where it is not the one of the header's `sampling`."""
+    server: Mapping[str, Json] | None = None
+    """What a server said with its answer: see docs/capture.md."""
     aborted: bool = False
     """The one who asked took the request back while it ran: the tokens are a beginning, where they end says
     nothing. (A `finish_reason` of "abort" alone does not say so: that may be the engine's own doing.)"""

@@ -20,6 +20,10 @@ class Stopped(Exception):
     """The supervisor asked for an end."""
 
 
+class Told(Exception):
+    """A failure whose message says all there is to say: the log gets the message, no traceback."""
+
+
 class Channel:
     """Writes protocol lines to a private copy of stdout; fd 1 itself then points at stderr."""
 
@@ -122,7 +126,10 @@ def serve(stream: IO[bytes], make_arm: Callable[..., Any]) -> None:
     except Stopped:
         code = 0
     except BaseException as error:
-        traceback.print_exc()
+        if isinstance(error, Told):
+            sys.stderr.write("%s: %s\n" % (type(error).__name__, error))
+        else:
+            traceback.print_exc()
         channel.event("error", where=where, type=type(error).__name__, message=str(error)[:4000])
         code = 1
     commands.leave()

@@ -1,0 +1,231 @@
+"""What comes back: answers, streamed or not, as samples; and what in them does not add up."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable
+
+from parity_backends.worker.records import number
+
+from .transport import ServerError
+
+ID_PREFIX = "token_id:"
+"""What vLLM writes in place of a token's text with return_tokens_as_token_ids."""
+
+MOST_PROBLEMS = 5
+
+
+class Sample:
+    """One of the n choices of an answer."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.text: str | None = None
+        self.token_ids: list[int] | None = None
+        self.logprobs: list[Any] | None = None
+        self.finish_reason: str | None = None
+        self.stop_reason: Any = None
+        self.chunks = 0
+        self.problems: list[str] = []
+
+    def problem(self, text: str) -> None:
+        if text not in self.problems and len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(text)
+
+
+class Answer:
+    """All samples of one request, and what the server said of itself."""
+
+    def __init__(self) -> None:
+        self.samples: dict[int, Sample] = {}
+        self.prompt_token_ids: list[int] | None = None
+        self.said: dict[str, Any] = {}
+        self.usage: dict[str, Any] = {}
+        self.attempts = 1
+
+    def note(self, message: dict[str, Any]) -> None:
+        """Keep what an answer, or a chunk of one, says of the server and the whole request."""
+        for name in ("id", "model", "system_fingerprint", "service_tier"):
+            if isinstance(message.get(name), str):
+                self.said[name] = message[name][:200]
+        usage = message.get("usage")
+        if isinstance(usage, dict):
+            self.usage = {
+                name: usage[name]
+                for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+                if type(usage.get(name)) is int
+            }
+        self.take_prompt(message)
+
+    def take_prompt(self, thing: dict[str, Any]) -> None:
+        if thing.get("prompt_token_ids") is not None:
+            self.prompt_token_ids = ids_of(thing["prompt_token_ids"], "prompt_token_ids")
+
+    def choices(self, message: dict[str, Any]) -> list[tuple[Sample, dict[str, Any]]]:
+        """The choices of a message with the sample each belongs to."""
+        choices = message.get("choices")
+        if not isinstance(choices, list):
+            raise ServerError("an answer without choices")
+        found = []
+        for choice in choices:
+            index = choice.get("index", 0) if isinstance(choice, dict) else None
+            if type(index) is not int or index < 0:
+                raise ServerError("a choice that is not an object with an index")
+            found.append((self.samples.setdefault(index, Sample(index)), choice))
+        return found
+
+    def check(self, *, streamed: bool) -> None:
+        """Do the counts agree with each other? What does not is written down with the sample."""
+        samples = list(self.samples.values())
+        for sample in samples:
+            if sample.finish_reason is None:
+                sample.problem("it has no finish_reason")
+            if sample.token_ids is not None and sample.logprobs is not None:
+                tokens, listed = len(sample.token_ids), len(sample.logprobs)
+                if tokens != listed and streamed:
+                    sample.problem("%d logprobs for %d tokens in its chunks" % (listed, tokens))
+        said = self.usage.get("completion_tokens")
+        if said is not None and samples and all(sample.token_ids is not None for sample in samples):
+            found = sum(len(sample.token_ids or []) for sample in samples)
+            if found != said:
+                for sample in samples:
+                    sample.problem(
+                        "%s %d tokens, the server's usage says %d"
+                        % ("the chunks have" if streamed else "the answer has", found, said)
+                    )
+
+
+def whole(message: Any, attempts: int) -> Answer:
+    """An answer that came in one piece. Raises ServerError where it is not one."""
+    if not isinstance(message, dict):
+        raise ServerError("an answer that is not a JSON object")
+    answer = Answer()
+    answer.attempts = attempts
+    answer.note(message)
+    for sample, choice in answer.choices(message):
+        if sample.chunks:
+            raise ServerError("the choice %d is given twice" % sample.index)
+        sample.chunks = 1
+        take(answer, sample, choice, choice.get("message"))
+    answer.check(streamed=False)
+    return answer
+
+
+def assembled(events: Iterable[Any]) -> Answer:
+    """An answer put together from its chunks. Raises ServerError where a chunk is not one."""
+    answer = Answer()
+    for event in events:
+        if "attempts" in event and "choices" not in event:
+            answer.attempts = event["attempts"]
+            continue
+        answer.note(event)
+        for sample, choice in answer.choices(event):
+            if sample.finish_reason is not None and not is_empty(choice):
+                sample.problem("a chunk with content behind the finish_reason")
+            sample.chunks += 1
+            take(answer, sample, choice, choice.get("delta"))
+    if not answer.samples:
+        raise ServerError("a stream without a single choice")
+    answer.check(streamed=True)
+    return answer
+
+
+def is_empty(choice: dict[str, Any]) -> bool:
+    inner = choice.get("delta")
+    content = inner.get("content") if isinstance(inner, dict) else choice.get("text")
+    return not content and not choice.get("token_ids")
+
+
+def take(answer: Answer, sample: Sample, choice: dict[str, Any], inner: Any) -> None:
+    """Add a choice's content to its sample. `inner`: the message or delta of the chat endpoint."""
+    text = inner.get("content") if isinstance(inner, dict) else choice.get("text")
+    if isinstance(inner, dict):
+        for name in ("reasoning_content", "reasoning"):  # split off by a reasoning parser; it came first
+            if isinstance(inner.get(name), str):
+                text = inner[name] + (text or "")
+                break
+    if text is not None and not isinstance(text, str):
+        raise ServerError("a choice whose text is not a string")
+    if text is not None:
+        sample.text = (sample.text or "") + text
+    answer.take_prompt(choice)
+    if choice.get("token_ids") is not None:
+        sample.token_ids = (sample.token_ids or []) + ids_of(choice["token_ids"], "token_ids")
+    logprobs = choice.get("logprobs")
+    if isinstance(logprobs, dict):
+        found = chat_entries(logprobs) if "content" in logprobs else completion_entries(logprobs)
+        if found is not None:
+            sample.logprobs = (sample.logprobs or []) + found
+    reason = choice.get("finish_reason")
+    if reason is not None:
+        if not isinstance(reason, str):
+            raise ServerError("a finish_reason that is not a string")
+        if sample.finish_reason is not None:
+            sample.problem("a second finish_reason, %r after %r" % (reason, sample.finish_reason))
+        sample.finish_reason = reason
+    stop = choice.get("stop_reason")
+    if isinstance(stop, (int, str)) and not isinstance(stop, bool):
+        sample.stop_reason = stop
+
+
+def ids_of(value: Any, name: str) -> list[int]:
+    if not isinstance(value, list) or not all(type(token) is int for token in value):
+        raise ServerError("%s is not a list of token ids" % name)
+    return value
+
+
+def id_of(token: Any) -> int | None:
+    """The id in "token_id:123"; None for a token's text."""
+    if isinstance(token, str) and token.startswith(ID_PREFIX) and token[len(ID_PREFIX) :].isdigit():
+        return int(token[len(ID_PREFIX) :])
+    return None
+
+
+def pairs(chosen: Any, value: Any, top: Iterable[tuple[Any, Any]]) -> list[Any] | None:
+    """[[token_id, logprob], ...], the chosen token first; None where the chosen token is given as text."""
+    first = id_of(chosen)
+    if first is None:
+        return None
+    listed = {first: value}
+    for token, logprob in top:
+        found = id_of(token)
+        if found is not None:
+            listed.setdefault(found, logprob)
+    return [[token, None if logprob is None else number(logprob)] for token, logprob in listed.items()]
+
+
+def completion_entries(logprobs: dict[str, Any]) -> list[Any] | None:
+    """Entries from the completions endpoint's parallel lists; None where they are of texts, not of ids."""
+    tokens, values = logprobs.get("tokens") or [], logprobs.get("token_logprobs") or []
+    top = logprobs.get("top_logprobs") or [None] * len(tokens)
+    if not len(tokens) == len(values) == len(top):
+        raise ServerError("logprobs whose lists have different lengths")
+    found = [pairs(a, b, (c or {}).items()) for a, b, c in zip(tokens, values, top)]  # noqa: B905 - Python 3.9
+    return None if any(entry is None for entry in found) else found
+
+
+def chat_entries(logprobs: dict[str, Any]) -> list[Any] | None:
+    """Entries from the chat endpoint's `content`; None where they are of texts, not of ids."""
+    found = [
+        pairs(
+            one.get("token"),
+            one.get("logprob"),
+            [(other.get("token"), other.get("logprob")) for other in one.get("top_logprobs") or []],
+        )
+        for one in logprobs.get("content") or []
+    ]
+    return None if any(entry is None for entry in found) else found
+
+
+def prompt_entries(message: Any, length: int) -> list[Any]:
+    """Entries of the last `length` tokens of a prompt, from `prompt_logprobs`. Raises ServerError without them."""
+    choices = message.get("choices") if isinstance(message, dict) else None
+    listed = choices[0].get("prompt_logprobs") if isinstance(choices, list) and choices else None
+    if not isinstance(listed, list) or len(listed) < length:
+        raise ServerError("the server gives no prompt_logprobs, so it cannot score")
+    try:
+        return [
+            [] if entry is None else [[int(token), number(item["logprob"])] for token, item in entry.items()]
+            for entry in listed[len(listed) - length :]
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ServerError("prompt_logprobs of an unknown form: %s" % error) from None

@@ -1,0 +1,118 @@
+"""What is sent: a plan's request and sampling parameters as the body of an OpenAI-compatible call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+
+STANDARD = ("max_tokens", "temperature", "top_p", "n", "seed", "stop", "presence_penalty", "frequency_penalty")
+"""Sampling parameters that every OpenAI-compatible server takes."""
+
+EXTENDED = {
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "min_tokens": 0,
+    "ignore_eos": False,
+    "skip_special_tokens": True,
+    "stop_token_ids": [],
+}
+"""Those that vLLM added, with the value that means nothing. Other servers may refuse a call that has one."""
+
+VLLM = "vllm"
+OPENAI = "openai"
+
+
+def sampling_body(sampling: dict[str, Any], dialect: str, endpoint: str, round_: int) -> dict[str, Any]:
+    """The sampling parameters of one round, those that the dialect has. Nothing is left to a server's default."""
+    body = {name: sampling[name] for name in STANDARD if sampling.get(name) is not None}
+    if not body.get("stop"):
+        body.pop("stop", None)
+    if not sampling.get("temperature") or "seed" not in body:
+        body.pop("seed", None)
+    else:
+        # A server gives sample i the seed + i (vLLM does), so rounds step over all samples of the round before.
+        body["seed"] = body["seed"] + round_ * int(sampling.get("n") or 1)
+    if dialect == VLLM:
+        body.update({name: sampling[name] for name in EXTENDED if sampling.get(name) is not None})
+        body.update(return_token_ids=True, return_tokens_as_token_ids=True)
+    top = sampling.get("logprobs")
+    if top is not None and endpoint == CHAT:
+        body.update(logprobs=True, top_logprobs=top)
+    elif top is not None:
+        body["logprobs"] = top
+    return body
+
+
+def not_sent(sampling: dict[str, Any], dialect: str) -> dict[str, Any]:
+    """Sampling parameters that mean something and that a server of this dialect does not take."""
+    if dialect == VLLM:
+        return {}
+    return {
+        name: sampling[name]
+        for name, neutral in EXTENDED.items()
+        if sampling.get(name) is not None and sampling[name] != neutral
+    }
+
+
+def call_body(
+    request: dict[str, Any],
+    model: str,
+    endpoint: str,
+    sampling: dict[str, Any],
+    *,
+    stream: bool,
+    wrap: bool,
+    as_text: bool,
+) -> dict[str, Any]:
+    """The whole body for one request of the plan. Raises ValueError for one that this endpoint cannot take."""
+    body: dict[str, Any] = {"model": model}
+    if endpoint == CHAT:
+        body["messages"] = messages_of(request, wrap)
+    elif has_images(request):
+        raise ValueError("it has image parts, which only the chat endpoint takes")
+    elif as_text:
+        if not isinstance(request.get("prompt"), str):
+            raise ValueError("it has no text, and this server takes no token ids")
+        body["prompt"] = request["prompt"]
+    else:
+        body["prompt"] = request["prompt_token_ids"]
+    body.update(sampling)
+    if request.get("max_tokens") is not None:  # a limit of its own
+        body["max_tokens"] = request["max_tokens"]
+    if stream:
+        body.update(stream=True, stream_options={"include_usage": True})
+    return body
+
+
+def messages_of(request: dict[str, Any], wrap: bool) -> list[Any]:
+    """Chat messages of a request; with `wrap` a plain prompt becomes one message of a user."""
+    messages = request.get("messages")
+    if messages:
+        return list(messages)
+    if wrap and isinstance(request.get("prompt"), str):
+        return [{"role": "user", "content": request["prompt"]}]
+    raise ValueError("it has no messages, and the chat endpoint takes nothing else")
+
+
+def has_images(request: dict[str, Any]) -> bool:
+    """Does a message have a part that is not text?"""
+    for message in request.get("messages") or []:
+        content = message.get("content")
+        if isinstance(content, list) and any(part.get("type") != "text" for part in content if isinstance(part, dict)):
+            return True
+    return False
+
+
+def score_body(model: str, token_ids: list[int], top: int) -> dict[str, Any]:
+    """A call that teacher-forces `token_ids`: their logprobs come back as those of a prompt."""
+    return {
+        "model": model,
+        "prompt": token_ids,
+        "max_tokens": 1,
+        "temperature": 0.0,
+        "prompt_logprobs": top,
+        "return_token_ids": True,
+    }

@@ -1,0 +1,304 @@
+"""HTTP to one server: every wait and every size is bounded, and a failure says what the server did."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+from typing import Any, Iterator
+from urllib.parse import urlsplit
+
+from parity_backends.worker.protocol import Told
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""An answer longer than this is refused (8 samples of 100,000 tokens as text are 4 MB)."""
+
+RETRIED = (429, 503)
+"""Statuses that say "later": too many requests, not ready. Nothing else is asked twice."""
+
+LONGEST_BACKOFF = 30.0
+SHOWN = 300
+
+
+class ServerError(Told):
+    """The server could not be reached, or did not answer as an OpenAI-compatible server does."""
+
+
+class Refused(ServerError):
+    """An HTTP error status. `status` is it, `said` the server's own message."""
+
+    def __init__(self, message: str, status: int, said: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.said = said
+
+
+class Endpoint:
+    """A server under one URL.
+
+    `timeout`: seconds for one whole answer. `retries`: how often a refused connection or a status of RETRIED is
+    tried again. Used from several threads at once, a connection for each call.
+    """
+
+    def __init__(self, url: str, key: str | None, timeout: float, retries: int, stop: threading.Event) -> None:
+        parts = urlsplit(url)
+        self.scheme, self.host = parts.scheme, parts.hostname or ""
+        self.port = parts.port
+        self.path = parts.path.rstrip("/")
+        if self.path.endswith("/v1"):
+            self.path = self.path[: -len("/v1")]
+        self.shown = "%s://%s%s" % (parts.scheme, parts.netloc.rpartition("@")[2], self.path)
+        self.key, self.timeout, self.retries, self.stop = key, timeout, retries, stop
+        self.retried = 0
+        self._open: dict[int, tuple[Any, float]] = {}
+        self._lock = threading.Lock()
+
+    # ------------------------------------------------------------------ what callers use
+
+    def get(self, path: str) -> tuple[str, bytes]:
+        """(content type, body) of a GET. Raises Refused, ServerError."""
+        with self._call("GET", path, None) as answer:
+            return answer.content_type, answer.read_all()
+
+    def get_json(self, path: str) -> Any:
+        kind, data = self.get(path)
+        return self._json(path, kind, data)
+
+    def post_json(self, path: str, body: dict[str, Any]) -> tuple[Any, int]:
+        """(parsed answer, attempts) of a POST. Raises Refused, ServerError."""
+        with self._call("POST", path, body) as answer:
+            return self._json(path, answer.content_type, answer.read_all()), answer.attempts
+
+    def post_stream(self, path: str, body: dict[str, Any]) -> Iterator[Any]:
+        """The parsed events of a streamed answer, up to [DONE]. Raises Refused, ServerError for a truncated one."""
+        with self._call("POST", path, body) as answer:
+            if not answer.content_type.startswith("text/event-stream"):
+                raise ServerError(self._not_what(path, "a stream", answer.content_type, answer.read_all()))
+            yield {"attempts": answer.attempts}
+            for data in answer.events():
+                if data == "[DONE]":
+                    return
+                try:
+                    event = json.loads(data)
+                except ValueError:
+                    what = "%s%s: a chunk that is not JSON: %s" % (self.shown, path, excerpt(data))
+                    raise ServerError(what) from None
+                if not isinstance(event, dict):
+                    raise ServerError("%s%s: a chunk that is not an object" % (self.shown, path))
+                if event.get("error") is not None:
+                    raise ServerError("%s%s: failed in the middle: %s" % (self.shown, path, self._said(data.encode())))
+                yield event
+            raise ServerError("%s%s: the stream ended before [DONE]: it is truncated" % (self.shown, path))
+
+    def expire(self) -> None:
+        """Cut off answers that have taken longer than the timeout; called now and then while others wait."""
+        now = time.monotonic()
+        self._shut([sock for sock, until in self._snapshot() if now > until])
+
+    def abort(self) -> None:
+        """Cut off everything: an end has been asked for."""
+        self._shut([sock for sock, _ in self._snapshot()])
+
+    # ------------------------------------------------------------------ one call
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None) -> _Answer:
+        payload = None if body is None else json.dumps(body).encode()
+        attempt = 0
+        while True:
+            attempt += 1
+            pause = 0.0
+            try:
+                answer = self._once(method, path, payload)
+            except ConnectionRefusedError:
+                problem = "%s: connection refused" % self.shown
+            else:
+                if answer.status not in RETRIED:
+                    return self._accepted(path, answer, attempt)
+                problem, pause = "%s%s: HTTP %d" % (self.shown, path, answer.status), answer.retry_after
+                with answer:
+                    problem += ": " + self._said(answer.read_all())
+            if attempt > self.retries:
+                raise ServerError("%s, after %d attempts" % (problem, attempt))
+            with self._lock:
+                self.retried += 1
+            pause = min(LONGEST_BACKOFF, max(pause, 0.25 * 2**attempt))
+            if self.stop.wait(pause):
+                raise ServerError("given up: an end was asked for")
+
+    def _accepted(self, path: str, answer: _Answer, attempt: int) -> _Answer:
+        answer.attempts = attempt
+        if answer.status == 200:
+            return answer
+        with answer:
+            if 300 <= answer.status < 400:
+                where = answer.response.getheader("Location") or "elsewhere"
+                raise ServerError("%s%s: redirected to %s: name that URL instead" % (self.shown, path, excerpt(where)))
+            said = self._said(answer.read_all())
+            raise Refused("%s%s: HTTP %d: %s" % (self.shown, path, answer.status, said), answer.status, said)
+
+    def _once(self, method: str, path: str, payload: bytes | None) -> _Answer:
+        make: Any = http.client.HTTPConnection
+        extra: dict[str, Any] = {}
+        if self.scheme == "https":
+            make, extra = http.client.HTTPSConnection, {"context": ssl.create_default_context()}
+        connection = make(self.host, self.port, timeout=self.timeout, **extra)
+        headers = {"Accept": "application/json, text/event-stream", "User-Agent": "parity"}
+        if payload is not None:
+            headers["Content-Type"] = "application/json"
+        if self.key:
+            headers["Authorization"] = "Bearer " + self.key
+        answer = None
+        try:
+            connection.connect()
+            answer = _Answer(self, path, connection)
+            connection.request(method, self.path + path, payload, headers)
+            answer.begin()
+        except (OSError, http.client.HTTPException) as error:
+            if answer is not None:
+                self.forget(answer.sock)
+            connection.close()
+            if isinstance(error, ConnectionRefusedError):
+                raise
+            raise ServerError("%s%s: %s" % (self.shown, path, self.why(error))) from error
+        return answer
+
+    # ------------------------------------------------------------------ what went wrong, in words
+
+    def why(self, error: Exception) -> str:
+        if isinstance(error, (socket.timeout, TimeoutError)):
+            return "no answer within %g s" % self.timeout
+        if isinstance(error, http.client.RemoteDisconnected):
+            return "the server closed the connection without an answer"
+        if isinstance(error, http.client.IncompleteRead):
+            return "the answer is truncated"
+        if isinstance(error, http.client.HTTPException):
+            return "what it answers is not HTTP (%s)" % type(error).__name__
+        if isinstance(error, socket.gaierror):
+            return "the host name %r is not known" % self.host
+        return str(error) or type(error).__name__
+
+    def _json(self, path: str, kind: str, data: bytes) -> Any:
+        if "json" not in kind:
+            raise ServerError(self._not_what(path, "JSON", kind, data))
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError):
+            shown = self.hide(excerpt(data))
+            raise ServerError("%s%s: an answer that is not valid JSON: %s" % (self.shown, path, shown)) from None
+
+    def _not_what(self, path: str, wanted: str, kind: str, data: bytes) -> str:
+        return "%s%s: answered %s instead of %s: %s; is this an OpenAI-compatible server?" % (
+            self.shown, path, kind or "something without a content type", wanted, self.hide(excerpt(data))
+        )  # fmt: skip
+
+    def _said(self, data: bytes) -> str:
+        """The message inside an error answer, whatever its shape."""
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            value = None
+        for name in ("error", "message", "detail"):
+            if isinstance(value, dict) and value.get(name):
+                value = value[name]
+        return self.hide(excerpt(value if isinstance(value, str) else data))
+
+    def hide(self, text: str) -> str:
+        """Without the key: some servers say it back."""
+        return text.replace(self.key, "***") if self.key else text
+
+    # ------------------------------------------------------------------ open connections
+
+    def track(self, sock: Any) -> None:
+        with self._lock:
+            self._open[id(sock)] = (sock, time.monotonic() + self.timeout)
+
+    def forget(self, sock: Any) -> None:
+        with self._lock:
+            self._open.pop(id(sock), None)
+
+    def _snapshot(self) -> list[tuple[Any, float]]:
+        with self._lock:
+            return list(self._open.values())
+
+    @staticmethod
+    def _shut(socks: list[Any]) -> None:
+        for sock in socks:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # closed in the meantime
+
+
+class _Answer:
+    """An answer being read, as a context that closes the connection."""
+
+    def __init__(self, endpoint: Endpoint, path: str, connection: Any) -> None:
+        self.endpoint, self.path, self.connection = endpoint, path, connection
+        self.sock = connection.sock
+        self.until = time.monotonic() + endpoint.timeout
+        self.attempts = 1
+        self.size = 0
+        endpoint.track(self.sock)
+
+    def begin(self) -> None:
+        self.response = self.connection.getresponse()
+        self.status = int(self.response.status)
+        self.content_type = str(self.response.getheader("Content-Type") or "").lower()
+        after = self.response.getheader("Retry-After") or ""
+        self.retry_after = float(after) if after.isdigit() else 0.0
+
+    def __enter__(self) -> _Answer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.endpoint.forget(self.sock)
+        self.connection.close()
+
+    def read_all(self) -> bytes:
+        return b"".join(self.pieces())
+
+    def pieces(self) -> Iterator[bytes]:
+        where = self.endpoint.shown + self.path
+        while True:
+            try:
+                data = self.response.read1(65536)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                late = time.monotonic() > self.until
+                why = "no whole answer within %g s" % self.endpoint.timeout if late else self.endpoint.why(error)
+                raise ServerError("%s: %s" % (where, why)) from error
+            if not data:
+                break
+            self.size += len(data)
+            if self.size > MAX_ANSWER_BYTES:
+                raise ServerError("%s: an answer of more than %d MiB" % (where, MAX_ANSWER_BYTES >> 20))
+            yield data
+        if time.monotonic() > self.until:
+            raise ServerError("%s: no whole answer within %g s" % (where, self.endpoint.timeout))
+        if self.response.length:
+            raise ServerError("%s: the answer is truncated, %d bytes are missing" % (where, self.response.length))
+
+    def events(self) -> Iterator[str]:
+        """The data of each server-sent event."""
+        rest, lines = b"", []
+        for piece in self.pieces():
+            *whole, rest = (rest + piece).split(b"\n")
+            for line in whole:
+                line = line.rstrip(b"\r")
+                if line.startswith(b"data:"):
+                    lines.append(line[5:].strip())
+                elif not line and lines:
+                    yield b"\n".join(lines).decode("utf-8", "replace")
+                    lines = []
+        if lines and lines[-1] == b"[DONE]":
+            yield "[DONE]"
+
+
+def excerpt(text: Any) -> str:
+    """The beginning of a text, on one line."""
+    if isinstance(text, bytes):
+        text = text[: 4 * SHOWN].decode("utf-8", "replace")
+    line = " ".join(str(text).split())
+    return line if len(line) <= SHOWN else line[:SHOWN] + "…"
