@@ -16,7 +16,7 @@ from typing import Any, Final
 from parity.errors import ParityError
 from parity.records import Json
 
-_BACKEND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_BACKEND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SSH_OPTIONS_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
 

@@ -6,11 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from parity.capture import SCHEMA
+from parity.plan.digest import plan_digest
 from parity.records import Json, Key, ScoreKey, TopLogprobs
 from parity.run.process import ProtocolError
 
 _INT32 = 1 << 31
+
+MAX_SERVER_BYTES = 16 << 10
+"""Of what an adapter keeps of each answer's surroundings (id, model, counts)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +73,17 @@ def _logprobs(value: Any) -> None:
         raise ProtocolError(f"logprobs: {error}") from None
 
 
-def check_header(record: Mapping[str, Any], arm: str) -> dict[str, Json]:
-    """The header, as it goes into a capture."""
+def _server(value: Any) -> dict[str, Json]:
+    """What a server said with an answer: small things only."""
+    if not isinstance(value, dict):
+        raise ProtocolError("server is not an object")
+    if len(orjson.dumps(value)) > MAX_SERVER_BYTES:
+        raise ProtocolError(f"server is longer than {MAX_SERVER_BYTES >> 10} KiB")
+    return value
+
+
+def check_header(record: Mapping[str, Any], arm: str, plan: Mapping[str, Json]) -> dict[str, Json]:
+    """The header, as it goes into a capture; the worker must have got this plan and found this checkpoint."""
     if record.get("record") != "header" or record.get("schema") != SCHEMA:
         raise ProtocolError("expected a header")
     if record.get("arm") != arm:
@@ -76,6 +91,18 @@ def check_header(record: Mapping[str, Any], arm: str) -> dict[str, Json]:
     for name in ("engine", "sampling", "environment"):
         if not isinstance(record.get(name), dict):
             raise ProtocolError(f"header without {name}")
+    digest = record.get("plan_digest")
+    if digest is not None and digest != plan_digest(plan):
+        raise ProtocolError(f"the worker works on another plan than the one it was sent ({str(digest)[:16]}…)")
+    here, there = plan["model"].get("fingerprint"), record.get("model_fingerprint")
+    if here and there is not None:
+        if not isinstance(there, dict):
+            raise ProtocolError("model_fingerprint is not an object")
+        differ = [part for part, expected in here.items() if there.get(part) != expected]
+        if differ:
+            raise ProtocolError(
+                f"its checkpoint is not the plan's {plan['model'].get('name')!r}: {', '.join(differ)} differ"
+            )
     return dict(record)
 
 
@@ -103,6 +130,8 @@ def check_completion(
         kept["max_tokens"] = _whole(record["max_tokens"], "max_tokens")
     if record.get("aborted"):
         kept["aborted"] = True
+    if record.get("server") is not None:
+        kept["server"] = _server(record["server"])
     spec = record.get("spec")
     if spec is not None:
         if not isinstance(spec, dict):

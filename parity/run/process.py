@@ -27,6 +27,11 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 """A protocol line longer than this is a broken worker (a completion of 100,000 tokens with 20 logprobs
 each is 40 MB)."""
 
+PING = b'{"op":"ping"}\n'
+
+MAX_PREAMBLE_LINES = 200
+"""As many lines may a login shell or a container's entry point print before the worker's first message."""
+
 MAX_LOG_BYTES = 64 * 1024 * 1024
 """The engine log stops growing here; the last lines are still kept for the error message."""
 
@@ -78,9 +83,28 @@ _OWN = frozenset({"PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "VIRTUAL_ENV", "_
 class WorkerProcess:
     """One worker. Use `send`, `receive` and `end`; the log file fills by itself."""
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], source: bytes, log_path: Path) -> None:
-        """Start it. Raises BackendError when the command cannot be run, ParityError for the log file."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        source: bytes,
+        log_path: Path,
+        *,
+        preamble: bool = False,
+        arrived: threading.Event | None = None,
+        heartbeat: float | None = None,
+    ) -> None:
+        """Start it. Raises BackendError when the command cannot be run, ParityError for the log file.
+
+        `preamble`: what stands before the first JSON object (a login shell's greeting) is only kept for an error.
+        `arrived` is set whenever there is something to receive. `heartbeat`: say something this often (seconds),
+        so that the other side can tell silence from death.
+        """
         self.log_path = log_path
+        self._heartbeat = heartbeat
+        self._outbox: queue.Queue[bytes | None] = queue.Queue()
+        self._preamble = MAX_PREAMBLE_LINES if preamble else 0
+        self._arrived = arrived or threading.Event()
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._lines: queue.Queue[bytes | None] = queue.Queue(maxsize=16)
         self._ending = threading.Event()
@@ -109,7 +133,8 @@ class WorkerProcess:
         self._logger = threading.Thread(target=self._log, args=(self._process.stderr, log), daemon=True)
         self._reader.start()
         self._logger.start()
-        self._write(source)
+        threading.Thread(target=self._send_all, daemon=True).start()
+        self._outbox.put(source)
 
     @property
     def pid(self) -> int:
@@ -117,6 +142,11 @@ class WorkerProcess:
 
     def _read(self, stdout: IO[bytes]) -> None:
         while line := stdout.readline(MAX_LINE_BYTES + 1):
+            if self._preamble and not line.startswith(b"{") and len(line) <= MAX_LINE_BYTES:
+                self._preamble -= 1
+                self._tail.append(printable(line.decode("utf-8", "replace"))[:_LINE_SHOWN])
+                continue
+            self._preamble = 0
             self._hand_over(line)
             if len(line) > MAX_LINE_BYTES:
                 break
@@ -126,6 +156,7 @@ class WorkerProcess:
         while not self._ending.is_set():  # then nobody takes lines, and a full pipe must not hold it up
             try:
                 self._lines.put(line, timeout=0.2)
+                self._arrived.set()
                 return
             except queue.Full:
                 continue
@@ -146,15 +177,24 @@ class WorkerProcess:
                 except OSError:  # a full disk: the log is the least of it, and the pipe must be emptied
                     written = MAX_LOG_BYTES + 1
 
-    def _write(self, data: bytes) -> None:
+    def _send_all(self) -> None:
+        """Writes what is to be sent: a thread of its own, since a host that hangs takes nothing."""
         try:
-            self._stdin.write(data)
-            self._stdin.flush()
-        except (BrokenPipeError, ValueError):
+            while True:
+                try:
+                    data = self._outbox.get(timeout=self._heartbeat)
+                except queue.Empty:
+                    data = PING
+                if data is None:
+                    break
+                self._stdin.write(data)
+                self._stdin.flush()
+            self._stdin.close()
+        except (OSError, ValueError):
             return  # it has died: the next receive says so, with what it sent before
 
     def send(self, command: Mapping[str, Json]) -> None:
-        self._write(orjson.dumps(command, option=orjson.OPT_APPEND_NEWLINE))
+        self._outbox.put(orjson.dumps(command, option=orjson.OPT_APPEND_NEWLINE))
 
     def receive(self, seconds: float) -> dict[str, Json]:
         """The next protocol message.
@@ -200,12 +240,11 @@ class WorkerProcess:
 
     def ask_to_end(self) -> None:
         """Tell it to stop what it does and end; completions in flight are given up."""
+        if self._process.returncode is not None:
+            return
         self._ending.set()
         self.send({"op": "exit"})
-        try:
-            self._stdin.close()
-        except BrokenPipeError:
-            return
+        self._outbox.put(None)
 
     def _kill_group(self) -> None:
         """Only while the worker is not reaped: until then its id cannot be somebody else's."""
@@ -221,6 +260,7 @@ class WorkerProcess:
             return
         self._kill_group()
         self._process.wait()
+        self._outbox.put(None)
         self._logger.join(2.0)
 
     def end(self, grace: float) -> None:

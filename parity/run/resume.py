@@ -54,10 +54,9 @@ class Held:
     def tokens(self) -> int:
         return sum(kept.tokens for kept in self.completions.values())
 
-    def unfinished_rounds(self, expected: Expected) -> list[int]:
-        """Rounds to run: those with something missing; the last where all is there but the footer."""
-        rounds = [r for r in range(expected.rounds) if not expected.keys_of_round(r) <= self.completions.keys()]
-        return rounds or [expected.rounds - 1]
+    def missing_rounds(self, expected: Expected) -> list[int]:
+        """Rounds with something missing."""
+        return [r for r in range(expected.rounds) if not expected.keys_of_round(r) <= self.completions.keys()]
 
 
 def digest(token_ids: list[int]) -> bytes:
@@ -152,15 +151,27 @@ def check_same_plan(held: Held, plan: Mapping[str, Json], arm: Mapping[str, Json
         )
 
 
-def check_same_engine(old: Mapping[str, Json], new: Mapping[str, Json], path: Path) -> None:
-    """Raises ParityError when the engine that would continue is not the one that began."""
+def engine_differences(old: Mapping[str, Json], new: Mapping[str, Json], *, of_replicas: bool = False) -> list[str]:
+    """Fields of two headers that show that they are of different engines; replicas may have devices of their own."""
     differences = [
-        f"engine.{name}" for name in sorted({*old["engine"], *new["engine"]})
+        f"engine.{name}"
+        for name in sorted({*old["engine"], *new["engine"]})
         if old["engine"].get(name) != new["engine"].get(name)
-    ]  # fmt: skip
-    for name in ("versions", "devices", "threads"):
+    ]
+    for name in ("versions",) if of_replicas else ("versions", "devices", "threads"):
         if old["environment"].get(name) != new["environment"].get(name):
             differences.append(f"environment.{name}")
+    prints = old.get("model_fingerprint"), new.get("model_fingerprint")
+    if None not in prints and prints[0] != prints[1]:
+        differences.append("model_fingerprint")
+    if not of_replicas and len(old.get("replicas") or ()) != len(new.get("replicas") or ()):
+        differences.append("the number of replicas")
+    return differences
+
+
+def check_same_engine(old: Mapping[str, Json], new: Mapping[str, Json], path: Path) -> None:
+    """Raises ParityError when the engine that would continue is not the one that began."""
+    differences = engine_differences(old, new)
     if differences:
         raise ParityError(
             f"{path} was begun by another engine: {', '.join(differences)} differ",

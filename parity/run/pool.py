@@ -1,0 +1,120 @@
+"""The workers of one arm: one, or a replica on each group of devices.
+
+Request i of a plan belongs to replica i modulo their number, in every round: which replica ran a completion does
+not depend on timing, and each replica's batches are the same each time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from parity.records import Json
+from parity.run.launch import Launch
+from parity.run.process import NoAnswer, WorkerProcess
+
+
+def share(plan: Mapping[str, Json], replica: int, replicas: int) -> dict[str, Json]:
+    """The plan with the requests of one replica."""
+    if replicas == 1:
+        return dict(plan)
+    return {**plan, "requests": plan["requests"][replica::replicas]}
+
+
+def log_of(log_path: Path, replica: int) -> Path:
+    """Each replica has a log of its own; the first has the arm's."""
+    return log_path if replica == 0 else log_path.with_name(f"{log_path.stem}.replica{replica}{log_path.suffix}")
+
+
+class Pool:
+    """Started workers, read as one stream. `speaker` is the one that the last answer or trouble came from."""
+
+    def __init__(
+        self, launches: Sequence[Launch], source: bytes, log_path: Path, *, far: bool, heartbeat: float | None
+    ) -> None:
+        """Start them all. Raises what WorkerProcess raises; those already started have ended then."""
+        self.speaker = 0
+        self.workers: list[WorkerProcess] = []
+        self._arrived = threading.Event()
+        self._open: list[int] = list(range(len(launches)))
+        try:
+            for replica, launch in enumerate(launches):
+                self.speaker = replica
+                self.workers.append(
+                    WorkerProcess(
+                        launch.argv, launch.env, source, log_of(log_path, replica),
+                        preamble=far, arrived=self._arrived, heartbeat=heartbeat,
+                    )
+                )  # fmt: skip
+        except BaseException:
+            self.kill()
+            raise
+        self.speaker = 0
+
+    def __len__(self) -> int:
+        return len(self.workers)
+
+    def send(self, replica: int, command: Mapping[str, Json]) -> None:
+        self.workers[replica].send(command)
+
+    def listen_to(self, replicas: Iterable[int]) -> None:
+        """Whose answers are awaited; one that is done and idle is not asked whether it is still there."""
+        self._open = list(replicas)
+
+    def receive(self, seconds: float) -> dict[str, Json]:
+        """The next message of any that is listened to; raises as WorkerProcess.receive does."""
+        if len(self._open) == 1:
+            self.speaker = self._open[0]
+            return self.workers[self.speaker].receive(seconds)
+        until = time.monotonic() + seconds
+        while True:
+            self._arrived.clear()
+            for _ in range(len(self._open)):
+                self._open.append(self._open.pop(0))  # in turn, so that a fast one does not starve the others
+                self.speaker = self._open[-1]
+                try:
+                    return self.workers[self.speaker].receive(0.0)
+                except NoAnswer:
+                    continue
+            left = until - time.monotonic()
+            if left <= 0:
+                raise NoAnswer
+            self._arrived.wait(left)
+
+    def end(self, grace: float) -> None:
+        """Orderly where they go along; the grace is for all of them together."""
+        for worker in self.workers:
+            worker.ask_to_end()
+        until = time.monotonic() + grace
+        for worker in self.workers:
+            worker.wait(max(0.0, until - time.monotonic()))
+            worker.kill()
+
+    def kill(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+
+
+def merged_counters(counters: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
+    """Counters of all replicas as those of one arm: counts add up, of durations the longest counts."""
+    if len(counters) == 1:
+        return dict(counters[0])
+    out: dict[str, Json] = {}
+    for name in dict.fromkeys(name for each in counters for name in each):
+        values = [each[name] for each in counters if name in each]
+        if name.endswith("_seconds") and all(_number(value) for value in values):
+            out[name] = max(values)
+        elif all(_number(value) for value in values):
+            out[name] = sum(values)
+        elif all(isinstance(value, list) and all(map(_number, value)) for value in values):
+            longest = max(map(len, values))
+            out[name] = [sum(value[i] for value in values if i < len(value)) for i in range(longest)]
+        else:
+            out[name] = values[0]
+    return out
+
+
+def _number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
