@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ class Pairs:
     identical: npt.NDArray[np.bool_]
     """Shape (P,): the token streams are equal."""
     same_prompt: npt.NDArray[np.bool_]
-    """Shape (P,): the prompt token ids are equal."""
+    """Shape (P,): the prompt token ids are equal, and so are the requests' own limits where they have some."""
     candidate_tokens: Column
 
 
@@ -45,7 +46,16 @@ def pair_up(baseline: Capture, candidate: Capture) -> Pairs:
         other_prompts = Column.of([one.prompt_token_ids for one in left])
     parts_at = first_differences(tokens, other)
     same_prompt = first_differences(prompts, other_prompts) < 0
+    if any(one.max_tokens is not None for one in chain(left, right)):
+        limits = [limit(baseline, one) for one in left], [limit(candidate, one) for one in right]
+        same_prompt &= [None in pair or pair[0] == pair[1] for pair in zip(*limits, strict=True)]
     return Pairs(keys, left, right, parts_at, parts_at < 0, same_prompt, tokens)
+
+
+def limit(capture: Capture, completion: Completion) -> int | None:
+    """The most output tokens this request asked for; None where nothing says it."""
+    asked = capture.header.sampling.get("max_tokens") if completion.max_tokens is None else completion.max_tokens
+    return asked if isinstance(asked, int) else None
 
 
 def first_differences(mine: Column, theirs: Column) -> npt.NDArray[np.int64]:

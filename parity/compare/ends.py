@@ -23,6 +23,7 @@ class Ends:
     def judge(self, a: Completion, b: Completion, walked: Walk, past: Event | None, events: list[Event]) -> list[Event]:
         """early_stop and overrun, unless chunks lost or gained before explain the length."""
         found: list[Event] = []
+        self._corroborate(b, walked, past, events)
         shift = sum(
             event.length if event.kind is Kind.DUPLICATION else -event.length
             for event in events
@@ -37,23 +38,55 @@ class Ends:
             why = None  # the baseline ends like that as well: a habit of this server
         if why is not None and any(event.kind is Kind.EARLY_STOP for event in events):
             why = None
-        if why is not None and b.finish_reason == "length" and self._rules.max_tokens is not None:
-            missing = self._rules.max_tokens - len(b.token_ids)
+        limit = self._rules.limit(b)
+        if why is not None and b.finish_reason == "length" and limit is not None:
+            missing = limit - len(b.token_ids)
             if -shift >= missing or self._name_lost(walked, missing):
                 why = None
         if why is not None:
             found.append(Event(Kind.EARLY_STOP, len(b.token_ids), 0, {"why": why}))
-        elif walked.flip is None and len(b.token_ids) < len(a.token_ids) and past is None:
+        elif walked.flip is None and len(b.token_ids) < len(a.token_ids) and past is None and not b.aborted:
             found += self._prefix(a, b)
         elif self._ends_in_garble(a, b, events):
             at = len(b.token_ids) - 1
             note = "ends right after unsupported tokens, before the baseline does"
             found.append(Event(Kind.EARLY_STOP, at, 1, {"why": note}))
-        if walked.flip is None and len(b.token_ids) > len(a.token_ids) and past is None and not events:
+        goes_on = walked.flip is None and len(b.token_ids) > len(a.token_ids) and not self.is_open(a)
+        if goes_on and past is None and not events:
             at = len(a.token_ids)
             why = f"goes on for {len(b.token_ids) - at} tokens where the baseline ended ({a.finish_reason})"
             found.append(Event(Kind.OVERRUN, at, len(b.token_ids) - at, {"why": why}))
         return found
+
+    def is_open(self, a: Completion) -> bool:
+        """Might the baseline's completion have gone on behind its last token?
+
+        It was taken back, or it stopped at a token that is not in the stream: only who knows how likely that
+        token was can say whether going on is wrong.
+        """
+        if a.aborted:
+            return True
+        if a.finish_reason not in ("stop", None) or isinstance(a.stop_reason, str):
+            return False
+        return not (len(a.token_ids) and int(a.token_ids[-1]) in self._rules.terminators)
+
+    def _corroborate(self, b: Completion, walked: Walk, past: Event | None, events: list[Event]) -> None:
+        """A suspicion becomes a finding when the completion's length says the same.
+
+        Short of its limit by just the tokens that are missing, or over it by tokens that stand twice: no near-tie
+        does that.
+        """
+        suspect, limit = walked.suspect, self._rules.limit(b)
+        if suspect is None or limit is None:
+            return
+        short = limit - len(b.token_ids) if b.finish_reason == "length" and not b.aborted else 0
+        lost = suspect.kind is Kind.OMISSION and suspect.length == short
+        gained = past is not None and "max_tokens" in past.evidence and 0 < past.length <= suspect.length
+        if lost or (gained and suspect.kind is Kind.DUPLICATION):
+            suspect.evidence["corroborated_by"] = f"{len(b.token_ids)} tokens where max_tokens is {limit}"
+            walked.events.append(suspect)
+            events.append(suspect)
+            walked.suspect = walked.unjudged_from = None
 
     def _stretched(self, walked: Walk, past: Event) -> bool:
         """Too long because tokens were gained that could not be named: keep the cause, not the length."""
@@ -105,8 +138,8 @@ class Ends:
         if known:
             gap, exact = min(known)
             evidence["gap_of_ending_here"] = round(gap, 4)
-            if exact and gap <= self._tolerance:
-                return [Event(Kind.NEAR_TIE, at, 1, evidence)]
-        elif b.finish_reason == "stop" and not self._rules.keeps_terminator:
+            if gap <= self._tolerance:
+                return [Event(Kind.NEAR_TIE, at, 1, evidence)] if exact else []
+        elif b.finish_reason in ("stop", None) and not (self._rules.keeps_terminator and self._rules.terminators):
             return []  # undecidable: no reference for the end of the stream
         return [Event(Kind.EARLY_STOP, at, 0, evidence)]

@@ -73,6 +73,10 @@ class Findings:
         left, right = a.prompt_token_ids, b.prompt_token_ids
         size = min(len(left), len(right))
         different = np.flatnonzero(left[:size] != right[:size])
+        if np.array_equal(left, right):
+            limits = {"baseline_max_tokens": a.max_tokens, "candidate_max_tokens": b.max_tokens}
+            why = "the request's max_tokens differs (null: the header's); nothing else is to be concluded"
+            return self._finding(b, Kind.INPUT_MISMATCH, Severity.CORRUPT, None, None, {"why": why, **limits})
         at = int(different[0]) if len(different) else size
         evidence: dict[str, Json] = {
             "why": f"the prompts differ from prompt token {at} on; nothing else is to be concluded",

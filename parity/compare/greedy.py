@@ -29,8 +29,9 @@ JUNCTION = 3
 
 STRONG_ANCHOR = 24
 STRONG_CHUNK = 8
-"""Without a reference, a lost or repeated chunk is believed from STRONG_CHUNK tokens on and when both sides agree for
-STRONG_ANCHOR after it: shorter ones happen at near-ties."""
+"""Where the reference does not speak, a chunk of STRONG_CHUNK tokens lost or repeated, with agreement of STRONG_ANCHOR
+behind it, is worth a word. It proves nothing: where a model may leave a sentence out or say it again, a near-tie
+makes the same shape."""
 
 
 @dataclass(slots=True)
@@ -42,6 +43,8 @@ class Walk:
     events: list[Event] = field(default_factory=list)
     unjudged_from: int | None = None
     """From this position on nothing could be decided."""
+    suspect: Event | None = None
+    """Without a reference: what the place where the streams part looks like. It proves nothing by itself."""
 
 
 def walk(
@@ -54,6 +57,7 @@ def walk(
     eos: frozenset[int] = frozenset(),
     best_ids: TokenIds | None = None,
     parts_at: int | None = None,
+    open_end: bool = False,
 ) -> Walk:
     """Walk along baseline `a` (T,) and candidate `b` (U,).
 
@@ -61,6 +65,7 @@ def walk(
     masked_from: candidate tokens from here on are explained already (past an end of the stream).
     best_ids: what the reference would have chosen at each candidate position.
     parts_at: number of leading tokens that are equal, where the caller knows it.
+    open_end: where the baseline's stream ends, its completion might have gone on.
     """
     result = Walk()
     end = len(b) if masked_from is None else min(len(b), masked_from)
@@ -68,7 +73,7 @@ def walk(
         first = common_prefix(a, b) if parts_at is None else parts_at
         if not unjustified[first:end].any():
             # The usual case: a near-tie and nothing else.
-            return _benign(a, b, first, end, unknown)
+            return _benign(a, b, first, end, unknown, open_end=open_end)
     bad_mask = np.zeros(len(b), dtype=np.bool_) if unjustified is None else unjustified.copy()
     bad_mask[end:] = False
     i = j = 0
@@ -127,22 +132,23 @@ def walk(
         bad_mask[: max(event.end, bad[0] + 1)] = False
         j = end
         break
-    _rest(a, b, bad_mask, end, result, eos, best_ids)
-    _note_unknown(result, unknown, end)
+    if result.flip is not None or open_end:
+        _rest(a, b, bad_mask, end, result, eos, best_ids)
+    _note_unknown(result, unknown, len(a) if open_end and result.flip is None else result.flip, end)
     return result
 
 
-def _benign(a: TokenIds, b: TokenIds, first: int, end: int, unknown: BoolArray | None) -> Walk:
+def _benign(a: TokenIds, b: TokenIds, first: int, end: int, unknown: BoolArray | None, *, open_end: bool) -> Walk:
     result = Walk(flip=first if first < end and first < len(a) else None)
-    _note_unknown(result, unknown, end)
+    _note_unknown(result, unknown, first if open_end else result.flip, end)
     return result
 
 
-def _note_unknown(result: Walk, unknown: BoolArray | None, end: int) -> None:
-    if unknown is not None and result.flip is not None:
-        open_positions = np.flatnonzero(unknown[result.flip : end])
+def _note_unknown(result: Walk, unknown: BoolArray | None, start: int | None, end: int) -> None:
+    if unknown is not None and start is not None:
+        open_positions = np.flatnonzero(unknown[start:end])
         if len(open_positions):
-            result.unjudged_from = result.flip + int(open_positions[0])
+            result.unjudged_from = start + int(open_positions[0])
 
 
 def _touches(lost: int, gained: int) -> bool:
@@ -164,9 +170,7 @@ def _rest(
     best_ids: TokenIds | None,
 ) -> None:
     """What is unsupported behind the place where the baseline stopped being a guide."""
-    if result.flip is None:
-        # The candidate goes on where the baseline ended; stops.py judges that.
-        return
+    earliest = len(a) if result.flip is None else result.flip
     bad = np.flatnonzero(bad_mask[:end])
     index = 0
     while index < len(bad) and len(result.events) < MAX_EVENTS:
@@ -179,7 +183,7 @@ def _rest(
             index += 1
             continue
         bad_mask[:first] = False
-        event = _free(a, b, bad_mask, first, None, result.flip, eos, best_ids)
+        event = _free(a, b, bad_mask, first, None, earliest, eos, best_ids)
         result.events.append(event)
         index = int(np.searchsorted(bad, max(event.end, first + 1)))
 
@@ -210,8 +214,8 @@ def _free(
     return event
 
 
-def moved_beyond_doubt(a: TokenIds, b: TokenIds, first: int) -> bool:
-    """Was a chunk lost or emitted again at `first`, by structure alone?
+def looks_moved(a: TokenIds, b: TokenIds, first: int) -> bool:
+    """Does it look as if a chunk was lost or emitted again at `first`?
 
     Near-ties make short ones, and in a loop any two phases agree sooner or later: the chunk must be long, the
     agreement behind it longer, and neither in a loop.
@@ -228,13 +232,12 @@ def moved_beyond_doubt(a: TokenIds, b: TokenIds, first: int) -> bool:
 
 
 def _without_reference(a: TokenIds, b: TokenIds, i: int, j: int, result: Walk) -> None:
-    """Only structure speaks: a chunk lost or emitted again, with long agreement behind it."""
+    """Only structure speaks, and it names no more than a suspicion: a chunk lost or emitted again."""
     result.unjudged_from = j
-    if i != j or not moved_beyond_doubt(a, b, j):
+    if i != j or not looks_moved(a, b, j):
         return
     gap = realign(a[i:], b[j:])
     assert gap is not None
     event = name_gap(a, b, i, j, gap)
     event.earliest = j
-    result.events.append(event)
-    result.unjudged_from = None
+    result.suspect = event

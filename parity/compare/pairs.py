@@ -10,10 +10,10 @@ import numpy as np
 from parity.compare import integrity, stops
 from parity.compare.columns import Pairs
 from parity.compare.ends import Ends
-from parity.compare.findings import Case, Findings, become_leak, leak_wins, without_overlaps
-from parity.compare.greedy import moved_beyond_doubt, walk
+from parity.compare.findings import Case, Findings, without_overlaps
+from parity.compare.greedy import Walk, looks_moved, walk
 from parity.compare.justify import Opinion, gap_of_other
-from parity.compare.leak import Donors, Query
+from parity.compare.naming import name_leaks
 from parity.compare.reference import (
     Reference,
     first_divergence_opinion,
@@ -44,6 +44,8 @@ class Judged:
     """Full scores of candidate completions that differ from the baseline's."""
     limited: dict[Key, int] = field(default_factory=dict)
     """Completions on which the reference has no say from this position on."""
+    suspects: dict[Key, Event] = field(default_factory=dict)
+    """What unjudged completions look like."""
     contradicted: list[Key] = field(default_factory=list)
     """Completions whose score rejects the baseline's own token where the two part."""
 
@@ -83,7 +85,7 @@ class PairJudge:
         differing = np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist()
         others = [pairs.candidate[row] for row in differing]
         scored = self._reference.opinions(self._candidate.header.arm, others)
-        too_long = stops.may_overrun([one.token_ids for one in others], self._rules)
+        too_long = stops.may_overrun(others, self._rules)
         for row, b, may_overrun in zip(differing, others, too_long, strict=True):
             view = scored[b.key][0] if b.key in scored else None
             past = stops.overrun(b, self._rules) if may_overrun else None
@@ -156,7 +158,7 @@ class PairJudge:
             "finish_reason": b.finish_reason,
             "baseline_finish_reason": a.finish_reason,
         }
-        if a.finish_reason is None or b.finish_reason is None:
+        if a.finish_reason is None or b.finish_reason is None or a.aborted or b.aborted:
             return []
         return [Event(Kind.EARLY_STOP, len(b.token_ids), 0, evidence)]
 
@@ -212,7 +214,10 @@ class PairJudge:
             eos=self._rules.terminators,
             best_ids=best_ids,
             parts_at=first,
+            open_end=self._ends.is_open(a),
         )
+        if walked.flip is None and first == len(a.token_ids) and self._ends.is_open(a):
+            self._behind_the_end(a, b, walked, is_judged=from_scores)
         events = [*walked.events, *invalid]
         if invalid and walked.unjudged_from is not None and walked.unjudged_from >= invalid[0].position:
             walked.unjudged_from = None  # nothing behind an invalid token can be scored
@@ -223,6 +228,15 @@ class PairJudge:
         self._cases.append(Case(a, b, walked, view, events, from_scores, ends_at_near_tie=bool(benign)))
         if from_scores and view is not None:
             self.result.opinions[b.key] = view
+
+    @staticmethod
+    def _behind_the_end(a: Completion, b: Completion, walked: Walk, *, is_judged: bool) -> None:
+        """The candidate has all of the baseline's tokens and more, and nothing says that there must be no more."""
+        end = len(a.token_ids)
+        if not a.aborted:
+            walked.flip = end  # the other branch was to end here
+        if not is_judged:
+            walked.unjudged_from = end
 
     def _contradicts_baseline(self, a: Completion, b: Completion, first: int) -> bool:
         """The score of the candidate rejects the *baseline's* token where they part.
@@ -236,7 +250,7 @@ class PairJudge:
         rival = gap_of_other(self._reference.score(self._candidate.header.arm, b), first, int(a.token_ids[first]))
         if rival is None or rival[0] <= self._tolerance + CONTRADICTION:
             return False
-        if moved_beyond_doubt(a.token_ids, b.token_ids, first):
+        if looks_moved(a.token_ids, b.token_ids, first):
             return True
         if rival[1]:
             self.result.contradicted.append(b.key)
@@ -245,28 +259,7 @@ class PairJudge:
     # ------------------------------------------------------------------ over all pairs
 
     def _finish(self, pairs: Pairs) -> None:
-        loose = [
-            (case, event)
-            for case in self._cases
-            for event in case.events
-            if event.kind in (Kind.GARBLED, Kind.UNJUSTIFIED, Kind.DUPLICATION, Kind.REPETITION)
-        ]
-        if loose:
-            donors = Donors(self._baseline, self._candidate, pairs)
-            queries = [
-                Query(
-                    case.b.key.request,
-                    case.b.token_ids,
-                    max(event.earliest, event.position - 3),
-                    min(len(case.b.token_ids), event.position + max(12, min(event.length, 64))),
-                    event.earliest,
-                    case.unsupported(self._tolerance),
-                )
-                for case, event in loose
-            ]
-            for (case, event), leak in zip(loose, donors.search(queries), strict=True):
-                if leak is not None and leak_wins(event, leak, case.unsupported(self._tolerance)):
-                    become_leak(case, event, leak)
+        name_leaks(self._cases, self._baseline, self._candidate, pairs, self._tolerance)
         for case in self._cases:
             self._conclude(case)
 
@@ -303,8 +296,12 @@ class PairJudge:
             self.result.findings.append(self._make.of(b, event, Severity.CORRUPT, case))
         if events:
             self.result.classes[b.key] = "corrupt"
+        elif flip is None and (a.aborted or b.aborted):
+            self.result.classes[b.key] = "identical"  # as far as they go
         elif (flip is not None and supported is None) or (flip is None and not case.ends_at_near_tie):
             self.result.classes[b.key] = "unjudged"
+            if walked.suspect is not None:
+                self.result.suspects[b.key] = walked.suspect
         else:
             self.result.classes[b.key] = "near_tie"
         if walked.unjudged_from is not None and not events:

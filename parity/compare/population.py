@@ -67,7 +67,7 @@ def loop_period(tokens: TokenIds) -> int | None:
 
 def loops(pairs: Iterable[tuple[Completion, Completion]]) -> dict[str, Json]:
     """Does the candidate end in loops more often than the baseline? McNemar exact over differing pairs."""
-    pairs = list(pairs)
+    pairs = [(a, b) for a, b in pairs if not (a.aborted or b.aborted)]
     first = ends_in_loop([a.token_ids for a, _ in pairs])
     second = ends_in_loop([b.token_ids for _, b in pairs])
     only_baseline, only_candidate = int((first & ~second).sum()), int((second & ~first).sum())

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from parity.compare import completeness, population, verdict
+from parity.compare import completeness, population, served, verdict
 from parity.compare.columns import Pairs, pair_up
 from parity.compare.justify import (
     Floor,
@@ -43,6 +43,7 @@ def compare(
     the data becomes a finding or a reason.
     """
     options = options or CompareOptions()
+    baseline, candidate = served.level(baseline, candidate)
     reference = Reference(baseline, candidate, scores)
     pairs = pair_up(baseline, candidate)
     notes: list[str] = []
@@ -63,6 +64,7 @@ def compare(
         judged = PairJudge(baseline, candidate, reference, options, tolerance).judge(pairs)
         sampling = None
     findings += judged.findings
+    findings += served.contradictions(baseline, candidate)
     corrupt = [finding for finding in findings if finding.severity is Severity.CORRUPT]
     if not random:
         findings += completeness.nondeterminism(baseline, candidate, corrupt)
@@ -97,6 +99,7 @@ def compare(
         )
     notes += sorted(set(reference.misfits))
     notes += _power_notes(floor)
+    notes += served.unchecked(baseline, candidate)
 
     findings = sorted(findings, key=_order)
     decided = verdict.decide(findings, inconclusive)
@@ -104,7 +107,8 @@ def compare(
         baseline=baseline.header.arm,
         candidate=candidate.header.arm,
         verdict=decided,
-        reasons=_reasons(findings, inconclusive, stats),
+        reasons=_reasons(findings, inconclusive, stats)
+        + [f"{arm}: {limit}" for arm, limit in served.limits(baseline, candidate).items()],
         findings=findings,
         classes=classes,
         stats=stats,
@@ -199,11 +203,17 @@ def _coverage(
     problems = []
     if not pairs.keys:
         problems.append("no completion is in both captures: nothing was compared")
+    taken_back = sum(a.aborted or b.aborted for a, b in zip(pairs.baseline, pairs.candidate, strict=True))
+    if taken_back:
+        stats["aborted"] = taken_back
+        notes.append(f"{taken_back} completions were taken back while they ran: compared as far as they go")
+        if not len(pairs.candidate_tokens.flat):
+            problems.append("every completion was taken back before its first token: nothing was compared")
     unjudged = stats["unjudged"]
     if unjudged:
         problems.append(
             f"{unjudged} completions differ and nothing says whether that is noise: score them "
-            "(`parity run --score all`) or capture with --logprobs"
+            "(`parity run --score all`) or capture with --logprobs" + _suspicions(judged, stats)
         )
     limited = {key: at for key, at in judged.limited.items() if judged.classes.get(key) == "near_tie"}
     if limited:
@@ -217,6 +227,22 @@ def _coverage(
         else:
             notes.append(f"{message} ({skipped} tokens behind it not judged): there are no scores")
     return problems
+
+
+def _suspicions(judged: Judged, stats: dict[str, Json]) -> str:
+    """What unjudged completions look like, for the reason and the statistics."""
+    stats["suspects"] = [
+        {"request": key.request, "round": key.round, "sample": key.sample, "looks_like": str(event.kind)}
+        | {"position": event.position, "length": event.length}
+        for key, event in list(judged.suspects.items())[:16]
+    ]
+    if not judged.suspects:
+        return ""
+    key, event = next(iter(judged.suspects.items()))
+    return (
+        f"; {len(judged.suspects)} of them look like a chunk lost or emitted again (first: {key}, {event.kind} of "
+        f"{event.length} tokens at {event.position}), which a near-tie can look like as well"
+    )
 
 
 def _sampling_notes(sampling: dict[str, Json]) -> list[str]:

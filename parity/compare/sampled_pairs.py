@@ -86,9 +86,10 @@ def judge_sampled(
     judged.findings += [_finding(baseline, candidate, b, event) for b, event in spans]
     for finding in judged.findings:
         judged.classes[finding.key] = "corrupt"
+    whole = [(a, b) for a, b in zip(pairs.baseline, pairs.candidate, strict=True) if not (a.aborted or b.aborted)]
     tests = sampled.run_tests(
-        pairs.baseline,
-        pairs.candidate,
+        [a for a, _ in whole],
+        [b for _, b in whole],
         {key: view for key, (view, _) in baseline_scored.items()},
         {key: view for key, (view, _) in scored.items()},
     )
@@ -153,7 +154,7 @@ def _name_leaks(baseline: Capture, candidate: Capture, pairs: Pairs, spans: list
 
 
 def _input_event() -> Event:
-    return Event(Kind.INPUT_MISMATCH, 0, 0, {"why": "the prompts differ; nothing else is to be concluded"})
+    return Event(Kind.INPUT_MISMATCH, 0, 0, {"why": "the prompts or limits differ; nothing else is to be concluded"})
 
 
 def _finding(baseline: Capture, candidate: Capture, b: Completion, event: Event) -> Finding:

@@ -28,6 +28,10 @@ class StopRules:
     """The terminator stands at the end of `token_ids` of completions that finished with "stop"."""
     min_tokens: int = 0
 
+    def limit(self, completion: Completion) -> int | None:
+        """The most tokens this completion may have: the request's own limit, else the run's."""
+        return self.max_tokens if completion.max_tokens is None else completion.max_tokens
+
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
@@ -44,19 +48,35 @@ def stop_rules(header: Header, baseline: Capture) -> StopRules:
         terminators |= {token for token in stop_ids if isinstance(token, int)}
     min_tokens = _whole(sampling.get("min_tokens")) or 0
     stopped = [completion for completion in baseline if completion.finish_reason == "stop"]
+    if (
+        not terminators
+        and not sampling.get("ignore_eos")
+        and header.eos_token_ids is baseline.header.eos_token_ids is None
+    ):
+        terminators = _terminator_of(baseline, stopped)
     if terminators and not stopped and _passed_by(baseline, terminators, min_tokens) * 10 >= len(baseline.completions):
         # EOS inside completions that went on: the engine was told to ignore it, whatever the header says.
         terminators = frozenset()
     kept = sum(int(len(one.token_ids) and int(one.token_ids[-1]) in terminators) for one in stopped)
+    backends = {header.backend, baseline.header.backend}
     engine_limit = header.engine.get("max_model_len")
     return StopRules(
         terminators=terminators,
         max_tokens=_whole(sampling.get("max_tokens")),
         max_model_len=_whole(engine_limit),
         has_stop_strings=bool(sampling.get("stop")),
-        keeps_terminator=kept * 2 >= len(stopped),
+        keeps_terminator=kept * 2 >= len(stopped) if stopped else "server" not in backends,
         min_tokens=min_tokens,
     )
+
+
+def _terminator_of(baseline: Capture, stopped: list[Completion]) -> frozenset[int]:
+    """The EOS of a capture that does not name it: the token that several completions stopped at and that stands
+    nowhere else."""
+    last = {int(one.token_ids[-1]) for one in stopped if len(one.token_ids) and one.stop_reason is None}
+    if len(stopped) < 2 or len(last) != 1:
+        return frozenset()
+    return frozenset() if int((baseline.tokens.flat == next(iter(last))).sum()) > len(stopped) else frozenset(last)
 
 
 def _passed_by(capture: Capture, terminators: frozenset[int], min_tokens: int) -> int:
@@ -71,13 +91,14 @@ def _passed_by(capture: Capture, terminators: frozenset[int], min_tokens: int) -
     return passed if passed else -1
 
 
-def may_overrun(streams: Sequence[TokenIds], rules: StopRules) -> list[bool]:
-    """Streams that are too long or hold a terminator before their last token; `overrun` looks closer."""
-    column = Column.of(streams)
+def may_overrun(completions: Sequence[Completion], rules: StopRules) -> list[bool]:
+    """Completions that are too long or hold a terminator before their last token; `overrun` looks closer."""
+    column = Column.of([one.token_ids for one in completions])
     sizes = np.diff(column.offsets)
-    result = np.zeros(len(streams), dtype=np.bool_)
-    if rules.max_tokens is not None:
-        result |= sizes > rules.max_tokens
+    result = np.zeros(len(completions), dtype=np.bool_)
+    if rules.max_tokens is not None or any(one.max_tokens is not None for one in completions):
+        limits = [rules.limit(one) for one in completions]
+        result |= sizes > np.array([_NO_LIMIT if limit is None else limit for limit in limits], dtype=np.int64)
     if rules.terminators:
         hits = np.zeros(len(column.flat), dtype=np.bool_)
         for token in rules.terminators:
@@ -85,6 +106,9 @@ def may_overrun(streams: Sequence[TokenIds], rules: StopRules) -> list[bool]:
         hits[column.offsets[1:][sizes > 0] - 1] = False
         result[column.rows_with(hits)] = True
     return [bool(one) for one in result]
+
+
+_NO_LIMIT = np.iinfo(np.int64).max
 
 
 def overrun(completion: Completion, rules: StopRules) -> Event | None:
@@ -97,27 +121,25 @@ def overrun(completion: Completion, rules: StopRules) -> Event | None:
             at = rules.min_tokens + int(inside[0])
             why = f"token {int(tokens[at])} at position {at} ends a completion; {len(tokens) - at - 1} tokens follow"
             found = Event(Kind.OVERRUN, at + 1, len(tokens) - at - 1, {"why": why, "terminator": int(tokens[at])})
-    if rules.max_tokens is not None and len(tokens) > rules.max_tokens and found is None:
-        why = f"{len(tokens)} tokens where max_tokens is {rules.max_tokens}"
-        found = Event(
-            Kind.OVERRUN,
-            rules.max_tokens,
-            len(tokens) - rules.max_tokens,
-            {"why": why, "max_tokens": rules.max_tokens},
-        )
+    limit = rules.limit(completion)
+    if limit is not None and len(tokens) > limit and found is None:
+        why = f"{len(tokens)} tokens where max_tokens is {limit}"
+        found = Event(Kind.OVERRUN, limit, len(tokens) - limit, {"why": why, "max_tokens": limit})
     return found
 
 
 def unexplained_end(completion: Completion, rules: StopRules) -> str | None:
     """Why the way this completion ended cannot be right, or None."""
-    tokens, reason = completion.token_ids, completion.finish_reason
+    tokens, reason, limit = completion.token_ids, completion.finish_reason, rules.limit(completion)
+    if completion.aborted:
+        return None
     if reason == "length":
-        if rules.max_tokens is None or len(tokens) >= rules.max_tokens:
+        if limit is None or len(tokens) >= limit:
             return None
         total = len(completion.prompt_token_ids) + len(tokens)
         if rules.max_model_len is not None and total >= rules.max_model_len - 1:
             return None
-        return f'finish_reason "length" after {len(tokens)} of {rules.max_tokens} tokens'
+        return f'finish_reason "length" after {len(tokens)} of {limit} tokens'
     if reason == "stop":
         if not rules.keeps_terminator or rules.has_stop_strings or completion.stop_reason is not None:
             return None
