@@ -1,0 +1,121 @@
+"""What is being made smaller: a case, asked of a setup, and what one shot at it gave."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Protocol
+
+import orjson
+
+from parity.plan import Arm, Request, Sampling
+from parity.plan.churn import Churn
+from parity.records import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One round of a plan: requests in their order, and how they are sampled."""
+
+    requests: tuple[Request, ...]
+    sampling: Sampling
+    churn: Churn = field(default_factory=Churn)
+
+    def limit(self, request: Request) -> int:
+        """max_tokens of this request."""
+        return min(request.max_tokens or self.sampling.max_tokens, self.sampling.max_tokens)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(len(request.prompt_token_ids) for request in self.requests)
+
+    @property
+    def tokens(self) -> int:
+        """Prompt tokens and the output tokens that may come, of all requests and samples."""
+        return self.prompt_tokens + sum(self.limit(request) for request in self.requests) * self.sampling.n
+
+    def digest(self) -> str:
+        return _digest(
+            {
+                "requests": [[list(r.prompt_token_ids), self.limit(r)] for r in self.requests],
+                "sampling": asdict(self.sampling),
+                "churn": self.churn.to_json(),
+            }
+        )
+
+    def with_requests(self, requests: Sequence[Request]) -> Case:
+        """The same with these requests; a needle that is none of them is one no longer."""
+        lost = self.churn.needle not in {request.id for request in requests}
+        churn = replace(self.churn, needle=None) if lost else self.churn
+        return replace(self, requests=tuple(requests), churn=churn)
+
+    def sampling_of(self, shot: int) -> dict[str, Json]:
+        """Sampling parameters of this shot: the seed moves on, as between the rounds of a plan."""
+        values: dict[str, Json] = {
+            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self.sampling).items()
+        }
+        if self.sampling.temperature > 0 and self.sampling.seed is not None:
+            values["seed"] = self.sampling.seed + shot * self.sampling.n
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The arm that fails, and the one whose engine is the reference: no speculation, so that it can score."""
+
+    candidate: Arm
+    reference: Arm
+
+    def digest(self) -> str:
+        return _digest([_arm(self.candidate), _arm(self.reference)])
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One case run once. `streams` is a digest of all that the candidate said: equal for equal output."""
+
+    failed: bool
+    kinds: tuple[str, ...] = ()
+    """Kinds of the corrupt findings, sorted, each once."""
+    request: str | None = None
+    position: int | None = None
+    """Where the first of them is."""
+    tokens: int = 0
+    """Output tokens of the candidate."""
+    seconds: float = 0.0
+    streams: str = ""
+
+    def to_json(self) -> dict[str, Json]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Json]) -> Shot:
+        """Raises KeyError or TypeError for what `to_json` does not write."""
+        return Shot(**{**value, "kinds": tuple(value["kinds"])})
+
+
+class Unresolved(Exception):
+    """This setup cannot be tried: its engine does not start, or refuses the case. The message says why."""
+
+
+class Laboratory(Protocol):
+    """Runs cases on setups. parity.reduce.engines.Engines is one; tests bring their own."""
+
+    def shot(self, case: Case, setup: Setup, number: int) -> Shot:
+        """Shot number `number` (from 0) at this case. Raises Unresolved, BackendError, Interrupted."""
+        ...
+
+
+def reference_of(arm: Arm) -> Arm:
+    """The arm without speculation: what scores must not have it."""
+    engine = {k: v for k, v in arm.engine.items() if k not in ("speculative_config", "per_request_spec_decode_metrics")}
+    return replace(arm, engine=engine, control=None)
+
+
+def _arm(arm: Arm) -> Json:
+    return [arm.backend, dict(arm.engine), dict(arm.env)]
+
+
+def _digest(value: Json) -> str:
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]

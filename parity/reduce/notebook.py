@@ -1,0 +1,101 @@
+"""Every shot that was taken, on disk: an interrupted search reads it and goes on where it was.
+
+A search is deterministic given its shots. So nothing but the shots is written down, one a line, and asking again what
+was asked before costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from types import TracebackType
+
+import orjson
+
+from parity.errors import ParityError
+from parity.reduce.case import Case, Setup, Shot, Unresolved
+from parity.run.resume import Appender
+
+SCHEMA = "parity.shots/1"
+
+
+class Notebook:
+    """The shots of a search, by setup and case, in the order in which they were taken."""
+
+    def __init__(self, path: Path) -> None:
+        """Reads what is there. Raises ParityError for a file that is no notebook, or that another process has."""
+        self.path = path
+        self._shots: dict[tuple[str, str], list[Shot]] = defaultdict(list)
+        self._refused: dict[str, str] = {}
+        end = self._read()
+        self._file = Appender(path, keep_bytes=end)
+        if not end:
+            self._file.add({"record": "notebook", "schema": SCHEMA})
+        self.earlier_seconds = sum(shot.seconds for shots in self._shots.values() for shot in shots)
+        """What earlier attempts spent on their shots."""
+
+    def _read(self) -> int:
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise ParityError(f"cannot read {self.path}: {error.strerror}") from error
+        end = 0
+        for number, line in enumerate(data.splitlines(keepends=True), start=1):
+            if not line.endswith(b"\n"):
+                break  # an interrupted write
+            try:
+                self._take(orjson.loads(line), number)
+            except (ValueError, KeyError, TypeError) as error:
+                raise ParityError(
+                    f"{self.path}, line {number}: not a record of shots ({error})", hint="--fresh starts over"
+                ) from error
+            end += len(line)
+        return end
+
+    def _take(self, record: dict[str, object], number: int) -> None:
+        kind = record["record"]
+        if number == 1:
+            if kind != "notebook" or record["schema"] != SCHEMA:
+                raise ValueError(f"schema {record.get('schema')!r}")
+        elif kind == "shot":
+            self._shots[str(record["setup"]), str(record["case"])].append(Shot.from_json(record["shot"]))  # type: ignore[arg-type]
+        elif kind == "refused":
+            self._refused[str(record["setup"])] = str(record["why"])
+        else:
+            raise ValueError(f"unknown record {kind!r}")
+
+    def of(self, case: Case, setup: Setup) -> list[Shot]:
+        """Shots at this case taken so far. Raises Unresolved where the setup was refused."""
+        key = setup.digest()
+        if key in self._refused:
+            raise Unresolved(self._refused[key])
+        return self._shots[key, case.digest()]
+
+    def add(self, case: Case, setup: Setup, shot: Shot) -> None:
+        key = setup.digest(), case.digest()
+        self._file.add({"record": "shot", "setup": key[0], "case": key[1], "shot": shot.to_json()})
+        self._shots[key].append(shot)
+
+    def refuse(self, setup: Setup, why: str) -> None:
+        """This setup cannot be tried at all."""
+        self._file.add({"record": "refused", "setup": setup.digest(), "why": why})
+        self._refused[setup.digest()] = why
+
+    @property
+    def shots(self) -> int:
+        return sum(len(shots) for shots in self._shots.values())
+
+    @property
+    def tokens(self) -> int:
+        """Output tokens of all shots."""
+        return sum(shot.tokens for shots in self._shots.values() for shot in shots)
+
+    def __enter__(self) -> Notebook:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()

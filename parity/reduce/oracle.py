@@ -1,0 +1,110 @@
+"""The oracle: does this case fail often enough on this setup? Shots are taken until the sequential test answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from parity.reduce.case import Case, Laboratory, Setup, Shot, Unresolved
+from parity.reduce.notebook import Notebook
+from parity.reduce.sequential import Answer, Question, Tally
+
+Say = Callable[[str], None]
+
+
+class OutOfTime(Exception):
+    """The time allowed is spent; what was found so far stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An answer and what it rests on. `unresolved` says why there was nothing to count."""
+
+    fails: bool
+    shots: int
+    failures: int
+    kinds: tuple[str, ...] = ()
+    repeats: bool = False
+    """Two or more shots, all failed, with the same output token by token: it is deterministic."""
+    unresolved: str | None = None
+
+
+class Oracle:
+    """Takes shots in a laboratory, writes them into a notebook, and stops when the time is spent.
+
+    `kinds`: only findings of these kinds count as the failure; None: any corrupt one.
+    """
+
+    def __init__(
+        self,
+        laboratory: Laboratory,
+        notebook: Notebook,
+        *,
+        seconds: float | None = None,
+        kinds: frozenset[str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._laboratory, self._notebook = laboratory, notebook
+        self._kinds, self._clock = kinds, clock
+        self._began = clock()
+        self._seconds = seconds
+        self.decisions = 0
+
+    @property
+    def spent(self) -> float:
+        """Seconds, those of earlier attempts included."""
+        return self._notebook.earlier_seconds + self._clock() - self._began
+
+    @property
+    def shots(self) -> int:
+        return self._notebook.shots
+
+    @property
+    def tokens(self) -> int:
+        return self._notebook.tokens
+
+    def failed(self, shot: Shot) -> bool:
+        if self._kinds is None:
+            return shot.failed
+        return not self._kinds.isdisjoint(shot.kinds)
+
+    def decide(self, case: Case, setup: Setup, question: Question) -> Decision:
+        """Asks until there is an answer. Raises OutOfTime, BackendError, Interrupted."""
+        self.decisions += 1
+        tally = Tally(question)
+        seen: list[Shot] = []
+        try:
+            while tally.answer is None:
+                seen.append(self._shot(case, setup, len(seen)))
+                tally.add(self.failed(seen[-1]))
+        except Unresolved as error:
+            return Decision(False, len(seen), tally.failures, unresolved=str(error))
+        repeats = len(seen) > 1 and tally.failures == len(seen) and len({shot.streams for shot in seen}) == 1
+        kinds = tuple(sorted({kind for shot in seen for kind in shot.kinds}))
+        return Decision(tally.answer is Answer.FAILS, tally.shots, tally.failures, kinds, repeats)
+
+    def count(self, case: Case, setup: Setup, shots: int) -> tuple[int, int]:
+        """(failures, shots) of `shots` new shots, which no decision has seen; fewer when the time is spent."""
+        first = len(self._notebook.of(case, setup))
+        new: list[Shot] = []
+        try:
+            while len(new) < shots:
+                new.append(self._shot(case, setup, first + len(new)))
+        except OutOfTime:
+            pass
+        return sum(map(self.failed, new)), len(new)
+
+    def _shot(self, case: Case, setup: Setup, number: int) -> Shot:
+        known = self._notebook.of(case, setup)
+        if number < len(known):
+            return known[number]
+        if self._seconds is not None and self.spent >= self._seconds:
+            raise OutOfTime
+        try:
+            shot = self._laboratory.shot(case, setup, number)
+        except Unresolved as error:
+            self._notebook.refuse(setup, str(error))
+            raise
+        self._notebook.add(case, setup, shot)
+        return shot

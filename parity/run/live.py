@@ -1,0 +1,121 @@
+"""An arm whose engine stays up and answers one question after another: trials instead of a plan's rounds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from parity.capture import parse_completion, parse_header, parse_score
+from parity.plan.hosts import Host
+from parity.records import Completion, Header, Json, ScoreKey, TopLogprobs
+from parity.run import messages
+from parity.run.backend import load_backend
+from parity.run.envs import Say
+from parity.run.events import OnEvent, ignore
+from parity.run.failures import Timeouts
+from parity.run.items import ScoreItem
+from parity.run.link import Link
+
+
+class LiveArm:
+    """Runs other requests with other sampling parameters on one engine. Made by `live_arm`."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    @property
+    def name(self) -> str:
+        return self._link.name
+
+    def engine(self) -> Header:
+        """The engine's header; starts it where it has not started. Raises BackendError."""
+        return parse_header(self._link.start())
+
+    def trial(
+        self, requests: Sequence[Mapping[str, Json]], sampling: Mapping[str, Json]
+    ) -> tuple[list[Completion], Mapping[str, Json]]:
+        """One round of `requests` (with the keys that a plan's requests have): its completions, in the order in
+        which they ended, and the counters. Raises BackendError, Interrupted."""
+        link = self._link
+        link.start()
+        names = frozenset(str(request["id"]) for request in requests)
+        expected = messages.Expected(link.name, names, 1, int(sampling.get("n") or 1))
+        completions: list[Completion] = []
+        with link.guarded():
+            link.send(0, {"op": "trial", "requests": [dict(r) for r in requests], "sampling": dict(sampling)})
+            while True:
+                message = link.receive("trying a case")
+                kind = message.get("record")
+                if kind == "completion":
+                    _, record = link.checked(messages.check_completion, message, expected, [0])
+                    completions.append(parse_completion(record))
+                elif kind == "footer":
+                    return completions, link.checked(messages.check_counters, message)
+                else:
+                    link.event(message)
+
+    def opinions(self, items: Sequence[ScoreItem], *, top: int = 5) -> dict[ScoreKey, TopLogprobs]:
+        """Teacher-force `items`; those that the engine cannot take are left out. Raises BackendError, Interrupted."""
+        link = self._link
+        link.start()
+        lengths = {item.key: len(item.token_ids) for item in items}
+        found: dict[ScoreKey, TopLogprobs] = {}
+        if not items:
+            return found
+        with link.guarded():
+            link.send(0, {"op": "score", "items": [item.to_json() for item in items], "top": top})
+            while True:
+                message = link.receive("scoring")
+                if message.get("record") == "score":
+                    _, record = link.checked(messages.check_score, message, lengths)
+                    key, logprobs = parse_score(record)
+                    found[key] = logprobs
+                elif message.get("event") == "scored":
+                    return found
+                else:
+                    link.event(message)
+
+    def close(self) -> None:
+        self._link.close()
+
+
+@contextmanager
+def live_arm(
+    plan: Mapping[str, Json],
+    arm_name: str,
+    log_path: Path,
+    *,
+    host: Host | None = None,
+    on_event: OnEvent = ignore,
+    say: Say = lambda line: None,
+    timeouts: Timeouts | None = None,
+    stop: threading.Event | None = None,
+) -> Iterator[LiveArm]:
+    """A live arm of a plan (the JSON mapping of schema parity.plan/1); its engine has ended when the block is left.
+
+    `host` is where the backend runs, one worker of it; this machine without one. The engine starts at the first
+    trial. Raises ParityError and BackendError as `run_arm` does.
+    """
+    arm = next(arm for arm in plan["arms"] if arm["name"] == arm_name)
+    adapter = host.adapter if host is not None else arm["backend"]
+    one = replace(host, devices=host.devices[:1], replicas=1) if host else Host(name=adapter, adapter=adapter)
+    link = Link(
+        plan,
+        arm,
+        log_path,
+        backend=load_backend(adapter),
+        host=one,
+        on_event=on_event,
+        say=say,
+        timeouts=timeouts or Timeouts(),
+        stop=stop,
+    )
+    try:
+        yield LiveArm(link)
+    except BaseException:
+        link.kill()
+        raise
+    link.close()
