@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from parity.errors import ParityError
 from parity.plan import Arm
@@ -11,10 +11,35 @@ from parity.plan.matrix import SPECULATION, Axis, Point, apply, check_axes, cont
 from parity.plan.types import Skipped
 from parity.plan.variants import BUILT_IN, Variant, resolve
 from parity.records import Json
-from parity.run import Backend, impossible
+from parity.run import Backend, OwnSettings, impossible
 
 Planned = tuple[Arm, Point]
 """An arm with the adapter's settings, and the point of the matrix that goes on top of the plan's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnArm:
+    """An arm of a backend with settings of its own, such as a server: named by the user, one by one."""
+
+    backend: str
+    variant: str
+    settings: Mapping[str, Json]
+
+    @property
+    def name(self) -> str:
+        return f"{self.backend}/{self.variant}"
+
+
+def own_arms(wanted: Sequence[OwnArm], backends: Mapping[str, Backend]) -> list[Planned]:
+    """Arms with settings of their own, checked by their adapters. Raises ParityError."""
+    arms = []
+    for one in wanted:
+        backend = backends[one.backend]
+        if not isinstance(backend, OwnSettings):
+            raise ParityError(f"backend {one.backend!r} has no settings of its own", hint="use --engine KEY=VALUE")
+        env = backend.env_defaults(one.variant)
+        arms.append((Arm(one.name, one.backend, one.variant, backend.arm_settings(one.settings), env), Point()))
+    return arms
 
 
 def planned_arms(
@@ -37,6 +62,11 @@ def planned_arms(
     speculation = any(axis.name == SPECULATION for axis in axes)
     own = [name for name in variants if not (speculation and name in BUILT_IN)]
     for name, backend in backends.items():
+        if isinstance(backend, OwnSettings):
+            for variant in backend.variants:
+                given = backend.engine_defaults(variant, num_speculative_tokens=num_speculative_tokens)
+                arms += own_arms([OwnArm(name, variant, given)], backends)
+            continue
         if speculation:
             arms += [
                 (_arm(name, backend, Variant("", "mtp" if point.speculative_tokens else "base"), point, 1), point)

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parity.errors import ParityError
-from parity.pipeline.arms import Planned, check_lengths, control_arm, default_baseline, planned_arms, settled
+from parity.pipeline.arms import (
+    OwnArm,
+    Planned,
+    check_lengths,
+    control_arm,
+    default_baseline,
+    own_arms,
+    planned_arms,
+    settled,
+)
 from parity.plan import (
     Plan,
     Prompt,
@@ -23,7 +32,7 @@ from parity.plan.churn import ChurnRequest, output_limit
 from parity.plan.matrix import Axis
 from parity.plan.variants import Variant
 from parity.records import Json
-from parity.run import Backend, load_backend
+from parity.run import Backend, OwnSettings, load_backend
 
 DEFAULT_SUITE = "mixed"
 
@@ -52,6 +61,8 @@ class PlanRequest:
     samples: int = 1
     """Completions of each prompt per round: `n` where sampling is random, else copies of the request."""
     churn: ChurnRequest = field(default_factory=ChurnRequest)
+    own: Sequence[OwnArm] = ()
+    """Servers and recordings, each an arm beside those of `backends`."""
 
 
 def load_backends(names: Sequence[str]) -> dict[str, Backend]:
@@ -63,17 +74,20 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
     """A checked plan for this request. Raises ParityError for anything that does not fit."""
     if request.prompts is not None and request.suite is not None:
         raise ParityError("both --prompts and --suite were given", hint="give one of them")
+    # A backend whose arms were named one by one gives those only.
+    engines = {name: backend for name, backend in backends.items() if name not in {one.backend for one in request.own}}
     planned = planned_arms(
-        backends,
+        engines,
         request.variants,
         request.vary,
         request.named_variants,
         num_speculative_tokens=request.num_speculative_tokens,
         overrides=request.engine,
     )
+    planned += own_arms(request.own, backends)
     planned += [
         (control_arm(last, fault, backends[name]), point)
-        for name in backends
+        for name in engines
         for last, point in [one for one in planned if one[0].backend == name][-1:]
         for fault in request.positive_controls
     ]
@@ -95,7 +109,9 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
         score=Score(mode=request.score),
         tolerance=request.tolerance,
         overrides=overrides,
+        own={name for name, backend in backends.items() if isinstance(backend, OwnSettings)},
     )
+    check_images(plan, backends)
     return _with_churn(_settled(plan, planned, backends, request.baseline), request)
 
 
@@ -142,6 +158,20 @@ def _with_churn(plan: Plan, request: PlanRequest) -> Plan:
     plan = replace(plan, requests=requests, churn=churn)
     plan.check()
     return plan
+
+
+def check_images(plan: Plan, backends: Mapping[str, Backend]) -> None:
+    """Raises ParityError where a request has image parts and a backend takes none."""
+    with_images = [request.id for request in plan.requests if request.has_images]
+    if not with_images:
+        return
+    for name in dict.fromkeys(arm.backend for arm in plan.arms):
+        backend = backends[name]
+        if not (isinstance(backend, OwnSettings) and backend.takes_images):
+            raise ParityError(
+                f"request {with_images[0]!r} has image parts, and backend {name!r} takes token ids only",
+                hint="images go to servers (--server URL --server-option endpoint=chat), or leave these prompts out",
+            )
 
 
 def default_model(backends: Mapping[str, Backend]) -> Path:

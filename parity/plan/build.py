@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from parity.errors import ParityError
@@ -41,12 +41,13 @@ def build_plan(
     score: Score | None = None,
     tolerance: float | str | None = None,
     overrides: Mapping[str, Json] | None = None,
+    own: Collection[str] = (),
 ) -> Plan:
     """A checked plan in which every arm gets the same token ids.
 
     `arms` carry the adapters' engine defaults; `overrides` are engine settings of the user's, which win in
-    every arm. max_model_len, where not overridden, is what the longest request needs, within the bound of
-    the checkpoint. Without `baseline` the first backend's `base` is it, else the first arm.
+    every arm but those of the backends in `own`, whose settings are their own. max_model_len, where not
+    overridden, is what the longest request needs, within the bound of the checkpoint. Without `baseline` the first backend's `base` is it, else the first arm.
 
     Raises ParityError naming the prompt that does not fit, the setting left open, and so on.
     """
@@ -66,9 +67,9 @@ def build_plan(
         raise ParityError(f"max_model_len is {asked!r}", hint="give a number of tokens")
     room = 0 if score.mode == "none" else 1
     settings["max_model_len"] = _max_model_len(requests, sampling.max_tokens + room, checkpoint.max_positions, asked)
-    pinned = tuple(replace(arm, engine={**arm.engine, **settings}) for arm in arms)
+    pinned = tuple(arm if arm.backend in own else replace(arm, engine={**arm.engine, **settings}) for arm in arms)
     for arm in pinned:
-        missing = [name for name in PINNED if name not in arm.engine]
+        missing = [name for name in PINNED if name not in arm.engine and arm.backend not in own]
         if missing:
             raise ParityError(
                 f"the arm {arm.name} leaves {', '.join(missing)} to the engine's default, which differs "

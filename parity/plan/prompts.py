@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from parity.errors import ParityError
+from parity.plan.messages import parse_messages
 from parity.records import Json
 
 _FORMATS = (
@@ -112,10 +113,10 @@ def _parse_prompt(value: Json, default_id: str, where: str) -> Prompt:
     if isinstance(text, list):  # the other common shape of a rollout dump: `prompt` holds the messages
         messages, text = text, None
     if messages is not None:
-        ok = isinstance(messages, list) and messages
-        if not ok or any(not isinstance(m, dict) or "role" not in m for m in messages):
-            raise ParityError(f"{where}: messages must be a list of objects with role and content", hint=_FORMATS)
-        return Prompt(str(name), messages=messages)
+        try:
+            return Prompt(str(name), messages=parse_messages(messages))
+        except (TypeError, ValueError) as error:
+            raise ParityError(f"{where}: messages {error}", hint=_FORMATS) from None
     if not isinstance(text, str):
         raise ParityError(f"{where} has none of prompt, prompt_token_ids and messages", hint=_FORMATS)
     return Prompt(str(name), text=text)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from parity.errors import ParityError
+from parity.plan.messages import text_only
 from parity.plan.prompts import Prompt
 from parity.plan.types import Request
 from parity.records import Json
@@ -46,14 +47,15 @@ def tokenise(prompts: Iterable[Prompt], model: str | Path) -> list[Request]:
             continue
         if prompt.messages is not None:
             template = template or ChatTemplate(model)
-            text = template.render(prompt.messages, prompt.id)
+            text = template.render(text_only(prompt.messages), prompt.id)
             encoding = tokenizer.encode(text, add_special_tokens=False)
         else:
             text = prompt.text or ""
             encoding = tokenizer.encode(text)
         if not encoding.ids:
             raise ParityError(f"the prompt {prompt.id!r} is empty: it has no tokens", hint="remove it")
-        requests.append(Request(prompt.id, text, tuple(encoding.ids)))
+        messages = None if prompt.messages is None else tuple(prompt.messages)
+        requests.append(Request(prompt.id, text, tuple(encoding.ids), messages=messages))
     return requests
 
 

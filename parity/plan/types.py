@@ -16,6 +16,7 @@ from typing import Any, Final
 import parity
 from parity.errors import ParityError
 from parity.plan.churn import Churn
+from parity.plan.messages import Messages, has_images, parse_messages
 from parity.records import DEFAULT_TOLERANCE, Json
 
 SCHEMA: Final = "parity.plan/1"
@@ -72,6 +73,12 @@ class Request:
     prompt_token_ids: tuple[int, ...]
     max_tokens: int | None = None
     """A limit of its own, below the plan's: output lengths are mixed. None: the plan's."""
+    messages: Messages | None = None
+    """The chat messages it came from, for backends that take them; `prompt_token_ids` are of their text."""
+
+    @property
+    def has_images(self) -> bool:
+        return has_images(self.messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +166,7 @@ class Plan:
                     "prompt": r.prompt,
                     "prompt_token_ids": list(r.prompt_token_ids),
                     **({} if r.max_tokens is None else {"max_tokens": r.max_tokens}),
+                    **({} if r.messages is None else {"messages": [dict(one) for one in r.messages]}),
                 }
                 for r in self.requests
             ],
@@ -347,6 +355,7 @@ def _request(item: _Fields) -> Request:
         prompt=item.take("prompt", _optional_string, default=None),
         prompt_token_ids=item.take("prompt_token_ids", _ints),
         max_tokens=item.take("max_tokens", _optional_int, default=None),
+        messages=item.take("messages", lambda value: None if value is None else parse_messages(value), default=None),
     )
 
 

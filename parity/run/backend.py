@@ -100,6 +100,21 @@ class Restricted(Protocol):
         ...
 
 
+@runtime_checkable
+class OwnSettings(Protocol):
+    """A backend whose arms have settings of its own (a URL, a file), not arguments of `vllm.LLM`.
+
+    parity pins nothing in them, and `--engine`, `--vary` and `-k` do not reach them.
+    """
+
+    takes_images: bool
+    """Whether a request may have image parts in its messages."""
+
+    def arm_settings(self, given: Mapping[str, Json]) -> dict[str, Json]:
+        """All settings of an arm from those given. Raises ParityError for one that is unknown or no good."""
+        ...
+
+
 def impossible(backend: Backend, engine: Mapping[str, Json]) -> str | None:
     """What the adapter says about these settings; one that says nothing takes everything."""
     return backend.impossible(engine) if isinstance(backend, Restricted) else None
