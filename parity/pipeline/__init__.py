@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from parity.pipeline.analyse import analyse, arm_result, for_store, plan_of_captures
+from parity.pipeline.arms import OwnArm
+from parity.pipeline.capturing import Runner, Session, engines, score_items
 from parity.pipeline.directory import RunDirectory, find_unfinished, new_run_id
-from parity.pipeline.execute import Outcome, Runner, Session, engines, execute, score_items
+from parity.pipeline.execute import Outcome, execute
 from parity.pipeline.planning import PlanRequest, load_backends, locate_model, make_plan
 
 __all__ = [
     "Outcome",
+    "OwnArm",
     "PlanRequest",
     "RunDirectory",
     "Runner",

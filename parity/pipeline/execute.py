@@ -1,9 +1,5 @@
 """plan → run → score → compare → store, each stage committed before the next, all of it resumable.
 
-Candidates run first, each in its own engine, and the baseline last: its engine then stays up and scores,
-so there is one engine start per arm and never two engines at once. Only a baseline with speculation needs
-another start, with speculation off, for the scores.
-
 What is on the disk decides what is left to do. A capture with a footer is complete; scores likewise; the
 comparison is computed again (it is fast and gives the same result); the store replaces rows of the same
 stage. So `resume` is the same call as `execute`, after a kill -9 at any moment.
@@ -12,44 +8,23 @@ stage. So `resume` is the same call as `execute`, after a kill -9 at any moment.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
-import numpy as np
-
-from parity.capture import read_capture, read_scores
+from parity.capture import read_scores
 from parity.compare import Comparison, Suspect, triangulate
 from parity.errors import ParityError
 from parity.pipeline import controls
 from parity.pipeline.analyse import analyse, arm_result, for_store
+from parity.pipeline.capturing import Runner, capture_all
 from parity.pipeline.directory import RunDirectory, write_json
-from parity.plan import Arm, Plan
-from parity.records import Capture, Completion, Json, ScoreKey, Scores, TopLogprobs, Verdict
-from parity.run import Interrupted, OnEvent, ScoreItem, run_arm
+from parity.plan import Plan
+from parity.records import Capture, Json, ScoreKey, Scores, TopLogprobs, Verdict
+from parity.run import Interrupted
 from parity.store import NewRun, RunStatus, Store
 
 Say = Callable[[str], None]
-
-SCORER_VARIANT = "score"
-
-
-class Session(Protocol):
-    """What the pipeline needs of a running arm; parity.run.ArmSession is one."""
-
-    def generate(self) -> None: ...
-
-    def score(self, items: Sequence[ScoreItem], scores_path: Path, *, top: int = 5) -> None: ...
-
-
-class Runner(Protocol):
-    """Opens a session for an arm; parity.run.run_arm is one, tests bring their own."""
-
-    def __call__(
-        self, plan: Mapping[str, Json], arm_name: str, capture_path: Path, log_path: Path, /
-    ) -> AbstractContextManager[Session]: ...
 
 
 @dataclass
@@ -76,18 +51,6 @@ class Outcome:
         }
 
 
-@contextmanager
-def engines(on_event: OnEvent, say: Say) -> Iterator[Runner]:
-    """The real runner, as a context so that callers can wrap a progress display around it."""
-
-    def start(
-        plan: Mapping[str, Json], arm_name: str, capture_path: Path, log_path: Path, /
-    ) -> AbstractContextManager[Session]:
-        return run_arm(plan, arm_name, capture_path, log_path, on_event=on_event, say=say, resume=True)
-
-    yield start
-
-
 def execute(
     plan: Plan,
     directory: RunDirectory,
@@ -109,7 +72,7 @@ def execute(
         recorder = _Recorder(store, run_id, say)
         store.create_run(NewRun(run_id, plan.to_json(), command, directory=str(directory.root), versions=versions))
         try:
-            captures = _capture_all(plan, directory, runner, recorder)
+            captures = capture_all(plan, directory, runner, recorder, say)
             scores = read_scores(directory.scores) if directory.scores.exists() else {}
             outcome = _compare_all(plan, directory, captures, scores, recorder)
         except Interrupted as error:
@@ -195,84 +158,6 @@ class _Recorder:
                 hint=f"{self._failed.hint}; then `parity run --resume {self._run}` stores it without "
                 "running anything again",
             )
-
-
-# --------------------------------------------------------------------------- running
-
-
-def _capture_all(plan: Plan, directory: RunDirectory, runner: Runner, recorder: _Recorder) -> dict[str, Capture]:
-    """Every arm's capture, and the scores file where the plan asks for one."""
-    as_json = plan.to_json()
-    captures: dict[str, Capture] = {}
-    baseline = plan.arm(plan.baseline)
-    for arm in (*plan.candidates, baseline):
-        path = directory.capture(arm.name)
-        try:
-            with runner(as_json, arm.name, path, directory.log(arm.name)) as session:
-                session.generate()
-                captures[arm.name] = capture = read_capture(path)
-                recorder.arm(arm.name, capture, path)
-                if arm is baseline and not _speculates(arm):
-                    _score(plan, directory, session, captures)
-            if arm is baseline and _speculates(arm):
-                _score_apart(plan, directory, runner, captures)
-        except Interrupted:
-            raise
-        except ParityError as error:
-            recorder.arm_failed(arm.name, error)
-            raise
-    return captures
-
-
-def _speculates(arm: Arm) -> bool:
-    return bool(arm.engine.get("speculative_config"))
-
-
-def _score(plan: Plan, directory: RunDirectory, session: Session, captures: Mapping[str, Capture]) -> None:
-    items = score_items(plan, captures)
-    if items:
-        session.score(items, directory.scores, top=plan.score.top)
-
-
-def _score_apart(plan: Plan, directory: RunDirectory, runner: Runner, captures: Mapping[str, Capture]) -> None:
-    """The baseline has speculation on: the same backend once more without it, only to score."""
-    items = score_items(plan, captures)
-    if not items:
-        return
-    baseline = plan.arm(plan.baseline)
-    engine = {
-        name: value
-        for name, value in baseline.engine.items()
-        if name not in ("speculative_config", "per_request_spec_decode_metrics")
-    }
-    scorer = Arm(f"{baseline.backend}/{SCORER_VARIANT}", baseline.backend, SCORER_VARIANT, engine, baseline.env)
-    with_scorer = replace(plan, arms=(*plan.arms, scorer))
-    with runner(
-        with_scorer.to_json(), scorer.name, directory.capture(scorer.name), directory.log(scorer.name)
-    ) as session:
-        session.score(items, directory.scores, top=plan.score.top)
-
-
-def score_items(plan: Plan, captures: Mapping[str, Capture]) -> list[ScoreItem]:
-    """What the baseline is to teacher-force: nothing, the candidates' completions that differ from the
-    baseline's, or all of them and the baseline's own (the noise floor)."""
-    if plan.score.mode == "none":
-        return []
-    baseline = captures[plan.baseline]
-    chosen: list[tuple[str, Completion]] = []
-    for arm in plan.candidates:
-        for completion in captures[arm.name]:
-            other = baseline.completions.get(completion.key)
-            same = other is not None and np.array_equal(other.token_ids, completion.token_ids)
-            if plan.score.mode == "all" or not same:
-                chosen.append((arm.name, completion))
-    if plan.score.mode == "all":
-        chosen += [(plan.baseline, completion) for completion in baseline]
-    return [
-        ScoreItem(arm, *completion.key, completion.prompt_token_ids.tolist(), completion.token_ids.tolist())
-        for arm, completion in chosen
-        if len(completion.token_ids)
-    ]
 
 
 # --------------------------------------------------------------------------- comparing

@@ -1,0 +1,251 @@
+"""Every arm's capture, and the baseline's scores: arms on one machine take turns, machines work at the same time.
+
+On one machine candidates run first and the baseline last: its engine then stays up and scores, so there is one
+engine start per arm and never two engines at once. A baseline on a machine of its own runs beside the candidates,
+and its engine waits for the last of them to score. Only a baseline with speculation needs another start, with
+speculation off, for the scores.
+
+When an arm fails the others are ended in order; what they have captured stays.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from parity.capture import read_capture
+from parity.errors import ParityError
+from parity.pipeline.directory import RunDirectory
+from parity.plan import Arm, Plan
+from parity.plan.hosts import Host, host_of
+from parity.records import Capture, Completion
+from parity.run import Interrupted, OnEvent, ScoreItem, run_arm
+
+Say = Callable[[str], None]
+
+SCORER_VARIANT = "score"
+_POLL_SECONDS = 0.25
+
+
+class Session(Protocol):
+    """What the pipeline needs of a running arm; parity.run.ArmSession is one."""
+
+    def generate(self) -> None: ...
+
+    def score(self, items: Sequence[ScoreItem], scores_path: Path, *, top: int = 5) -> None: ...
+
+
+class Runner(Protocol):
+    """Opens sessions for arms."""
+
+    def turn(self, arm: Arm) -> str:
+        """Arms with the same value never run at the same time."""
+        ...
+
+    def open(
+        self, plan: Plan, arm: Arm, directory: RunDirectory, stop: threading.Event
+    ) -> AbstractContextManager[Session]:
+        """A session for an arm of the plan; `stop` ends it in order, from another thread."""
+        ...
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The real runner."""
+
+    on_event: OnEvent
+    say: Say
+    hosts: Mapping[str, Host]
+
+    def turn(self, arm: Arm) -> str:
+        return host_of(self.hosts, arm.name, arm.backend).turn
+
+    def open(
+        self, plan: Plan, arm: Arm, directory: RunDirectory, stop: threading.Event
+    ) -> AbstractContextManager[Session]:
+        return run_arm(
+            plan.to_json(),
+            arm.name,
+            directory.capture(arm.name),
+            directory.log(arm.name),
+            on_event=self.on_event,
+            say=self.say,
+            resume=True,
+            stop=stop,
+            host=host_of(self.hosts, arm.name, arm.backend),
+        )
+
+
+@contextmanager
+def engines(on_event: OnEvent, say: Say, hosts: Mapping[str, Host] | None = None) -> Iterator[Runner]:
+    """The real runner, as a context so that callers can wrap a progress display around it."""
+    yield Engines(on_event, say, hosts or {})
+
+
+class Recorder(Protocol):
+    """Told of each arm as it is done, in the calling thread."""
+
+    def arm(self, arm: str, capture: Capture, path: Path) -> None: ...
+
+    def arm_failed(self, arm: str, error: ParityError) -> None: ...
+
+
+def capture_all(
+    plan: Plan, directory: RunDirectory, runner: Runner, recorder: Recorder, say: Say
+) -> dict[str, Capture]:
+    """Every arm's capture, and the scores file where the plan asks for one.
+
+    Raises the first failure; Interrupted or KeyboardInterrupt when the user ends it.
+    """
+    turns: dict[str, list[Arm]] = {}
+    for arm in (*plan.candidates, plan.arm(plan.baseline)):
+        turns.setdefault(runner.turn(arm), []).append(arm)
+    crew = _Crew(plan, directory, runner, recorder)
+    if len(turns) == 1:
+        (arms,) = turns.values()
+        crew.take_turns(arms, crew.record)
+    else:
+        crew.work(list(turns.values()), say)
+    return crew.captures
+
+
+Report = Callable[[Arm, Capture | BaseException], None]
+
+
+class _Crew:
+    def __init__(self, plan: Plan, directory: RunDirectory, runner: Runner, recorder: Recorder) -> None:
+        self.plan, self.directory, self.runner, self.recorder = plan, directory, runner, recorder
+        self.captures: dict[str, Capture] = {}
+        self.baseline = plan.arm(plan.baseline)
+        self._stop = threading.Event()
+        self._candidates_done = threading.Event()
+
+    def record(self, arm: Arm, result: Capture | BaseException) -> None:
+        """In the main thread: the store's connection belongs to it."""
+        if isinstance(result, Capture):
+            self.captures[arm.name] = result
+            self.recorder.arm(arm.name, result, self.directory.capture(arm.name))
+            if all(candidate.name in self.captures for candidate in self.plan.candidates):
+                self._candidates_done.set()
+            return
+        if isinstance(result, ParityError) and not isinstance(result, Interrupted):
+            self.recorder.arm_failed(arm.name, result)
+        raise result
+
+    def take_turns(self, arms: Sequence[Arm], report: Report) -> None:
+        """Run these one after the other; the first that fails is reported and ends it."""
+        for arm in arms:
+            if self._stop.is_set():
+                return
+            try:
+                self._capture(arm, report)
+            except BaseException as error:  # noqa: BLE001 - it is raised again where it is reported
+                report(arm, error)
+                return
+
+    def _capture(self, arm: Arm, report: Report) -> None:
+        speculates = bool(arm.engine.get("speculative_config"))
+        with self.runner.open(self.plan, arm, self.directory, self._stop) as session:
+            session.generate()
+            report(arm, read_capture(self.directory.capture(arm.name)))
+            if arm is self.baseline and not speculates:
+                self._score(session)
+        if arm is self.baseline and speculates:
+            self._score_apart()
+
+    def _score(self, session: Session) -> None:
+        items = self._items()
+        if items:
+            session.score(items, self.directory.scores, top=self.plan.score.top)
+
+    def _score_apart(self) -> None:
+        """The baseline has speculation on: the same backend once more without it, only to score."""
+        items = self._items()
+        if not items:
+            return
+        engine = {
+            name: value
+            for name, value in self.baseline.engine.items()
+            if name not in ("speculative_config", "per_request_spec_decode_metrics")
+        }
+        where = self.baseline.name.partition("/")[0]
+        scorer = replace(self.baseline, name=f"{where}/{SCORER_VARIANT}", variant=SCORER_VARIANT, engine=engine)
+        with_scorer = replace(self.plan, arms=(*self.plan.arms, scorer))
+        with self.runner.open(with_scorer, scorer, self.directory, self._stop) as session:
+            session.score(items, self.directory.scores, top=self.plan.score.top)
+
+    def _items(self) -> list[ScoreItem]:
+        """What is to be scored, once all candidates are done."""
+        if self.plan.score.mode == "none":
+            return []
+        while not self._candidates_done.wait(_POLL_SECONDS):
+            if self._stop.is_set():
+                raise Interrupted(f"{self.baseline.name}: ended before scoring; its completions are kept")
+        return score_items(self.plan, self.captures)
+
+    # ------------------------------------------------------------------ several machines
+
+    def work(self, turns: Sequence[Sequence[Arm]], say: Say) -> None:
+        """A thread for each machine; results are recorded here. The first failure ends the others in order."""
+        results: queue.Queue[tuple[Arm, Capture | BaseException]] = queue.Queue()
+        threads = [
+            threading.Thread(target=self.take_turns, args=(arms, lambda *result: results.put(result)), daemon=True)
+            for arms in turns
+        ]
+        for thread in threads:
+            thread.start()
+        failed: BaseException | None = None
+        try:
+            while any(thread.is_alive() for thread in threads) or not results.empty():
+                try:
+                    arm, result = results.get(timeout=_POLL_SECONDS)
+                except queue.Empty:
+                    continue
+                try:
+                    self.record(arm, result)
+                except BaseException as error:  # noqa: BLE001 - kept until the others have ended, then raised
+                    self._stop.set()
+                    if failed is None:
+                        failed = error
+                    elif isinstance(error, Interrupted):
+                        say(f"{error.message} (ended since another arm failed)")
+                    elif isinstance(error, ParityError):
+                        say(f"also failed: {error.message}")
+        except KeyboardInterrupt:
+            self._stop.set()
+            for thread in threads:
+                thread.join()  # each ends its engine in order; a second Ctrl-C leaves at once, stdin closes, they die
+            raise Interrupted(
+                "interrupted; what was captured is kept", hint="`parity run --resume` finishes it"
+            ) from None
+        if failed is not None:
+            raise failed
+
+
+def score_items(plan: Plan, captures: Mapping[str, Capture]) -> list[ScoreItem]:
+    """What the baseline is to teacher-force: nothing, the candidates' completions that differ from the
+    baseline's, or all of them and the baseline's own (the noise floor)."""
+    if plan.score.mode == "none":
+        return []
+    baseline = captures[plan.baseline]
+    chosen: list[tuple[str, Completion]] = []
+    for arm in plan.candidates:
+        for completion in captures[arm.name]:
+            other = baseline.completions.get(completion.key)
+            same = other is not None and np.array_equal(other.token_ids, completion.token_ids)
+            if plan.score.mode == "all" or not same:
+                chosen.append((arm.name, completion))
+    if plan.score.mode == "all":
+        chosen += [(plan.baseline, completion) for completion in baseline]
+    return [
+        ScoreItem(arm, *completion.key, completion.prompt_token_ids.tolist(), completion.token_ids.tolist())
+        for arm, completion in chosen
+        if len(completion.token_ids)
+    ]
