@@ -3,49 +3,47 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from textual import work
-from textual.app import App, SystemCommand
+from textual.app import App, SuspendNotSupported, SystemCommand
 from textual.screen import Screen
 from textual.worker import get_current_worker
 
 from parity.errors import ParityError
 from parity.paths import default_database
-from parity.store import FindingRow
+from parity.store import FindingRow, RunRow
 from parity.store.browse import Browser
 from parity.tui.bindings import APP, GROUPS, bindings
 from parity.tui.format import error_text, plain
+from parity.tui.outside import FollowUp, Outside
 from parity.tui.screens.base import ParityScreen
-from parity.tui.screens.dialogs import Help
+from parity.tui.screens.dialogs import Choose, Help, Reading
 from parity.tui.screens.runs import RunsScreen
+from parity.tui.suspended import run_in_terminal
+from parity.tui.themes import DARK, LIGHT
+from parity.tui.widgets.keybar import KeyBar
 
 Value = TypeVar("Value")
-WriteReport = Callable[[Path, str, int], Path]
-"""Writes the bug report of a finding of a run: (database, run, finding id) to the file written."""
-
-LIGHT, DARK = "textual-light", "textual-dark"
 POLL_SECONDS = 1.5
 """How often to ask whether another process has changed the database: one pragma."""
 
 
 class ParityApp(App[None]):
-    """`database`: the file; `run`: open this run at once; `write_report`: where reports can be written."""
+    """`database`: the file; `run`: open this run at once; `outside`: what other parts of parity do for it."""
 
     CSS_PATH = "app.tcss"
     TITLE = "parity"
     BINDINGS: ClassVar[list[Any]] = [*bindings(APP)]
     ENABLE_COMMAND_PALETTE = True
 
-    def __init__(
-        self, database: Path | None = None, run: str | None = None, *, write_report: WriteReport | None = None
-    ) -> None:
+    def __init__(self, database: Path | None = None, run: str | None = None, *, outside: Outside | None = None) -> None:
         super().__init__()
         self.database = (database or default_database()).expanduser().absolute()
         self.wanted_run = run
-        self.write_report = write_report
+        self.outside = outside or Outside()
         self.original: FindingRow | None = None
         """The finding that others are marked as duplicates of."""
         self.store: Browser | None = None
@@ -58,7 +56,9 @@ class ParityApp(App[None]):
     # ------------------------------------------------------------------ connections
 
     def on_mount(self) -> None:
-        self.theme = DARK
+        for theme in (DARK, LIGHT):
+            self.register_theme(theme)
+        self.theme = DARK.name
         self.push_screen(RunsScreen())
         self.open_database()
         self.set_interval(POLL_SECONDS, self._poll)
@@ -164,7 +164,53 @@ class ParityApp(App[None]):
         self._told = ""
         self.complain(ParityError(f"nothing was changed: {error.message}", hint=error.hint))
 
+    def copy(self, text: str) -> None:
+        """To the clipboard where the terminal allows it (OSC 52); on the screen in any case."""
+        self.copy_to_clipboard(text)
+        self.push_screen(Reading("Copied, where the terminal allows it", text))
+
+    def start(self, run: RunRow, finding: FindingRow | None) -> None:
+        """Offer the commands that go on from here."""
+        nothing: Sequence[FollowUp] = ()
+        choices = self.attempt(lambda: self.outside.follow_ups(self.database, run, finding), nothing)
+        if not choices:
+            self.notify("nothing can be started from here: y copies the command of the run", markup=False)
+            return
+
+        def chosen(answer: tuple[str, FollowUp] | None) -> None:
+            if answer is not None and answer[0] == "copy":
+                self.copy(answer[1].line)
+            elif answer is not None:
+                self._start(answer[1])
+
+        self.push_screen(Choose("Go on with", choices), chosen)
+
+    def _start(self, choice: FollowUp) -> None:
+        try:
+            with self.suspend():
+                run_in_terminal(choice)
+        except SuspendNotSupported:  # in a browser, or on a platform without job control
+            self.copy_to_clipboard(choice.line)
+            self.push_screen(
+                Reading("Start it in another terminal; it was copied where the browser allows it", choice.line)
+            )
+        else:
+            self._reload_screens()
+
+    def report(self, run: RunRow, finding: FindingRow) -> None:
+        """Write the bug report of a finding and say where it is."""
+        write = self.outside.write_report
+        if write is None:
+            self.notify("reports cannot be written from here: e exports the finding", severity="warning", markup=False)
+            return
+        path = self.attempt(lambda: write(self.database, run, finding), None)
+        if path is not None:
+            self.push_screen(Reading("The bug report is written", f"{path}\n\nR marks the finding as reported."))
+
     # ------------------------------------------------------------------ actions
+
+    def on_key_bar_pressed(self, event: KeyBar.Pressed) -> None:
+        self._runner(self.screen, event.action)()
 
     def action_help(self) -> None:
         screen = self.screen
@@ -172,7 +218,7 @@ class ParityApp(App[None]):
             self.push_screen(Help(screen.group if isinstance(screen, ParityScreen) else None))
 
     def action_toggle_theme(self) -> None:
-        self.theme = LIGHT if self.theme == DARK else DARK
+        self.theme = LIGHT.name if self.current_theme.dark else DARK.name
 
     def action_reload(self) -> None:
         if self.store is None:
@@ -195,6 +241,7 @@ class ParityApp(App[None]):
         for command in here:
             if not command.moves:
                 yield SystemCommand(command.title, f"key {command.shown_keys}", self._runner(screen, command.action))
+        yield SystemCommand("Choose a theme", "Every theme of Textual, with a preview", self.action_change_theme)
 
     def _runner(self, screen: Screen[Any], action: str) -> Callable[[], None]:
         async def run() -> None:

@@ -25,6 +25,11 @@ class Command:
     def shown_keys(self) -> str:
         return " ".join(_NAMES.get(key, key) for key in self.keys.split(","))
 
+    @property
+    def first_key(self) -> str:
+        key = self.keys.split(",")[0]
+        return _NAMES.get(key, key)
+
 
 _NAMES: Final = {
     "question_mark": "?",
@@ -51,10 +56,10 @@ _NAMES: Final = {
 
 APP: Final = (
     Command("question_mark,f1", "help", "Show all keys", "Help"),
-    Command("ctrl+p", "command_palette", "Search all commands", "Palette", moves=True),
+    Command("q", "back", "Back, or quit from the list of runs", "Back"),
+    Command("ctrl+p", "command_palette", "Search all commands", moves=True),
     Command("ctrl+t", "toggle_theme", "Switch between the light and the dark theme"),
     Command("ctrl+l", "reload", "Read the database again"),
-    Command("q", "back", "Back, or quit from the list of runs", "Back"),
     Command("ctrl+q", "quit", "Quit"),
 )
 
@@ -70,35 +75,37 @@ MOVE: Final = (
 RUNS: Final = (
     Command("enter,l,right", "open", "Show the findings of the run", "Findings"),
     Command("y", "copy_command", "Copy the command that made the run", "Copy command"),
+    Command("r", "start", "Start it again, or finish it where it was interrupted", "Start"),
     Command("D,delete", "delete", "Delete the run from the database", "Delete"),
 )
 
 TRIAGE: Final = (
-    Command("t", "triage", "Triage: state, note, link, history", "Triage"),
     Command("c", "mark('confirmed')", "Mark as confirmed", "Confirm"),
     Command("b", "mark('benign')", "Mark as benign", "Benign"),
+    Command("t", "triage", "Triage: state, label, note, link, history", "Triage"),
+    Command("u", "undo", "Undo the last change of triage", "Undo"),
+    Command("w", "report", "Write the bug report", "Report"),
+    Command("r", "start", "Start a reduce, a bisect, the run again", "Start"),
     Command("R", "mark('reported')", "Mark as reported"),
     Command("X", "mark('fixed')", "Mark as fixed"),
     Command("N", "mark('new')", "Mark as new again"),
     Command("o", "original", "Remember this finding as the original of duplicates"),
     Command("d", "duplicate", "Mark as a duplicate of the remembered original"),
-    Command("u", "undo", "Undo the last change of triage", "Undo"),
-    Command("y", "copy_command", "Copy the command that reproduces the run"),
-    Command("e", "export", "Export the selection as JSON"),
-    Command("w", "report", "Write the bug report"),
+    Command("y", "copy_command", "Copy the command that reproduces the run", "Copy command"),
+    Command("e", "export", "Export the selection as JSON", "Export"),
 )
 
 FINDINGS: Final = (
     Command("enter,l,right", "open", "Look at the finding", "Open"),
+    Command("z", "near_ties", "Show or hide near-ties", "Near-ties"),
+    Command("f", "filter", "Filter by kind, severity, arm and state", "Filter"),
+    Command("slash", "search", "Filter by text in request, prompt, label and note", "Search"),
+    Command("s", "sort", "Sort by the next column", "Sort"),
     Command("space", "select", "Select or unselect, and go on", "Select"),
+    Command("S", "reverse", "Reverse the order"),
     Command("v", "select_range", "Select from the last selected one to here"),
     Command("A", "select_all", "Select everything that passes the filter"),
-    Command("escape", "clear", "Clear the selection, then the text filter"),
-    Command("slash", "search", "Filter by text in the request's name or prompt", "Text"),
-    Command("f", "filter", "Filter by kind, severity, arm and state", "Filter"),
-    Command("z", "near_ties", "Show or hide near-ties", "Near-ties"),
-    Command("s", "sort", "Sort by the next column", "Sort"),
-    Command("S", "reverse", "Reverse the order"),
+    Command("escape", "clear", "Clear the selection, then the text, then the filter"),
     *TRIAGE,
 )
 
@@ -111,19 +118,21 @@ FINDING: Final = (
     Command("p", "step(-1)", "Previous finding of the list", "Previous"),
     Command("f", "within(1)", "Next finding in this completion"),
     Command("F", "within(-1)", "Previous finding in this completion"),
-    Command("a", "other_arm", "Same request in the next arm"),
+    Command("a", "other_arm", "Same request in the next arm", "Arm"),
     Command("right_square_bracket", "neighbour(1)", "Next row of the batch"),
     Command("left_square_bracket", "neighbour(-1)", "Previous row of the batch"),
     Command("full_stop", "first_difference", "Go to the first token that differs"),
     Command("greater_than_sign", "difference(1)", "Next stretch that differs"),
     Command("less_than_sign", "difference(-1)", "Previous stretch that differs"),
-    Command("m", "mode", "Switch between tokens and plain text", "Text/tokens"),
+    Command("m", "mode", "Switch between tokens and plain text", "Text"),
     Command("1", "panel('logprobs')", "Top tokens at the cursor"),
-    Command("2", "panel('donor')", "Where the tokens come from: donor or period"),
-    Command("3", "panel('prompt')", "Prompt, sampling, arms"),
-    Command("4", "panel('history')", "Triage and its history"),
+    Command("2", "panel('origin')", "Where the tokens come from: donor, period, what was lost"),
+    Command("3", "panel('prompt')", "Prompt, sampling, arms, accepted drafts"),
+    Command("4", "panel('triage')", "Triage and its history"),
     Command("5", "panel('evidence')", "Evidence as JSON"),
     Command("tab", "next_panel", "Next panel", "Panel"),
+    Command("J", "scroll_panel(1)", "Scroll the panel down"),
+    Command("K", "scroll_panel(-1)", "Scroll the panel up"),
     *TRIAGE,
 )
 
@@ -140,9 +149,9 @@ def bindings(commands: Sequence[Command]) -> list[Binding]:
         Binding(
             command.keys,
             command.action,
-            command.footer or command.title,
-            show=bool(command.footer),
-            key_display=command.shown_keys.split(" ")[0],
+            command.title,
+            show=False,
+            key_display=command.first_key,
         )
         for command in commands
     ]

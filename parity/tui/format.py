@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
@@ -21,11 +22,18 @@ def plain(value: object, *, keep: str = "") -> str:
     return visible(str(value), keep=keep)
 
 
-def fit(text: str, columns: int, *, right: bool = False) -> str:
-    """`text` in exactly `columns` columns: padded, or cut with an ellipsis."""
+def fit(text: str, columns: int, *, right: bool = False, middle: bool = False) -> str:
+    """`text` in exactly `columns` columns: padded, or cut with an ellipsis at the end or in the middle."""
     if columns <= 0:
         return ""
     width = cell_len(text)
+    if width > columns and middle and columns >= 8:
+        tail, room = "", columns - 1 - columns // 3
+        for char in reversed(text):
+            if cell_len(char) + cell_len(tail) > room:
+                break
+            tail = char + tail
+        return fit(set_cell_size(text, columns // 3) + "…" + tail, columns)
     if width > columns:
         return set_cell_size(text, columns - 1) + "…"
     pad = " " * (columns - width)
@@ -41,6 +49,12 @@ def seconds(value: float | None) -> str:
     if value < 3600:
         return f"{int(value // 60)}m{int(value % 60):02d}"
     return f"{int(value // 3600)}h{int(value % 3600 // 60):02d}"
+
+
+def short_path(path: str | Path) -> str:
+    """A path, harmless, with the home directory as `~`."""
+    text, home = str(path), str(Path.home())
+    return plain("~" + text[len(home) :] if home != "/" and text.startswith(home + "/") else text)
 
 
 def moment(iso: str | None) -> str:

@@ -60,15 +60,30 @@ def _place(row: FindingRow) -> str:
 
 _STATE = {"new": "", "confirmed": "corrupt", "benign": "good", "fixed": "good"}
 
+
+def _severity(row: FindingRow) -> str:
+    return "corrupt" if row.severity == "corrupt" else "dim"
+
+
+def _state(row: FindingRow) -> tuple[str, str]:
+    return str(row.state), _STATE.get(str(row.state), "warning")
+
+
+WIDE = 100
+
 COLUMNS: list[Column[FindingRow]] = [
-    Column("severity", 8, lambda f: (plain(f.severity), "corrupt" if f.severity == "corrupt" else "dim"), "severity"),
-    Column("kind", 14, lambda f: (plain(f.kind), "corrupt" if f.severity == "corrupt" else "dim"), "kind"),
-    Column("request", 0, lambda f: (_place(f), ""), "ordinal", least=10),
-    Column("arm", 0, lambda f: (plain(f.arm), ""), "arm", least=10),
+    # In a narrow table a sign says it: `!` corrupt, `·` benign.
+    Column("!", 2, lambda f: ("!" if f.severity == "corrupt" else "·", _severity(f)), "severity", below_width=WIDE),
+    Column("severity", 9, lambda f: (plain(f.severity), _severity(f)), "severity", from_width=WIDE),
+    Column("kind", 12, lambda f: (plain(f.kind), _severity(f)), "kind", below_width=WIDE),
+    Column("kind", 20, lambda f: (plain(f.kind), _severity(f)), "kind", from_width=WIDE),
+    Column("request", 0, lambda f: (_place(f), ""), "ordinal", middle=True),
+    Column("arm", 0, lambda f: (plain(f.arm), ""), "arm", middle=True),
     Column("token", 6, lambda f: ("" if f.position is None else str(f.position), ""), "position", right=True),
-    Column("len", 5, lambda f: ("" if f.length is None else str(f.length), ""), right=True),
+    Column("len", 4, lambda f: ("" if f.length is None else str(f.length), ""), right=True),
     Column("gap", 6, lambda f: (nats(f.gap), ""), "gap", right=True),
-    Column("state", 9, lambda f: (str(f.state), _STATE.get(str(f.state), "warning")), "state"),
+    Column("state", 9, _state, "state"),
+    Column("label", 0, lambda f: (plain(f.label), ""), from_width=WIDE),
 ]
 
 SORT_NAMES = {

@@ -9,14 +9,16 @@ from typing import Any, ClassVar, TypeVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Input, Select, SelectionList, Static
+from textual.widgets import Input, OptionList, Select, SelectionList, Static
+from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
 from parity.store import Triage, TriageChange, TriageState
 from parity.tui.bindings import APP, GROUPS, MOVE, Command
 from parity.tui.format import moment, plain
+from parity.tui.outside import FollowUp
 
 Result = TypeVar("Result")
 
@@ -138,7 +140,7 @@ class ChooseFilter(Dialog[frozenset[tuple[str, str]]]):
 
 
 class EditTriage(Dialog[Triage]):
-    """State, note and link of one or several findings."""
+    """State, label, note and link of one or several findings."""
 
     BINDINGS: ClassVar[list[Any]] = [Binding("ctrl+s", "save", "Save", show=False, priority=True)]
 
@@ -148,22 +150,29 @@ class EditTriage(Dialog[Triage]):
 
     def compose(self) -> ComposeResult:
         states = [(state.value, state) for state in TriageState]
+        fields = (
+            ("label", "label", self.triage.label, "a word or two to find it by"),
+            ("note", "note", self.triage.note, "why"),
+            ("link", "link", self.triage.link, "the issue it was reported in"),
+            ("original", "duplicate of", self.triage.duplicate_of or self.original or "", "fingerprint"),
+        )
         with Vertical(classes="dialog"):
             yield Static(Text(plain(self.heading)), classes="heading")
-            yield Select(states, value=self.triage.state, allow_blank=False, id="state", compact=True)
-            yield Static("note", markup=False)
-            yield Input(plain(self.triage.note), id="note")
-            yield Static("link", markup=False)
-            yield Input(plain(self.triage.link), id="link")
-            yield Static("duplicate of (fingerprint, for the state duplicate)", markup=False)
-            yield Input(self.triage.duplicate_of or self.original or "", id="original")
+            with Horizontal(classes="field"):
+                yield Static("state", markup=False)
+                yield Select(states, value=self.triage.state, allow_blank=False, id="state", compact=True)
+            for name, title, value, hint in fields:
+                with Horizontal(classes="field"):
+                    yield Static(title, markup=False)
+                    yield Input(plain(value), placeholder=hint, id=name)
             if self.history:
+                yield Static("history", markup=False, classes="heading")
                 with VerticalScroll():
                     yield Static(history_text(self.history[:20]))
             yield Static(Text("Enter or ctrl+s saves   Tab next field   Esc cancels"), classes="keys")
 
     def on_mount(self) -> None:
-        self.query_one("#note", Input).focus()
+        self.query_one("#label", Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
@@ -172,19 +181,67 @@ class EditTriage(Dialog[Triage]):
     def action_save(self) -> None:
         state = self.query_one("#state", Select).value
         assert isinstance(state, TriageState)
-        original = self.query_one("#original", Input).value.strip() or None
-        if state is TriageState.DUPLICATE and original is None:
+        said = {name: self.query_one(f"#{name}", Input).value.strip() for name in ("label", "note", "link", "original")}
+        if state is TriageState.DUPLICATE and not said["original"]:
             self.notify("a duplicate needs the fingerprint of its original", severity="error", markup=False)
             return
         self.dismiss(
             replace(
                 self.triage,
                 state=state,
-                note=self.query_one("#note", Input).value.strip(),
-                link=self.query_one("#link", Input).value.strip(),
-                duplicate_of=original if state is TriageState.DUPLICATE else None,
+                label=said["label"],
+                note=said["note"],
+                link=said["link"],
+                duplicate_of=said["original"] if state is TriageState.DUPLICATE else None,
             )
         )
+
+
+class Choose(Dialog[tuple[str, FollowUp]]):
+    """Commands to go on with: run one here, or copy it."""
+
+    BINDINGS: ClassVar[list[Any]] = [
+        Binding("y", "copy", "Copy", show=False),
+        Binding("j", "cursor(1)", "Down", show=False),
+        Binding("k", "cursor(-1)", "Up", show=False),
+        Binding("q", "dismiss", "Close", show=False),
+    ]
+
+    def __init__(self, heading: str, choices: Sequence[FollowUp]) -> None:
+        super().__init__()
+        self.heading, self.choices = heading, choices
+
+    def compose(self) -> ComposeResult:
+        options = []
+        for choice in self.choices:
+            text = Text(plain(choice.title), style="bold")
+            if choice.detail:
+                text.append(f"\n{plain(choice.detail)}", style="not bold")
+            text.append(f"\n{plain(choice.line)}", style="not bold dim")
+            options.append(Option(text))
+        with Vertical(classes="dialog"):
+            yield Static(Text(plain(self.heading)), classes="heading")
+            yield OptionList(*options)
+            yield Static(Text("Enter starts it in this terminal   y copies it   Esc cancels"), classes="keys")
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).focus()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.dismiss(("run", self.choices[event.option_index]))
+
+    def action_copy(self) -> None:
+        at = self.query_one(OptionList).highlighted
+        if at is not None:
+            self.dismiss(("copy", self.choices[at]))
+
+    def action_cursor(self, step: int) -> None:
+        options = self.query_one(OptionList)
+        if step > 0:
+            options.action_cursor_down()
+        else:
+            options.action_cursor_up()
 
 
 def history_text(changes: Sequence[TriageChange]) -> Text:
@@ -196,7 +253,12 @@ def history_text(changes: Sequence[TriageChange]) -> Text:
         text.append(f"{moment(change.at)}  {before} → {after.state.value}")
         if change.undoes is not None:
             text.append("  (undone)")
-        for name, value in (("note", after.note), ("link", after.link), ("of", after.duplicate_of)):
+        for name, value in (
+            ("label", after.label),
+            ("note", after.note),
+            ("link", after.link),
+            ("of", after.duplicate_of),
+        ):
             if value:
                 text.append(f"  {name}: {plain(value)}")
         text.append("\n")
@@ -220,6 +282,7 @@ class Help(Reading):
 
 
 def _keys(body: Text, title: str, commands: Sequence[Command]) -> None:
-    body.append(f"{title}\n", style="bold")
+    body.append(f"{title}\n", style="bold underline")
     for command in commands:
-        body.append(f"  {command.shown_keys:<14} {command.title}\n")
+        body.append(f"  {command.shown_keys:<16}", style="bold")
+        body.append(f"{command.title}\n")

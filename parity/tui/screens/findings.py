@@ -9,17 +9,18 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from parity.errors import ParityError
 from parity.records import Kind
 from parity.store import FindingRow, FindingSort, RunRow
 from parity.store.browse import Facet
-from parity.tui.bindings import FINDINGS, bindings
+from parity.tui.bindings import APP, FINDINGS, bindings
 from parity.tui.format import plain
 from parity.tui.screens.dialogs import ChooseFilter
 from parity.tui.screens.triaging import TriageScreen
 from parity.tui.view import COLUMNS, GROUPS, SORT_NAMES, View
+from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.strips import SummaryStrip
 from parity.tui.widgets.table import VirtualTable
 
@@ -46,15 +47,18 @@ class FindingsScreen(TriageScreen):
     def compose(self) -> ComposeResult:
         yield Static(classes="title", id="title")
         yield SummaryStrip(id="summary")
-        yield Input(placeholder="text in the request's name or prompt; Enter closes", id="search")
+        yield Input(placeholder="text in request, prompt, label or note; Enter closes", id="search")
         yield VirtualTable[FindingRow](COLUMNS, self._fetch, lambda row: row.id, id="table")
         yield Static(classes="empty", id="empty")
         yield Static(classes="status", id="status")
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyBar(FINDINGS, APP)
 
     def on_mount(self) -> None:
         verdict = self.run.verdict or str(self.run.status)
-        self.set_text("#title", f"{plain(verdict)}  {plain(self.run.id)}  {plain(self.run.model)}")
+        self.set_text(
+            "#title",
+            Text.assemble((f" {plain(verdict)} ", "reverse"), f"  {plain(self.run.id)}  {plain(self.run.model)}"),
+        )
         self.table.focus()
         self.refresh_rows(cursor=0)
         self.load_facets()
@@ -219,7 +223,7 @@ class FindingsScreen(TriageScreen):
         elif hidden:
             words = f"Nothing but near-ties here: {hidden:,} of them.\n\nz shows them."
         elif self.view.text or self.view.chosen:
-            words = "No finding passes the filter.\n\nEsc clears the text, f changes the rest."
+            words = "No finding passes the filter.\n\nEsc clears it, f changes it."
         else:
             words = "No findings: the arms agree token by token."
             if self.run.message or self.run.reasons:
@@ -312,6 +316,8 @@ class FindingsScreen(TriageScreen):
         elif self.view.text:
             self.query_one("#search", Input).value = ""
             self.change_view(replace(self.view, text=""))
+        elif self.view.chosen:
+            self.change_view(replace(self.view, chosen=frozenset()))
 
     # ------------------------------------------------------------------ filtering and sorting
 

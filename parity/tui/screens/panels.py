@@ -1,72 +1,73 @@
-"""The texts at the bottom of the finding: who thought what, donor, prompt, triage, evidence."""
+"""The texts of the panels under a finding: who thought what, origin, prompt, triage, evidence."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from rich.style import Style
 from rich.text import Text
 
 from parity.records import TopLogprobs
-from parity.store import ArmRow, CompletionRow, FindingRow, RequestRow, RunRow, Triage, TriageChange
-from parity.tui.captures import Extras, step_of
-from parity.tui.format import bar, fit, plain
+from parity.store import CompletionRow, FindingRow, Triage, TriageChange
+from parity.tui.captures import step_of
+from parity.tui.format import bar, fit, nats, plain
 from parity.tui.screens.dialogs import history_text
+from parity.tui.screens.subject import Subject
 from parity.tui.tokens import Decoder, spaced
 
-PANELS: Final = ("logprobs", "donor", "prompt", "history", "evidence")
+PANELS: Final = ("logprobs", "origin", "prompt", "triage", "evidence")
 TOP: Final = 5
 CONTEXT: Final = 24
 """Tokens shown before and after a span."""
 
 
-@dataclass
-class Subject:
-    """Everything at hand about one completion."""
+class Palette(NamedTuple):
+    """Styles of the theme in use; everything that they say is also said in words or signs."""
 
-    run: RunRow
-    decoder: Decoder
-    finding: FindingRow | None
-    baseline: CompletionRow | None
-    candidate: CompletionRow | None
-    request: RequestRow | None
-    arms: Mapping[str, ArmRow]
-    arm: str
-    others: Sequence[FindingRow] = ()
-    extras: Extras = field(default_factory=Extras)
-    donor: CompletionRow | None = None
-    donor_request: RequestRow | None = None
+    title: Style
+    bar: Style
+    chosen: Style
+    high: Style
+    dim: Style
+    span: Style
 
 
-def logprobs(subject: Subject, left: int, right: int, width: int) -> Text:
-    """The top tokens at the cursor as bars, one column per source."""
+def logprobs(subject: Subject, left: int, right: int, width: int, palette: Palette) -> Text:
+    """The top tokens at the cursor as bars, one column per source; what the gap is made of below."""
     text = Text(no_wrap=True, overflow="crop")
-    columns = []
-    for title, opinion, token in _opinions(subject, left, right):
-        columns.append((title, opinion, token))
+    columns = _opinions(subject, left, right)
     if not columns:
-        text.append("No logprobs for this token: ", style="bold")
-        text.append(
-            "the capture and score files of the run hold none, or are no longer there."
-            if subject.extras.problem is None
-            else plain(subject.extras.problem)
-        )
+        text.append("No logprobs for this token", style=palette.title)
+        problem = "the capture and score files of the run hold none, or are no longer there"
+        text.append(f": {plain(subject.extras.problem) if subject.extras.problem else problem}.\n")
+        return text
+    share = min(60, max(20, (width + 2) // len(columns) - 2))
+    drawn = [_column(subject.decoder, *column, share, palette) for column in columns]
+    for row in range(max(len(lines) for lines in drawn)):
+        for number, lines in enumerate(drawn):
+            if number:
+                text.append("  ")
+            text.append_text(lines[row] if row < len(lines) else Text(" " * share))
         text.append("\n")
-    else:
-        share = max(20, (width + 2) // len(columns) - 2)
-        drawn = [_column(subject.decoder, *column, share) for column in columns]
-        height = max(len(lines) for lines in drawn)
-        for row in range(height):
-            for number, lines in enumerate(drawn):
-                if number:
-                    text.append("  ")
-                text.append_text(lines[row] if row < len(lines) else Text(" " * share))
-            text.append("\n")
-    text.append(_step(subject, right), style="dim")
+    text.append_text(_gap_line(subject, right, palette))
     return text
+
+
+def _gap_line(subject: Subject, right: int, palette: Palette) -> Text:
+    """How far below the reference's best token the candidate's lies, and whether that is allowed."""
+    measured = subject.gaps
+    if measured is None or not 0 <= right < len(measured) or math.isnan(measured[right]):
+        return Text()
+    gap = float(measured[right])
+    over = gap > subject.tolerance
+    words = "more than" if over else "within"
+    return Text(
+        f"gap {nats(gap)} nats, {words} the tolerance of {nats(subject.tolerance)}",
+        style=palette.high if over else palette.dim,
+    )
 
 
 def _opinions(subject: Subject, left: int, right: int) -> list[tuple[str, list[tuple[int, float]], int]]:
@@ -105,132 +106,146 @@ def _at(top: TopLogprobs | None, at: int) -> list[tuple[int, float]]:
     return sorted(pairs.items(), key=lambda pair: -pair[1])
 
 
-def _column(decoder: Decoder, title: str, pairs: list[tuple[int, float]], token: int, width: int) -> list[Text]:
+def _column(
+    decoder: Decoder, title: str, pairs: list[tuple[int, float]], token: int, width: int, palette: Palette
+) -> list[Text]:
     """Lines of exactly `width` columns; `>` marks the token that was emitted."""
     shown = pairs[:TOP]
     shown += [pair for pair in pairs[TOP:] if pair[0] == token]
-    lines = [Text(fit(plain(title), width), style="bold")]
-    name = max(8, min(18, width - 18))
+    lines = [Text(fit(plain(title), width), style=palette.title)]
+    percent = width >= 34
+    name = max(8, min(18, width - (26 if percent else 18)))
     for token_id, value in shown:
-        label = spaced(decoder.piece(token_id).text)
-        mark = ">" if token_id == token else " "
-        drawn = bar(math.exp(min(0.0, value)), width - name - 10)
-        line = f"{mark}{fit(label, name)}{value:7.2f} {drawn}"
-        lines.append(Text(fit(line, width), style="bold" if token_id == token else ""))
+        emitted = token_id == token
+        share = math.exp(min(0.0, value))
+        line = Text(f"{'>' if emitted else ' '}{fit(_label(decoder, token_id), name)}{value:7.2f}")
+        if percent:
+            line.append(f" {share:5.1%}" if share < 0.9995 else "  100%")
+        line.append(" ")
+        line.append(bar(share, width - line.cell_len), style=palette.chosen if emitted else palette.bar)
+        line.append(" " * (width - line.cell_len))
+        if emitted:
+            line.stylize(palette.title, 0, 1 + name)
+        lines.append(line)
     if token >= 0 and all(token_id != token for token_id, _ in shown):
-        lines.append(Text(fit(f">{spaced(decoder.piece(token).text)} (not among the top tokens)", width), style="bold"))
+        lines.append(Text(fit(f">{_label(decoder, token)} (not among the top tokens)", width), style=palette.high))
     return lines
 
 
-def _step(subject: Subject, right: int) -> str:
+def _label(decoder: Decoder, token_id: int) -> str:
+    piece = decoder.piece(token_id)
+    return piece.text if piece.odd else spaced(piece.text)
+
+
+def step(subject: Subject, right: int) -> str:
     """The decode step that made the token, where a trace is known."""
     if right < 0 or subject.extras.accepted is None:
         return ""
     found = step_of(right, subject.extras.accepted)
     if found is None:
-        return "token of the prefill" if right == 0 else ""
-    step, place = found
-    accepted = subject.extras.accepted[step]
-    drafted = subject.extras.drafted[step] if subject.extras.drafted and step < len(subject.extras.drafted) else None
+        return "made by the prefill" if right == 0 else ""
+    number, place = found
+    accepted = subject.extras.accepted[number]
+    drafted = (
+        subject.extras.drafted[number] if subject.extras.drafted and number < len(subject.extras.drafted) else None
+    )
     of = "" if drafted is None else f" of {drafted}"
-    kind = f"draft token {place + 1}" if place < accepted else "the token sampled after the drafts"
-    return f"decode step {step}: {accepted}{of} draft tokens accepted; this is {kind}"
+    kind = f"draft {place + 1}" if place < accepted else "sampled"
+    return f"step {number}: {accepted}{of} drafts accepted; this one {kind}"
 
 
-def donor(subject: Subject) -> Text:
-    """The donor of a leak with the span marked, the pattern of a repetition, or what was lost."""
+def origin(subject: Subject, palette: Palette) -> Text:
+    """The donor of a leak with the span marked, the pattern of a repetition, or what was lost and gained."""
     finding, text = subject.finding, Text()
     if finding is None:
         return Text("No finding here.")
     evidence, decoder = finding.evidence, subject.decoder
     if "donor_request" in evidence:
         first, last = int(evidence.get("donor_start", 0)), int(evidence.get("donor_end", 0))
-        part = str(evidence.get("donor_part", ""))
-        text.append(
-            f"donor: {plain(part)} of {plain(evidence['donor_request'])}, tokens {first} to {last - 1}\n", "bold"
-        )
-        tokens = None
-        if "prompt" in part and subject.donor_request is not None:
-            tokens = subject.donor_request.prompt_token_ids
-        elif subject.donor is not None:
-            tokens = subject.donor.token_ids
+        part = plain(evidence.get("donor_part", ""))
+        title = f"donor: {part} of {plain(evidence['donor_request'])}, tokens {first} to {last - 1}\n"
+        text.append(title, palette.title)
+        tokens = subject.donor_tokens()
         if tokens is None:
             text.append("the donor's tokens are not in the database\n")
         else:
-            _marked(text, decoder, tokens, first, last)
+            _marked(text, decoder, tokens, first, last, palette)
         if subject.candidate is not None and finding.position is not None:
-            text.append(f"\nvictim: {plain(finding.request)}, tokens from {finding.position}\n", "bold")
             end = finding.position + (finding.length or 1)
-            _marked(text, decoder, subject.candidate.token_ids, finding.position, end)
-    elif "period" in evidence and subject.candidate is not None:
+            text.append(f"\nvictim: {plain(finding.request)}, tokens {finding.position} to {end - 1}\n", palette.title)
+            _marked(text, decoder, subject.right, finding.position, end, palette)
+    elif isinstance(evidence.get("period"), int) and subject.candidate is not None:
         period = int(evidence["period"])
-        start = int(evidence.get("source_start", (finding.position or 0) - period))
+        start = max(0, int(evidence.get("source_start", (finding.position or 0) - period)))
         copies = evidence.get("copies")
-        text.append(
-            f"period of {period} tokens" + (f", {copies:g} copies" if copies else "") + "; one period:\n", "bold"
-        )
-        _marked(text, decoder, subject.candidate.token_ids, start, start + period)
+        times = f", {copies:g} copies" if isinstance(copies, int | float) else ""
+        text.append(f"period of {period} tokens{times}; one period:\n", palette.title)
+        _marked(text, decoder, subject.right, start, start + period, palette)
     else:
         for name, title in (("baseline_tokens", "only in the baseline"), ("candidate_tokens", "only in the candidate")):
             tokens_here = evidence.get(name)
             if isinstance(tokens_here, list) and tokens_here:
-                text.append(f"{title}, {len(tokens_here)} tokens: ", "bold")
+                text.append(f"{title}, {len(tokens_here)} tokens: ", palette.title)
                 text.append("".join(decoder.piece(int(t)).text for t in tokens_here[:200]) + "\n")
     if not text:
-        text.append("These tokens come from nowhere that was found.")
+        text.append("Nothing is known of where these tokens come from.")
     return text
 
 
-def _marked(text: Text, decoder: Decoder, tokens: Any, first: int, last: int) -> None:
+def _marked(text: Text, decoder: Decoder, tokens: Any, first: int, last: int, palette: Palette) -> None:
     """The span between >> and <<, with some text around it."""
-    text.append(decoder.text(tokens[max(0, first - CONTEXT) : first]))
-    text.append(f">>{decoder.text(tokens[first:last])}<<", style="bold underline")
-    text.append(decoder.text(tokens[last : last + CONTEXT]))
+    text.append(decoder.text(tokens[max(0, first - CONTEXT) : first]), palette.dim)
+    text.append(f">>{decoder.text(tokens[first:last])}<<", style=palette.span)
+    text.append(decoder.text(tokens[last : last + CONTEXT]), palette.dim)
 
 
-def prompt(subject: Subject) -> Text:
-    text = Text()
-    request = subject.request
-    text.append("prompt ", "bold")
+def prompt(subject: Subject, palette: Palette) -> Text:
+    text, request = Text(), subject.request
+    text.append("prompt ", palette.title)
     if request is None:
         text.append("not in the database\n")
     else:
-        text.append(f"({len(request.prompt_token_ids)} tokens) ")
+        text.append(f"({len(request.prompt_token_ids)} tokens)\n", palette.dim)
         shown = request.prompt if request.prompt is not None else subject.decoder.text(request.prompt_token_ids)
-        text.append(plain(shown) + "\n")
+        text.append(plain(shown, keep="\n") + "\n")
     sampling = subject.run.plan.get("sampling", {})
-    text.append("sampling ", "bold")
-    text.append(
-        plain(", ".join(f"{k} {v}" for k, v in sampling.items() if v not in (None, [], "")) or "unknown") + "\n"
-    )
+    text.append("sampling ", palette.title)
+    given = {k: v for k, v in sampling.items() if v not in (None, [], "")}
+    text.append(plain(", ".join(f"{k} {v}" for k, v in given.items()) or "unknown") + "\n")
     for completion in (subject.baseline, subject.candidate):
-        if completion is not None:
-            text.append(f"{plain(completion.arm)} ", "bold")
-            reason = plain(completion.finish_reason or "no finish reason")
-            stop = f" {plain(completion.stop_reason)}" if completion.stop_reason is not None else ""
-            text.append(f"{completion.n_tokens} tokens, {reason}{stop}")
-            arm = subject.arms.get(completion.arm)
-            if arm is not None and arm.acceptance_rate is not None:
-                text.append(f", acceptance {arm.acceptance_rate:.0%} over the arm")
-            text.append("\n")
+        if completion is None:
+            continue
+        text.append(f"{plain(completion.arm)} ", palette.title)
+        reason = plain(completion.finish_reason or "no finish reason")
+        stop = f" {plain(completion.stop_reason)}" if completion.stop_reason is not None else ""
+        text.append(f"{completion.n_tokens} tokens, ended by {reason}{stop}")
+        arm = subject.arms.get(completion.arm)
+        if arm is not None and arm.acceptance_rate is not None:
+            text.append(f", {arm.acceptance_rate:.0%} of the arm's drafts accepted")
+        text.append("\n")
     if subject.extras.accepted is not None:
-        text.append("accepted per step ", "bold")
+        text.append("drafts accepted, step by step ", palette.title)
         text.append(" ".join(str(n) for n in subject.extras.accepted[:200]) + "\n")
     candidate = subject.arms.get(subject.arm)
     if candidate is not None:
-        text.append("engine ", "bold")
-        text.append(plain(", ".join(f"{k} {v}" for k, v in candidate.engine.items())) + "\n")
+        text.append("engine ", palette.title)
+        text.append(plain(", ".join(f"{k} {v}" for k, v in candidate.engine.items() if not isinstance(v, Mapping))))
     return text
 
 
-def history(triage: Triage, changes: Sequence[TriageChange], fingerprint: str) -> Text:
+def triage(said: Triage, changes: Sequence[TriageChange], fingerprint: str, palette: Palette) -> Text:
     text = Text()
-    text.append(f"{triage.state.value}", "bold")
-    for name, value in (("note", triage.note), ("link", triage.link), ("duplicate of", triage.duplicate_of)):
+    text.append(said.state.value, palette.title)
+    for name, value in (
+        ("label", said.label),
+        ("note", said.note),
+        ("link", said.link),
+        ("duplicate of", said.duplicate_of),
+    ):
         if value:
             text.append(f"\n{name}: {plain(value)}")
-    text.append(f"\nfingerprint {plain(fingerprint)}\n", "dim")
-    text.append_text(history_text(changes) if changes else Text("nobody has decided yet: t, c, b"))
+    text.append(f"\nfingerprint {plain(fingerprint)}\n", palette.dim)
+    text.append_text(history_text(changes) if changes else Text("nobody has decided yet: c, b, t"))
     return text
 
 

@@ -9,18 +9,19 @@ from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from parity.pipeline import RunDirectory
 from parity.records import Kind
 from parity.store import ArmRow, RunRow, RunStatus
 from parity.store.browse import Browser
-from parity.tui.bindings import RUNS, bindings
-from parity.tui.format import moment, plain, seconds
+from parity.tui.bindings import APP, RUNS, bindings
+from parity.tui.format import moment, plain, seconds, short_path
 from parity.tui.progress import Progress
 from parity.tui.screens.base import ParityScreen
-from parity.tui.screens.dialogs import Confirm, Reading
+from parity.tui.screens.dialogs import Confirm
 from parity.tui.screens.findings import FindingsScreen
+from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.table import Column, VirtualTable
 
 _COLOURS = {"PASS": "good", "DIVERGED": "corrupt", "INCONCLUSIVE": "warning", "ERROR": "corrupt"}
@@ -61,14 +62,25 @@ def _verdict(line: RunLine) -> tuple[str, str]:
     return plain(word), _COLOURS.get(word, "dim")
 
 
+def _kinds(line: RunLine) -> str:
+    """The counts by kind, near-ties last."""
+    kinds = sorted(line.counts.items(), key=lambda item: (item[0] == Kind.NEAR_TIE, -item[1]))
+    return ", ".join(f"{count:,} {plain(kind)}" for kind, count in kinds)
+
+
+def _arms(line: RunLine) -> str:
+    return " ".join(plain(arm.name) for arm in line.arms)
+
+
 COLUMNS: list[Column[RunLine]] = [
     Column("verdict", 12, _verdict),
     Column("date", 16, lambda line: (moment(line.run.created), "")),
-    Column("findings", 8, lambda line: (f"{line.others:,}", "corrupt" if line.others else "dim"), right=True),
-    Column("near-ties", 9, lambda line: (f"{line.near_ties:,}", "dim"), right=True),
+    Column("found", 7, lambda line: (f"{line.others:,}", "corrupt" if line.others else "dim"), right=True),
+    Column("ties", 7, lambda line: (f"{line.near_ties:,}", "dim"), right=True),
     Column("time", 6, lambda line: (seconds(line.run.duration), ""), right=True),
-    Column("arms", 0, lambda line: (" ".join(plain(arm.name) for arm in line.arms), "")),
-    Column("model", 0, lambda line: (plain(line.run.model), "dim")),
+    Column("arms", 0, lambda line: (_arms(line), ""), middle=True),
+    Column("model", 0, lambda line: (plain(line.run.model), "dim"), from_width=100),
+    Column("kinds", 0, lambda line: (_kinds(line), ""), from_width=140),
 ]
 
 
@@ -87,10 +99,10 @@ class RunsScreen(ParityScreen):
         yield VirtualTable[RunLine](COLUMNS, self._fetch, lambda line: line.run.id, id="table")
         yield Static(classes="empty", id="empty")
         yield Static(classes="detail", id="detail")
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyBar(RUNS, APP)
 
     def on_mount(self) -> None:
-        self.set_text("#title", f"parity  runs in {plain(self.parity.database)}")
+        self.set_text("#title", f"parity  runs in {short_path(self.parity.database)}")
         self.say(Text("opening the database …"))
         self.reload()
 
@@ -113,7 +125,10 @@ class RunsScreen(ParityScreen):
         total = self.parity.attempt(self.store.count_runs, 0)
         if not total:
             self.say(
-                Text(f"No runs in {plain(self.parity.database)} yet.\n\nStart one with\n    parity run --backends cpu")
+                Text(
+                    f"No runs in {short_path(self.parity.database)} yet.\n\n"
+                    "Start one with\n    parity run --backends cpu"
+                )
             )
             self.table.show(0)
             return
@@ -145,8 +160,7 @@ class RunsScreen(ParityScreen):
         text = Text(no_wrap=False)
         text.append(f"{plain(run.id)}", style="bold")
         text.append(f"  {line.status}, model {plain(run.model)}, {len(line.arms)} arms\n")
-        kinds = sorted(line.counts.items(), key=lambda item: (item[0] == Kind.NEAR_TIE, -item[1]))
-        text.append((", ".join(f"{count:,} {plain(kind)}" for kind, count in kinds) or "no findings") + "\n")
+        text.append((_kinds(line) or "no findings") + "\n")
         if line.status == RunStatus.RUNNING:
             text.append(self.progress.describe(run, line.arms) + "\n")
         elif line.status == RunStatus.INTERRUPTED:
@@ -184,8 +198,12 @@ class RunsScreen(ParityScreen):
     def action_copy_command(self) -> None:
         line = self.table.current
         if line is not None:
-            self.app.copy_to_clipboard(line.run.command)
-            self.app.push_screen(Reading("Copied, where the terminal allows it", line.run.command))
+            self.parity.copy(line.run.command)
+
+    def action_start(self) -> None:
+        line = self.table.current
+        if line is not None:
+            self.parity.start(line.run, None)
 
     def action_delete(self) -> None:
         line = self.table.current

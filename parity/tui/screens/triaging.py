@@ -12,7 +12,7 @@ from parity.store import FindingRow, RunRow, Triage, TriageChange, TriageState
 from parity.store.browse import Browser
 from parity.tui.format import plain
 from parity.tui.screens.base import ParityScreen
-from parity.tui.screens.dialogs import AskText, Confirm, EditTriage, Reading
+from parity.tui.screens.dialogs import AskText, Confirm, EditTriage
 
 EXPORT_SCHEMA = "parity.findings/1"
 
@@ -100,8 +100,7 @@ class TriageScreen(ParityScreen):
     # ------------------------------------------------------------------ elsewhere
 
     def action_copy_command(self) -> None:
-        self.app.copy_to_clipboard(self.run.command)
-        self.app.push_screen(Reading("Copied, where the terminal allows it", self.run.command))
+        self.parity.copy(self.run.command)
 
     def action_export(self) -> None:
         store, ids = self.store, list(self.targets())
@@ -142,18 +141,14 @@ class TriageScreen(ParityScreen):
         if written is not None:
             self.notify(f"{_count(written)} in {plain(path)}", markup=False)
 
+    def action_start(self) -> None:
+        row = self.current()
+        self.parity.start(self.run, row)
+
     def action_report(self) -> None:
-        write, row = self.parity.write_report, self.current()
-        if row is None:
-            return
-        if write is None:
-            self.notify(
-                "this parity cannot write reports yet: export the finding with e", severity="warning", markup=False
-            )
-            return
-        path = self.parity.attempt(lambda: write(self.parity.database, row.run, row.id), None)
-        if path is not None:
-            self.app.push_screen(Reading("The report is in", str(path)))
+        row = self.current()
+        if row is not None:
+            self.parity.report(self.run, row)
 
 
 def finding_json(store: Browser, row: FindingRow) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from textual.widget import Widget
 from parity.tui.format import BLOCKS, bar, fit, plain, sparkline
 from parity.tui.widgets.tokenview import FULL_BAR
 
+LEGEND = "gap per token; ^ cursor  ! finding  | first that differs"
+
 
 class GapStrip(Widget):
     """Two lines over the whole completion: the largest gap of each stretch, and what lies where.
@@ -54,10 +56,15 @@ class GapStrip(Widget):
         self.cursor = position
         self.refresh()
 
+    @property
+    def _each(self) -> int:
+        """Columns per token; 1 where several tokens share one."""
+        return max(1, min(4, self.size.width // max(1, self.length)))
+
     def _column(self, position: int) -> int:
         width = max(1, self.size.width)
         if self.length <= width:
-            return min(max(0, position), width - 1)
+            return min(max(0, position) * self._each, width - 1)
         return min(width - 1, max(0, position) * width // self.length)
 
     def render(self) -> Text:
@@ -65,45 +72,47 @@ class GapStrip(Widget):
         marks = [" "] * width
         for position in self.found:
             marks[self._column(position)] = "!"
-        if self.differs is not None:
+        if self.differs is not None and self.differs >= 0:
             column = self._column(self.differs)
             marks[column] = "|" if marks[column] == " " else marks[column]
         marks[self._column(self.cursor)] = "^"
         text = Text(no_wrap=True, overflow="crop")
         text.append_text(self._heights(width))
-        text.append("\n" + "".join(marks))
+        text.append("\n")
+        line = "".join(marks).rstrip()
+        text.append(line)
+        if width - len(line) > len(LEGEND) + 1:
+            text.append(" " * (width - len(line) - len(LEGEND)) + LEGEND, style="dim")
         return text
 
     def _heights(self, width: int) -> Text:
         if self.gaps is None or not len(self.gaps):
             return Text(fit("no scores at hand: no gap per token", width), style="dim italic")
-        top = np.zeros(width)
-        known = np.zeros(width, dtype=bool)
-        for position, gap in enumerate(np.nan_to_num(self.gaps, nan=-1.0).tolist()):
-            if gap >= 0:
-                column = self._column(position)
-                top[column] = max(top[column], gap)
-                known[column] = True
+        used = min(width, self.length * self._each)
+        top = np.full(width, -1.0)
+        positions = np.arange(len(self.gaps))
+        columns = positions * self._each if self.length <= width else positions * width // self.length
+        np.maximum.at(top, np.minimum(columns, width - 1), np.nan_to_num(self.gaps, nan=-1.0))
+        if self._each > 1:
+            top[:used] = np.repeat(top[: used : self._each], self._each)[:used]
+        levels = 1 + np.rint(7 * np.minimum(1.0, np.sqrt(np.maximum(top, 0.0) / FULL_BAR))).astype(int)
         high = self.get_component_rich_style("strip--high")
         low = self.get_component_rich_style("strip--low")
         text = Text()
-        for value, there in zip(top.tolist(), known.tolist(), strict=True):
-            if not there:
-                text.append(" ")
-                continue
-            level = 1 + round(7 * min(1.0, (value / FULL_BAR) ** 0.5))
-            text.append(BLOCKS[level], style=high if value > self.tolerance else low)
+        for value, level in zip(top.tolist(), levels.tolist(), strict=True):
+            text.append(BLOCKS[level] if value >= 0 else " ", style=high if value > self.tolerance else low)
         return text
 
     def on_click(self, event: events.Click) -> None:
         width = max(1, self.size.width)
-        self.post_message(self.Jumped(event.x if self.length <= width else event.x * self.length // width))
+        position = event.x // self._each if self.length <= width else event.x * self.length // width
+        self.post_message(self.Jumped(min(position, max(0, self.length - 1))))
 
 
 class SummaryStrip(Widget):
     """Bars by kind and where in the output the findings are, for what passes the filter."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"strip--high", "strip--low"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"strip--high", "strip--low", "strip--mid"}
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -141,6 +150,6 @@ class SummaryStrip(Widget):
         text.append("\n")
         if self.positions:
             text.append("token 0 ", style="dim")
-            text.append(sparkline(self.positions))
+            text.append(sparkline(self.positions), style=self.get_component_rich_style("strip--mid"))
             text.append(f" {self.last:,}", style="dim")
         return text

@@ -28,7 +28,8 @@ PAGES_KEPT: Final = 24
 class Column(Generic[Row]):
     """`cell` gives text (already safe) and the name of a style, "" for the ordinary one.
 
-    `width` in columns; 0 takes a share of what is left, at least `least`.
+    `width` in columns; 0 takes a share of what is left, at least `least`. A table narrower than `from_width`
+    or at least `below_width` wide goes without the column. `middle`: what is too long loses its middle.
     """
 
     title: str
@@ -37,6 +38,9 @@ class Column(Generic[Row]):
     sort: str = ""
     right: bool = False
     least: int = 8
+    from_width: int = 0
+    below_width: int = 10_000
+    middle: bool = False
 
 
 class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=False):
@@ -161,12 +165,13 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
     def _layout(self) -> list[tuple[int, int, Column[Row]]]:
         """(first column, width, column) of what fits; the first two columns hold cursor and selection."""
         room = self.size.width - 2
-        fixed = sum(column.width + 1 for column in self.columns if column.width)
-        shares = [column for column in self.columns if not column.width]
+        columns = [c for c in self.columns if c.from_width <= self.size.width < c.below_width]
+        fixed = sum(column.width + 1 for column in columns if column.width)
+        shares = [column for column in columns if not column.width]
         left = max(0, room - fixed)
         placed: list[tuple[int, int, Column[Row]]] = []
         at = 2
-        for column in self.columns:
+        for column in columns:
             width = column.width or max(column.least, left // len(shares) - 1)
             width = min(width, self.size.width - at)
             if width <= 0:
@@ -194,7 +199,7 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
         for _, cell_width, column in self._layout():
             text, name = column.cell(row)
             style = base if here or not name else base + self._colour(name)
-            segments.append(Segment(fit(text, cell_width, right=column.right) + " ", style))
+            segments.append(Segment(fit(text, cell_width, right=column.right, middle=column.middle) + " ", style))
         return Strip(segments).adjust_cell_length(width, base)
 
     def _header(self, width: int) -> Strip:

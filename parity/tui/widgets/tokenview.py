@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 import numpy as np
-import numpy.typing as npt
-from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -20,9 +16,10 @@ from textual.strip import Strip
 from parity.tui.alignment import DELETED, EQUAL, INSERTED, MARKS, SUBSTITUTED, Alignment
 from parity.tui.format import bar, fit, nats
 from parity.tui.tokens import Piece, spaced
+from parity.tui.widgets.sides import Content, Line, Side, flow
 
-MARGIN: Final = 10
-"""Columns before the text: cursor, finding, position, kind of difference."""
+MARGIN: Final = 11
+"""Columns before the text: cursor, finding, position, kind of difference, accepted draft."""
 GAP: Final = 14
 """Columns of the gap and its bar in the view of tokens."""
 OPENS, CLOSES = "▸", "◂"
@@ -31,49 +28,6 @@ FULL_BAR: Final = 8.0
 """Nats that fill the bar: one token in three thousand."""
 
 _STYLES: Final = {EQUAL: "", SUBSTITUTED: "substituted", INSERTED: "inserted", DELETED: "deleted"}
-
-
-@dataclass
-class Content:
-    """What to draw. Pieces go with tokens, `gaps` (nats) and the positions with candidate tokens."""
-
-    alignment: Alignment
-    left: Sequence[Piece]
-    right: Sequence[Piece]
-    gaps: npt.NDArray[np.float64] | None = None
-    tolerance: float = 0.25
-    found: frozenset[int] = frozenset()
-    """Candidate positions that a finding covers."""
-    periods: frozenset[int] = frozenset()
-    """Candidate positions at which a copy of a repeated pattern begins."""
-    titles: tuple[str, str] = ("baseline", "candidate")
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """Rows [first, last) of the alignment that stand on one line of flowing text."""
-
-    first: int
-    last: int
-
-
-@dataclass
-class _Side:
-    width: int
-    segments: list[Segment] = field(default_factory=list)
-    used: int = 0
-
-    def add(self, text: str, style: Style) -> None:
-        room = self.width - self.used
-        size = cell_len(text)
-        if size > room:
-            text, size = fit(text, room), room
-        if text:
-            self.segments.append(Segment(text, style))
-            self.used += size
-
-    def done(self, style: Style) -> list[Segment]:
-        return [*self.segments, Segment(" " * (self.width - self.used), style)]
 
 
 class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
@@ -88,6 +42,8 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
         "tokens--odd",
         "tokens--dim",
         "tokens--gap",
+        "tokens--copy",
+        "tokens--donor",
     }
 
     class Moved(Message):
@@ -99,7 +55,7 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
         self.content = Content(Alignment(nothing, nothing, np.empty(0, dtype=np.uint8)), (), ())
         self.cursor = 0
         self.flowing = False
-        self._lines: list[_Line] = []
+        self._lines: list[Line] = []
         self._line_of = nothing
 
     # ------------------------------------------------------------------ content and moving
@@ -175,45 +131,25 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
     # ------------------------------------------------------------------ layout
 
     @property
+    def _donors(self) -> bool:
+        """Is there a third side?"""
+        return bool(self.content.titles[2]) and not self.flowing
+
+    @property
     def _half(self) -> int:
         """Columns of one side."""
-        room = self.size.width - MARGIN - 3 - (0 if self.flowing else GAP)
-        return max(4, room // 2)
+        sides = 3 if self._donors else 2
+        room = self.size.width - MARGIN - 3 * (sides - 1) - (0 if self.flowing else GAP + 1)
+        return max(4, room // sides)
 
     def _arrange(self) -> None:
         if self.flowing:
-            self._lines = self._flow()
+            self._lines = flow(self.content, self._half - 2)
             rows = np.zeros(len(self.content.alignment), dtype=np.int64)
             for number, line in enumerate(self._lines):
                 rows[line.first : line.last] = number
             self._line_of = rows
         self.virtual_size = Size(self.size.width, self._height() + 1)
-
-    def _flow(self) -> list[_Line]:
-        """Break the rows into lines such that both sides fit, after a newline on either side."""
-        alignment, width = self.content.alignment, self._half - 2  # room for the marks around a difference
-        lines: list[_Line] = []
-        first = used_left = used_right = 0
-        previous = EQUAL
-        left, right, ops = alignment.left.tolist(), alignment.right.tolist(), alignment.op.tolist()
-        for row, (i, j, op) in enumerate(zip(left, right, ops, strict=True)):
-            one = self.content.left[i] if i >= 0 else None
-            other = self.content.right[j] if j >= 0 else None
-            mark = int((op != EQUAL) != (previous != EQUAL))
-            size_left = mark + (cell_len(one.text) if one else 0)
-            size_right = mark + (cell_len(other.text) if other else 0)
-            if row > first and (used_left + size_left > width or used_right + size_right > width):
-                lines.append(_Line(first, row))
-                first, used_left, used_right = row, 0, 0
-            used_left += size_left
-            used_right += size_right
-            previous = op
-            if (one and one.breaks) or (other and other.breaks):
-                lines.append(_Line(first, row + 1))
-                first, used_left, used_right = row + 1, 0, 0
-        if first < len(alignment):
-            lines.append(_Line(first, len(alignment)))
-        return lines
 
     # ------------------------------------------------------------------ drawing
 
@@ -224,9 +160,10 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
         width = self.size.width
         if y == 0:
             style = self._style("header")
-            titles = [fit(title, self._half) for title in self.content.titles]
+            titles = [fit(title, self._half, middle=True) for title in self.content.titles[: 3 if self._donors else 2]]
             tail = "" if self.flowing else "  gap, nats"
-            return Strip([Segment(f"    token {titles[0]} │ {titles[1]}{tail}", style)]).adjust_cell_length(
+            drafts = "d" if len(self.content.trace) else " "
+            return Strip([Segment(f"  token  {drafts} {' │ '.join(titles)}{tail}", style)]).adjust_cell_length(
                 width, style
             )
         line = round(self.scroll_y) + y - 1
@@ -236,34 +173,46 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
         return strip.adjust_cell_length(width, self.rich_style)
 
     def _margin(self, first: int, last: int, position: int) -> Segment:
-        """Cursor, `!` where a finding is (`=` where a copy begins), position, kinds of difference."""
-        rows = self.content.alignment.right[first:last].tolist()
-        found = any(j in self.content.found for j in rows if j >= 0)
-        copy = any(j in self.content.periods for j in rows if j >= 0)
-        ops = set(self.content.alignment.op[first:last].tolist()) - {EQUAL}
+        """Cursor, `!` where a finding is (`=` where a copy begins), position, kind of difference, draft."""
+        content = self.content
+        rows = [j for j in content.alignment.right[first:last].tolist() if j >= 0]
+        found = any(j in content.found for j in rows)
+        copy = any(j in content.copies[:-1] for j in rows) if content.copies else False
+        ops = set(content.alignment.op[first:last].tolist()) - {EQUAL}
         mark = MARKS[ops.pop()] if len(ops) == 1 else "*" if ops else " "
         here = first <= self.cursor < last
         number = str(position) if position >= 0 else ""
-        text = f"{'>' if here else ' '}{'=' if copy else '!' if found else ' '}{number:>5} {mark}"
+        draft = content.trace[rows[0]] if not self.flowing and rows and rows[0] < len(content.trace) else " "
+        text = f"{'>' if here else ' '}{'=' if copy else '!' if found else ' '}{number:>5} {mark}{draft}"
         return Segment(fit(text, MARGIN), self._style("cursor") if here else self._style("dim"))
 
     def _token_line(self, row: int) -> Strip:
-        alignment = self.content.alignment
+        content, alignment = self.content, self.content.alignment
         i, j, op = int(alignment.left[row]), int(alignment.right[row]), int(alignment.op[row])
         here = row == self.cursor
         base = self._style("cursor") if here else self.rich_style
+        copy = content.copy_number(j)
+        shaded = base if here or copy is None or copy % 2 else base + self._style("copy")
         segments = [self._margin(row, row + 1, j if j >= 0 else i)]
-        for index, pieces, separator in ((i, self.content.left, " │ "), (j, self.content.right, " ")):
-            side = _Side(self._half)
+        for index, pieces, separator, style in (
+            (i, content.left, " │ ", base),
+            (j, content.right, " │ " if self._donors else " ", shaded),
+        ):
+            side = Side(self._half)
             if index >= 0:
-                piece = pieces[index]
-                text = piece.text if piece.odd else spaced(piece.text)
-                side.add(text, self._mixed(base, op, piece, here))
-            segments += [*side.done(base), Segment(separator, base)]
-        gap = float(self.content.gaps[j]) if self.content.gaps is not None and 0 <= j < len(self.content.gaps) else None
+                side.add(_shown(pieces[index]), self._mixed(style, op, pieces[index], here))
+            segments += [*side.done(style), Segment(separator, base)]
+        if self._donors:
+            side = Side(self._half)
+            if j in content.donor:
+                piece, same = content.donor[j]
+                side.add("=" if same else " ", base)
+                side.add(_shown(piece), base + self._style("donor") if same and not here else base)
+            segments += [*side.done(base), Segment(" ", base)]
+        gap = float(content.gaps[j]) if content.gaps is not None and 0 <= j < len(content.gaps) else None
         if gap is not None and gap == gap:
-            style = base if gap <= self.content.tolerance else base + Style(color=self._style("gap").color, bold=True)
-            over = "!" if gap > self.content.tolerance else " "
+            style = base if gap <= content.tolerance else base + Style(color=self._style("gap").color, bold=True)
+            over = "!" if gap > content.tolerance else " "
             segments.append(Segment(f"{nats(gap):>6}{over}{bar(gap / FULL_BAR, 6)}", style))
         return Strip(segments).adjust_cell_length(self.size.width, base)
 
@@ -273,11 +222,11 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
         known = ours[ours >= 0]
         segments = [self._margin(line.first, line.last, int(known[0]) if len(known) else -1)]
         plain = self.rich_style
-        for indices, pieces, separator in (
-            (alignment.left, self.content.left, " │ "),
-            (alignment.right, self.content.right, ""),
+        for indices, pieces, separator, candidate in (
+            (alignment.left, self.content.left, " │ ", False),
+            (alignment.right, self.content.right, "", True),
         ):
-            side = _Side(self._half)
+            side = Side(self._half)
             for row in range(line.first, line.last):
                 op = int(alignment.op[row])
                 differs = op != EQUAL
@@ -289,6 +238,9 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
                     side.add(OPENS, self._style("dim"))
                 if index >= 0:
                     style = self._style("cursor") if here else plain
+                    copy = self.content.copy_number(index) if candidate else None
+                    if copy is not None and copy % 2 == 0 and not here:
+                        style = style + self._style("copy")
                     side.add(pieces[index].text, self._mixed(style, op, pieces[index], here))
                 if differs and not after:
                     side.add(CLOSES, self._style("dim"))
@@ -306,3 +258,7 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
             if not here and op == EQUAL:
                 style = style + Style(color=self._style("odd").color)
         return style
+
+
+def _shown(piece: Piece) -> str:
+    return piece.text if piece.odd else spaced(piece.text)

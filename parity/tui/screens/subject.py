@@ -1,0 +1,202 @@
+"""Everything at hand about one completion, read from the store, and what follows from it for the eye."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from parity.records import DEFAULT_TOLERANCE, Key, TokenIds
+from parity.store import ArmRow, CompletionRow, FindingRow, RequestRow, RunRow
+from parity.store.browse import Browser
+from parity.tui.alignment import Alignment, align
+from parity.tui.captures import Extras, gaps
+from parity.tui.format import plain
+from parity.tui.tokens import Decoder, Piece
+from parity.tui.widgets.sides import Content
+
+DONOR_CONTEXT = 12
+"""Tokens of the donor shown before and after what leaked."""
+
+_decoders: dict[str, Decoder] = {}
+
+
+def decoder_of(run: RunRow) -> Decoder:
+    """The decoder of the run's model; one per checkpoint, since loading a tokenizer takes a while."""
+    path = run.plan.get("model", {}).get("path")
+    name = str(path) if path else ""
+    if name not in _decoders:
+        _decoders[name] = Decoder(Path(name) if name else None)
+    return _decoders[name]
+
+
+@dataclass
+class Subject:
+    """One completion of a candidate arm beside the baseline's."""
+
+    run: RunRow
+    decoder: Decoder
+    finding: FindingRow | None
+    baseline: CompletionRow | None
+    candidate: CompletionRow | None
+    request: RequestRow | None
+    arms: Mapping[str, ArmRow]
+    arm: str
+    key: Key
+    others: Sequence[FindingRow] = ()
+    """All findings of the completion."""
+    extras: Extras = field(default_factory=Extras)
+    donor: CompletionRow | None = None
+    donor_request: RequestRow | None = None
+    alignment: Alignment = field(init=False)
+    gaps: npt.NDArray[np.float64] | None = field(init=False, default=None)
+    """Nats, by position of the candidate; None where there are no scores."""
+
+    def __post_init__(self) -> None:
+        self.alignment = align(self.left, self.right)
+
+    def learn(self, extras: Extras) -> None:
+        """What the capture files said, which are read later."""
+        self.extras = extras
+        self.gaps = gaps(extras.reference, self.right)
+
+    @cached_property
+    def pieces(self) -> tuple[list[Piece], list[Piece]]:
+        """What the tokens of both sides look like."""
+        return self.decoder.pieces(self.left), self.decoder.pieces(self.right)
+
+    @staticmethod
+    def read(store: Browser, run: RunRow, arm: str, key: Key, finding: FindingRow | None) -> Subject:
+        subject = Subject(
+            run=run,
+            decoder=decoder_of(run),
+            finding=finding,
+            baseline=store.completion(run.id, run.baseline, key),
+            candidate=store.completion(run.id, arm, key),
+            request=store.request(run.id, key.request),
+            arms={row.name: row for row in store.arms(run.id)},
+            arm=arm,
+            key=key,
+            others=store.findings_of_completion(run.id, arm, key),
+        )
+        donor = finding.evidence.get("donor_request") if finding else None
+        if finding is not None and isinstance(donor, str):
+            giver = run.baseline if "baseline" in str(finding.evidence.get("donor_part", "")) else arm
+            subject.donor = store.completion(run.id, giver, Key(donor, key.round, key.sample))
+            subject.donor_request = store.request(run.id, donor)
+        return subject
+
+    # ------------------------------------------------------------------ tokens
+
+    @property
+    def left(self) -> TokenIds:
+        """The baseline's tokens, none where it has no such completion."""
+        return self.baseline.token_ids if self.baseline else np.empty(0, dtype=np.int64)
+
+    @property
+    def right(self) -> TokenIds:
+        return self.candidate.token_ids if self.candidate else np.empty(0, dtype=np.int64)
+
+    @property
+    def tolerance(self) -> float:
+        """In nats: what the finding was judged by, else the arm, else what the plan says, else the default."""
+        arm = self.arms.get(self.arm)
+        for place in (self.finding.evidence if self.finding else {}, arm.stats if arm else {}, self.run.plan):
+            value = place.get("tolerance")
+            if isinstance(value, int | float):
+                return float(value)
+        return DEFAULT_TOLERANCE
+
+    @property
+    def first_difference(self) -> int | None:
+        """The candidate's first token that differs, or None."""
+        starts = self.alignment.starts()
+        return int(self.alignment.right[starts[0]]) if len(starts) else None
+
+    def row_of_finding(self) -> int:
+        """The row of the alignment at which the finding begins; without one, where the sides first differ."""
+        finding, alignment = self.finding, self.alignment
+        if finding is not None and finding.position is not None:
+            row = alignment.row_of(finding.position)
+            # What the baseline has alone (an omission) stands just before the candidate's next token.
+            while finding.kind == "omission" and row > 0 and alignment.right[row - 1] < 0:
+                row -= 1
+            return row
+        first = alignment.starts()
+        return int(first[0]) if len(first) else 0
+
+    # ------------------------------------------------------------------ what is drawn
+
+    def content(self) -> Content:
+        names = [plain(self.run.baseline), plain(self.arm)]
+        donor = self.donor_pieces()
+        title = f"donor {plain(self.finding.evidence['donor_request'])}" if donor and self.finding else ""
+        return Content(
+            self.alignment,
+            *self.pieces,
+            self.gaps,
+            self.tolerance,
+            _covered(self.others),
+            _copies(self.finding, len(self.right)),
+            trace_marks(self.extras.accepted, len(self.right)),
+            donor,
+            (names[0], names[1], title),
+        )
+
+    def donor_tokens(self) -> TokenIds | None:
+        """The stream that the tokens of a leak come from."""
+        part = str(self.finding.evidence.get("donor_part", "")) if self.finding else ""
+        if "prompt" in part:
+            return self.donor_request.prompt_token_ids if self.donor_request else None
+        return self.donor.token_ids if self.donor else None
+
+    def donor_pieces(self) -> dict[int, tuple[Piece, bool]]:
+        """By position of the candidate: the donor's token opposite, and whether it is the same."""
+        tokens, finding = self.donor_tokens(), self.finding
+        if tokens is None or finding is None or finding.position is None:
+            return {}
+        shift = int(finding.evidence.get("donor_start", 0)) - finding.position
+        first = max(0, -shift, finding.position - DONOR_CONTEXT)
+        last = min(len(self.right), len(tokens) - shift, finding.position + (finding.length or 1) + DONOR_CONTEXT)
+        if last <= first:
+            return {}
+        pieces = self.decoder.pieces(tokens[first + shift : last + shift])
+        return {
+            j: (piece, bool(tokens[j + shift] == self.right[j]))
+            for j, piece in zip(range(first, last), pieces, strict=True)
+        }
+
+
+def trace_marks(accepted: Sequence[int] | None, length: int) -> str:
+    """One character per output token: `1`, `2` … for an accepted draft, `·` for a token that was sampled."""
+    if accepted is None:
+        return ""
+    marks = ["·"]
+    for count in accepted:
+        if len(marks) >= length:
+            break
+        marks += [str(min(9, place)) for place in range(1, count + 1)] + ["·"]
+    return "".join(marks)[:length]
+
+
+def _covered(findings: Sequence[FindingRow]) -> frozenset[int]:
+    covered: set[int] = set()
+    for row in findings:
+        if row.position is not None:
+            covered.update(range(row.position, row.position + max(1, row.length or 1)))
+    return frozenset(covered)
+
+
+def _copies(finding: FindingRow | None, length: int) -> tuple[int, ...]:
+    """Where each copy of a repetition's pattern begins, and where the last one ends."""
+    period = finding.evidence.get("period") if finding else None
+    if finding is None or finding.position is None or not isinstance(period, int) or period < 1:
+        return ()
+    start = finding.evidence.get("source_start")
+    first = start if isinstance(start, int) and start >= 0 else finding.position
+    end = min(length, finding.position + (finding.length or 0))
+    return (*range(first, end, period), end) if end > first else ()

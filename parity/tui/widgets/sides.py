@@ -1,0 +1,101 @@
+"""What the view of tokens draws, and how flowing text is broken into lines with both sides opposite."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+
+from parity.tui.alignment import EQUAL, Alignment
+from parity.tui.format import fit
+from parity.tui.tokens import Piece
+
+
+@dataclass
+class Content:
+    """What to draw. Pieces go with tokens; everything else is by position of the candidate's tokens."""
+
+    alignment: Alignment
+    left: Sequence[Piece]
+    right: Sequence[Piece]
+    gaps: npt.NDArray[np.float64] | None = None
+    """Nats."""
+    tolerance: float = 0.25
+    found: frozenset[int] = frozenset()
+    """Positions that a finding covers."""
+    copies: Sequence[int] = ()
+    """Where each copy of a repeated pattern begins, and after the last one where it ends."""
+    trace: Sequence[str] = ()
+    """One character each: which of the step's accepted drafts the token was, or that it was sampled."""
+    donor: Mapping[int, tuple[Piece, bool]] = field(default_factory=dict)
+    """The other request's token that lies opposite, and whether it is the same one."""
+    titles: tuple[str, str, str] = ("baseline", "candidate", "")
+    """The third names the donor; empty where there is none."""
+
+    def copy_number(self, position: int) -> int | None:
+        """Which copy of the repeated pattern a token belongs to, counted from 0."""
+        if not self.copies or not self.copies[0] <= position < self.copies[-1]:
+            return None
+        return bisect_right(self.copies, position) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Rows [first, last) of the alignment that stand on one line of flowing text."""
+
+    first: int
+    last: int
+
+
+@dataclass
+class Side:
+    """One side of a line being drawn: exactly `width` columns."""
+
+    width: int
+    segments: list[Segment] = field(default_factory=list)
+    used: int = 0
+
+    def add(self, text: str, style: Style) -> None:
+        room = self.width - self.used
+        size = cell_len(text)
+        if size > room:
+            text, size = fit(text, room), room
+        if text:
+            self.segments.append(Segment(text, style))
+            self.used += size
+
+    def done(self, style: Style) -> list[Segment]:
+        return [*self.segments, Segment(" " * (self.width - self.used), style)]
+
+
+def flow(content: Content, width: int) -> list[Line]:
+    """Break the rows into lines such that both sides fit into `width` columns, after a newline on either side."""
+    alignment = content.alignment
+    lines: list[Line] = []
+    first = used_left = used_right = 0
+    previous = EQUAL
+    left, right, ops = alignment.left.tolist(), alignment.right.tolist(), alignment.op.tolist()
+    for row, (i, j, op) in enumerate(zip(left, right, ops, strict=True)):
+        one = content.left[i] if i >= 0 else None
+        other = content.right[j] if j >= 0 else None
+        mark = int((op != EQUAL) != (previous != EQUAL))  # room for the sign around a stretch that differs
+        size_left = mark + (cell_len(one.text) if one else 0)
+        size_right = mark + (cell_len(other.text) if other else 0)
+        if row > first and (used_left + size_left > width or used_right + size_right > width):
+            lines.append(Line(first, row))
+            first, used_left, used_right = row, 0, 0
+        used_left += size_left
+        used_right += size_right
+        previous = op
+        if (one and one.breaks) or (other and other.breaks):
+            lines.append(Line(first, row + 1))
+            first, used_left, used_right = row + 1, 0, 0
+    if first < len(alignment):
+        lines.append(Line(first, len(alignment)))
+    return lines
