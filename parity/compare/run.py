@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from parity.compare import completeness, population, served, verdict
+from parity.compare import completeness, population, served, settings, verdict
 from parity.compare.columns import Pairs, pair_up
 from parity.compare.justify import (
     Floor,
@@ -51,8 +51,9 @@ def compare(
     random = max(completeness.temperature(baseline), completeness.temperature(candidate)) > 0
 
     baseline_scored = reference.opinions(baseline.header.arm, list(baseline))
-    floor = measure_floor(baseline_scored.values(), DEFAULT_TOLERANCE)
-    tolerance = _tolerance(options, floor, notes)
+    # What is drawn at random may lie anywhere below the best: no floor, and nothing the tolerance is asked about.
+    floor = None if random else measure_floor(baseline_scored.values(), DEFAULT_TOLERANCE)
+    tolerance = _tolerance(options, floor, [] if random else notes)
 
     findings = [run_finding(baseline, candidate, Kind.INPUT_MISMATCH, {"why": problem}) for problem in inconclusive]
     findings += completeness.missing(baseline, candidate)
@@ -98,6 +99,8 @@ def compare(
             f"(first: {judged.contradicted[0]}): the baseline is at fault there, or the scores are not of these arms"
         )
     notes += sorted(set(reference.misfits))
+    stats["differences"] = settings.differences(baseline.header, candidate.header)
+    notes += settings.as_notes(stats["differences"])
     notes += _power_notes(floor)
     notes += served.unchecked(baseline, candidate)
 
@@ -273,10 +276,14 @@ def _reasons(findings: list[Finding], inconclusive: Iterable[str], stats: dict[s
         keys = {finding.key for finding in corrupt if finding.request != RUN}
         kinds = ", ".join(sorted({str(finding.kind) for finding in corrupt}))
         reasons.append(f"{len(keys)} of {stats['completions']} completions are corrupt: {kinds}")
+        other = settings.as_reason(stats["differences"])
+        reasons += [other] if other else []
     reasons += inconclusive
     if not reasons:
         bound, skipped = stats["fault_rate_not_excluded"], stats.get("tokens_not_judged", 0)
         noise = f"{stats['near_tie']} part at near-ties" if stats["near_tie"] else "none differs"
+        if stats["sampled"]:
+            noise = f"drawn at temperature {stats['sampling']['temperature']:g}, no test tells the arms apart"
         reasons.append(
             f"{stats['completions']} completions, {noise}, none is corrupt"
             + (f"; a fault rarer than {bound:.2%} of completions could have been missed (95 %)" if bound else "")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from parity.records import Capture, Completion, Finding, Key, Kind, Severity, TokenIds
+from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity, TokenIds
 
 RETOKENISED = "retokenised"
 """`token_source` in a header's `engine`: the ids were made from the text, by parity."""
@@ -14,9 +14,9 @@ RETOKENISED = "retokenised"
 MOST_TOLD = 8
 
 
-def text_alone(capture: Capture) -> bool:
+def text_alone(header: Header) -> bool:
     """Has this arm given text without token ids?"""
-    return capture.header.engine.get("token_source") == RETOKENISED
+    return header.engine.get("token_source") == RETOKENISED
 
 
 def level(baseline: Capture, candidate: Capture) -> tuple[Capture, Capture]:
@@ -25,10 +25,10 @@ def level(baseline: Capture, candidate: Capture) -> tuple[Capture, Capture]:
     One text can be cut into tokens in several ways, and where a side gave text alone nobody knows how its engine
     did. So equal texts that ended alike count as equal; texts that differ keep the ids they have.
     """
-    if not (text_alone(baseline) or text_alone(candidate)):
+    if not (text_alone(baseline.header) or text_alone(candidate.header)):
         return baseline, candidate
     taken: dict[Key, TokenIds] = {}
-    from_baseline = text_alone(candidate)
+    from_baseline = text_alone(candidate.header)
     source, target = (baseline, candidate) if from_baseline else (candidate, baseline)
     for completion in target:
         other = source.completions.get(completion.key)
@@ -88,5 +88,5 @@ def limits(baseline: Capture, candidate: Capture) -> Mapping[str, str]:
     return {
         capture.header.arm: "text alone was compared, not token ids"
         for capture in (baseline, candidate)
-        if text_alone(capture)
+        if text_alone(capture.header)
     }

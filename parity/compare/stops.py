@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.compare import served
 from parity.compare.structure import Event
 from parity.records import Capture, Column, Completion, Header, Kind, TokenIds
 
@@ -27,9 +28,13 @@ class StopRules:
     keeps_terminator: bool
     """The terminator stands at the end of `token_ids` of completions that finished with "stop"."""
     min_tokens: int = 0
+    counts: bool = True
+    """The token ids are the engine's, so that their number says something; not where they were made from text."""
 
     def limit(self, completion: Completion) -> int | None:
-        """The most tokens this completion may have: the request's own limit, else the run's."""
+        """The most tokens this completion may have: the request's own limit, else the run's. None if unknown."""
+        if not self.counts:
+            return None
         return self.max_tokens if completion.max_tokens is None else completion.max_tokens
 
 
@@ -67,6 +72,7 @@ def stop_rules(header: Header, baseline: Capture) -> StopRules:
         has_stop_strings=bool(sampling.get("stop")),
         keeps_terminator=kept * 2 >= len(stopped) if stopped else "server" not in backends,
         min_tokens=min_tokens,
+        counts=not (served.text_alone(header) or served.text_alone(baseline.header)),
     )
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from parity.records import Verdict
 
+_SPECULATING = ("mtp", "spec", "eagle", "draft", "ngram")
+"""How names of variants with speculation on begin."""
+
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
@@ -36,12 +39,12 @@ def triangulate(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | Non
     speculating: dict[str, bool] = {}
     for arm in verdicts:
         backend, _, variant = arm.partition("/")
-        if variant != "base" and backend in plain:
+        if _speculates(variant) and backend in plain:
             speculating[backend] = speculating.get(backend, False) or arm in diverged
     bad = sorted(backend for backend, faulty in speculating.items() if faulty)
     good = sorted(backend for backend, faulty in speculating.items() if not faulty)
     if not bad:
-        return None
+        return _setting(diverged, plain)
     if good:
         return Suspect(
             f"speculation on {', '.join(bad)}",
@@ -53,3 +56,16 @@ def triangulate(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | Non
         f"speculation on {bad[0]}",
         f"{bad[0]} agrees without speculation; another backend's arms would tell whether the fault is upstream",
     )
+
+
+def _speculates(variant: str) -> bool:
+    return variant.lower().startswith(_SPECULATING)
+
+
+def _setting(diverged: set[str], plain: Mapping[str, str]) -> Suspect | None:
+    """Variants without speculation that diverge where `base` does not: their own settings."""
+    bad = sorted(arm for arm in diverged if arm.partition("/")[0] in plain and not _speculates(arm.partition("/")[2]))
+    if not bad:
+        return None
+    names = ", ".join(bad)
+    return Suspect(f"the settings of {names}", f"base agrees on the same backend; only {names} diverges")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from parity.compare import settings
 from parity.records import Capture, Finding, Json, Kind, Severity, Verdict
 
 RUN = "*"
@@ -75,11 +76,12 @@ def different_questions(baseline: Capture, candidate: Capture) -> list[str]:
     for name in sorted(set(left) & set(right) - IGNORED_SAMPLING):
         if left[name] != right[name]:
             problems.append(f"sampling differs: {name} is {left[name]!r} and {right[name]!r}")
-    prints = [capture.header.extra.get("model_fingerprint") for capture in (baseline, candidate)]
-    if None not in prints and prints[0] != prints[1]:
-        problems.append("the model fingerprints differ: not the same checkpoint or tokenizer")
+    parts, _ = settings.differing_parts(baseline.header, candidate.header)
+    if parts:
+        problems.append(f"the model fingerprints differ ({', '.join(parts)}): not the same checkpoint or tokenizer")
+    known = settings.has_fingerprints(baseline.header, candidate.header)
     names = [capture.header.model.rstrip("/").rpartition("/")[2] for capture in (baseline, candidate)]
-    if None in prints and all(names) and names[0] != names[1]:
+    if not known and all(names) and names[0] != names[1]:
         problems.append(f"the models differ: {names[0]} and {names[1]}")
     sizes = baseline.header.vocab_size, candidate.header.vocab_size
     if None not in sizes and sizes[0] != sizes[1]:

@@ -11,7 +11,7 @@ from streams import TEXT, capture, completion, header
 
 from parity.compare import compare, triangulate
 from parity.compare.verdict import speculation_counts
-from parity.records import Kind, SpecTrace, Verdict
+from parity.records import Capture, Kind, SpecTrace, Verdict
 
 
 def run_with(counters: dict[str, Any] | None, *, arm: str = "cpu/mtp", spec: SpecTrace | None = None) -> Any:
@@ -75,6 +75,8 @@ PASS, DIVERGED = Verdict.PASS, Verdict.DIVERGED
         ({"cpu/mtp": DIVERGED, "npu/base": PASS, "npu/mtp": DIVERGED}, "speculation everywhere"),
         ({"cpu/mtp": PASS, "npu/base": DIVERGED, "npu/mtp": DIVERGED}, "numerics of npu"),
         ({"cpu/mtp": DIVERGED}, "speculation on cpu"),
+        ({"cpu/mtp-k3": DIVERGED, "cpu/eager": PASS}, "speculation on cpu"),
+        ({"cpu/mtp": PASS, "cpu/eager": DIVERGED}, "the settings of cpu/eager"),
     ],
 )
 def test_the_suspect(verdicts: dict[str, Verdict], suspect: str | None) -> None:
@@ -85,3 +87,62 @@ def test_the_suspect(verdicts: dict[str, Verdict], suspect: str | None) -> None:
 def test_the_same_model_under_another_path_is_the_same_model() -> None:
     other = replace(capture("cpu/mtp", completion(TEXT)), header=replace(header("cpu/mtp"), model="/models/m/"))
     assert compare(capture("cpu/base", completion(TEXT)), other).verdict is Verdict.PASS
+
+
+def header_with(**changes: Any) -> Capture:
+    return replace(capture("cpu/mtp", completion(TEXT)), header=replace(header("cpu/mtp"), **changes))
+
+
+WEIGHTS = {"config.json": "c", "tokenizer.json": "t", "weights": "w"}
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "mismatch"),
+    [
+        (WEIGHTS, WEIGHTS, False),
+        (WEIGHTS, {**WEIGHTS, "weights": "x"}, True),
+        (WEIGHTS, {**WEIGHTS, "tokenizer.json": "x"}, True),
+        (WEIGHTS, {**WEIGHTS, "config.json": "x"}, False),
+        (WEIGHTS, {"weights": "w"}, False),
+        ("a", "b", True),
+    ],
+)
+def test_another_checkpoint_is_another_question(left: Any, right: Any, mismatch: bool) -> None:
+    arms = [header_with(extra={"model_fingerprint": one}) for one in (left, right)]
+    result = compare(*arms)
+    assert result.verdict is (Verdict.INCONCLUSIVE if mismatch else Verdict.PASS)
+    assert ("config.json" in " ".join(result.notes)) == (left != right and not mismatch and len(right) == 3)
+
+
+def test_one_fingerprint_for_two_names_is_one_model() -> None:
+    arms = [header_with(extra={"model_fingerprint": WEIGHTS}, model=name) for name in ("a", "b")]
+    assert compare(*arms).verdict is Verdict.PASS
+
+
+def test_other_versions_and_precision_are_said() -> None:
+    base = header_with(
+        environment={"versions": {"vllm": "0.31.0", "torch": "2.13.0"}},
+        engine={"dtype": "torch.bfloat16", "cudagraph_mode": "NONE"},
+    )
+    other = header_with(
+        environment={"versions": {"vllm": "0.32.0", "torch": "2.13.0", "torch-npu": "2.9"}},
+        engine={"dtype": "float16", "cudagraph_mode": "FULL", "quantization": "awq", "speculative_method": "mtp"},
+    )
+    result = compare(base, other)
+    assert result.verdict is Verdict.PASS
+    assert result.stats["differences"] == {
+        "versions": {"vllm": ["0.31.0", "0.32.0"]},
+        "precision": {"dtype": ["bfloat16", "float16"], "quantization": [None, "awq"]},
+        "engine": {"cudagraph_mode": ["NONE", "FULL"]},
+    }
+    assert any("vllm 0.31.0 and 0.32.0" in note for note in result.notes)
+    wrong = replace(other, completions={(one := completion([*TEXT[:-1], 2000])).key: one})
+    assert (
+        "the arms also differ in vllm 0.31.0 and 0.32.0, dtype bfloat16 and float16" in compare(base, wrong).reasons[1]
+    )
+
+
+def test_equal_environments_are_not_talked_about() -> None:
+    arm = header_with(environment={"versions": {"vllm": "0.32.0"}}, engine={"dtype": "bfloat16"})
+    result = compare(arm, arm)
+    assert result.stats["differences"] == {}
