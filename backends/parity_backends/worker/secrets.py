@@ -1,0 +1,64 @@
+"""Keeping secrets out of captures: they are carried to other hosts and pasted into bug reports."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+HIDDEN = "(not recorded)"
+LONGEST_VALUE = 2000
+"""Characters of one recorded value; what is longer is data, not a setting."""
+
+SECRET_WORDS = frozenset({
+    "KEY", "KEYS", "APIKEY", "AUTH", "AUTHORIZATION", "TOKEN", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "PASS",
+    "PASSPHRASE", "PWD", "CREDENTIAL", "CREDENTIALS", "COOKIE", "PRIVATE", "SIGNATURE", "SIG", "SAS", "BEARER",
+})  # fmt: skip
+"""A name of which a word is one of these has a value that is not to be seen."""
+
+PLURAL_TOKENS = "TOKENS"
+"""Most often a number of tokens; anything but a number is taken for secrets."""
+
+WORD = r"[\w.-]*(?:api[_-]?key|access[_-]?key|token|secret|passw(?:or)?d|passphrase|credential|signature|auth)[\w.-]*"
+PATTERNS = (
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), r"\1 ***"),
+    (re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*://)[^/\s@]*@"), r"\1***@"),  # user and password of a URL
+    (re.compile(r"(?i)([?&;]%s=)[^&;\s]+" % WORD), r"\1***"),  # parameters of a signed URL
+    (re.compile(r"(?i)([?&;](?:sig|key|code)=)[^&;\s]+"), r"\1***"),
+    (re.compile(r"(?i)(--?%s[= ])\S+" % WORD), r"\1***"),  # a command line
+    (re.compile(r"(?i)([\"']?\b%s[\"']?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}&]+)" % WORD), r"\1***"),  # JSON, lists
+    (re.compile(r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"), "***"),  # JSON web tokens
+    (re.compile(r"\b(?:hf_|gh[pos]_|github_pat_|glpat-|xox[abprs]-|[sp]k-|rk_|npm_|pypi-|nvapi-)[\w-]{8,}"), "***"),
+    (re.compile(r"\b(?:AKIA|ASIA|LTAI)[A-Za-z0-9]{12,}"), "***"),  # key ids of clouds
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*", re.DOTALL), "***"),
+)
+RANDOM = re.compile(r"(?<![\w/.+-])(?=[\w+]*[a-z])(?=[\w+]*[A-Z])(?=[\w+]*\d)[\w+]{32,}=*(?![\w/.])")
+"""A long word of mixed letters and digits that is no path: nothing a person would set."""
+
+
+def is_secret(name: str, value: object = "") -> bool:
+    """Whether a setting of this name may hold a secret."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name.replace("_", " ").replace("-", " "))
+    spelled = [word.upper() for word in words] + re.split(r"[_\W]+", name.upper())
+    if any(word in SECRET_WORDS for word in spelled):
+        return True
+    if PLURAL_TOKENS in spelled:
+        return not str(value).strip().isdigit() and not isinstance(value, (int, float, type(None)))
+    return False
+
+
+def without_secrets(value: Any, name: str = "") -> Any:
+    """A value as it may be written down; nested ones too."""
+    if name and is_secret(name, value) and value not in (None, "", True, False):
+        return HIDDEN
+    if isinstance(value, dict):
+        return {key: without_secrets(inner, str(key)) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    for pattern, instead in PATTERNS:
+        value = pattern.sub(instead, value)
+    value = RANDOM.sub("***", value)
+    if len(value) > LONGEST_VALUE:
+        value = value[:LONGEST_VALUE] + " (cut: %d characters)" % len(value)
+    return value
