@@ -160,6 +160,10 @@ class Browser(Store):
     def has_run(self, run_id: str) -> bool:
         return bool(self._read("SELECT 1 FROM runs WHERE id = ?", (run_id,)))
 
+    def count_requests(self, run_id: str) -> int:
+        rows = self._read("SELECT count(*) FROM requests WHERE run = (SELECT number FROM runs WHERE id = ?)", (run_id,))
+        return int(rows[0][0])
+
     def neighbour(self, run_id: str, arm: str, key: Key, step: int) -> Key | None:
         """The completion `step` places further in the arm's capture, which is the order of the batch."""
         direction, order = (">", "ASC") if step > 0 else ("<", "DESC")

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from rich.text import Text
 
 from parity.pipeline import RunDirectory
 from parity.store import ArmRow, RunRow
-from parity.tui.format import plain
+from parity.tui.format import bar, fit, plain
 
 CHUNK = 4 * 1024 * 1024
 """Bytes of a file counted at a time; the rest is counted at the next look."""
+BAR = 20
+NAME = 30
+
+
+@dataclass(frozen=True, slots=True)
+class ArmProgress:
+    """`done` of `total` completions; `words` where a count says nothing."""
+
+    arm: str
+    done: int
+    total: int
+    words: str = ""
 
 
 class Progress:
@@ -19,18 +34,25 @@ class Progress:
     def __init__(self) -> None:
         self._counted: dict[Path, tuple[int, int]] = {}
 
-    def describe(self, run: RunRow, arms: Sequence[ArmRow]) -> str:
-        """One line such as `cpu/base compared, cpu/mtp 12 completions`."""
-        parts = []
+    def look(self, run: RunRow, arms: Sequence[ArmRow], requests: int) -> list[ArmProgress]:
+        """One entry per arm, and one for the scores once there are any. `requests` is the plan's number of them."""
+        total = requests * _whole(run.plan.get("rounds")) * _whole(run.plan.get("sampling", {}).get("n"))
+        found = []
+        directory = RunDirectory(Path(run.directory)) if run.directory else None
         for arm in arms:
-            if arm.status == "pending" and run.directory:
-                done = self._completions(RunDirectory(Path(run.directory)).capture(arm.name))
-                parts.append(f"{plain(arm.name)} {f'{done:,} completions' if done else 'pending'}")
-            else:
-                parts.append(f"{plain(arm.name)} {plain(arm.status)}")
-        return ", ".join(parts)
+            if arm.status != "pending" or directory is None:
+                found.append(ArmProgress(arm.name, total if arm.status != "failed" else 0, total, arm.status))
+                continue
+            capture = directory.capture(arm.name)
+            done = self._records(capture)
+            begun = "the engine starts" if directory.log(arm.name).exists() else "waits"
+            words = "" if capture.exists() else begun
+            found.append(ArmProgress(arm.name, min(done, total), total, words))
+        if directory is not None and directory.scores.exists():
+            found.append(ArmProgress("scores", 0, 0, f"{self._records(directory.scores):,} so far"))
+        return found
 
-    def _completions(self, path: Path) -> int:
+    def _records(self, path: Path) -> int:
         """Lines of a capture but its header."""
         offset, lines = self._counted.get(path, (0, 0))
         try:
@@ -43,3 +65,20 @@ class Progress:
             return 0  # not begun
         self._counted[path] = (offset + len(chunk), lines + chunk.count(b"\n"))
         return max(0, self._counted[path][1] - 1)
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 1
+
+
+def drawn(found: Sequence[ArmProgress]) -> Text:
+    """A line per arm: name, bar, count."""
+    text = Text()
+    for one in found:
+        text.append(fit(plain(one.arm), NAME, middle=True))
+        if one.total:
+            filled = bar(one.done / one.total, BAR)
+            text.append(f" {fit(filled, BAR)} ", "bold")
+        text.append(f" {plain(one.words)}" if one.words else f"{one.done:,} of {one.total:,}")
+        text.append("\n")
+    return text

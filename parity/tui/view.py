@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parity.records import Kind
-from parity.store import FindingFilter, FindingRow, FindingSort
+from parity.store import FindingFilter, FindingRow, FindingSort, RunRow
 from parity.store.browse import Facet
 from parity.tui.format import nats, plain
 from parity.tui.widgets.table import Column
 
 ALL_BUT_NEAR_TIES = frozenset(str(kind) for kind in Kind) - {str(Kind.NEAR_TIE)}
 GROUPS = ("kind", "severity", "arm", "state")
+
+
+def controls(run: RunRow) -> dict[str, str]:
+    """The arms in which a fault was planted on purpose, and which: what is found there is no news."""
+    arms = run.plan.get("arms", [])
+    return {str(arm["name"]): str(arm["control"]) for arm in arms if isinstance(arm, Mapping) and arm.get("control")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from parity.tui.screens import panels
 from parity.tui.screens.panels import PANELS, Palette
 from parity.tui.screens.subject import Subject
 from parity.tui.screens.triaging import TriageScreen
+from parity.tui.view import controls
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.strips import GapStrip
 from parity.tui.widgets.tabline import TabLine
@@ -166,6 +167,9 @@ class FindingScreen(TriageScreen):
         why = f"{why[:1].upper()}{why[1:]}. " if why else ""
         if finding.gap is not None and subject is not None:
             why += f"Gap {nats(finding.gap)} nats, tolerance {nats(subject.tolerance)}. "
+        planted = controls(self.run).get(self.arm)
+        if planted is not None:
+            why += f"Planted on purpose: {plain(planted)}. "
         others = len(subject.others) if subject else 0
         if others > 1:
             why += f"{others} findings in this completion (f next). "
@@ -192,7 +196,8 @@ class FindingScreen(TriageScreen):
         names, chosen = list(PANELS), self.panel
         if self.wide:
             now = self.query_one("#now", PanelText)
-            now.update(panels.logprobs(subject, *position, now.size.width, palette))
+            text = panels.logprobs(subject, *position, now.size.width, palette)
+            now.update(text.append(f"\n{panels.step(subject, position[1])}", palette.dim))
             names.remove("logprobs")
             chosen = ("origin" if self._has_origin else "prompt") if chosen == "logprobs" else chosen
         if chosen == "logprobs":
@@ -207,7 +212,7 @@ class FindingScreen(TriageScreen):
             text = panels.evidence(self.finding)
         shown.update(text)
         tabs = [(str(PANELS.index(name) + 1), name) for name in names]
-        self.query_one(TabLine).show(tabs, chosen, panels.step(subject, position[1]))
+        self.query_one(TabLine).show(tabs, chosen, "" if self.wide else panels.step(subject, position[1]))
 
     @property
     def _has_origin(self) -> bool:

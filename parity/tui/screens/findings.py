@@ -18,7 +18,7 @@ from parity.store.browse import Facet
 from parity.tui.bindings import APP, FINDINGS, bindings
 from parity.tui.format import plain
 from parity.tui.screens.dialogs import ChooseFilter
-from parity.tui.screens.triaging import TriageScreen
+from parity.tui.screens.selecting import SelectingScreen
 from parity.tui.view import COLUMNS, GROUPS, SORT_NAMES, View
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.strips import SummaryStrip
@@ -29,19 +29,16 @@ MANY = 100_000
 COUNTED_AT_ONCE = 512
 
 
-class FindingsScreen(TriageScreen):
+class FindingsScreen(SelectingScreen):
     """A table over all findings of a run; near-ties are hidden at first, they are hundreds and benign."""
 
     BINDINGS: ClassVar[list[Any]] = [*bindings(FINDINGS)]
     group = "findings"
 
     def __init__(self, run: RunRow) -> None:
-        super().__init__()
-        self.run = run
-        self.view = View()
+        super().__init__(run)
         self.facets: list[Facet] | None = None
         self.total = 0
-        self.range_start = 0
         self.gone = False
 
     def compose(self) -> ComposeResult:
@@ -62,10 +59,6 @@ class FindingsScreen(TriageScreen):
         self.table.focus()
         self.refresh_rows(cursor=0)
         self.load_facets()
-
-    @property
-    def table(self) -> VirtualTable[FindingRow]:
-        return self.query_one("#table", VirtualTable)
 
     # ------------------------------------------------------------------ data
 
@@ -98,7 +91,7 @@ class FindingsScreen(TriageScreen):
             cursor = at if at is not None else self.table.cursor
         self.table.sorted_by, self.table.descending = view.sort.value, view.descending
         self.table.show(self.total, cursor=cursor)
-        self._say()
+        self.say()
         self.load_positions(view)
 
     def _count(self) -> int:
@@ -130,7 +123,7 @@ class FindingsScreen(TriageScreen):
             if view == self.view:
                 self.total = total
                 self.table.show(total)
-                self._say()
+                self.say()
 
         self._in_background(lambda: self.parity.background().count_findings(self.run.id, view.filter()), show)
 
@@ -182,11 +175,11 @@ class FindingsScreen(TriageScreen):
         if total != self.total:
             self.total = total
             self.table.show(total)
-        self._say()
+        self.say()
 
     # ------------------------------------------------------------------ words
 
-    def _say(self) -> None:
+    def say(self) -> None:
         view = self.view
         facets = self.facets or []
         kinds: dict[tuple[str, str], int] = {}
@@ -231,7 +224,7 @@ class FindingsScreen(TriageScreen):
         empty.update(Text(words))
 
     def on_virtual_table_moved(self) -> None:
-        self._say()
+        self.say()
 
     # ------------------------------------------------------------------ moving and opening
 
@@ -263,63 +256,18 @@ class FindingsScreen(TriageScreen):
         self.table.go(before + by)
         return self.table.current if self.table.cursor != before else None
 
-    # ------------------------------------------------------------------ selecting
-
-    def targets(self) -> Sequence[int]:
-        if self.table.selected:
-            return sorted(i for i in self.table.selected if isinstance(i, int))
-        row = self.table.current
-        return [] if row is None else [row.id]
-
-    def current(self) -> FindingRow | None:
-        return self.table.current
-
-    def decided(self) -> None:
-        self.table.selected.clear()
-
-    def action_select(self) -> None:
-        row = self.table.current
-        if row is not None:
-            self.table.selected ^= {row.id}
-            self.range_start = self.table.cursor
-            self.table.go(self.table.cursor + 1)
-            self.table.refresh()
-            self._say()
-
-    def action_select_range(self) -> None:
-        first, last = sorted((self.range_start, self.table.cursor))
-        self._select(first, last - first + 1)
-
-    def action_select_all(self) -> None:
-        self._select(0, -1)
-
-    def _select(self, offset: int, limit: int) -> None:
-        store, view = self.store, self.view
-        if store is None:
-            return
-        nothing: list[int] = []
-        ids = self.parity.attempt(
-            lambda: store.finding_ids(
-                self.run.id, view.filter(), sort=view.sort, descending=view.descending, offset=offset, limit=limit
-            ),
-            nothing,
-        )
-        self.table.selected.update(ids)
-        self.table.refresh()
-        self._say()
+    # ------------------------------------------------------------------ filtering and sorting
 
     def action_clear(self) -> None:
         if self.table.selected:
             self.table.selected.clear()
             self.table.refresh()
-            self._say()
+            self.say()
         elif self.view.text:
             self.query_one("#search", Input).value = ""
             self.change_view(replace(self.view, text=""))
         elif self.view.chosen:
             self.change_view(replace(self.view, chosen=frozenset()))
-
-    # ------------------------------------------------------------------ filtering and sorting
 
     def change_view(self, view: View, *, stay: bool = True) -> None:
         row = self.table.current if stay else None

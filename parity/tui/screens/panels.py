@@ -178,7 +178,7 @@ def origin(subject: Subject, palette: Palette) -> Text:
         period = int(evidence["period"])
         start = max(0, int(evidence.get("source_start", (finding.position or 0) - period)))
         copies = evidence.get("copies")
-        times = f", {copies:g} copies" if isinstance(copies, int | float) else ""
+        times = f", {copies:g} {'copy' if copies == 1 else 'copies'}" if isinstance(copies, int | float) else ""
         text.append(f"period of {period} tokens{times}; one period:\n", palette.title)
         _marked(text, decoder, subject.right, start, start + period, palette)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,10 +17,11 @@ from parity.store import ArmRow, RunRow, RunStatus
 from parity.store.browse import Browser
 from parity.tui.bindings import APP, RUNS, bindings
 from parity.tui.format import moment, plain, seconds, short_path
-from parity.tui.progress import Progress
+from parity.tui.progress import Progress, drawn
 from parity.tui.screens.base import ParityScreen
 from parity.tui.screens.dialogs import Confirm
 from parity.tui.screens.findings import FindingsScreen
+from parity.tui.view import controls
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.table import Column, VirtualTable
 
@@ -34,7 +35,13 @@ class RunLine:
     status: str
     """As stored, but `interrupted` where the process that was running is gone."""
     counts: dict[str, int]
-    """Findings by kind over all arms."""
+    """Findings by kind over all arms but those with a fault planted on purpose."""
+    planted: dict[str, int]
+    """Findings by kind in those."""
+
+    @property
+    def findings(self) -> int:
+        return sum(self.counts.values()) + sum(self.planted.values())
 
     @property
     def near_ties(self) -> int:
@@ -48,13 +55,16 @@ class RunLine:
 def run_line(store: Browser, run: RunRow) -> RunLine:
     arms = store.arms(run.id)
     counts: dict[str, int] = {}
+    planted: dict[str, int] = {}
+    control = controls(run)
     for arm in arms:
+        into = planted if arm.name in control else counts
         for kind, count in arm.counts.items():
-            counts[kind] = counts.get(kind, 0) + count
+            into[kind] = into.get(kind, 0) + count
     status = str(run.status)
     if run.status is RunStatus.RUNNING and run.directory and not RunDirectory(Path(run.directory)).in_use():
         status = str(RunStatus.INTERRUPTED)
-    return RunLine(run, arms, status, counts)
+    return RunLine(run, arms, status, counts, planted)
 
 
 def _verdict(line: RunLine) -> tuple[str, str]:
@@ -62,9 +72,9 @@ def _verdict(line: RunLine) -> tuple[str, str]:
     return plain(word), _COLOURS.get(word, "dim")
 
 
-def _kinds(line: RunLine) -> str:
+def _kinds(counts: Mapping[str, int]) -> str:
     """The counts by kind, near-ties last."""
-    kinds = sorted(line.counts.items(), key=lambda item: (item[0] == Kind.NEAR_TIE, -item[1]))
+    kinds = sorted(counts.items(), key=lambda item: (item[0] == Kind.NEAR_TIE, -item[1]))
     return ", ".join(f"{count:,} {plain(kind)}" for kind, count in kinds)
 
 
@@ -80,7 +90,7 @@ COLUMNS: list[Column[RunLine]] = [
     Column("time", 6, lambda line: (seconds(line.run.duration), ""), right=True),
     Column("arms", 0, lambda line: (_arms(line), ""), middle=True),
     Column("model", 0, lambda line: (plain(line.run.model), "dim"), from_width=100),
-    Column("kinds", 0, lambda line: (_kinds(line), ""), from_width=140),
+    Column("kinds", 0, lambda line: (_kinds(line.counts), ""), from_width=140),
 ]
 
 
@@ -156,13 +166,16 @@ class RunsScreen(ParityScreen):
         self.set_text("#detail", "" if line is None else self._detail(line))
 
     def _detail(self, line: RunLine) -> Text:
-        run = line.run
+        run, store = line.run, self.store
         text = Text(no_wrap=False)
         text.append(f"{plain(run.id)}", style="bold")
         text.append(f"  {line.status}, model {plain(run.model)}, {len(line.arms)} arms\n")
-        text.append((_kinds(line) or "no findings") + "\n")
+        text.append((_kinds(line.counts) or "no findings") + "\n")
+        if line.planted:
+            text.append(f"in positive controls, planted on purpose: {_kinds(line.planted)}\n", style="dim")
         if line.status == RunStatus.RUNNING:
-            text.append(self.progress.describe(run, line.arms) + "\n")
+            requests = self.parity.attempt(lambda: store.count_requests(run.id), 0) if store is not None else 0
+            text.append_text(drawn(self.progress.look(run, line.arms, requests)))
         elif line.status == RunStatus.INTERRUPTED:
             text.append(f"finish it with: parity run --resume {plain(run.id)}\n")
         for reason in [*run.reasons, *([run.message] if run.message else [])][:2]:
@@ -223,8 +236,8 @@ class RunsScreen(ParityScreen):
         self.app.push_screen(
             Confirm(
                 f"Delete run {run.id} of {moment(run.created)}?",
-                f"{sum(line.counts.values()):,} findings go from the database. Triage stays, it belongs to later runs"
-                f" too. Files stay{f' in {run.directory}' if run.directory else ''}.",
+                f"{line.findings:,} findings go from the database. Triage stays, it belongs to later runs too."
+                f" Files stay{f' in {run.directory}' if run.directory else ''}.",
             ),
             answered,
         )

@@ -25,10 +25,10 @@ class TriageScreen(ParityScreen):
 
     def targets(self) -> Sequence[int]:
         """Ids of the findings that an action concerns: the selection, or the one under the cursor."""
-        raise NotImplementedError
+        return ()
 
     def current(self) -> FindingRow | None:
-        raise NotImplementedError
+        return None
 
     def decided(self) -> None:
         """Called after a decision was handed to the store."""
