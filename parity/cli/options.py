@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from parity.cli.config import host_options
+from parity.cli.endpoints import endpoint_options
 from parity.cli.hunting import HUNT_OPTIONS
 from parity.plan.types import SCORE_MODES, parse_tolerance
 from parity.records import Json
@@ -154,11 +156,13 @@ _PLAN_OPTIONS: list[Callable[[Any], Any]] = [
         help="Any other vllm.LLM argument, for every arm. Repeatable.",
     ),
     *HUNT_OPTIONS,
+    *endpoint_options(Setting()),
 ]
 
 
 def plan_options(function: F) -> F:
     """The options that make a plan; they arrive as keyword arguments for `parity.pipeline.PlanRequest`."""
+    function = host_options(function)
     for option in reversed(_PLAN_OPTIONS):
         function = option(function)
     return function

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import click
+from click.core import ParameterSource
+
+from parity.cli.config import configuration
+from parity.cli.endpoints import backends_of, own_arms
 from parity.cli.hunting import churn_request
 from parity.errors import ParityError
 from parity.pipeline import PlanRequest
 from parity.plan import Sampling
+
+
+def given(name: str) -> bool:
+    """Whether the user wrote this option, rather than leaving it to its default."""
+    context = click.get_current_context(silent=True)
+    said = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)  # here, or in parity.toml
+    return context is None or context.get_parameter_source(name) in said
+
+
+ASKED_BY_RECORDING = (
+    "prompts", "suite", "max_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "n", "rounds",
+    "ignore_eos", "samples",
+)  # fmt: skip
+"""Options that say what is asked; where none of them is given, a recording says it."""
+
+
+def recorded_questions(own: Sequence[Any], options: dict[str, Any]) -> Any:
+    """What the first recording was asked, unless the user asks something; None without a recording."""
+    from pathlib import Path
+
+    from parity.pipeline.recorded import questions_of
+
+    captures = [arm.settings["capture"] for arm in own if "capture" in arm.settings]
+    if not captures or any(given(name) for name in ASKED_BY_RECORDING):
+        return None
+    return questions_of(Path(captures[0]).expanduser())
 
 
 def plan_request(options: dict[str, Any]) -> PlanRequest:
@@ -19,15 +51,22 @@ def plan_request(options: dict[str, Any]) -> PlanRequest:
                 raise ParityError(f"{name} was given twice", hint=f"drop --engine {name}=…")
             engine[name] = options[name]
     engine.setdefault("seed", options["seed"])
+    own = own_arms(options)
+    explicit = given("backends")
+    questions = recorded_questions(own, options)
     return PlanRequest(
-        backends=options["backends"],
+        backends=backends_of(options["backends"], explicit, own),
+        own=own,
         variants=options["variants"],
         baseline=options["baseline"],
         model=options["model"],
         prompts=options["prompts"],
         suite=options["suite"],
         num_speculative_tokens=options["num_speculative_tokens"],
-        sampling=Sampling(
+        questions=questions,
+        sampling=questions.sampling
+        if questions is not None
+        else Sampling(
             temperature=options["temperature"],
             top_p=options["top_p"],
             top_k=options["top_k"],
@@ -38,12 +77,13 @@ def plan_request(options: dict[str, Any]) -> PlanRequest:
             ignore_eos=options["ignore_eos"],
             logprobs=options["logprobs"],
         ),
-        rounds=options["rounds"],
+        rounds=options["rounds"] if questions is None else questions.rounds,
         score=options["score"],
         tolerance=options["tolerance"],
         engine=engine,
         positive_controls=options["positive_controls"],
         vary=options["vary"],
+        named_variants=configuration().variants,
         samples=options["samples"],
         churn=churn_request(options),
     )

@@ -9,9 +9,15 @@ from typing import Any
 from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity, TokenIds
 
 RETOKENISED = "retokenised"
-"""`token_source` in a header's `engine`: the ids were made from the text, by parity."""
+"""`token_source` in a header's `served`: the ids were made from the text, by parity."""
 
 MOST_TOLD = 8
+
+
+def _served(capture: Capture) -> Mapping[str, Any]:
+    """What a header says of the server behind the arm; {} for other arms."""
+    said = capture.header.extra.get("served")
+    return said if isinstance(said, Mapping) else {}
 
 
 def text_alone(header: Header) -> bool:
@@ -77,7 +83,7 @@ def unchecked(*captures: Capture) -> list[str]:
     """What could not be looked at in these arms, as their captures say; one sentence each."""
     notes = []
     for capture in captures:
-        told: Any = capture.header.engine.get("unchecked")
+        told: Any = _served(capture).get("unchecked")
         if isinstance(told, list):
             notes += [f"not checked in {capture.header.arm}: {str(one)[:300]}" for one in told[:MOST_TOLD]]
     return notes

@@ -17,6 +17,7 @@ from parity.pipeline.arms import (
     planned_arms,
     settled,
 )
+from parity.pipeline.recorded import Questions
 from parity.plan import (
     Plan,
     Prompt,
@@ -63,6 +64,8 @@ class PlanRequest:
     churn: ChurnRequest = field(default_factory=ChurnRequest)
     own: Sequence[OwnArm] = ()
     """Servers and recordings, each an arm beside those of `backends`."""
+    questions: Questions | None = None
+    """Prompts of a recording, which take the place of `prompts` and `suite`."""
 
 
 def load_backends(names: Sequence[str]) -> dict[str, Backend]:
@@ -91,7 +94,10 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
         for last, point in [one for one in planned if one[0].backend == name][-1:]
         for fault in request.positive_controls
     ]
-    prompts = load_prompts(request.prompts) if request.prompts else load_suite(request.suite or DEFAULT_SUITE)
+    if request.questions is not None:
+        prompts = request.questions.prompts
+    else:
+        prompts = load_prompts(request.prompts) if request.prompts else load_suite(request.suite or DEFAULT_SUITE)
     checkpoint = read_checkpoint(request.model or default_model(backends))
     sampling, copies = _samples(request)
     overrides = dict(request.engine)

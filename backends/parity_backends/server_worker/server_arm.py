@@ -81,8 +81,11 @@ class ServerArm:
             "eos_token_ids": model.get("eos_token_ids"),
             "engine": {
                 "asked": settings,
-                "server": dict(self.server, dialect=self.dialect),
+                "model": self.server["model"],
                 "max_model_len": self.server.get("max_model_len"),
+            },
+            "served": {
+                "server": dict(self.server, dialect=self.dialect),
                 "path": self.path,
                 "stream": self.stream,
                 "sent": sent,

@@ -1,0 +1,95 @@
+"""A capture file and the scores beside it, looked up by what a plan asks for."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from typing import Any, Iterator
+
+from parity_backends.worker.protocol import SCHEMA, Told
+
+Place = tuple[str, int, int]
+"""Request, round, sample."""
+
+
+class Recording:
+    """One capture. Raises Told for a file that is none, or that is not finished."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.header: dict[str, Any] = {}
+        self.completions: dict[Place, dict[str, Any]] = {}
+        self.scores: dict[tuple[str, Place], Any] = {}
+        self.counters: dict[str, Any] | None = None
+        for record in lines(path):
+            kind = record.get("record")
+            if kind == "header":
+                self.header = record
+            elif kind == "completion":
+                self.completions[place_of(record)] = record
+            elif kind == "score":
+                self.scores[(str(record.get("arm")), place_of(record))] = record.get("logprobs")
+            elif kind == "footer":
+                self.counters = record.get("counters") or {}
+        if self.header.get("schema") != SCHEMA:
+            raise Told("%s is not a capture: its first record is no header of %s" % (path, SCHEMA))
+        if self.counters is None:
+            raise Told("%s is not finished: it has no footer" % path)
+
+    @property
+    def arm(self) -> str:
+        return str(self.header.get("arm"))
+
+    def digest(self) -> str:
+        """SHA-256 of the file."""
+        digest = hashlib.sha256()
+        with open(self.path, "rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+        return digest.hexdigest()
+
+
+def lines(path: str) -> Iterator[dict[str, Any]]:
+    """The records of a capture or scores file, plain or compressed."""
+    number = 0
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else open(path, encoding="utf-8") as file:
+            for line in file:
+                number += 1
+                if line.strip():
+                    # A logprob that is not a number is null in JSON.
+                    record = json.loads(line, parse_constant=lambda _: None)
+                    if not isinstance(record, dict):
+                        raise ValueError("not an object")
+                    yield record
+    except FileNotFoundError:
+        raise Told("there is no recording %s" % path) from None
+    except (OSError, EOFError, ValueError) as error:
+        raise Told("%s, line %d: cannot be read: %s" % (path, number, error)) from None
+
+
+def place_of(record: dict[str, Any]) -> Place:
+    return (str(record.get("request")), int(record.get("round") or 0), int(record.get("sample") or 0))
+
+
+def arm_in(path: str) -> str | None:
+    """The arm that a recording is of; None where its first line does not say."""
+    try:
+        for record in lines(path):
+            return str(record.get("arm"))
+    except Told:
+        return None
+    return None
+
+
+def scores_of(path: str | None) -> dict[tuple[str, Place], Any]:
+    """Scores of a file of their own, by arm and place."""
+    if path is None or not os.path.exists(path):
+        return {}
+    return {
+        (str(record.get("arm")), place_of(record)): record.get("logprobs")
+        for record in lines(path)
+        if record.get("record") == "score"
+    }

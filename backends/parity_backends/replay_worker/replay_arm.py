@@ -1,0 +1,138 @@
+"""One arm of a plan, answered from a recording."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import IO, Any
+
+from parity_backends.worker.identity import plan_digest
+from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told, serve
+from parity_backends.worker.records import token_list
+
+from .recording import Recording, arm_in, scores_of
+
+UNCOMPARED = ("logprobs", "seed")
+"""Sampling parameters that may differ between plan and recording: they change no greedy token."""
+
+
+class ReplayArm:
+    """A recorded capture with a plan's requests. It answers what was asked then and nothing else."""
+
+    def __init__(self, plan: dict[str, Any], name: str, channel: Channel, stop: threading.Event) -> None:
+        arms: dict[str, dict[str, Any]] = {arm["name"]: arm for arm in plan["arms"]}
+        if name not in arms:
+            raise Told("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
+        self.plan, self.arm, self.channel, self.stop = plan, arms[name], channel, stop
+
+    def start(self) -> None:
+        self.channel.event("starting", pid=os.getpid())
+        self.recording = Recording(self.arm["engine"]["capture"])
+        recorded, plan = self.recording.header, self.plan
+        self._check(recorded)
+        engine = dict(recorded.get("engine") or {})
+        asked = engine.pop("asked", None) or {}
+        if asked.get("speculative_config"):
+            engine.setdefault("speculative_config", asked["speculative_config"])
+        engine["asked"] = self.arm["engine"]
+        header = {
+            "record": "header",
+            "schema": SCHEMA,
+            "arm": self.arm["name"],
+            "backend": self.arm["backend"],
+            "variant": self.arm["variant"],
+            "model": plan["model"]["name"],
+            "vocab_size": recorded.get("vocab_size"),
+            "eos_token_ids": recorded.get("eos_token_ids"),
+            "engine": engine,
+            "sampling": plan["sampling"],
+            "environment": recorded.get("environment") or {},
+            "plan_digest": plan_digest(plan),
+            "replayed": {
+                "arm": self.recording.arm,
+                "backend": recorded.get("backend"),
+                "variant": recorded.get("variant"),
+                "asked": asked,
+                "sha256": self.recording.digest(),
+            },
+        }
+        for name in ("model_fingerprint", "served"):
+            if recorded.get(name) is not None:
+                header[name] = recorded[name]
+        self.channel.event("ready", engine_start_seconds=0.0)
+        self.channel.record(header)
+
+    def _check(self, recorded: dict[str, Any]) -> None:
+        """Raises Told where the recording is of another model or of other sampling parameters."""
+        path, plan = self.recording.path, self.plan
+        model = str(recorded.get("model") or "").rstrip("/").rpartition("/")[2]
+        if model and model != plan["model"]["name"]:
+            raise Told("%s is a recording of the model %r, the plan is for %r" % (path, model, plan["model"]["name"]))
+        then = recorded.get("sampling") or {}
+        for name, value in plan["sampling"].items():
+            if name in then and name not in UNCOMPARED and then[name] != value:
+                raise Told("%s was recorded with %s=%r, the plan has %r" % (path, name, then[name], value))
+
+    def generate(self, rounds: list[int]) -> None:
+        done = 0
+        for round_ in rounds:
+            for request in self.plan["requests"]:
+                if self.stop.is_set():
+                    raise Stopped
+                done += self._answer(request, round_)
+        counters = dict(self.recording.counters or {})
+        self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counters})
+
+    def _answer(self, request: dict[str, Any], round_: int) -> int:
+        found = 0
+        for sample in range(int(self.plan["sampling"].get("n") or 1)):
+            record = self.recording.completions.get((request["id"], round_, sample))
+            if record is None:
+                continue  # it is missing from the recording, and so from the capture: a finding
+            prompt = token_list(record["prompt_token_ids"])
+            if prompt != request["prompt_token_ids"]:
+                raise Told("%s has another prompt for the request %r" % (self.recording.path, request["id"]))
+            token_ids = token_list(record["token_ids"])
+            self.channel.record(dict(record, round=round_, sample=sample, prompt_token_ids=prompt, token_ids=token_ids))
+            found += 1
+        if not found:
+            raise Told("%s has nothing for the request %r, round %d" % (self.recording.path, request["id"], round_))
+        return found
+
+    def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any]) -> None:
+        raise Told("a recording answers what was asked when it was made, nothing new")
+
+    def score(self, items: list[dict[str, Any]], top: int) -> int:
+        """Scores that were recorded too; `unscored` for all others."""
+        recorded = {
+            arm["name"]: arm_in(arm["engine"]["capture"]) for arm in self.plan["arms"] if arm["engine"].get("capture")
+        }
+        scores = {**self.recording.scores, **scores_of(self.arm["engine"].get("scores"))}
+        done = tokens = 0
+        for item in items:
+            key = {name: item[name] for name in ("arm", "request", "round", "sample")}
+            place = (item["request"], item["round"], item["sample"])
+            logprobs = scores.get((str(recorded.get(item["arm"])), place))
+            if logprobs is None or not fits(logprobs, item["token_ids"]):
+                self.channel.event("unscored", key=key, reason="the recording has no score of this completion")
+                continue
+            self.channel.record(dict(record="score", logprobs=[entry or [] for entry in logprobs], **key))
+            done += 1
+            tokens += len(logprobs)
+        self.channel.event("scored", items=len(items), sequences=done, tokens=tokens)
+        return done
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def fits(logprobs: list[Any], token_ids: list[int]) -> bool:
+    """Is this a score of these tokens: one entry for each, the token itself among those listed?"""
+    return len(logprobs) == len(token_ids) and all(
+        not entry or any(pair[0] == token for pair in entry)
+        for entry, token in zip(logprobs, token_ids)  # noqa: B905 - strict is Python 3.10
+    )
+
+
+def supervised(stream: IO[bytes]) -> None:
+    serve(stream, ReplayArm)
