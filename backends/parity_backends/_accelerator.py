@@ -24,6 +24,10 @@ class Accelerator:
     required: tuple[str, ...] = ()
     tool: tuple[str, ...] = ()
     device_pattern = ""
+    device_variable = ""
+    """Chooses the devices that a process sees."""
+    far_modules: tuple[str, ...] = ("vllm",)
+    """What the interpreter of another host must be able to import."""
 
     def default_model(self) -> Path | None:
         return None

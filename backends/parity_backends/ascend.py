@@ -15,3 +15,5 @@ class AscendBackend(Accelerator):
     required = ("vllm", "vllm-ascend")
     tool = ("npu-smi", "info", "-l")
     device_pattern = "/dev/davinci[0-9]*"
+    device_variable = "ASCEND_RT_VISIBLE_DEVICES"
+    far_modules = ("vllm", "vllm_ascend")

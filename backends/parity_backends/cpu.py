@@ -45,6 +45,13 @@ def _pins(file: str) -> dict[str, str]:
     return dict(line.split("==", 1) for line in lines if line and not line.startswith("#"))
 
 
+LOOK_FOR_OPENMP = """
+import os, sys
+library = os.path.join(sys.prefix, "lib", "libiomp5.so")
+print(library if os.path.exists(library) else "")
+"""
+
+
 class CpuBackend:
     """Variants `base` and `mtp`, in process (one engine process, batches the same each time).
 
@@ -52,6 +59,9 @@ class CpuBackend:
     """
 
     variants = ("base", "mtp")
+    device_variable = "VLLM_CPU_OMP_THREADS_BIND"
+    """Its devices are cores: "0-7", "8-15"."""
+    far_modules = ("vllm",)
 
     def __init__(self, version: str | None = None) -> None:
         self.version = version
@@ -167,6 +177,11 @@ class CpuBackend:
         if library.name in preload:
             return {}
         return {"LD_PRELOAD": f"{library}:{preload}" if preload else str(library)}
+
+    def far_env(self, ask: Callable[[str], str]) -> dict[str, str]:
+        """As `launch_env`, for an interpreter of another host."""
+        library = ask(LOOK_FOR_OPENMP).strip()
+        return {"LD_PRELOAD": library} if library.endswith("libiomp5.so") and "\n" not in library else {}
 
     def worker_source(self) -> bytes:
         return _local.worker_source()

@@ -15,3 +15,4 @@ class CudaBackend(Accelerator):
     required = ("vllm",)
     tool = ("nvidia-smi", "-L")
     device_pattern = "/dev/nvidia[0-9]*"
+    device_variable = "CUDA_VISIBLE_DEVICES"

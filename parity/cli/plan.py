@@ -21,13 +21,15 @@ def plan(output: Path | None, **options: Any) -> None:
     The plan holds the prompts as token ids, every sampling parameter, and every engine setting of every
     arm. Run it here or on another host with `parity run --plan FILE`.
     """
+    from parity.cli.config import chosen_hosts
     from parity.cli.planning import plan_request
     from parity.errors import ParityError
-    from parity.pipeline import load_backends, make_plan
+    from parity.pipeline import load_adapters, make_plan, placed
     from parity.pipeline.directory import write_json
 
     request = plan_request(options)
-    made = make_plan(request, load_backends(request.backends))
+    hosts = chosen_hosts(request.backends, options)
+    made = placed(make_plan(request, load_adapters(hosts)), hosts)
     say_skipped(made)
     if output is None:
         emit_json(made.to_json())

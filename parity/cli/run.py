@@ -5,20 +5,23 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from parity.cli.config import OPTIONS as HOST_OPTIONS
 from parity.cli.hunting import say_skipped
 from parity.cli.options import database_option, json_option, plan_options
 from parity.cli.output import console, emit_json, say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from parity.pipeline import RunDirectory
     from parity.plan import Plan
+    from parity.plan.hosts import Host
     from parity.run import Backend
 
 NEWEST = "newest"
@@ -62,16 +65,17 @@ def run(
 
     directory: RunDirectory | None
     if resume:
-        plan, found = _resumed(ctx, resume, out, db)
+        plan, hosts, found = _resumed(ctx, resume, out, db)
         directory, db = found, db or _recorded_database(found)
     else:
-        plan, directory = _planned(ctx, plan_file, options)
+        directory = None
+        plan, hosts = _planned(ctx, plan_file, options)
     with Store.open(db) as store:  # before anything starts: an unwritable database is found now
         if directory is None:
-            directory = _new_directory(plan, out, db)
+            directory = _new_directory(plan, hosts, out, db)
         say(f"run {directory.run_id} in {directory.root}")
         arms = [arm.name for arm in (*plan.candidates, plan.arm(plan.baseline))]
-        with progress(arms, sys.stderr) as on_event, engines(on_event, say) as runner:
+        with progress(arms, sys.stderr) as on_event, engines(on_event, say, hosts) as runner:
             outcome = execute(
                 plan,
                 directory,
@@ -91,40 +95,64 @@ def run(
     return exit_code(outcome.verdict)
 
 
-def _planned(ctx: click.Context, plan_file: Path | None, options: dict[str, Any]) -> tuple[Plan, RunDirectory | None]:
-    """A new plan, from a file or from the options. Engines are looked for before anything is prepared."""
+def _planned(ctx: click.Context, plan_file: Path | None, options: dict[str, Any]) -> tuple[Plan, dict[str, Host]]:
+    """A new plan, from a file or from the options, and where its backends are.
+
+    Engines are looked for before anything is prepared.
+    """
+    from parity.cli.config import chosen_hosts
     from parity.cli.planning import plan_request
-    from parity.pipeline import load_backends, locate_model, make_plan
+    from parity.pipeline import load_adapters, locate_model, make_plan, placed
     from parity.plan import read_plan
 
     if plan_file is not None:
-        _only(ctx, "--plan", allowed={"plan_file", "out", "db", "as_json", "model"})
+        _only(ctx, "--plan", allowed={"plan_file", "out", "db", "as_json", "model", *HOST_OPTIONS})
         plan = read_plan(plan_file)
-        backends = load_backends(list(dict.fromkeys(arm.backend for arm in plan.arms)))
-        _find_engines(backends)
+        hosts = _hosts_of(plan, options)
+        backends = load_adapters(hosts)
+        _find_engines(hosts, backends)
         plan = locate_model(plan, options["model"], backends)
-        _build_engines(backends)
-        return plan, None
-    request = plan_request(options)
-    backends = load_backends(request.backends)
-    _find_engines(backends)
-    plan = make_plan(request, backends)
-    say_skipped(plan)
-    _build_engines(backends)
-    return plan, None
+    else:
+        request = plan_request(options)
+        hosts = chosen_hosts(request.backends, options)
+        backends = load_adapters(hosts)
+        _find_engines(hosts, backends)
+        plan = placed(make_plan(request, backends), hosts)
+        say_skipped(plan)
+    _look_at_hosts(plan, hosts, backends)
+    _build_engines(hosts, backends)
+    return plan, hosts
 
 
-def _resumed(ctx: click.Context, resume: str, out: Path | None, db: Path | None) -> tuple[Plan, RunDirectory]:
-    from parity.pipeline import RunDirectory, find_unfinished, load_backends, locate_model
+def _resumed(
+    ctx: click.Context, resume: str, out: Path | None, db: Path | None
+) -> tuple[Plan, dict[str, Host], RunDirectory]:
+    from parity.pipeline import RunDirectory, find_unfinished, load_adapters, locate_model
+    from parity.plan.hosts import read_host
 
-    _only(ctx, "--resume", allowed={"resume", "out", "db", "as_json", "model"})
+    _only(ctx, "--resume", allowed={"resume", "out", "db", "as_json", "model", *HOST_OPTIONS})
     if out is not None:
         directory = RunDirectory.open(out)
     else:
         directory = find_unfinished(None if resume == NEWEST else resume, _stored_directories(db))
     plan = directory.plan()
-    backends = load_backends(list(dict.fromkeys(arm.backend for arm in plan.arms)))
-    return locate_model(plan, ctx.params["model"], backends), directory
+    recorded = directory.describe().get("hosts")
+    known = {
+        name: read_host(name, table, str(directory.about))
+        for name, table in (recorded.items() if isinstance(recorded, dict) else ())
+    }
+    hosts = _hosts_of(plan, ctx.params, known)
+    return locate_model(plan, ctx.params["model"], load_adapters(hosts)), hosts, directory
+
+
+def _hosts_of(plan: Plan, options: Mapping[str, Any], known: Mapping[str, Host] | None = None) -> dict[str, Host]:
+    """Where the backends of a plan that is written down are: its own word on the adapter, ours on the rest."""
+    from parity.cli.config import chosen_hosts
+    from parity.pipeline import hosts_of_plan
+
+    hosts = chosen_hosts(hosts_of_plan(plan), options, known)
+    adapters = {arm.name.partition("/")[0]: arm.backend for arm in plan.arms}
+    return {name: replace(host, adapter=adapters[name]) for name, host in hosts.items()}
 
 
 def _stored_directories(db: Path | None) -> list[Path]:
@@ -157,19 +185,47 @@ def _only(ctx: click.Context, option: str, *, allowed: set[str]) -> None:
             )
 
 
-def _find_engines(backends: Mapping[str, Backend]) -> None:
-    """Every backend must have an engine on this machine. Raises BackendError naming all that have none.
+def _find_engines(hosts: Mapping[str, Host], backends: Mapping[str, Backend]) -> None:
+    """Every backend of this machine must have an engine here. Raises BackendError naming all that have none.
 
     One that can build its engine environment passes: that takes minutes and comes later.
     """
+    _all_of_them(
+        lambda name: backends[name].interpreter(say),
+        [name for name in hosts if _adapter_finds(hosts[name]) and backends[name].env_spec() is None],
+    )
+
+
+def _look_at_hosts(plan: Plan, hosts: Mapping[str, Host], backends: Mapping[str, Backend]) -> None:
+    """Ask the others whether an engine could start there. Raises BackendError naming all where it could not."""
+    from parity.pipeline import look_at
+
+    _all_of_them(
+        lambda name: look_at(hosts[name], backends[name], plan),
+        [name for name in hosts if not _adapter_finds(hosts[name])],
+    )
+
+
+def _build_engines(hosts: Mapping[str, Host], backends: Mapping[str, Backend]) -> None:
+    """Build what is missing, now that the plan is known to be good. Raises BackendError."""
+    for name, backend in backends.items():
+        if _adapter_finds(hosts[name]):
+            backend.interpreter(say)
+
+
+def _adapter_finds(host: Host) -> bool:
+    """Whether the interpreter is the adapter's business: not where the user names one, or another host."""
+    return not host.far and host.python is None
+
+
+def _all_of_them(look: Callable[[str], object], names: Sequence[str]) -> None:
+    """Look at each, and complain about all at once."""
     from parity.errors import BackendError
 
     missing: list[BackendError] = []
-    for backend in backends.values():
-        if backend.env_spec() is not None:
-            continue
+    for name in names:
         try:
-            backend.interpreter(say)
+            look(name)
         except BackendError as error:
             missing.append(error)
     if missing:
@@ -177,14 +233,12 @@ def _find_engines(backends: Mapping[str, Backend]) -> None:
         raise BackendError("\n".join(error.message for error in missing), hint="\n".join(hints) or None)
 
 
-def _build_engines(backends: Mapping[str, Backend]) -> None:
-    """Build what is missing, now that the plan is known to be good. Raises BackendError."""
-    for backend in backends.values():
-        backend.interpreter(say)
-
-
-def _new_directory(plan: Plan, out: Path | None, db: Path | None) -> RunDirectory:
+def _new_directory(plan: Plan, hosts: Mapping[str, Host], out: Path | None, db: Path | None) -> RunDirectory:
     from parity.pipeline import RunDirectory, new_run_id
 
-    about = {"command": shlex.join(["parity", *sys.argv[1:]]), "db": str(db.absolute()) if db else None}
+    about = {
+        "command": shlex.join(["parity", *sys.argv[1:]]),
+        "db": str(db.absolute()) if db else None,
+        "hosts": {name: host.to_json() for name, host in hosts.items()},
+    }
     return RunDirectory.create(plan, new_run_id(), out, about)

@@ -7,6 +7,7 @@ from parity.pipeline.arms import OwnArm
 from parity.pipeline.capturing import Runner, Session, engines, score_items
 from parity.pipeline.directory import RunDirectory, find_unfinished, new_run_id
 from parity.pipeline.execute import Outcome, execute
+from parity.pipeline.placing import hosts_of_plan, load_adapters, look_at, placed
 from parity.pipeline.planning import PlanRequest, load_backends, locate_model, make_plan
 
 __all__ = [
@@ -22,10 +23,14 @@ __all__ = [
     "execute",
     "find_unfinished",
     "for_store",
+    "hosts_of_plan",
+    "load_adapters",
     "load_backends",
     "locate_model",
+    "look_at",
     "make_plan",
     "new_run_id",
+    "placed",
     "plan_of_captures",
     "score_items",
 ]

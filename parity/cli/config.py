@@ -1,0 +1,142 @@
+"""Options that say where engines run, and the configuration file that says it once and for all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from parity.errors import ParityError
+from parity.plan.config import Config, find_config
+from parity.plan.hosts import Host, with_flags
+from parity.records import Json
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_KEY = "parity.config"
+OPTIONS = ("config", "host", "python", "model_path")
+"""Names of the options below; a plan that is written down already may still run on other hosts."""
+
+
+class Named(click.ParamType[tuple[str, str]]):
+    """BACKEND=VALUE."""
+
+    name = "backend=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        name, found, text = value.partition("=")
+        if not found or not name:
+            self.fail(f"{value!r} is not BACKEND=VALUE", param, ctx)
+        return name, text
+
+
+def _load(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Before any other option is looked at: the file's [plan] gives their defaults."""
+    config = find_config(value)
+    ctx.meta[_KEY] = config
+    ctx.default_map = {**(ctx.default_map or {}), **_defaults(ctx.command, config)}
+    return value
+
+
+def _defaults(command: click.Command, config: Config) -> dict[str, Any]:
+    """Values of [plan] by parameter. Raises ParityError for a name that no option has."""
+    options: dict[str, click.Option] = {}
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter.name not in (*OPTIONS, "plan_file", "resume", "out"):
+            for spelling in (parameter.name, *parameter.opts):
+                options[(spelling or "").lstrip("-").replace("_", "-")] = parameter
+    out: dict[str, Any] = {}
+    for name, value in config.plan.items():
+        option = options.get(name.replace("_", "-"))
+        if option is None:
+            known = sorted({str(each.opts[-1]).lstrip("-") for each in options.values()})
+            raise ParityError(
+                f"{config.source}: [plan] has no setting {name!r}",
+                hint=f"it takes the options that make a plan: {', '.join(known)}",
+            )
+        assert option.name is not None
+        out[option.name] = _value(value, option)
+    return out
+
+
+def _value(value: Json, option: click.Option) -> Any:
+    """As the option would get it on the command line."""
+    if option.multiple:
+        if isinstance(value, dict):
+            return [f"{name}={_text(item)}" for name, item in value.items()]
+        return [_text(item) for item in value] if isinstance(value, list) else [_text(value)]
+    if isinstance(value, list):
+        return ",".join(_text(item) for item in value)
+    return value if isinstance(value, bool) else _text(value)
+
+
+def _text(value: Json) -> str:
+    if isinstance(value, list):
+        return ",".join(_text(item) for item in value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def config_option(function: F) -> F:
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        is_eager=True,
+        callback=_load,
+        help="Configuration: hosts of backends, defaults of options. [default: parity.toml here, if there is one]",
+    )(function)
+
+
+def host_options(function: F) -> F:
+    """--config, --host, --python, --model-path."""
+    for option in (
+        click.option(
+            "--model-path",
+            type=Named(),
+            multiple=True,
+            help="Where the checkpoint is on that backend's host, if elsewhere than here. Repeatable.",
+        ),
+        click.option(
+            "--python",
+            type=Named(),
+            multiple=True,
+            help="The interpreter that has that backend's engine. Repeatable. [default: the adapter's; python3 "
+            "behind --host]",
+        ),
+        click.option(
+            "--host",
+            type=Named(),
+            multiple=True,
+            help="Command prefix that reaches that backend's host: cuda='ssh gpu1', npu='docker exec -i NAME'. "
+            "Repeatable; docs/hosts.md.",
+        ),
+        config_option,
+    ):
+        function = option(function)
+    return function
+
+
+def configuration(ctx: click.Context | None = None) -> Config:
+    """What --config, or parity.toml, says."""
+    found = (ctx or click.get_current_context()).meta.get(_KEY)
+    return found if isinstance(found, Config) else find_config()
+
+
+def chosen_hosts(
+    names: Sequence[str], options: Mapping[str, Any], known: Mapping[str, Host] | None = None
+) -> dict[str, Host]:
+    """A host for each backend name, from the configuration (`known` wins over it) and the options.
+
+    Raises ParityError for an option that names another backend.
+    """
+    return with_flags(
+        {**configuration().hosts, **(known or {})},
+        names,
+        command=dict(options.get("host") or ()),
+        python=dict(options.get("python") or ()),
+        model=dict(options.get("model_path") or ()),
+    )

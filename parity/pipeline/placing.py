@@ -1,0 +1,83 @@
+"""Backends put on their hosts: which adapter speaks for a name, and what a far host must have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from parity.errors import BackendError
+from parity.plan import Plan
+from parity.plan.hosts import Host, host_of
+from parity.records import Json
+from parity.run import Backend, load_backend
+from parity.run.launch import place_in_words, python_of, run_python
+
+OLDEST_PYTHON = (3, 9)
+
+_LOOK = """
+import importlib.util, json, os, platform, sys
+model, modules = sys.argv[1], sys.argv[2:]
+print(json.dumps({
+    "python": list(sys.version_info[:2]),
+    "missing": [name for name in modules if importlib.util.find_spec(name) is None],
+    "model": os.path.isfile(os.path.join(model, "config.json")),
+    "where": platform.node(),
+}))
+"""
+
+
+def load_adapters(hosts: Mapping[str, Host]) -> dict[str, Backend]:
+    """The adapter of each backend, by the backend's name. Raises ParityError for an unknown one."""
+    return {name: load_backend(host.adapter) for name, host in hosts.items()}
+
+
+def placed(plan: Plan, hosts: Mapping[str, Host]) -> Plan:
+    """The plan with each arm's adapter and its host's engine settings, for hosts with names of their own."""
+    arms = []
+    for arm in plan.arms:
+        host = host_of(hosts, arm.name, arm.backend)
+        engine = arm.engine if not host.engine else {**arm.engine, **host.engine}
+        arms.append(replace(arm, backend=host.adapter, engine=engine))
+    return replace(plan, arms=tuple(arms))
+
+
+def hosts_of_plan(plan: Plan) -> list[str]:
+    """Names of the backends of a plan's arms, in order."""
+    return list(dict.fromkeys(arm.name.partition("/")[0] for arm in plan.arms))
+
+
+def look_at(host: Host, adapter: Backend, plan: Plan) -> None:
+    """Ask a far host whether an engine can start there: Python, the engine's packages, the checkpoint.
+
+    Raises BackendError saying what is missing and how to name it.
+    """
+    modules: tuple[str, ...] = tuple(getattr(adapter, "far_modules", ()))
+    model = host.model or plan.model.path
+    where = place_in_words(host)
+    answer = run_python(host, _LOOK, [model, *modules], timeout=120)
+    try:
+        found: Json = json.loads(answer.splitlines()[-1])
+        version, missing, there = tuple(found["python"]), [str(name) for name in found["missing"]], found["model"]
+        old = version < OLDEST_PYTHON
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise BackendError(
+            f"backend {host.name!r}: {python_of(host)} on {where} answered in another tongue: {answer[-200:]!r}",
+            hint=f"is it a Python? Name another with --python {host.name}=PATH",
+        ) from None
+    if old:
+        raise BackendError(
+            f"backend {host.name!r}: {python_of(host)} on {where} is Python {'.'.join(map(str, version))}",
+            hint=f"name one from 3.9 up that has the engine: --python {host.name}=PATH",
+        )
+    if missing:
+        raise BackendError(
+            f"backend {host.name!r}: {python_of(host)} on {where} has no {' and no '.join(missing)}",
+            hint=f"name the interpreter that has: --python {host.name}=PATH, or python = … in [backends.{host.name}]",
+        )
+    if modules and there is not True:
+        raise BackendError(
+            f"backend {host.name!r}: no checkpoint at {model} on {where}",
+            hint=f"weights are never copied; name the directory there: --model-path {host.name}=DIR, or model = … in "
+            f"[backends.{host.name}]",
+        )
