@@ -14,15 +14,15 @@ RETOKENISED = "retokenised"
 MOST_TOLD = 8
 
 
-def _served(capture: Capture) -> Mapping[str, Any]:
+def _served(header: Header) -> Mapping[str, Any]:
     """What a header says of the server behind the arm; {} for other arms."""
-    said = capture.header.extra.get("served")
+    said = header.extra.get("served")
     return said if isinstance(said, Mapping) else {}
 
 
 def text_alone(header: Header) -> bool:
     """Has this arm given text without token ids?"""
-    return header.engine.get("token_source") == RETOKENISED
+    return _served(header).get("token_source") == RETOKENISED
 
 
 def level(baseline: Capture, candidate: Capture) -> tuple[Capture, Capture]:
@@ -81,12 +81,12 @@ def contradictions(baseline: Capture, candidate: Capture) -> list[Finding]:
 
 def unchecked(*captures: Capture) -> list[str]:
     """What could not be looked at in these arms, as their captures say; one sentence each."""
-    notes = []
+    arms: dict[str, list[str]] = {}
     for capture in captures:
-        told: Any = _served(capture).get("unchecked")
-        if isinstance(told, list):
-            notes += [f"not checked in {capture.header.arm}: {str(one)[:300]}" for one in told[:MOST_TOLD]]
-    return notes
+        told: Any = _served(capture.header).get("unchecked")
+        for one in told[:MOST_TOLD] if isinstance(told, list) else ():
+            arms.setdefault(str(one)[:300], []).append(capture.header.arm)
+    return [f"not checked in {' and '.join(names)}: {one}" for one, names in arms.items()]
 
 
 def limits(baseline: Capture, candidate: Capture) -> Mapping[str, str]:
