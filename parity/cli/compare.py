@@ -68,7 +68,9 @@ def compare(
         tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
         model=model,
     )
-    run_id = _save(db, first, second, comparison, baseline, candidate) if save or db is not None else None
+    kept = {"path": str(model.absolute())} if model is not None else {}
+    files = [str(path.absolute()) for path in scores]
+    run_id = _save(db, first, second, comparison, baseline, candidate, kept, files) if save or db is not None else None
     if as_json:
         emit_json({**comparison.to_json(), **({"run": run_id} if run_id else {})})
     else:
@@ -88,13 +90,24 @@ def compare(
     return exit_code(comparison.verdict)
 
 
-def _save(db: Path | None, first: Any, second: Any, comparison: Any, baseline: Path, candidate: Path) -> str:
+def _save(
+    db: Path | None,
+    first: Any,
+    second: Any,
+    comparison: Any,
+    baseline: Path,
+    candidate: Path,
+    model: dict[str, str],
+    scores: list[str],
+) -> str:
     import parity
     from parity.pipeline import arm_result, for_store, new_run_id, plan_of_captures
     from parity.store import NewRun, RunStatus, Store
 
     run_id = new_run_id()
     plan = plan_of_captures(first, [second])
+    plan["model"] = {**plan["model"], **model}  # where the files are: for reports, no part of the plan's hash
+    plan["scores"] = {"files": scores}
     command = shlex.join(["parity", *sys.argv[1:]])
     with Store.open(db) as store:
         new = NewRun(run_id, plan, command, source="compare", versions={"parity": parity.__version__})

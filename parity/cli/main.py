@@ -26,6 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("parity.cli.plan:plan", "Write down what a run would do, without running it."),
     "capture": ("parity.cli.capture:capture", "Check capture files."),
     "runs": ("parity.cli.runs:runs", "List, show and delete stored runs."),
+    "report": ("parity.cli.report:report", "Write a report on a finding or a run."),
+    "repro": ("parity.cli.report:repro", "Write a Python file that shows a finding with vLLM alone."),
     "tui": ("parity.cli.tui:tui", "Go through the findings of stored runs: look, compare, decide."),
     "env": ("parity.cli.env:env", "Create, list and remove engine environments."),
     "doctor": ("parity.cli.env:doctor", "Say what this machine can run, and what is missing."),

@@ -40,6 +40,10 @@ class TokenText:
             return " ".join(f"[{int(i)}]" for i in ids)
         return visible(self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False))
 
+    def plain(self, token_id: int) -> str:
+        """One token's text without quotes; its id in brackets where its bytes alone are no text."""
+        return self._one(token_id)
+
     def token(self, token_id: int) -> str:
         """One token in quotes; its id in brackets where its bytes alone are no text."""
         text = self._one(token_id)

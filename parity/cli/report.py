@@ -1,0 +1,136 @@
+"""`parity report` and `parity repro`: what leaves the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from parity.cli.options import database_option
+from parity.cli.output import emit, say
+
+_FORMATS = ("md", "html", "json", "junit", "sarif", "github")
+_TARGETS = ("vllm", "vllm-ascend")
+"""As in parity.report.write, which is not imported until it is needed (a test holds them equal)."""
+
+
+def _write(path: Path | None, text: str) -> None:
+    from parity.errors import ParityError
+
+    if path is None or str(path) == "-":
+        emit(text)
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ParityError(
+            f"cannot write {path}: {error.strerror}", hint="name a file in a directory that exists with -o FILE"
+        ) from error
+    say(f"wrote {path}")
+
+
+@click.command()
+@click.argument("finding_or_run", required=False)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(_FORMATS),
+    default="md",
+    show_default=True,
+    help="md is the bug report, html one self-contained page, github a step summary.",
+)
+@click.option(
+    "--for",
+    "target",
+    type=click.Choice(_TARGETS),
+    help="Whose bug template to fill. [default: every project whose arms diverge]",
+)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write. [default: stdout]")
+@click.option("--searched", is_flag=True, help="You have searched for known reports: ticks the box of vllm's form.")
+@click.option(
+    "--see-also",
+    multiple=True,
+    metavar="PROJECT=URL",
+    help="The report of the same fault that is filed with the other project. Repeatable.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="At most this many findings, the worst first.",
+)
+@database_option
+def report(
+    finding_or_run: str | None,
+    format_: str,
+    target: str | None,
+    output: Path | None,
+    searched: bool,
+    see_also: tuple[str, ...],
+    limit: int,
+    db: Path | None,
+) -> None:
+    """Write a report on a finding or a run.
+
+    FINDING_OR_RUN is the number or the fingerprint of a finding (`parity runs show --json`), or a run's id or
+    its beginning; without it the newest run is meant. Markdown fills the bug template of vllm or vllm-ascend;
+    where arms of both diverge, it writes a report for each, and each names the other.
+    """
+    from parity.report.case import build_case
+    from parity.report.texts import Texts
+    from parity.report.write import ReportOptions, bug_reports, write_report
+    from parity.store import Store
+
+    options = ReportOptions(searched=searched, limit=limit, see_also=_addresses(see_also))
+    if format_ != "md" and target is not None:
+        raise click.UsageError("--for is about Markdown: the other formats are the same for every project")
+    with Store.open(db, create=False) as store:
+        if format_ != "md":
+            _write(output, write_report(store, finding_or_run, format_, None, options))
+            return
+        reports = bug_reports(build_case(store, finding_or_run, limit=limit), target, options, Texts())
+    for one in reports:
+        path = output
+        if output is not None and str(output) != "-" and len(reports) > 1:
+            path = output.with_name(f"{output.stem}-{one.project}{output.suffix}")
+        _write(path, one.markdown)
+        say(f"for {one.project}: file it at {one.address}")
+        if one.project == "vllm" and not searched:
+            say("its form has a box that says you searched for known reports: yours to tick, or --searched")
+
+
+def _addresses(given: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for item in given:
+        project, sign, address = item.partition("=")
+        if not sign or project not in _TARGETS or not address.startswith("https://"):
+            raise click.BadParameter(f"{item!r} is not PROJECT=https://…", param_hint="--see-also")
+        found[project] = address
+    return found
+
+
+@click.command()
+@click.argument("finding", required=False)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write. [default: stdout]")
+@click.option("--model", help="Checkpoint that the script loads without its --model: a name or a directory.")
+@database_option
+def repro(finding: str | None, output: Path | None, model: str | None, db: Path | None) -> None:
+    """Write a Python file that shows a finding with vLLM alone.
+
+    FINDING is the number or the fingerprint of a finding; a run's id, or nothing for the newest run, means its
+    worst corrupt finding. The script exits with 1 when the fault shows, 0 when it does not, 2 when it could not
+    ask.
+    """
+    from parity.errors import ParityError
+    from parity.report.case import build_case
+    from parity.report.repro import repro_script
+    from parity.store import Store
+
+    with Store.open(db, create=False) as store:
+        case = build_case(store, finding)
+        if case.chosen is None or not case.chosen.is_corrupt:
+            raise ParityError(
+                f"run {case.run.id} has nothing corrupt to reproduce", hint="name a finding, or a run that diverged"
+            )
+        _write(output, repro_script(case, case.chosen, model=model))

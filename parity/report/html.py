@@ -1,0 +1,230 @@
+"""The report as one HTML file: no request leaves it, it works offline and without scripts (except the filter).
+
+Its content security policy allows nothing from outside and only the one script that parity wrote, named by
+its hash: text that slipped through the escaping could not run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator
+from importlib import resources
+
+import numpy as np
+
+import parity
+from parity.records import TokenIds
+from parity.report import facts, svg
+from parity.report.case import ArmCase, Case, FindingCase, divergence
+from parity.report.escape import markup
+from parity.report.evidence import Evidence, read_evidence
+from parity.report.markdown import environment_lines
+from parity.report.plots import plots
+from parity.report.texts import Texts
+from parity.store import CompletionRow
+
+MOST_TOKENS = 600
+"""Tokens of a stream shown, around the place in question."""
+
+
+def html_report(case: Case, texts: Texts | None = None) -> str:
+    """The whole page."""
+    texts = texts or Texts()
+    evidence = read_evidence(case)
+    script = _data("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    verdict = case.run.verdict or str(case.run.status)
+    heading = texts("html.title", verdict=verdict, run=case.run.id)
+    parts = [
+        f'<!doctype html>\n<html lang="{texts.language}">\n<head>\n<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<meta name="generator" content="parity {markup(parity.__version__)}">',
+        f'<link rel="icon" href="data:,">\n<title>{markup(heading)}</title>',
+        f"<style>\n{_data('report.css')}</style>\n</head>\n<body>",
+        f'<h1><span class="{markup(verdict)}">{markup(verdict)}</span> {markup(case.run.model)}</h1>',
+        *(f"<p>{markup(reason)}</p>" for reason in case.run.reasons),
+        f'<p class="quiet">{texts("column.run")} {markup(case.run.id)}, {markup(case.run.created)}</p>',
+        _arms(case, texts),
+        _plots(case, evidence, texts),
+        f"<h2>{texts('heading.findings')}</h2>",
+        _filter(texts),
+        *_left_out(case, texts),
+        *(_card(case, finding, evidence, texts) for finding in case.findings),
+        _list(texts("heading.measured"), facts.measured(case, texts)),
+        _list(texts("heading.inferred"), facts.inferred(case, texts)),
+        _list(texts("heading.unchecked"), facts.unchecked(case, texts)),
+        f"<h2>{texts('heading.settings')}</h2>",
+        *(_settings(arm) for arm in case.arms),
+        f"<script>{script}</script>\n</body>\n</html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _data(name: str) -> str:
+    return resources.files("parity.report").joinpath(f"data/{name}").read_text(encoding="utf-8")
+
+
+def _arms(case: Case, texts: Texts) -> str:
+    names = ("arm", "completions", "identical", "near", "corrupt", "shortest", "acceptance", "speed")
+    head = "".join(f'<th class="{"n" if at else ""}">{texts(f"column.{name}")}</th>' for at, name in enumerate(names))
+    rows = []
+    for arm in case.arms:
+        judged = not arm.row.is_baseline
+        role = texts("baseline") if not judged else texts("control") if arm.is_control else ""
+        accepted = "-" if arm.row.acceptance_rate is None else f"{arm.row.acceptance_rate:.1%}"
+        cells = [
+            str(arm.completions),
+            *(str(facts.count(arm, name)) if judged else "-" for name in ("identical", "near_tie", "corrupt")),
+            str(min(arm.lengths, default="-")),
+            accepted,
+            f"{arm.row.tokens_per_second:,.1f}" if arm.row.tokens_per_second else "-",
+        ]
+        quiet = f' <span class="quiet">{role}</span>' if role else ""
+        first = f"<td>{markup(arm.name)}{quiet}</td>"
+        rows.append(f"<tr>{first}{''.join(f'<td class=n>{cell}</td>' for cell in cells)}</tr>")
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _plots(case: Case, evidence: Evidence, texts: Texts) -> str:
+    drawn = plots(evidence, texts, tolerance=case.tolerance, alone=False)
+    return f'<div class="plots">{"".join(drawn.values())}</div>' if drawn else ""
+
+
+def _filter(texts: Texts) -> str:
+    return (
+        f'<div class="filter"><input type="search" id="filter" placeholder="{texts("html.filter")}" '
+        f'aria-label="{texts("html.filter")}"><label><input type="checkbox" id="corrupt"> {texts("html.corrupt")}'
+        f'</label><span class="quiet"><span id="count"></span> {texts("html.shown")}</span></div>'
+        f"<noscript><p>{texts('html.noscript')}</p></noscript>"
+    )
+
+
+def _left_out(case: Case, texts: Texts) -> Iterator[str]:
+    left = case.total_findings - len(case.findings)
+    if left > 0:
+        yield f'<p class="quiet">{texts("html.left_out", count=left, total=case.total_findings)}</p>'
+
+
+def _card(case: Case, finding: FindingCase, evidence: Evidence, texts: Texts) -> str:
+    row = finding.row
+    severity = "corrupt" if finding.is_corrupt else "benign"
+    badges = [markup(row.arm), markup(row.key)]
+    if row.position is not None:
+        badges.append(f"{texts('column.token')} {row.position}")
+    if row.gap is not None:
+        badges.append(f"{row.gap:.2f} nats")
+    badges.append(markup(str(row.state)))
+    parts = [
+        f'<article class="{severity}" id="finding-{row.id}"><header>',
+        f'<h3 class="badge kind">{markup(row.kind)}</h3><span>{markup(texts.kind(row.kind))}</span>',
+        *(f'<span class="badge">{badge}</span>' for badge in badges),
+        "</header>",
+        f"<p>{markup(finding.why)}</p>",
+    ]
+    if finding.request is not None:
+        prompt = finding.request.prompt
+        shown = markup(prompt) if prompt is not None else markup(case.tokens.decode(finding.request.prompt_token_ids))
+        parts.append(f'<p class="quiet">{texts("prompt")} {shown[:4000]}</p>')
+    parted = divergence(finding)
+    sides = [
+        _stream(case, stream, name, finding, parted, is_candidate=at == 1)
+        for at, (stream, name) in enumerate(((finding.baseline, case.run.baseline), (finding.candidate, row.arm)))
+        if stream is not None
+    ]
+    if sides:
+        parts.append(f'<div class="sides">{"".join(sides)}</div>')
+    parts += [_opinions(case, finding, texts), _gaps(case, finding, evidence, texts), "</article>"]
+    return "\n".join(part for part in parts if part)
+
+
+def _stream(
+    case: Case, stream: CompletionRow, name: str, finding: FindingCase, parted: int | None, *, is_candidate: bool
+) -> str:
+    """The tokens around the place: `x` is the token in question, `f` the rest of the finding, `p` what differs."""
+    position, length = finding.row.position, finding.row.length or 1
+    middle = position if position is not None else parted or 0
+    start = max(0, min(middle - MOST_TOKENS // 2, len(stream.token_ids) - MOST_TOKENS))
+    stop = min(len(stream.token_ids), start + MOST_TOKENS)
+    shown = [] if start == 0 else ["… "]
+    texts_of = _token_texts(case, stream.token_ids[start:stop])
+    for at, text in zip(range(start, stop), texts_of, strict=True):
+        names = []
+        if position is not None and at == position:
+            names.append("x")
+        elif is_candidate and position is not None and position < at < position + length:
+            names.append("f")
+        elif parted is not None and at >= parted:
+            names.append("p")
+        about = f'title="{at}: {int(stream.token_ids[at])}"'
+        shown.append(
+            f'<i class="{" ".join(names)}" {about}>{markup(text)}</i>' if names else f"<i {about}>{markup(text)}</i>"
+        )
+    if stop < len(stream.token_ids):
+        shown.append(" …")
+    elif position is not None and position >= len(stream.token_ids):
+        shown.append('<i class="x">(end)</i>')
+    reason = f"{stream.n_tokens}, {stream.finish_reason}"
+    return f'<div class="stream"><span class="name">{markup(name)} ({markup(reason)})</span>{"".join(shown)}</div>'
+
+
+def _token_texts(case: Case, ids: TokenIds) -> list[str]:
+    """Each token's own text without quotes; its id in brackets where it has none."""
+    return [case.tokens.plain(int(token)) for token in ids]
+
+
+def _opinions(case: Case, finding: FindingCase, texts: Texts) -> str:
+    logprobs = finding.row.evidence.get("logprobs")
+    pairs = logprobs.get("reference") if isinstance(logprobs, dict) else None
+    if not pairs:
+        return ""
+    chosen, best = facts.chosen_token(finding), float(pairs[0][1])
+    rows = "".join(
+        f"<tr><td>{markup(case.tokens.token(int(token)))}</td><td class=n>{float(value):.3f}</td>"
+        f"<td class=n>{best - float(value):.3f}</td>"
+        f"<td>{texts('role.chosen') if int(token) == chosen else ''}</td></tr>"
+        for token, value in pairs
+    )
+    head = "".join(f"<th>{texts(f'column.{name}')}</th>" for name in ("token", "logprob", "gap", "role"))
+    listed = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<details><summary>{texts("heading.evidence")}</summary><div class="wide">{listed}</div></details>'
+
+
+def _gaps(case: Case, finding: FindingCase, evidence: Evidence, texts: Texts) -> str:
+    gaps = evidence.gap(finding.row.arm, finding.row.key)
+    if gaps is None or not np.isfinite(gaps).any():
+        return f'<p class="quiet">{texts("html.nogaps")}</p>' if evidence.gaps else ""
+    return svg.gap_line(
+        texts("html.gaps"),
+        texts("plot.x.position"),
+        "nats",
+        [float(gap) for gap in gaps],
+        tolerance=case.tolerance,
+        mark=finding.row.position,
+        alone=False,
+    )
+
+
+def _list(heading: str, lines: Iterator[str]) -> str:
+    items = "".join(f"<li>{_plain(line)}</li>" for line in lines)
+    return f"<h2>{heading}</h2><ul>{items}</ul>" if items else ""
+
+
+def _plain(markdown: str) -> str:
+    """A sentence of `facts`, which is Markdown, as HTML: code spans stay, escapes and comments go."""
+    text = markdown.replace("<!-- -->", "").replace("&amp;", "&")
+    pieces: list[str] = []
+    for at, piece in enumerate(re.split(r"(`+)(.+?)\1(?!`)", text)):
+        if at % 3 == 0:
+            pieces.append(markup(re.sub(r"\\([\\`*_{}\[\]<>|~$])", r"\1", piece)))
+        elif at % 3 == 2:
+            pieces.append(f"<code>{markup(piece.replace(chr(92) + '|', '|').strip())}</code>")
+    return "".join(pieces)
+
+
+def _settings(arm: ArmCase) -> str:
+    lines = "\n".join(markup(line) for line in environment_lines(arm))
+    return f"<details><summary>{markup(arm.name)}</summary><pre>{lines}</pre></details>"

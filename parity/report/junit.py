@@ -1,0 +1,116 @@
+"""JUnit XML: one test suite per arm, one test case per completion, so that a CI system shows what failed.
+
+Written as text and not with a library: what is needed is seven elements, and the characters that XML
+cannot hold have to be dealt with by us anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from parity.records import Key
+from parity.report.case import ArmCase, Case, FindingCase
+from parity.report.escape import attribute, xml
+from parity.report.texts import Texts
+
+
+def junit_xml(
+    case: Case, texts: Texts | None = None, *, allowed: Iterable[str] = (), broken: Sequence[str] = ()
+) -> str:
+    """The run as JUnit XML. A corrupt finding is a failure; one whose fingerprint is in `allowed` is skipped.
+
+    `broken` are sentences of a policy that the run broke; they fail a test case of their own.
+    """
+    texts, ignore = texts or Texts(), frozenset(allowed)
+    suites = [
+        _suite(number, arm, case, texts, ignore)
+        for number, arm in enumerate([*case.candidates, *([] if case.candidates else case.controls)])
+    ]
+    if broken:
+        cases = [_policy_case(number, line) for number, line in enumerate(broken, 1)]
+        suites.append(_wrap(len(suites), "policy", case.run.created, len(broken), len(broken), 0, 0, {}, cases))
+    body = "\n".join(suites)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="parity">\n{body}\n</testsuites>\n'
+
+
+def _suite(number: int, arm: ArmCase, case: Case, texts: Texts, ignore: frozenset[str]) -> str:
+    by_key: dict[Key, list[FindingCase]] = {}
+    for finding in case.findings:
+        if finding.row.arm == arm.name and finding.is_corrupt:
+            by_key.setdefault(finding.row.key, []).append(finding)
+    keys = dict.fromkeys([*arm.keys, *by_key])
+    failures = skipped = 0
+    cases = []
+    for key in keys:
+        found = by_key.get(key, [])
+        failing = [finding for finding in found if finding.row.fingerprint not in ignore]
+        failures += bool(failing)
+        skipped += bool(found) and not failing
+        cases.append(_case(arm.name, key, failing or found, bool(failing), texts))
+    errors = int(arm.row.verdict in (None, "ERROR"))
+    if errors:
+        message = arm.row.message or "not compared"
+        inside = f"<error type={attribute(arm.row.status)} message={attribute(message)}/>"
+        cases.append(
+            f'<testcase classname={attribute(arm.name)} name="the arm as a whole" time="0">{inside}</testcase>'
+        )
+    properties = {
+        "run": case.run.id,
+        "verdict": arm.row.verdict or "",
+        "baseline": case.run.baseline,
+        "model": case.run.model,
+        **{f"version.{name}": version for name, version in sorted(arm.versions.items())},
+    }
+    return _wrap(number, arm.name, case.run.created, len(keys) + errors, failures, errors, skipped, properties, cases)
+
+
+def _wrap(
+    number: int,
+    name: str,
+    created: str,
+    tests: int,
+    failures: int,
+    errors: int,
+    skipped: int,
+    properties: Mapping[str, str],
+    cases: Sequence[str],
+) -> str:
+    head = (
+        f'<testsuite id="{number}" name={attribute(name)} package="parity" hostname="localhost" '
+        f'timestamp={attribute(created[:19])} tests="{tests}" failures="{failures}" errors="{errors}" '
+        f'skipped="{skipped}" time="0">'
+    )
+    about = "".join(f"<property name={attribute(k)} value={attribute(v)}/>" for k, v in properties.items())
+    return "\n".join([head, f"<properties>{about}</properties>", *cases, "</testsuite>"])
+
+
+def _case(arm: str, key: Key, found: Sequence[FindingCase], failing: bool, texts: Texts) -> str:
+    opening = f'<testcase classname={attribute(arm)} name={attribute(key)} time="0"'
+    if not found:
+        return f"{opening}/>"
+    first = found[0]
+    if not failing:
+        return f"{opening}><skipped message={attribute(first.triage.note or str(first.row.state))}/></testcase>"
+    message = f"{texts.kind(first.row.kind)}: {first.why}"
+    body = "\n".join(_lines(found, texts))
+    return (
+        f"{opening}><failure type={attribute(first.row.kind)} message={attribute(message)}>"
+        f"{xml(body, keep=chr(10))}</failure></testcase>"
+    )
+
+
+def _lines(found: Sequence[FindingCase], texts: Texts) -> Iterator[str]:
+    for finding in found:
+        row = finding.row
+        where = "" if row.position is None else f" at token {row.position}"
+        yield f"{row.kind}{where}: {finding.why} (fingerprint {row.fingerprint})"
+        for name, stream in (("baseline", finding.baseline), ("candidate", finding.candidate)):
+            if stream is not None:
+                yield f"  {name}: {' '.join(map(str, stream.token_ids[:64].tolist()))}"
+
+
+def _policy_case(number: int, line: str) -> str:
+    return (
+        f'<testcase classname="policy" name="rule {number}" time="0">'
+        f'<failure type="policy" message={attribute(line)}/></testcase>'
+    )

@@ -1,0 +1,330 @@
+"""The bug report: Markdown that fills the issue template of vllm or vllm-ascend, field by field.
+
+The fields are those of `.github/ISSUE_TEMPLATE/400-bug-report.yml` of each project: the environment, the
+description and, for vllm, a box that only a person can tick.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import parity
+from parity.records import Json
+from parity.report import facts
+from parity.report.case import ArmCase, Case, FindingCase
+from parity.report.escape import block, code, inline, public, table, without_paths
+from parity.report.known import Match, conditions, known_bugs, link, matches
+from parity.report.texts import Texts
+from parity.text import visible
+
+HOME = "https://pypi.org/project/parity-mtp/"
+REPOSITORIES = {"vllm": "vllm-project/vllm", "vllm-ascend": "vllm-project/vllm-ascend"}
+"""Where each project takes its reports."""
+
+COLUMNS = 400
+"""Width of the texts shown around a token."""
+AROUND = 12
+"""Token ids shown on either side of the token in question."""
+
+_NOISE = frozenset({"VLLM_DIST_IDENT", "VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME", "PARITY_FAULT_BUNDLE"})
+"""Variables that are random or long, and say nothing."""
+_SECRET = re.compile(r"KEY|TOKEN(?!IZER)|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class BugReport:
+    """A report for one project. `fields` maps the labels of its template to Markdown."""
+
+    project: str
+    title: str
+    fields: Mapping[str, str]
+
+    @property
+    def markdown(self) -> str:
+        """As GitHub shows an issue made from the form: a heading for each field."""
+        return (
+            f"# {self.title}\n\n" + "\n\n".join(f"### {label}\n\n{text}" for label, text in self.fields.items()) + "\n"
+        )
+
+    @property
+    def address(self) -> str:
+        """Where to file it; the form opens with the title filled in."""
+        base = f"https://github.com/{REPOSITORIES[self.project]}/issues/new"
+        return f"{base}?template=400-bug-report.yml&title={quote(self.title)}"
+
+
+def bug_report(
+    case: Case,
+    project: str,
+    *,
+    texts: Texts | None = None,
+    script: str | None = None,
+    no_script: str = "",
+    searched: bool = False,
+    others: Mapping[str, str] | None = None,
+) -> BugReport:
+    """The report for `project`. `script` is the reproduction, `no_script` says why there is none.
+
+    `others` maps the other projects that get a report of the same fault to an address, or "" before it is
+    filed. `searched` ticks the box that says that a person has searched the issues.
+    """
+    texts = texts or Texts()
+    fields = {
+        texts("heading.environment"): "\n\n".join(environment(arm, texts) for arm in case.arms),
+        texts("heading.bug"): "\n\n".join(_description(case, texts, script, no_script, others or {})),
+    }
+    if project == "vllm":
+        tick = "x" if searched else " "
+        box = f"- [{tick}] {texts('before.ticked')}"
+        fields[texts("heading.before")] = box if searched else f"{box}\n\n<!-- {texts('before.yours')} -->"
+    return BugReport(project, "[Bug]: " + title(case, texts), fields)
+
+
+def title(case: Case, texts: Texts) -> str:
+    """One plain line, without Markdown."""
+    chosen, arms = case.chosen, case.suspected or case.candidates or list(case.arms)
+    arm = arms[0]
+    common: dict[str, object] = {
+        "setting": " and ".join(_setting(one) for one in arms),
+        "model": case.run.model,
+        "version": facts.engine_version(case),
+        "completions": arm.completions,
+        "near": facts.count(arm, "near_tie"),
+        "corrupt": facts.count(arm, "corrupt"),
+    }
+    if chosen is None or not chosen.is_corrupt:
+        text = texts("title.benign", **common)
+    elif case.asked_for_finding:
+        kinds = texts.kind(chosen.row.kind)
+        name = "title.finding.whole" if chosen.row.position is None else "title.finding"
+        text = texts(name, kinds=kinds, position=chosen.row.position, **common)
+    else:
+        text = texts("title.fault", kinds=", ".join(texts.kind(kind) for kind in list(arm.corrupt)[:3]), **common)
+    return without_paths(visible(text))
+
+
+def _setting(arm: ArmCase) -> str:
+    settings = facts.settings(arm)
+    speculative = settings.get("speculative_config")
+    method = settings.get("speculative_method") or (speculative or {}).get("method")
+    drafts = settings.get("num_speculative_tokens") or (speculative or {}).get("num_speculative_tokens")
+    return f"{arm.name} ({method} k={drafts})" if method else arm.name
+
+
+def environment(arm: ArmCase, texts: Texts) -> str:
+    """A details block: versions, machine, variables and engine settings of one arm."""
+    versions = facts.version_line(arm)
+    summary = f"<code>{inline(arm.name)}</code>{': ' + inline(versions) if versions else ''}"
+    return f"<details>\n<summary>{summary}</summary>\n\n{block(chr(10).join(environment_lines(arm)))}\n\n</details>"
+
+
+def environment_lines(arm: ArmCase) -> list[str]:
+    """The environment and the engine settings of an arm as text, one value a line, nothing private in it."""
+    about = {key: value for key, value in arm.row.environment.items() if value not in (None, [], {}, "")}
+    variables = about.get("variables")
+    if isinstance(variables, Mapping):
+        about["variables"] = {k: v for k, v in variables.items() if k not in _NOISE and not _SECRET.search(str(k))}
+    return [f"arm: {visible(arm.name)}", *_flat(about), "engine:", *_flat(facts.settings(arm), "  ")]
+
+
+def _flat(values: Mapping[str, Json], indent: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield f"{indent}{visible(str(key))}:"
+            yield from _flat(value, indent + "  ")
+        elif isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+            for number, item in enumerate(value):
+                yield f"{indent}{visible(str(key))}[{number}]: {visible(str(public(item)))}"
+        else:
+            yield f"{indent}{visible(str(key))}: {visible(str(public(value)), keep=chr(10))}"
+
+
+def _description(
+    case: Case, texts: Texts, script: str | None, no_script: str, others: Mapping[str, str]
+) -> Iterator[str]:
+    yield _lead(case, texts)
+    if case.chosen is not None:
+        yield from example(case, case.chosen, texts)
+    yield f"#### {texts('heading.measured_table')}\n\n{arms_table(case, texts)}"
+    yield _listed(texts("heading.controls"), facts.controls(case, texts))
+    yield f"#### {texts('heading.versions')}\n\n{_versions(case, texts)}"
+    yield f"#### {texts('heading.repro')}\n\n{_reproduction(case, texts, script, no_script)}"
+    yield _listed(texts("heading.measured"), facts.measured(case, texts))
+    yield _listed(texts("heading.inferred"), facts.inferred(case, texts))
+    yield _listed(texts("heading.unchecked"), facts.unchecked(case, texts))
+    yield f"#### {texts('heading.known')}\n\n{known(case, texts)}"
+    for other, address in others.items():
+        name = title(case, texts)
+        where = address or texts("both.link")
+        text = texts("both.text", other=REPOSITORIES[other], title=code(f"[Bug]: {name}"), link=inline(where))
+        yield f"#### {texts('heading.both')}\n\n{text}"
+    yield f"<sub>{texts('footer', url=HOME, version=parity.__version__, run=code(case.run.id))}</sub>"
+
+
+def _listed(heading: str, lines: Iterator[str]) -> str:
+    return f"#### {heading}\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _lead(case: Case, texts: Texts) -> str:
+    arm = (case.suspected or case.candidates or list(case.arms))[0]
+    tolerance = "-" if case.tolerance is None else f"{case.tolerance:g}"
+    planted = [texts("lead.planted", fault=code(fault)) for one in case.suspected if (fault := one.planted)]
+    parts = [
+        *planted,
+        texts(
+            "lead.corrupt" if arm.corrupt else "lead.benign",
+            requests=len(case.requests),
+            sampling=facts.sampling_in_words(case),
+            baseline=code(case.run.baseline),
+            arm=code(arm.name),
+            corrupt=facts.count(arm, "corrupt"),
+            near=facts.count(arm, "near_tie"),
+            completions=arm.completions,
+            kinds=facts.kinds_in_words(arm.corrupt, texts),
+            tolerance=tolerance,
+        ),
+        texts("lead.rule", tolerance=tolerance),
+    ]
+    if case.chosen is not None:
+        row = case.chosen.row
+        more = texts("more_tokens", count=row.length - 1) if row.length and row.length > 1 else ""
+        name = "lead.first.whole" if row.position is None else "lead.first"
+        kind = inline(texts.kind(row.kind))
+        parts.append(texts(name, request=code(row.request), kind=kind, position=row.position, more=more))
+    return " ".join(parts)
+
+
+def example(case: Case, finding: FindingCase, texts: Texts) -> Iterator[str]:
+    """The prompt, what was expected, what came, and what the reference thinks of it."""
+    row, position = finding.row, finding.row.position
+    if finding.request is not None:
+        prompt = finding.request.prompt
+        shown = prompt if prompt is not None else case.tokens.decode(finding.request.prompt_token_ids)
+        yield f"{texts('prompt')}\n\n{block(shown[:4000])}"
+    at = position if position is not None else 0
+    for heading, lead, stream, arm in (
+        ("heading.expected", "expected.text", finding.baseline, case.run.baseline),
+        ("heading.actual", "actual.text", finding.candidate, row.arm),
+    ):
+        if stream is None:
+            continue
+        start = max(0, at - AROUND)
+        ids = " ".join(map(str, stream.token_ids[start : at + AROUND].tolist()))
+        text = case.tokens.marked(stream.token_ids, at, COLUMNS)
+        name = "tokens.expected" if heading == "heading.expected" else "tokens.actual"
+        end = texts("ends", arm=code(arm), tokens=stream.n_tokens, reason=code(stream.finish_reason))
+        lines = f"{text}\n\n{texts(name, start=start).strip()}: {ids}"
+        yield f"#### {texts(heading)}\n\n{texts(lead, arm=code(arm), position=at)}\n\n{block(lines)}\n\n{end}"
+    first = finding.first_divergence
+    if first is not None and position is not None and first < position:
+        yield texts("expected.parted", first=first)
+    yield f"#### {texts('heading.evidence')}\n\n{evidence(case, finding, texts)}"
+
+
+def evidence(case: Case, finding: FindingCase, texts: Texts) -> str:
+    """The reference's top tokens at the place, and the sentence that sums them up."""
+    row = finding.row
+    logprobs = row.evidence.get("logprobs")
+    pairs = logprobs.get("reference") if isinstance(logprobs, Mapping) else None
+    parts = [inline(finding.why)] if finding.why else []
+    if row.gap is not None:
+        bound = texts("evidence.bound") if row.evidence.get("gap_is_lower_bound") else ""
+        allowed = row.evidence.get("tolerance", case.tolerance)
+        parts.append(texts("evidence.gap", gap=f"{row.gap:.3f}", bound=bound, tolerance=allowed))
+    if not pairs:
+        return "\n\n".join([*parts, texts("evidence.none")] if row.gap is None else parts)
+    chosen, best = facts.chosen_token(finding), float(pairs[0][1])
+    rows = []
+    for number, (token, value) in enumerate(pairs):
+        role = texts("role.chosen") if int(token) == chosen else texts("role.best") if number == 0 else ""
+        gap = best - float(value)
+        rows.append([code(case.tokens.token(int(token))), f"{float(value):.3f}", f"{gap:.3f}", role])
+    head = [texts(f"column.{name}") for name in ("token", "logprob", "gap", "role")]
+    return "\n\n".join([*parts, table(head, rows)])
+
+
+def arms_table(case: Case, texts: Texts) -> str:
+    """One row per arm: what was asked, what came, how long, how fast."""
+    names = ("arm", "completions", "identical", "near", "corrupt", "shortest", "acceptance", "speed")
+    rows = []
+    for arm in case.arms:
+        judged = not arm.row.is_baseline
+        role = texts("baseline") if arm.row.is_baseline else texts("control") if arm.is_control else ""
+        accepted = "-" if arm.row.acceptance_rate is None else f"{arm.row.acceptance_rate:.1%}"
+        rows.append(
+            [
+                code(arm.name) + (f" ({role})" if role else ""),
+                str(arm.completions),
+                str(facts.count(arm, "identical")) if judged else "-",
+                str(facts.count(arm, "near_tie")) if judged else "-",
+                str(facts.count(arm, "corrupt")) if judged else "-",
+                str(min(arm.lengths)) if arm.lengths else "-",
+                accepted,
+                f"{arm.row.tokens_per_second:,.1f}" if arm.row.tokens_per_second else "-",
+            ]
+        )
+    return table([texts(f"column.{name}") for name in names], rows)
+
+
+def _versions(case: Case, texts: Texts) -> str:
+    if len(case.siblings) > 1:
+        head = [texts(f"column.{name}") for name in ("run", "verdict", "versions")]
+        rows = [
+            [code(run.id), inline(run.verdict), inline("; ".join(f"{a}: {v}" for a, v in arms.items()))]
+            for run, arms in case.siblings
+        ]
+        return table(head, rows)
+    lines = [
+        texts("version.row", arm=code(arm.name), versions=inline(facts.version_line(arm) or "-")) for arm in case.arms
+    ]
+    return "\n".join(f"- {line}" for line in [*lines, texts("version.one")])
+
+
+def _reproduction(case: Case, texts: Texts, script: str | None, no_script: str) -> str:
+    command = f"{texts('repro.command')}\n\n{block(without_paths(case.run.command), 'sh')}"
+    if script is None:
+        return f"{texts('repro.none', why=inline(no_script))}\n\n{command}"
+    how = block("python repro.py --model PATH_OR_NAME", "sh")
+    body = f"<details>\n<summary><code>repro.py</code></summary>\n\n{block(script, 'python')}\n\n</details>"
+    return f"{texts('repro.run')}\n\n{how}\n\n{body}\n\n{command}"
+
+
+def known(case: Case, texts: Texts) -> str:
+    """Known reports of the same kind whose conditions this run does not contradict."""
+    found: dict[str, Match] = {}
+    for arm in case.suspected or case.candidates:
+        kinds = [case.chosen.row.kind] if case.asked_for_finding and case.chosen else list(arm.corrupt)
+        if not kinds:
+            kinds = ["near_tie"] if facts.count(arm, "near_tie") else []
+        prompt = None
+        if case.chosen is not None and case.chosen.request is not None:
+            prompt = len(case.chosen.request.prompt_token_ids)
+        holding = conditions(
+            facts.settings(arm),
+            case.sampling,
+            model=case.run.model,
+            prompt_tokens=prompt,
+            requests=len(case.requests),
+        )
+        for match in matches(kinds, holding):
+            found.setdefault(match.bug.name, match)
+    if not found:
+        return texts("known.none", count=len(known_bugs()))
+    lines = [texts("known.lead"), ""]
+    for match in found.values():
+        unknown = texts("known.unknown", unknown=", ".join(match.unknown)) if match.unknown else ""
+        threads = ", ".join(f"[{thread}]({link(thread)})" for thread in match.bug.threads)
+        text = texts(
+            "known.row",
+            threads=threads,
+            symptom=match.bug.symptom,
+            trigger=match.bug.trigger,
+            state=f" ({match.bug.state})" if match.bug.state else "",
+            holds=", ".join(match.holds) or "-",
+            unknown=unknown,
+        )
+        lines.append(f"- {text}")
+    return "\n".join(lines)

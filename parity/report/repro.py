@@ -1,0 +1,244 @@
+"""The reproduction: one Python file that needs vLLM alone, filled in from a run (`data/repro.py.txt`)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import parity
+from parity.capture import read_capture, read_scores
+from parity.errors import ParityError
+from parity.records import Capture, Json, Kind, ScoreKey, Scores, TopLogprobs
+from parity.report import facts
+from parity.report.case import Case, FindingCase
+from parity.report.escape import public, whole
+from parity.report.markdown import title
+from parity.report.texts import Texts
+from parity.text import visible
+
+_NOT_NUMERIC = frozenset({"per_request_spec_decode_metrics", "disable_log_stats"})
+"""Engine arguments that only make the engine report more; other versions may not know them."""
+
+_ANY_SAMPLING = frozenset({Kind.MISSING_COMPLETION, Kind.DUPLICATE_COMPLETION, Kind.TEXT_MISMATCH})
+"""Kinds that can be seen without knowing which tokens to expect."""
+
+LARGEST = 4 * 2**20
+"""Characters of a script; above, nobody can paste it anywhere."""
+
+
+def repro_of(case: Case) -> tuple[str | None, str]:
+    """The script for what the case is about, or None and why there is none."""
+    if case.chosen is None or not case.chosen.is_corrupt:
+        return None, "nothing corrupt was found."
+    try:
+        return repro_script(case, case.chosen), ""
+    except ParityError as error:
+        return None, error.message
+
+
+def repro_script(case: Case, finding: FindingCase, *, model: str | None = None) -> str:
+    """The script for one finding; `model` becomes its default checkpoint.
+
+    Raises ParityError for a finding that no script of this sort can show.
+    """
+    row = finding.row
+    if row.request == "*":
+        raise ParityError(
+            "this finding is about the run as a whole, not about one completion",
+            hint="name a finding of one request: `parity runs show --json` lists them",
+        )
+    if case.sampling.get("temperature") and row.kind not in _ANY_SAMPLING:
+        raise ParityError(
+            f"the run sampled at temperature {case.sampling['temperature']}: there are no tokens to expect",
+            hint="run the same prompts greedily (--temperature 0) and reproduce a finding of that run",
+        )
+    arm = case.arm(row.arm)
+    arms: list[dict[str, Json]] = case.run.plan.get("arms", [])
+    planned = next((one for one in arms if one.get("name") == row.arm), {})
+    engine: dict[str, Json] = dict(planned.get("engine") or {})
+    asked = engine.pop("asked", None)
+    if isinstance(asked, Mapping):  # a capture from elsewhere: its header has what was resolved and what was asked
+        engine = dict(asked)
+    elif case.run.source == "compare":
+        engine = {key: value for key, value in engine.items() if key in _PLAIN_ARGUMENTS}
+    engine = {key: value for key, value in engine.items() if key not in _NOT_NUMERIC and key != "model"}
+    environment = {k: v for k, v in (planned.get("env") or {}).items() if not k.startswith("PARITY_")}
+    expected, near_ties = _expected(case, finding)
+    text = resources.files("parity.report").joinpath("data/repro.py.txt").read_text(encoding="utf-8")
+    filled = {
+        "PARITY": _comment(parity.__version__),
+        "RUN": _comment(case.run.id),
+        "VERSION": _comment(facts.version_line(arm) or "an unknown version"),
+        "MODEL_NAME": _comment(case.run.model),
+        "TITLE": _comment(title(case, Texts())),
+        "BASELINE": _comment(case.run.baseline),
+        "MODEL": _literal(model or (case.run.model if "/" in case.run.model else None)),
+        "KIND": _literal(row.kind),
+        "TOLERANCE": _literal(case.tolerance if case.tolerance is not None else 0.25),
+        "ROUNDS": _literal(max(int(case.run.plan.get("rounds") or 1), row.round + 1)),
+        "ENVIRONMENT": _lines(public(environment)),
+        "ENGINE": _lines(engine),
+        "SAMPLING": _lines(dict(case.sampling)),
+        "REQUESTS": _requests(case),
+        "EXPECTED": _lines(expected),
+        "NEAR_TIES": _lines(near_ties),
+    }
+    # One pass: what is filled in may hold an @NAME@ of its own.
+    parts = text.split("@")
+    script = "".join(filled.get(part, f"@{part}@") if at % 2 else part for at, part in enumerate(parts))
+    if len(script) > LARGEST:
+        raise ParityError(
+            f"the script would have {len(script):,} characters: the batch is too large to hand on",
+            hint="reduce the run first (`parity reduce`), or run fewer prompts",
+        )
+    ast.parse(script)
+    return script
+
+
+_PLAIN_ARGUMENTS = frozenset(
+    {
+        "async_scheduling",
+        "block_size",
+        "compilation_config",
+        "data_parallel_size",
+        "distributed_executor_backend",
+        "dtype",
+        "enable_chunked_prefill",
+        "enable_prefix_caching",
+        "enforce_eager",
+        "generation_config",
+        "gpu_memory_utilization",
+        "kv_cache_dtype",
+        "logprobs_mode",
+        "mamba_cache_dtype",
+        "mamba_cache_mode",
+        "max_logprobs",
+        "max_model_len",
+        "max_num_batched_tokens",
+        "max_num_seqs",
+        "pipeline_parallel_size",
+        "quantization",
+        "scheduling_policy",
+        "seed",
+        "speculative_config",
+        "tensor_parallel_size",
+        "trust_remote_code",
+    }
+)
+"""Keys of a foreign capture's `engine` that are arguments of `vllm.LLM`."""
+
+
+def _expected(case: Case, finding: FindingCase) -> tuple[dict[str, Json], dict[str, Json]]:
+    """(EXPECTED, NEAR_TIES) of the first round, from the baseline's capture and its own scores."""
+    if case.sampling.get("temperature"):
+        return {}, {}
+    baseline = _capture(case)
+    if baseline is None:
+        if finding.baseline is None:
+            raise ParityError(
+                f"the baseline's capture {case.baseline.row.capture} is gone, so nobody knows what to expect",
+                hint="put it back, or run the plan again",
+            )
+        stream = finding.baseline
+        only = {"tokens": stream.token_ids.tolist(), "finish_reason": stream.finish_reason}
+        return {finding.row.request: {str(stream.sample): only}}, {
+            finding.row.request: {str(position): None for position in range(len(stream.token_ids))}
+        }
+    scores = baseline_scores(case, baseline)
+    tolerance = case.tolerance if case.tolerance is not None else 0.25
+    expected: dict[str, Json] = {}
+    near: dict[str, Json] = {}
+    for completion in baseline:
+        key = completion.key
+        if key.round != 0:
+            continue
+        tokens = [int(token) for token in completion.token_ids]
+        expected.setdefault(key.request, {})[str(key.sample)] = {
+            "tokens": tokens,
+            "finish_reason": completion.finish_reason,
+        }
+        scored = scores.get(ScoreKey(baseline.header.arm, *key))
+        ties = near_ties(tokens, scored, tolerance)
+        if ties:
+            near[key.request] = ties
+    return expected, near
+
+
+def near_ties(tokens: list[int], scored: TopLogprobs | None, tolerance: float) -> dict[str, Json]:
+    """Position → tokens within `tolerance` nats of the best; None where the list does not reach that far.
+
+    Where only the expected token is within the tolerance there is no entry.
+    """
+    found: dict[str, Json] = {}
+    for position, token in enumerate(tokens):
+        if scored is None or position >= len(scored):
+            found[str(position)] = None
+            continue
+        given = (scored.ids[position] >= 0) & np.isfinite(scored.values[position])
+        ids, values = scored.ids[position][given], scored.values[position][given]
+        if len(values) < 2 or values.max() - values.min() <= tolerance:
+            found[str(position)] = None
+            continue
+        close = sorted({int(one) for one in ids[values.max() - values <= tolerance]} | {token})
+        if close != [token]:
+            found[str(position)] = close
+    return found
+
+
+def _capture(case: Case) -> Capture | None:
+    path = case.baseline.row.capture
+    if not path or not Path(path).is_file():
+        return None
+    return read_capture(Path(path), partial=True)
+
+
+def baseline_scores(case: Case, baseline: Capture) -> Scores:
+    """Scores of the run: those in the baseline's capture and those in the files that belong to the run."""
+    found: dict[ScoreKey, TopLogprobs] = dict(baseline.scores)
+    for path in score_files(case):
+        found.update(read_scores(path))
+    return found
+
+
+def score_files(case: Case) -> list[Path]:
+    """The score files of a run, as far as they are still there."""
+    named = [Path(path) for path in case.run.plan.get("scores", {}).get("files", [])] if _is_compare(case) else []
+    if case.run.directory:
+        named.append(Path(case.run.directory) / "scores.jsonl")
+    return [path for path in named if path.is_file()]
+
+
+def _is_compare(case: Case) -> bool:
+    return case.run.source == "compare" and isinstance(case.run.plan.get("scores"), Mapping)
+
+
+def _requests(case: Case) -> str:
+    items: list[dict[str, Json]] = []
+    for request in case.requests:
+        item: dict[str, Json] = {"id": request.name, "prompt_token_ids": request.prompt_token_ids.tolist()}
+        if request.name in case.limits:
+            item["max_tokens"] = case.limits[request.name]
+        items.append(item)
+    return "[\n" + "".join(f"    {_literal(item)},\n" for item in items) + "]"
+
+
+def _literal(value: Any) -> str:
+    """A Python literal in ASCII."""
+    return ascii(whole(value))
+
+
+def _lines(value: Mapping[str, Any]) -> str:
+    """A dictionary literal, one key a line."""
+    if not value:
+        return "{}"
+    return "{\n" + "".join(f"    {_literal(key)}: {_literal(item)},\n" for key, item in value.items()) + "}"
+
+
+def _comment(text: str) -> str:
+    """One line in ASCII that cannot end a comment."""
+    return visible(text).encode("ascii", "backslashreplace").decode().replace("\r", " ").replace("\n", " ")

@@ -1,0 +1,197 @@
+"""Every sentence that a report says to a person, in one place, so that another language is one more table.
+
+`Texts(language)` looks a sentence up by its name and fills in the values, which must be escaped already for
+the format they go into. Names are stable; a table for another language has the same ones (a test compares).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from parity.errors import ParityError
+
+ENGLISH: dict[str, str] = {
+    # headings
+    "title.fault": "{kinds} in {corrupt} of {completions} completions with {setting} ({model}, {version})",
+    "title.finding": "{kinds} at output token {position} with {setting} ({model}, {version})",
+    "title.finding.whole": "{kinds} with {setting} ({model}, {version})",
+    "title.benign": "no fault: {near} of {completions} completions part at near-ties with {setting} ({model}, "
+    "{version})",
+    "heading.environment": "Your current environment",
+    "heading.bug": "🐛 Describe the bug",
+    "heading.before": "Before submitting a new issue...",
+    "heading.expected": "Expected",
+    "heading.actual": "Actual",
+    "heading.evidence": "What the reference thinks of that token",
+    "heading.measured_table": "All arms",
+    "heading.controls": "Controls",
+    "heading.versions": "Versions tried",
+    "heading.repro": "Minimal reproduction",
+    "heading.measured": "Measured",
+    "heading.inferred": "Inferred, not measured",
+    "heading.unchecked": "Not checked",
+    "heading.known": "Known reports with the same signature",
+    "heading.both": "The other project",
+    "heading.settings": "Settings of the arms",
+    "heading.findings": "Findings",
+    # the description
+    "lead.corrupt": "The same {requests} prompts (token ids, {sampling}) were run on every arm and compared with "
+    "{baseline}, token by token. In {arm}, {corrupt} of {completions} completions hold tokens that rounding does not "
+    "explain: {kinds}.",
+    "lead.benign": "The same {requests} prompts (token ids, {sampling}) were run on every arm and compared with "
+    "{baseline}, token by token. Nothing corrupt was found: {near} of {completions} completions of {arm} part from the "
+    "baseline, each at a token that the reference holds for as good as its best one within {tolerance} nats.",
+    "lead.planted": "**A fault was planted in this engine on purpose ({fault}): this is an example, not to be filed.**",
+    "lead.rule": "A token counts as explained by rounding when, teacher-forced with speculation off "
+    "(`prompt_logprobs`), it lies within {tolerance} nats of the best token at its position. Tokens behind the first "
+    "difference are judged too.",
+    "lead.first": "The example below: request {request}, {kind} at output token {position}{more}.",
+    "lead.first.whole": "The example below: request {request}, {kind}.",
+    "more_tokens": " and the {count} behind it",
+    "expected.text": "{arm} says (token {position} between `>>` and `<<`):",
+    "actual.text": "{arm} says:",
+    "expected.parted": "The texts had parted at token {first} already, at a token that the reference supports.",
+    "tokens.expected": "expected token ids from {start}",
+    "tokens.actual": "actual token ids from {start}  ",
+    "ends": "{arm} ended after {tokens} tokens, finish reason {reason}.",
+    "prompt": "Prompt:",
+    "evidence.gap": "The token chosen lies {gap} nats below the best one{bound} (allowed: {tolerance}).",
+    "evidence.bound": " at least, for it is not among the top tokens listed",
+    "evidence.none": "No logprobs were recorded for this place: the finding rests on the tokens alone.",
+    "repro.run": "Needs vLLM and the checkpoint alone. Exit code 1 when the fault shows, 0 when it does not:",
+    "repro.none": "There is no script for this finding: {why}",
+    "repro.command": "The run this report is made from:",
+    "control.clean": "{arm}: {completions} completions, {identical} identical, {near} near-ties, none corrupt.",
+    "control.baseline": "{arm}: the baseline ({completions} completions).",
+    "control.caught": "{arm}: a fault planted on purpose, found in {corrupt} of {completions} completions. The "
+    "comparison sees what it claims to see.",
+    "control.missed": "{arm}: a fault planted on purpose, *not* found in {completions} completions.",
+    "control.none": "No arm of this run is clean, so nothing here says which setting switches the fault off.",
+    "version.row": "{arm}: {versions}",
+    "version.one": "Only the versions above were run.",
+    # measured and inferred
+    "measured.counts": "{arm}: {completions} completions, {identical} identical to {baseline}, {near} part at "
+    "near-ties only, {corrupt} corrupt ({kinds}).",
+    "measured.token": "Request {request}, token {position}: {arm} gave {token}; gap {gap} nats.",
+    "measured.accept": "{arm}: {accepted} of {drafted} draft tokens accepted ({rate}).",
+    "measured.again": "The fault came back in {rounds} rounds of the same batch.",
+    "measured.floor": "The reference's own noise: at most {largest} nats over {tokens} tokens of the baseline.",
+    "inferred.kind": "The name of the kind ({kind}) is a reading of the tokens: {why}",
+    "inferred.suspect": "The pattern of verdicts points at {name}: {why}",
+    "inferred.none": "Nothing is concluded about the cause.",
+    "inferred.rate": "Among completions like these, between {low} and {high} are affected (95 %).",
+    # what was not checked
+    "unchecked.backends": "Other hardware: only {backends} was run.",
+    "unchecked.versions": "Other versions of vLLM: only {versions} was run.",
+    "unchecked.transformers": "The implementation in `transformers`: it was not run. The reference is this engine "
+    "with speculation off.",
+    "unchecked.reference": "A fault that the engine's prefill has with speculation off as well: the reference would "
+    "share it.",
+    "unchecked.setting": "{name}: only {values}.",
+    "unchecked.rarer": "{arm}: faults that hit fewer than {bound} of all completions.",
+    "unchecked.sampling": "Random sampling: the run is greedy.",
+    "unchecked.reduced": "Whether fewer prompts or fewer tokens would do: the batch is as it was run.",
+    "known.lead": "Same kind of finding, and none of the conditions is contradicted by this run. Whether it is the "
+    "same bug has to be looked at.",
+    "known.row": "{threads}: {symptom}. {trigger}.{state} Conditions that hold here: {holds}.{unknown}",
+    "known.unknown": " Not known here: {unknown}.",
+    "known.none": "None in parity's list of {count}. That list is short: search the issues as well.",
+    "both.text": "Arms of both projects diverge. The same fault is reported to {other} as {title} ({link}); it may "
+    "have one cause in the code they share.",
+    "both.link": "put the number of that issue here when it is filed",
+    "footer": "Written by [parity]({url}) {version} from run {run}. Paths on the machine were cut out.",
+    "before.ticked": "Make sure you already searched for relevant issues, and asked the chatbot living at the bottom "
+    "right corner of the [documentation page](https://docs.vllm.ai/en/latest/), which can answer lots of frequently "
+    "asked questions.",
+    "before.yours": "This box is yours to tick (`--searched`): parity looked in its own list only, not through the "
+    "issues.",
+    # tables
+    "column.arm": "arm",
+    "column.completions": "completions",
+    "column.identical": "identical",
+    "column.near": "near-ties",
+    "column.corrupt": "corrupt",
+    "column.shortest": "shortest",
+    "column.acceptance": "acceptance",
+    "column.speed": "tokens/s",
+    "column.setting": "setting",
+    "column.token": "token",
+    "column.logprob": "logprob (nats)",
+    "column.gap": "gap (nats)",
+    "column.role": "",
+    "column.kind": "kind",
+    "column.request": "request",
+    "column.position": "position",
+    "column.state": "state",
+    "column.why": "why",
+    "column.run": "run",
+    "column.verdict": "verdict",
+    "column.versions": "engine versions",
+    "role.chosen": "chosen",
+    "role.best": "best",
+    "baseline": "baseline",
+    "control": "positive control",
+    # formats
+    "verdict": "Verdict",
+    "junit.identical": "identical",
+    "github.more": "{count} more findings are not shown: `parity runs show {run} --json`.",
+    "github.allowed": "{count} findings are on the allowlist.",
+    "html.title": "parity report: {verdict} {run}",
+    "html.filter": "Filter by kind, arm, request or text",
+    "html.corrupt": "corrupt only",
+    "html.noscript": "Scripts are off: the filter does not work, everything else does.",
+    "html.gaps": "Gap to the best token at each position (nats)",
+    "html.nogaps": "No scores are at hand for this completion.",
+    "html.left_out": "{count} of {total} findings are not in this file.",
+    "html.shown": "findings shown",
+    "plot.gap_distribution": "Gaps of the tokens chosen",
+    "plot.divergence": "Where completions part",
+    "plot.lengths": "Output lengths",
+    "plot.acceptance": "Acceptance by draft position",
+    "plot.x.gap": "nats below the best token",
+    "plot.x.position": "output token",
+    "plot.x.length": "output tokens",
+    "plot.x.draft": "draft position",
+    "plot.y.tokens": "tokens",
+    "plot.y.completions": "completions",
+    "plot.y.rate": "accepted",
+}
+
+KINDS: dict[str, str] = {
+    "near_tie": "parts at a near-tie (benign)",
+    "duplication": "tokens emitted again",
+    "omission": "tokens lost",
+    "repetition": "falls into a loop",
+    "early_stop": "ends too early",
+    "overrun": "goes on past its end",
+    "row_leak": "tokens of another request",
+    "garbled": "garbled text",
+    "unjustified": "unsupported tokens",
+    "missing_completion": "missing completions",
+    "duplicate_completion": "the same sample twice",
+    "logprob_mismatch": "wrong logprobs",
+    "text_mismatch": "text that is not its tokens",
+    "invalid_token": "token ids outside the vocabulary",
+    "input_mismatch": "arms that were asked different things",
+    "nondeterminism": "another answer each time",
+}
+"""Each kind of finding in a few words."""
+
+_TABLES: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {"en": (ENGLISH, KINDS)}
+
+
+class Texts:
+    """The sentences of one language. Raises ParityError for a language there is no table for."""
+
+    def __init__(self, language: str = "en") -> None:
+        if language not in _TABLES:
+            raise ParityError(f"there are no reports in {language!r}", hint=f"choose one of {', '.join(_TABLES)}")
+        self.language = language
+        self._sentences, self._kinds = _TABLES[language]
+
+    def __call__(self, name: str, /, **values: object) -> str:
+        return self._sentences[name].format(**values) if values else self._sentences[name]
+
+    def kind(self, kind: str) -> str:
+        """A kind of finding in words; one that this version does not know stays as it is."""
+        return self._kinds.get(kind, kind)

@@ -1,0 +1,36 @@
+"""Questions of reports that no screen asks: findings by fingerprint, the lengths of all completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from parity.records import Key
+from parity.store import FindingRow, Store, Triage, TriageState
+
+
+def by_fingerprint(store: Store, beginning: str) -> list[FindingRow]:
+    """Findings whose fingerprint begins with `beginning` (hex digits), those of the newest run first."""
+    rows = store._read(
+        "SELECT findings.id AS id FROM findings JOIN runs ON runs.number = findings.run"
+        " WHERE fingerprint >= ? AND fingerprint < ? ORDER BY runs.created DESC, findings.id LIMIT 100",
+        (beginning, beginning + "g"),  # the first letter behind the hex digits
+    )
+    found = (store.finding(row["id"]) for row in rows)
+    return [finding for finding in found if finding is not None]
+
+
+def lengths(store: Store, run_id: str, arm: str) -> dict[Key, int]:
+    """Output tokens of every completion of an arm."""
+    rows = store._read(
+        "SELECT request, round, sample, n_tokens FROM completions JOIN arms ON arms.id = completions.arm"
+        " JOIN runs ON runs.number = arms.run WHERE runs.id = ? AND arms.name = ? ORDER BY completions.id",
+        (run_id, arm),
+    )
+    return {Key(row["request"], row["round"], row["sample"]): int(row["n_tokens"]) for row in rows}
+
+
+def triaged(store: Store, states: frozenset[TriageState]) -> Mapping[str, Triage]:
+    """Every finding that somebody gave one of these states, by fingerprint."""
+    names = sorted(str(state) for state in states)
+    rows = store._read(f"SELECT fingerprint FROM triage WHERE state IN ({','.join('?' * len(names))})", names)
+    return {row["fingerprint"]: store.triage(row["fingerprint"]) for row in rows}
