@@ -8,6 +8,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from typing import IO, Any, Callable, Optional
 
@@ -57,19 +58,40 @@ class Commands:
         self.inbox: queue.Queue[dict[str, Any]] = queue.Queue()
         self.stop = threading.Event()
         self._stream = stream
+        self._quiet = 0.0
         threading.Thread(target=self._read, daemon=True, name="commands").start()
 
     def _read(self) -> None:
         for line in iter(self._stream.readline, b""):
+            self._quiet = 0.0
             try:
                 command = json.loads(line)
             except ValueError:
                 command = {"op": "a line that is not JSON: %r" % line[:80]}
+            if command.get("op") == "ping":
+                continue
             if command.get("op") == "exit":
                 self.leave()
             self.inbox.put(command)
         if not self.stop.is_set():
             kill_group()
+
+    def watch(self, seconds: float) -> None:
+        """Kill the group after so long without a line: a connection may be lost without an end of the stream.
+
+        Counted in steps of its own, so that a process that stood still does not take its own sleep for silence.
+        """
+
+        def tick() -> None:
+            while not self.stop.is_set():
+                time.sleep(min(1.0, seconds / 4))
+                self._quiet += min(1.0, seconds / 4)
+                if self._quiet > seconds:
+                    sys.stderr.write("parity worker: nothing from the supervisor for %.0f s, ending\n" % seconds)
+                    sys.stderr.flush()
+                    kill_group()
+
+        threading.Thread(target=tick, daemon=True, name="silence").start()
 
     def leave(self) -> None:
         """An orderly end has begun; if the engine does not manage it in time, it is killed."""
@@ -86,6 +108,7 @@ def kill_group() -> None:
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(137)  # the first process of a container takes no signal from inside
 
 
 def serve(stream: IO[bytes], make_arm: Callable[..., Any]) -> None:
@@ -107,6 +130,8 @@ def serve(stream: IO[bytes], make_arm: Callable[..., Any]) -> None:
     code = 0
     try:
         job = commands.next()
+        if job.get("silence"):
+            commands.watch(float(job["silence"]))
         if job.get("op") != "exit":
             arm = make_arm(job["plan"], job["arm"], channel, commands.stop)
             where = "start"
