@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from parity.compare import stops
 from parity.compare.greedy import Walk
 from parity.compare.justify import gap_of_other
@@ -31,6 +33,8 @@ class Ends:
         )
         if past is not None:
             by_length = "max_tokens" in past.evidence
+            if by_length and self._name_gained(b, walked, past.length):
+                shift = past.length
             if not (by_length and (shift >= past.length or self._stretched(walked, past))):
                 found.append(past)
         why = stops.unexplained_end(b, self._rules)
@@ -112,6 +116,24 @@ class Ends:
         event.kind = Kind.OMISSION
         event.length = missing
         return True
+
+    @staticmethod
+    def _name_gained(b: Completion, walked: Walk, surplus: int) -> bool:
+        """Tokens too many, and what seems lost in text that repeats itself: they stand twice, not too few times."""
+        tokens = b.token_ids
+        for event in walked.events:
+            at = event.position
+            again = at >= surplus and np.array_equal(tokens[at - surplus : at], tokens[at : at + surplus])
+            if event.kind is Kind.OMISSION and again:
+                event.evidence = {
+                    "why": f"the {surplus} tokens before it are emitted again, and there are as many too many",
+                    "ambiguous": f"the text repeats itself here; by its structure alone: omission of {event.length}",
+                    "source_start": at - surplus,
+                    "source_end": at,
+                }
+                event.kind, event.length = Kind.DUPLICATION, surplus
+                return True
+        return False
 
     def _ends_in_garble(self, a: Completion, b: Completion, events: list[Event]) -> bool:
         if b.finish_reason != "stop" or len(b.token_ids) >= len(a.token_ids) or not events:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from parity.compare.justify import BoolArray, Opinion
 from parity.compare.leak import SPEAKING, Leak
 from parity.compare.structure import Event
 from parity.records import Completion, Finding, Json, Kind, Severity
+
+FOREIGN_AND_SUPPORTED = 3
+"""A leak begins with fewer tokens than this that the reference supports: one or two of another text may happen to
+fit, more would be a text of the victim's own."""
 
 
 @dataclass(slots=True)
@@ -123,6 +127,10 @@ def leak_wins(event: Event, leak: Leak, unsupported: BoolArray | None) -> bool:
 
 def become_leak(case: Case, event: Event, leak: Leak) -> None:
     """Rewrite an event: its tokens are another request's."""
+    if case.from_scores and event.position - leak.start >= FOREIGN_AND_SUPPORTED:
+        # So many supported tokens are the victim's own and the donor's by chance; the fault begins behind them.
+        shift = event.position - leak.start
+        leak = replace(leak, start=event.position, length=leak.length - shift, donor_start=leak.donor_start + shift)
     event.kind = Kind.ROW_LEAK
     event.position, event.length = leak.start, leak.length
     event.evidence = {
@@ -151,6 +159,8 @@ def without_overlaps(events: list[Event]) -> list[Event]:
     """The most specific event where several explain the same tokens."""
     kept: list[Event] = []
     for event in sorted(events, key=lambda one: _SPECIFIC.index(one.kind)):
+        if any(other.kind is event.kind and other.position <= event.position < other.end for other in kept):
+            continue
         covered = any(
             other.position <= event.position < other.end + 3
             for other in kept

@@ -38,6 +38,9 @@ MOST_HITS = 64
 
 PARTS = ("baseline completion", "candidate completion", "prompt")
 
+_SPEAKING_MOST = 1024
+"""Tokens of a span that its chance is counted from."""
+
 _SAMPLE = 300_000
 """Tokens from which the run's language is counted."""
 
@@ -119,6 +122,7 @@ class Donors:
         )
         self._language: _Language | None = None
         self._sampled: TokenIds | None = None
+        self._own_counts: dict[str, list[tuple[_Counts, _Counts]]] = {}
 
     def search(self, queries: list[Query]) -> list[Leak | None]:
         """The most telling leak for each query, or None. One pass over the run for all of them."""
@@ -235,17 +239,25 @@ class Donors:
         return first, position - first + forward
 
     def _chance(self, span: TokenIds, speaks: npt.NDArray[np.bool_] | None, without: Iterable[str]) -> float:
-        """Expected number of matches of `span` in the run, by a bigram model of all other requests' text."""
+        """Expected number of matches of `span` in the run, by a bigram model of all other requests' text.
+
+        An upper bound for very long spans: their first tokens are improbable enough.
+        """
+        span, speaks = span[:_SPEAKING_MOST], None if speaks is None else speaks[:_SPEAKING_MOST]
         sample = self._sample()
         if self._language is None:
             self._language = _Language(sample)
-        left_out = []
-        for request in without:
-            for index in np.flatnonzero(self._owner_numbers == self._numbers.get(request, -1)).tolist():
-                start, end = self._bounds[index : index + 2].tolist()
-                if end <= len(sample):
-                    left_out.append(sample[start:end])
+        left_out = [counted for request in without for counted in self._counted(request, sample)]
         return int(self._bases[-1]) * self._language.probability(span, speaks, left_out)
+
+    def _counted(self, request: str, sample: TokenIds) -> list[tuple[_Counts, _Counts]]:
+        """Tokens and pairs in each of the request's streams, as far as the language was counted from them."""
+        if request not in self._own_counts:
+            streams = np.flatnonzero(self._owner_numbers == self._numbers.get(request, -1)).tolist()
+            spans = [self._bounds[index : index + 2].tolist() for index in streams]
+            own = [sample[start:end] for start, end in spans if end <= len(sample)]
+            self._own_counts[request] = [(_Counts(stream), _Counts(_pairs(stream))) for stream in own]
+        return self._own_counts[request]
 
     def _sample(self) -> TokenIds:
         if self._sampled is None:
@@ -265,11 +277,15 @@ class _Language:
         self._single = _Counts(corpus)
         self._pair = _Counts(_pairs(corpus))
 
-    def probability(self, span: TokenIds, speaks: npt.NDArray[np.bool_] | None, left_out: list[TokenIds]) -> float:
-        """Chance that text of this run says `span` at one place, from the tokens that speak."""
-        total = self._total - sum(map(len, left_out))
-        without_single = [_Counts(stream) for stream in left_out]
-        without_pair = [_Counts(_pairs(stream)) for stream in left_out]
+    def probability(
+        self, span: TokenIds, speaks: npt.NDArray[np.bool_] | None, left_out: list[tuple[_Counts, _Counts]]
+    ) -> float:
+        """Chance that text of this run says `span` at one place, from the tokens that speak.
+
+        left_out: counts of tokens and of pairs, of streams that are not to be counted.
+        """
+        singles, pairs = [single for single, _ in left_out], [pair for _, pair in left_out]
+        total = self._total - sum(single.total for single in singles)
 
         def count(counts: _Counts, without: list[_Counts], wanted: npt.NDArray[np.int64]) -> FloatArray:
             result = counts.of(wanted)
@@ -277,9 +293,9 @@ class _Language:
                 result = result - other.of(wanted)
             return np.maximum(result, 0.0)
 
-        alone = (count(self._single, without_single, span) + 0.5) / (total + 0.5 * len(self._single) + 1)
-        before = count(self._single, without_single, span[:-1])
-        together = count(self._pair, without_pair, _pairs(span))
+        alone = (count(self._single, singles, span) + 0.5) / (total + 0.5 * len(self._single) + 1)
+        before = count(self._single, singles, span[:-1])
+        together = count(self._pair, pairs, _pairs(span))
         chances = np.concatenate([alone[:1], (together + 2 * alone[1:]) / (before + 2)])
         return float(np.prod(chances if speaks is None else chances[speaks]))
 
@@ -289,6 +305,7 @@ class _Counts:
 
     def __init__(self, values: npt.NDArray[np.int64]) -> None:
         self._values, self._counts = np.unique(values, return_counts=True)
+        self.total = len(values)
 
     def __len__(self) -> int:
         return len(self._values)

@@ -126,10 +126,13 @@ def repeats_around(stream: TokenIds, position: int, length: int) -> bool:
     return len(before) == length and len(after) == length and bool(np.array_equal(before, after))
 
 
-def name_repeat(repeat: Repeat, position: int, b: TokenIds, *, in_loop_already: bool = False) -> Event:
+def name_repeat(
+    repeat: Repeat, position: int, b: TokenIds, *, in_loop_already: bool = False, unsupported: int = 0
+) -> Event:
     """A repetition as `repetition` (a loop) or `duplication` (a chunk emitted again).
 
-    A candidate that was in this very loop before the fault did not fall into it now.
+    A candidate that was in this very loop before the fault did not fall into it now; but where it stays in it to the
+    end, and several of its tokens (`unsupported`) are rejected, that is the fault.
     """
     length = repeat.end - repeat.start
     to_the_end = repeat.end == len(b)
@@ -140,6 +143,12 @@ def name_repeat(repeat: Repeat, position: int, b: TokenIds, *, in_loop_already: 
         "source_start": repeat.start - repeat.lag,
         "source_end": repeat.start,
     }
+    stays = in_loop_already and to_the_end and unsupported >= LOOP_COPIES and repeat.copies >= LOOP_COPIES
+    if stays:
+        evidence["why"] = (
+            f"goes on in a loop of {repeat.lag} tokens that the baseline leaves, and that is not supported"
+        )
+        return Event(Kind.REPETITION, position, repeat.end - position, evidence)
     if loops and length >= LOOP_TOKENS and not in_loop_already:
         evidence["why"] = (
             f"falls into a loop of {repeat.lag} tokens that the baseline does not enter, and the entry is not supported"
@@ -253,6 +262,8 @@ def name_tail(
         loop = None  # the loop was there before; what is new is the chunk emitted again
     if jump is not None and repeat is not None and (jump[0] < repeat.lag or repeat.end - repeat.start == 1):
         repeat = None  # a short way ahead in the baseline explains the tokens with less
+    if repeat is not None and _is_habit(repeat, bad, len(b)):
+        repeat = None
     candidates = [found for found in (repeat, loop) if found is not None]
     if candidates:
         found = max(candidates, key=lambda one: one.end - one.start)
@@ -260,7 +271,8 @@ def name_tail(
             start = _start_of_repeat(found, first, parted, is_loop_of_its_own=found is loop)
             pattern = b[found.end - found.lag : found.end]
             already = _loops_on(b[:start], pattern) and _loops_on(a, pattern)
-            return name_repeat(found, start, b, in_loop_already=already)
+            inside = sum(start <= place < found.end for place in bad)
+            return name_repeat(found, start, b, in_loop_already=already, unsupported=inside)
     if jump is not None:
         lost, run = jump
         evidence: dict[str, Json] = {
@@ -274,6 +286,13 @@ def name_tail(
     kind = Kind.GARBLED if is_garbled(len(cluster), length) else Kind.UNJUSTIFIED
     why = f"{len(cluster)} of {length} tokens are not supported by the reference"
     return Event(kind, first, length, {"why": why})
+
+
+def _is_habit(repeat: Repeat, bad: list[int], length: int) -> bool:
+    """Only part of a chunk stands again, and only its entry is not supported: the text went on as it did before."""
+    if repeat.copies >= 1 or repeat.end == length:
+        return False
+    return not any(bad[0] + 2 <= place < repeat.end for place in bad)
 
 
 def _loops_on(stream: TokenIds, pattern: TokenIds) -> bool:
@@ -291,6 +310,10 @@ def _loops_on(stream: TokenIds, pattern: TokenIds) -> bool:
 def _start_of_repeat(found: Repeat, first: int, parted: int | None, *, is_loop_of_its_own: bool) -> int:
     if is_loop_of_its_own:
         return max(found.start, first)
+    if found.copies >= LOOP_COPIES:
+        if parted is not None and found.start <= parted and first - parted <= found.lag:
+            return parted  # the loop begins where the streams part
+        return max(found.start, first)  # what is supported before is the model's own loop
     # The stretch may match a little further than the chunk is long, by chance, at either side.
     slack = max(0, (found.end - found.start) - found.lag * max(1, int(found.copies)))
     return first if found.start <= first <= found.start + slack else found.start + min(slack, 0)
