@@ -82,7 +82,7 @@ class ServerArm:
             "engine": {
                 "asked": settings,
                 "model": self.server["model"],
-                "max_model_len": self.server.get("max_model_len"),
+                **({"max_model_len": self.server["max_model_len"]} if "max_model_len" in self.server else {}),
             },
             "served": {
                 "server": dict(self.server, dialect=self.dialect),
