@@ -47,7 +47,8 @@ def build_plan(
 
     `arms` carry the adapters' engine defaults; `overrides` are engine settings of the user's, which win in
     every arm but those of the backends in `own`, whose settings are their own. max_model_len, where not
-    overridden, is what the longest request needs, within the bound of the checkpoint. Without `baseline` the first backend's `base` is it, else the first arm.
+    overridden, is what the longest request needs, within the bound of the checkpoint. Without `baseline` the
+    first backend's `base` is it, else the first arm.
 
     Raises ParityError naming the prompt that does not fit, the setting left open, and so on.
     """

@@ -156,6 +156,14 @@ def check_score(record: Mapping[str, Any], wanted: Mapping[ScoreKey, int]) -> tu
     return key, {"record": "score", **key._asdict(), "logprobs": logprobs}
 
 
+def check_round(record: Mapping[str, Any], rounds: Sequence[int]) -> tuple[int, dict[str, Json]]:
+    """Number and counters of a round that was asked for."""
+    number = _whole(record.get("round"), "round")
+    if number not in rounds:
+        raise ProtocolError(f"the end of round {number}, which was not asked for")
+    return number, check_counters(record)
+
+
 def check_counters(record: Mapping[str, Any]) -> dict[str, Json]:
     counters = record.get("counters")
     if not isinstance(counters, dict):
