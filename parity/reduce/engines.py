@@ -80,6 +80,10 @@ class Engines:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the engines; the next shot starts new ones."""
         for role in list(self._up):
             self._end(role)
 
@@ -163,7 +167,7 @@ class Engines:
     def _engine(self, role: str, arm: Arm) -> Live:
         """The engine of this role with this arm's settings; another one's is ended first.
 
-        Raises Unresolved where the candidate's does not start, BackendError for the reference's.
+        Raises Unresolved where it does not start; BackendError for a reference that every setup has.
         """
         identity = _identity(arm)
         if role in self._up:
@@ -185,7 +189,7 @@ class Engines:
             raise
         except BackendError as error:
             stack.close()
-            if role == "reference":
+            if role == "reference" and "@" not in arm.backend:  # a version's own reference goes with the version
                 raise
             raise Unresolved(f"{arm.name} does not start: {error.message.splitlines()[0]}") from error
         except BaseException:

@@ -41,15 +41,18 @@ class Oracle:
         laboratory: Laboratory,
         notebook: Notebook,
         *,
-        seconds: float | None = None,
         kinds: frozenset[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._laboratory, self._notebook = laboratory, notebook
         self._kinds, self._clock = kinds, clock
         self._began = clock()
-        self._seconds = seconds
+        self._seconds: float | None = None
         self.decisions = 0
+
+    def until(self, seconds: float | None) -> None:
+        """From here on, shots may be taken until this much is spent; None: without end."""
+        self._seconds = seconds
 
     @property
     def spent(self) -> float:
@@ -83,6 +86,13 @@ class Oracle:
         repeats = len(seen) > 1 and tally.failures == len(seen) and len({shot.streams for shot in seen}) == 1
         kinds = tuple(sorted({kind for shot in seen for kind in shot.kinds}))
         return Decision(tally.answer is Answer.FAILS, tally.shots, tally.failures, kinds, repeats)
+
+    def glance(self, case: Case, setup: Setup) -> bool:
+        """Does the first shot fail? A hint, no answer. Raises OutOfTime, BackendError, Interrupted."""
+        try:
+            return self.failed(self._shot(case, setup, 0))
+        except Unresolved:
+            return False
 
     def count(self, case: Case, setup: Setup, shots: int) -> tuple[int, int]:
         """(failures, shots) of `shots` new shots, which no decision has seen; fewer when the time is spent."""

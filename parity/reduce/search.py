@@ -30,6 +30,9 @@ having), and may do so FEWEST_ROUNDS times whatever the budget."""
 APART = 4.0
 """p1 / p0: how far "often enough" and "too rarely" lie apart. Wider is cheaper and leaves more to chance between."""
 
+GLANCE = 16
+"""Up to this many requests, one shot is taken before any question is asked."""
+
 OFTEN = 0.3
 """Share of the shots that must fail for shorter outputs to be worth trying."""
 
@@ -149,17 +152,27 @@ class Search:
     # ------------------------------------------------------------------ requests
 
     def _grow(self) -> None:
-        """The likeliest requests, doubled until they fail; at last all of them."""
+        """The likeliest requests, doubled until they fail; at last all of them.
+
+        First with a single shot at each size: what fails every time shows itself at once, where asking whether a
+        smaller case fails now and then would take many.
+        """
         ranked = self._ranked()
-        size = 1
-        while True:
-            chosen = {request.id for request in ranked[:size]}
-            case = self._original.with_requests([r for r in self._original.requests if r.id in chosen])
-            if self._fails(case, _requests(len(chosen))):
+        sizes = [1]
+        while sizes[-1] < len(ranked):
+            sizes.append(min(2 * sizes[-1], len(ranked)))
+        cases = {size: self._first_ones(ranked[:size]) for size in sizes}
+        quick = [size for size in sizes if size <= GLANCE]
+        for size in quick:
+            if self._oracle.glance(cases[size], self._setup) and self._fails(cases[size], _requests(size)):
                 return
-            if size >= len(ranked):
+        for size in sizes:
+            if self._fails(cases[size], _requests(size)):
                 return
-            size *= 2
+
+    def _first_ones(self, chosen: Sequence[Request]) -> Case:
+        names = {request.id for request in chosen}
+        return self._original.with_requests([r for r in self._original.requests if r.id in names])
 
     def _ranked(self) -> list[Request]:
         """The named ones first, then by their distance in the batch from the first of them."""

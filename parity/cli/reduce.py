@@ -1,0 +1,187 @@
+"""`parity reduce`: the smallest plan that still fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from parity.cli.output import console, emit_json, say
+from parity.cli.searching import search_options
+from parity.errors import ExitCode, ParityError
+
+if TYPE_CHECKING:
+    from parity.reduce.result import Reduction
+    from parity.reduce.subject import Subject
+    from parity.store import Store
+
+
+@click.command()
+@click.argument("finding", type=int, required=False)
+@click.option("--run", "run_id", help="A finding of this run: the first corrupt one. [default: the newest run]")
+@click.option("--arm", help="Of this arm.")
+@click.option("--request", help="Of this request.")
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Reduce this plan file, known to fail.")
+@click.option("--same-kind", is_flag=True, help="Only the finding's own kind counts. [default: any corrupt finding]")
+@click.option(
+    "--probability",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="With which the reduced plan is to fail.",
+)
+@click.option(
+    "--tokens",
+    "share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.25,
+    show_default=True,
+    help="Share of the tokens, all rounds together, that the reduced plan may take.",
+)
+@click.option("--settings/--no-settings", default=True, show_default=True, help="Also drop settings not needed.")
+@click.option("--rerun/--no-rerun", default=True, show_default=True, help="Show it again with fresh engines.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the reduced plan here as well.")
+@search_options
+def reduce(
+    finding: int | None,
+    run_id: str | None,
+    arm: str | None,
+    request: str | None,
+    plan_file: Path | None,
+    same_kind: bool,
+    probability: float,
+    share: float,
+    settings: bool,
+    rerun: bool,
+    output: Path | None,
+    alpha: float,
+    beta: float,
+    minutes: float | None,
+    out: Path | None,
+    fresh: bool,
+    db: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Shrink a failing case: requests, prompts, outputs, sampling, settings.
+
+    FINDING is the number of a finding, as `parity runs show` prints it. Without one, the first corrupt finding of the
+    run. The result is a plan that fails with a stated probability: `parity run --plan reduced.json` shows it.
+    Interrupted, the same command goes on. Exit code 0 when the reduced plan failed again, 4 when none was found.
+    """
+    from parity.cli.searching import laboratory, placed_subject, rerunner
+    from parity.reduce.reducing import Wanted
+    from parity.reduce.reducing import reduce as reduce_subject
+    from parity.reduce.search import Goal
+    from parity.store import Store
+
+    with Store.open(db) as store:
+        subject, hosts = placed_subject(_subject(store, finding, run_id, arm, request, plan_file), options)
+        directory = out or subject.directory("reduce")
+        before = subject.case.tokens * subject.plan.rounds
+        wanted = Wanted(
+            Goal(probability, max(1, round(before * share)), alpha, beta),
+            settings=settings,
+            seconds=None if minutes is None else minutes * 60,
+        )
+        kinds = frozenset({subject.kind}) if same_kind and subject.kind else None
+        say(f"reducing {subject.name} ({subject.arm.name}) in {directory}")
+        with laboratory(subject, hosts, directory, fresh=fresh, kinds=kinds) as (oracle, engines):
+            result = reduce_subject(
+                subject,
+                wanted,
+                oracle,
+                engines,
+                directory,
+                rerun=rerunner(store, hosts, db) if rerun else None,
+                say=say,
+            )
+    if output is not None and result.plan is not None:
+        _copy(result, output)
+    if as_json:
+        emit_json(result.to_json())
+    else:
+        _print(result)
+    shown = result.reproduced is not None or (not rerun and result.plan is not None)
+    return ExitCode.PASS if shown else ExitCode.INCONCLUSIVE
+
+
+def _subject(
+    store: Store, finding: int | None, run_id: str | None, arm: str | None, request: str | None, plan_file: Path | None
+) -> Subject:
+    from parity.plan import read_plan
+    from parity.reduce.subject import from_finding, from_plan, from_run
+
+    if plan_file is not None:
+        if finding is not None or run_id is not None or request is not None:
+            raise ParityError("--plan and a finding were both given", hint="give one of them")
+        return from_plan(read_plan(plan_file), plan_file, arm)
+    if finding is None:
+        return from_run(store, run_id, arm, request)
+    if run_id is not None or arm is not None or request is not None:
+        raise ParityError("a finding is of one run, arm and request", hint="drop --run, --arm and --request")
+    row = store.finding(finding)
+    if row is None:
+        raise ParityError(f"there is no finding {finding} in {store.path}", hint="`parity runs show` lists them")
+    return from_finding(store, row)
+
+
+def _copy(result: Reduction, output: Path) -> None:
+    from parity.pipeline.directory import write_json
+
+    assert result.plan is not None
+    try:
+        write_json(output, result.plan.to_json())
+    except OSError as error:
+        raise ParityError(f"cannot write {output}: {error.strerror}") from error
+
+
+def _print(result: Reduction) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from parity.text import visible
+
+    out = console()
+    if result.after is None or result.confirmation is None:
+        out.print(Text(visible(f"{result.finding}: nothing smaller fails often enough")))
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("", "before", "after"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, what in (
+        ("requests", "requests"),
+        ("prompt_tokens", "prompt tokens"),
+        ("max_tokens", "max_tokens"),
+        ("rounds", "rounds"),
+        ("tokens", "tokens, all rounds"),
+    ):
+        table.add_row(what, f"{getattr(result.before, name):,}", f"{getattr(result.after, name):,}")
+    out.print(table)
+    confirmation = result.confirmation
+    low, high = confirmation.interval
+    lines = [
+        f"a round fails with probability {confirmation.rate:.2g} ({low:.2g} to {high:.2g} at 95 %; "
+        f"{confirmation.failures} of {confirmation.shots} shots taken after the search)",
+        f"the plan fails with probability {confirmation.probability:.3g} (at least {confirmation.at_least:.2g})"
+        if not result.found.deterministic
+        else "every one of them failed, with the same output: it is deterministic",
+        f"kinds: {', '.join(result.found.kinds)}",
+    ]
+    if result.settings is not None and result.settings["settings"] is not None:
+        names = [one["name"] for one in result.settings["settings"]]
+        lines.append(f"settings it needs: {', '.join(names) if names else 'none of those in which the arms differ'}")
+    if result.found.order_matters is not None:
+        lines.append(f"the order of the requests {'matters' if result.found.order_matters else 'does not matter'}")
+    lines.append(
+        f"{result.shots} shots, {result.tokens} tokens, {result.engine_starts} engine starts, {result.seconds:.0f} s"
+        + ("; the time was spent before the search was over" if result.found.out_of_time else "")
+    )
+    if result.reproduced:
+        lines.append(f"reproduced with fresh engines: run {result.reproduced}")
+    elif result.attempts:
+        lines.append(f"NOT reproduced with fresh engines: {', '.join(result.attempts)}")
+    lines.append(f"parity run --plan {result.plan_file}")
+    for line in lines:
+        out.print(Text(visible(line)))

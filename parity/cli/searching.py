@@ -1,0 +1,150 @@
+"""What `parity reduce` and `parity bisect` share: where the subject comes from, the laboratory, a run at the end."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from parity.cli.config import host_options
+from parity.cli.options import database_option, json_option
+from parity.cli.output import say
+
+if TYPE_CHECKING:
+    from parity.plan import Plan
+    from parity.plan.hosts import Host
+    from parity.records import Verdict
+    from parity.reduce.engines import Engines
+    from parity.reduce.oracle import Oracle
+    from parity.reduce.subject import Subject
+    from parity.store import Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def search_options(function: F) -> F:
+    """Options of every search: how sure, how long, where it is written down."""
+    for option in (
+        json_option,
+        database_option,
+        click.option("--fresh", is_flag=True, help="Start over instead of going on with what an earlier attempt left."),
+        click.option(
+            "--out",
+            type=click.Path(path_type=Path),
+            help="Where shots, logs and results are kept. [default: reductions/DIGEST in the data directory]",
+        ),
+        click.option(
+            "--minutes",
+            type=click.FloatRange(min=0.1),
+            help="Stop searching after this long, earlier attempts included. [default: no limit]",
+        ),
+        click.option(
+            "--beta",
+            type=click.FloatRange(0, 0.5, min_open=True, max_open=True),
+            default=0.05,
+            show_default=True,
+            help="Chance to take what fails often enough for clean, per decision.",
+        ),
+        click.option(
+            "--alpha",
+            type=click.FloatRange(0, 0.5, min_open=True, max_open=True),
+            default=0.05,
+            show_default=True,
+            help="Chance to take what fails too rarely for failing, per decision.",
+        ),
+        click.option("--model", type=click.Path(path_type=Path), help="Checkpoint directory on this machine."),
+        host_options,
+    ):
+        function = option(function)
+    return function
+
+
+def placed_subject(subject: Subject, options: Mapping[str, Any]) -> tuple[Subject, dict[str, Host]]:
+    """The subject with its checkpoint found on this machine, and where its backends are."""
+    from parity.cli.config import chosen_hosts
+    from parity.pipeline import hosts_of_plan, load_adapters, locate_model
+    from parity.plan.hosts import read_host
+
+    known = {name: read_host(name, table, "the run's directory") for name, table in subject.hosts.items()}
+    hosts = chosen_hosts(hosts_of_plan(subject.plan), options, known)
+    adapters = {arm.name.partition("/")[0]: arm.backend for arm in subject.plan.arms}
+    hosts = {name: replace(host, adapter=adapters[name]) for name, host in hosts.items()}
+    plan = locate_model(subject.plan, options["model"], load_adapters(hosts))
+    return replace(subject, plan=plan), hosts
+
+
+@contextmanager
+def laboratory(
+    subject: Subject,
+    hosts: Mapping[str, Host],
+    directory: Path,
+    *,
+    fresh: bool,
+    kinds: frozenset[str] | None = None,
+) -> Iterator[tuple[Oracle, Engines]]:
+    """An oracle over live engines, with the notebook of this directory."""
+    from parity.pipeline.analyse import detokenizer
+    from parity.plan.hosts import host_of
+    from parity.reduce.engines import Engines
+    from parity.reduce.notebook import Notebook
+    from parity.reduce.oracle import Oracle
+    from parity.run.live import live_arm
+
+    def opener(plan: Mapping[str, Any], arm_name: str, log_path: Path, /) -> Any:
+        arm = next(arm for arm in plan["arms"] if arm["name"] == arm_name)
+        return live_arm(plan, arm_name, log_path, host=host_of(hosts, arm_name, arm["backend"]), say=say)
+
+    shots = directory / "shots.jsonl"
+    if fresh:
+        shots.unlink(missing_ok=True)
+    with (
+        Notebook(shots) as notebook,
+        Engines(
+            subject.plan,
+            directory / "logs",
+            opener,
+            tolerance=subject.tolerance,
+            detokenize=detokenizer(Path(subject.plan.model.path)),
+            say=say,
+        ) as engines,
+    ):
+        if notebook.shots:
+            say(f"going on with {notebook.shots} shots of earlier attempts in {directory}")
+        yield Oracle(engines, notebook, kinds=kinds), engines
+
+
+def rerunner(store: Store, hosts: Mapping[str, Host], db: Path | None) -> Callable[[Plan], tuple[str, Verdict]]:
+    """Runs a plan as `parity run --plan` would: a stored run, fresh engines."""
+
+    def rerun(plan: Plan) -> tuple[str, Verdict]:
+        import parity
+        from parity.pipeline import RunDirectory, engines, execute, new_run_id
+        from parity.run import progress
+
+        command = shlex.join(["parity", *sys.argv[1:]])
+        about = {
+            "command": command,
+            "db": str(db.absolute()) if db else None,
+            "hosts": {name: host.to_json() for name, host in hosts.items()},
+        }
+        directory = RunDirectory.create(plan, new_run_id(), None, about)
+        with progress([arm.name for arm in plan.arms], sys.stderr) as watch, engines(watch, say, hosts) as runner:
+            outcome = execute(
+                plan,
+                directory,
+                store,
+                runner,
+                command=command,
+                versions={"parity": parity.__version__, "python": platform.python_version()},
+                say=say,
+            )
+        return outcome.run_id, outcome.verdict
+
+    return rerun

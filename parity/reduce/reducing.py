@@ -1,0 +1,150 @@
+"""`parity reduce` from start to end: search, settings, confirm, and show it again with fresh engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from parity.errors import ParityError
+from parity.pipeline.directory import write_json
+from parity.plan import Plan
+from parity.records import Verdict
+from parity.reduce.case import Setup
+from parity.reduce.engines import Engines
+from parity.reduce.oracle import Oracle
+from parity.reduce.result import Confirmation, Reduction, Size, confirm, reduced_plan
+from parity.reduce.search import Goal, Search
+from parity.reduce.sequential import certain
+from parity.reduce.settings import SettingsSearch
+from parity.reduce.subject import Subject
+
+Say = Callable[[str], None]
+
+Rerun = Callable[[Plan], tuple[str, Verdict]]
+"""Runs a plan in fresh engines: the run's id and verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user asked for."""
+
+    goal: Goal
+    settings: bool = True
+    """Also look for the settings that it needs."""
+    seconds: float | None = None
+    """For all of it, the start of engines included; the run with fresh engines at the end comes on top where the
+    search took all that it may."""
+
+    def until(self, share: float) -> float | None:
+        return None if self.seconds is None else self.seconds * share
+
+
+SEARCH, SETTINGS, CONFIRM = 0.6, 0.75, 0.9
+"""Shares of the time after which each of these has to be over."""
+
+
+def reduce(
+    subject: Subject,
+    wanted: Wanted,
+    oracle: Oracle,
+    engines: Engines,
+    directory: Path,
+    *,
+    rerun: Rerun | None,
+    say: Say = lambda line: None,
+) -> Reduction:
+    """The smaller plan, written to `directory`/reduced.json. Raises BackendError, Interrupted, ParityError."""
+    goal = wanted.goal
+    search = Search(oracle, subject.case, subject.setup, goal=goal, first=subject.first, say=say)
+    result = Reduction(subject.name, search.found, Size.of(subject.case, subject.plan.rounds))
+    oracle.until(wanted.until(SEARCH))
+    found = search.run()
+    setup = subject.setup
+    if found.case is not None:
+        if wanted.settings:
+            oracle.until(wanted.until(SETTINGS))
+            setup = _fewer_settings(subject, setup, oracle, goal, result, say)
+        say("confirming with new shots")
+        oracle.until(wanted.until(CONFIRM))
+        result.confirmation = confirm(oracle, found, setup, goal)
+        say(_told(result.confirmation))
+        _write(subject, setup, result, directory, result.confirmation.rounds)
+    result.shots, result.tokens = oracle.shots, oracle.tokens
+    result.engine_starts = engines.starts
+    if result.plan is not None and rerun is not None and result.confirmation and result.confirmation.failures:
+        engines.stop()  # their memory and cores are wanted
+        _reproduce(subject, setup, result, directory, rerun, say)
+    result.seconds = oracle.spent
+    _save(result, directory)
+    return result
+
+
+def _told(confirmation: Confirmation) -> str:
+    low, high = confirmation.interval
+    return (
+        f"a round fails in {confirmation.failures} of {confirmation.shots} shots: {confirmation.rate:.2g} "
+        f"({low:.2g} to {high:.2g} at 95 %)"
+    )
+
+
+def _fewer_settings(subject: Subject, setup: Setup, oracle: Oracle, goal: Goal, result: Reduction, say: Say) -> Setup:
+    """The setup with only those settings of the failing arm that it needs, the rest as in the baseline.
+
+    The planted fault of a control is what the reduction is about: it stays.
+    """
+    found = result.found
+    assert found.case is not None
+    baseline = subject.plan.arm(subject.plan.baseline)
+    if baseline.backend != setup.candidate.backend:
+        return setup
+    faulty = {name: value for name, value in setup.candidate.env.items() if name.startswith("PARITY_FAULT")}
+    passing = replace(baseline, env={**baseline.env, **faulty}, control=None)
+    if (dict(passing.engine), dict(passing.env)) == (dict(setup.candidate.engine), dict(setup.candidate.env)):
+        return setup
+    question = certain(goal.alpha, goal.beta) if found.deterministic else goal.question(found.case)
+    search = SettingsSearch(oracle, found.case, setup.reference, question, say=say)
+    try:
+        flip = search.run(setup.candidate, passing, checked=True, or_none=True)
+    except ParityError as error:
+        say(f"settings: {error.message}")
+        return setup
+    found.out_of_time |= flip.out_of_time
+    found.steps += flip.steps
+    result.settings = flip.to_json()
+    return setup if flip.arm is None else replace(setup, candidate=flip.arm)
+
+
+def _write(subject: Subject, setup: Setup, result: Reduction, directory: Path, rounds: int) -> None:
+    found = result.found
+    assert found.case is not None
+    result.plan = reduced_plan(subject.plan, found.case, setup, rounds, subject.tolerance)
+    result.plan.check()
+    result.after = Size.of(found.case, rounds)
+    result.plan_file = directory / "reduced.json"
+    write_json(result.plan_file, result.plan.to_json())
+
+
+def _reproduce(subject: Subject, setup: Setup, result: Reduction, directory: Path, rerun: Rerun, say: Say) -> None:
+    """Runs the plan in fresh engines; where luck has it that it passes, once more with twice the rounds."""
+    assert result.confirmation is not None
+    for factor in (1, 2):
+        rounds = result.confirmation.rounds * factor
+        if factor > 1:
+            result.confirmation = replace(result.confirmation, rounds=rounds)
+            _write(subject, setup, result, directory, rounds)
+        assert result.plan is not None
+        say(f"running the reduced plan in fresh engines ({rounds} rounds)")
+        run, verdict = rerun(result.plan)
+        result.attempts.append(run)
+        if verdict is Verdict.DIVERGED:
+            result.reproduced = run
+            return
+        say(f"run {run} is {verdict}: not reproduced")
+
+
+def _save(result: Reduction, directory: Path) -> None:
+    try:
+        write_json(directory / "reduction.json", result.to_json())
+    except OSError as error:
+        raise ParityError(f"cannot write {directory / 'reduction.json'}: {error.strerror}") from error

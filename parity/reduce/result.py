@@ -1,0 +1,162 @@
+"""What a reduction came to: the plan that still fails, and with what probability."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from parity.plan import Plan
+from parity.records import Json
+from parity.reduce.case import Case, Setup
+from parity.reduce.oracle import Oracle
+from parity.reduce.search import Found, Goal
+from parity.reduce.sequential import clopper_pearson, in_rounds, rounds_for
+
+CERTAIN_SHOTS = 12
+"""For what seems to fail every time: seven tenths do so twelve times in a row once in seventy."""
+
+FEWEST_SHOTS, MOST_SHOTS = 12, 40
+WANTED_FAILURES = 8
+"""As many failures as the confirming shots should give: then the interval is within a factor of about two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a plan is. `tokens`: prompts and outputs of all its rounds."""
+
+    requests: int
+    prompt_tokens: int
+    max_tokens: int
+    rounds: int
+    tokens: int
+
+    @staticmethod
+    def of(case: Case, rounds: int) -> Size:
+        longest = max((case.limit(request) for request in case.requests), default=0)
+        return Size(len(case.requests), case.prompt_tokens, longest, rounds, case.tokens * rounds)
+
+    def to_json(self) -> dict[str, Json]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """Shots taken after the search, which chose nothing: they alone say how often the reduced case fails."""
+
+    failures: int
+    shots: int
+    rounds: int
+
+    @property
+    def rate(self) -> float:
+        return self.failures / self.shots if self.shots else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return clopper_pearson(self.failures, self.shots)
+
+    @property
+    def probability(self) -> float:
+        """That the plan fails, all rounds together, from the share of the shots."""
+        return in_rounds(self.rate, self.rounds)
+
+    @property
+    def at_least(self) -> float:
+        """The same from the lower end of the interval."""
+        return in_rounds(self.interval[0], self.rounds)
+
+    def to_json(self) -> dict[str, Json]:
+        low, high = self.interval
+        return {
+            "failures": self.failures,
+            "shots": self.shots,
+            "round": {"rate": round(self.rate, 4), "low": round(low, 4), "high": round(high, 4)},
+            "rounds": self.rounds,
+            "plan": {"probability": round(self.probability, 4), "at_least": round(self.at_least, 4)},
+        }
+
+
+@dataclass(slots=True)
+class Reduction:
+    """`plan` and `confirmation` are None where nothing smaller fails often enough."""
+
+    finding: str
+    found: Found
+    before: Size
+    after: Size | None = None
+    plan: Plan | None = None
+    plan_file: Path | None = None
+    confirmation: Confirmation | None = None
+    reproduced: str | None = None
+    """The run in which fresh engines showed it again."""
+    attempts: list[str] = field(default_factory=list)
+    """Runs of the reduced plan in fresh engines, that one included."""
+    shots: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    engine_starts: int = 0
+    settings: Mapping[str, Json] | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "schema": "parity.reduction/1",
+            "finding": self.finding,
+            "before": self.before.to_json(),
+            "after": None if self.after is None else self.after.to_json(),
+            "plan": None if self.plan_file is None else str(self.plan_file),
+            "kinds": list(self.found.kinds),
+            "deterministic": self.found.deterministic,
+            "order_matters": self.found.order_matters,
+            "confirmation": None if self.confirmation is None else self.confirmation.to_json(),
+            "reproduced": self.reproduced,
+            "attempts": self.attempts,
+            "settings": self.settings,
+            "out_of_time": self.found.out_of_time,
+            "shots": self.shots,
+            "tokens": self.tokens,
+            "seconds": round(self.seconds, 1),
+            "engine_starts": self.engine_starts,
+            "steps": [step.to_json() for step in self.found.steps],
+        }
+
+
+def confirm(oracle: Oracle, found: Found, setup: Setup, goal: Goal) -> Confirmation:
+    """Takes new shots at the case that was found, and chooses the rounds of the plan from them.
+
+    Enough rounds for the goal at the lower end of the 95 % interval, as long as they fit into the budget; at least
+    enough at the observed share.
+    """
+    assert found.case is not None
+    if found.deterministic:
+        wanted = CERTAIN_SHOTS
+    else:
+        wanted = min(MOST_SHOTS, max(FEWEST_SHOTS, round(WANTED_FAILURES / max(found.share, 0.01))))
+    failures, shots = oracle.count(found.case, setup, wanted)
+    if not failures:
+        return Confirmation(failures, shots, 1)
+    if found.deterministic and failures == shots:
+        return Confirmation(failures, shots, 1)
+    found.deterministic = False
+    low, _ = clopper_pearson(failures, shots)
+    affordable = max(1, goal.tokens // max(1, found.case.tokens))
+    needed = rounds_for(goal.probability, failures / shots)
+    return Confirmation(failures, shots, max(needed, min(affordable, rounds_for(goal.probability, low))))
+
+
+def reduced_plan(plan: Plan, case: Case, setup: Setup, rounds: int, tolerance: float) -> Plan:
+    """The plan with this case and two arms: the one that fails, and its baseline.
+
+    A positive control becomes an ordinary arm: its fault is what this plan is about, so finding it is DIVERGED.
+    """
+    failing = replace(setup.candidate, control=None)
+    return replace(
+        plan,
+        requests=case.requests,
+        sampling=case.sampling,
+        churn=case.churn,
+        rounds=rounds,
+        arms=(plan.arm(plan.baseline), failing),
+        tolerance=tolerance,
+        skipped=(),
+    )

@@ -1,0 +1,193 @@
+"""Which settings flip the verdict: ddmin over what differs between an arm that fails and one that does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from parity.errors import ParityError
+from parity.plan import Arm
+from parity.records import Json
+from parity.reduce.case import Case, Setup
+from parity.reduce.ddmin import ddmin
+from parity.reduce.oracle import Decision, Oracle, OutOfTime
+from parity.reduce.search import Step
+from parity.reduce.sequential import Question
+
+Say = Callable[[str], None]
+
+ABSENT = object()
+"""A setting that one of the arms does not have."""
+
+TOGETHER = {
+    "speculation": ("speculative_config", "per_request_spec_decode_metrics"),
+    "the planted fault": ("PARITY_FAULT", "PARITY_FAULT_BUNDLE", "PARITY_FAULT_LOG", "PYTHONPATH"),
+}
+"""Settings that mean nothing one without the other are one difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing in which two arms differ: engine settings and environment variables that belong together.
+
+    `failing` and `passing` map a name to its value on that side; a name that a side lacks is not in it.
+    """
+
+    name: str
+    engine: tuple[str, ...]
+    env: tuple[str, ...]
+    failing: dict[str, Json] = field(hash=False)
+    passing: dict[str, Json] = field(hash=False)
+
+    def __str__(self) -> str:
+        shown = [name for name in (*self.engine, *self.env) if name not in _DULL] or [*self.engine, *self.env]
+        values = ", ".join(f"{name} {_shown(self.passing, name)} → {_shown(self.failing, name)}" for name in shown)
+        return values if self.name in shown else f"{self.name} ({values})"
+
+
+_DULL = ("per_request_spec_decode_metrics", "PARITY_FAULT_BUNDLE", "PARITY_FAULT_LOG", "PYTHONPATH")
+
+
+def _shown(values: dict[str, Json], name: str) -> str:
+    return json.dumps(values[name]) if name in values else "not set"
+
+
+def differences(failing: Arm, passing: Arm) -> list[Difference]:
+    """What differs between two arms, in the order of their settings; [] where they are the same."""
+    engine = _differing(failing.engine, passing.engine)
+    env = _differing(failing.env, passing.env)
+    found: list[Difference] = []
+    for name in (*engine, *env):
+        if any(name in (*one.engine, *one.env) for one in found):
+            continue
+        group, members = next(((g, m) for g, m in TOGETHER.items() if name in m), (name, (name,)))
+        found.append(
+            Difference(
+                group,
+                tuple(each for each in engine if each in members),
+                tuple(each for each in env if each in members),
+                _values(failing, members),
+                _values(passing, members),
+            )
+        )
+    return found
+
+
+def _values(arm: Arm, names: Sequence[str]) -> dict[str, Json]:
+    both = {**arm.engine, **arm.env}
+    return {name: both[name] for name in names if name in both}
+
+
+def _differing(a: Mapping[str, Json], b: Mapping[str, Json]) -> list[str]:
+    return [name for name in dict.fromkeys([*a, *b]) if a.get(name, ABSENT) != b.get(name, ABSENT)]
+
+
+def mixed(passing: Arm, failing: Arm, chosen: Sequence[Difference]) -> Arm:
+    """The passing arm with these settings of the failing one; named like the failing one."""
+    engine, env = dict(passing.engine), dict(passing.env)
+    for one in chosen:
+        for names, target in ((one.engine, engine), (one.env, env)):
+            for name in names:
+                if name in one.failing:
+                    target[name] = one.failing[name]
+                else:
+                    target.pop(name, None)
+    return replace(failing, engine=engine, env=env, control=None)
+
+
+@dataclass(slots=True)
+class Flip:
+    """`settings` are those that flip the verdict, 1-minimal; None where the search did not get so far."""
+
+    failing: str
+    passing: str
+    differ: list[Difference]
+    settings: list[Difference] | None = None
+    arm: Arm | None = None
+    """The passing arm with them: fails."""
+    steps: list[Step] = field(default_factory=list)
+    out_of_time: bool = False
+
+    def to_json(self) -> dict[str, Json]:
+        def told(one: Difference) -> dict[str, Json]:
+            def plain(values: dict[str, Json]) -> dict[str, Json]:
+                return {name: value for name, value in values.items() if name != "PARITY_FAULT_BUNDLE"}
+
+            return {"name": one.name, "failing": plain(one.failing), "passing": plain(one.passing)}
+
+        return {
+            "failing": self.failing,
+            "passing": self.passing,
+            "differ": [told(one) for one in self.differ],
+            "settings": None if self.settings is None else [told(one) for one in self.settings],
+            "out_of_time": self.out_of_time,
+            "steps": [step.to_json() for step in self.steps],
+        }
+
+
+class SettingsSearch:
+    """Bisects the settings of two arms of one backend, over one case."""
+
+    def __init__(
+        self, oracle: Oracle, case: Case, reference: Arm, question: Question, *, say: Say = lambda line: None
+    ) -> None:
+        self._oracle, self._case, self._reference = oracle, case, reference
+        self._question, self._say = question, say
+
+    def run(self, failing: Arm, passing: Arm, *, checked: bool = False, or_none: bool = False) -> Flip:
+        """The smallest set. `checked`: the failing arm is known to fail on this case. `or_none`: a passing arm that
+        fails as well is no mistake, and none of the settings are needed.
+
+        Raises ParityError where the arms are not one that fails and one that does not, BackendError, Interrupted.
+        """
+        if failing.backend != passing.backend:
+            raise ParityError(
+                f"{failing.name} and {passing.name} are on different backends: no setting turns one into the other",
+                hint="name two arms of one backend; `parity runs show` prints the suspect of arms on several",
+            )
+        flip = Flip(failing.name, passing.name, differences(failing, passing))
+        if not flip.differ:
+            raise ParityError(f"{failing.name} and {passing.name} have the same settings", hint="name other arms")
+        try:
+            self._search(flip, failing, passing, checked, or_none)
+        except OutOfTime:
+            flip.out_of_time = True
+            self._say("the time is spent: this is as far as it went")
+        return flip
+
+    def _search(self, flip: Flip, failing: Arm, passing: Arm, checked: bool, or_none: bool) -> None:
+        def fails(chosen: list[Difference]) -> bool:
+            arm = mixed(passing, failing, chosen)
+            return self._ask(flip, arm, f"{passing.name} with {' and '.join(one.name for one in chosen)}").fails
+
+        if not checked:
+            decision = self._ask(flip, failing, failing.name)
+            if not decision.fails:
+                why = decision.unresolved or f"{decision.failures} of {decision.shots} shots failed"
+                raise ParityError(
+                    f"{failing.name} does not fail often enough on this case: {why}",
+                    hint="give it a case that fails: `parity reduce` makes one",
+                )
+        clean = self._ask(flip, mixed(passing, failing, []), passing.name)
+        if clean.unresolved:
+            raise ParityError(f"{passing.name} cannot be tried: {clean.unresolved}", hint="name another PASSING arm")
+        if clean.fails and or_none:
+            flip.settings, flip.arm = [], mixed(passing, failing, [])
+            return
+        if clean.fails:
+            raise ParityError(
+                f"{passing.name} fails too: there is nothing that its settings could flip",
+                hint="name an arm that passes as PASSING",
+            )
+        settings = ddmin(flip.differ, fails)
+        flip.arm = mixed(passing, failing, settings)
+        flip.settings = settings
+
+    def _ask(self, flip: Flip, arm: Arm, what: str) -> Decision:
+        decision = self._oracle.decide(self._case, Setup(arm, self._reference), self._question)
+        why = decision.unresolved or ""
+        flip.steps.append(Step(what, decision.fails, decision.shots, decision.failures, why))
+        answer = "fails" if decision.fails else "does not fail" if not why else f"cannot be tried ({why})"
+        self._say(f"{what}: {answer} ({decision.failures} of {decision.shots} shots)")
+        return decision

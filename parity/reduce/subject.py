@@ -1,0 +1,136 @@
+"""What is to be narrowed down: a finding of the store, an arm of a run, or a plan file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+
+from parity.errors import ParityError
+from parity.paths import data_dir
+from parity.pipeline.directory import RunDirectory
+from parity.plan import DEFAULT_TOLERANCE, Arm, Plan
+from parity.records import Json
+from parity.reduce.case import Case, Setup, reference_of
+
+if TYPE_CHECKING:
+    from parity.store import FindingRow, RunRow, Store
+
+CORRUPT = "corrupt"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A plan and the arm in it that fails. `first`: requests that are likely to be part of it, the likeliest first."""
+
+    name: str
+    """In words: "finding 12 of run 20261121-…"."""
+    plan: Plan
+    arm: Arm
+    first: tuple[str, ...]
+    kind: str | None
+    """Of the finding."""
+    tolerance: float
+    """Nats: the run's own, where it was calibrated."""
+    hosts: Mapping[str, Json]
+    """Where the run's backends were, as written down in its directory."""
+
+    @property
+    def case(self) -> Case:
+        return Case(self.plan.requests, self.plan.sampling, self.plan.churn)
+
+    @property
+    def setup(self) -> Setup:
+        return Setup(replace(self.arm, control=None), reference_of(self.plan.arm(self.plan.baseline)))
+
+    def directory(self, what: str) -> Path:
+        """Where a search about this keeps its notebook, unless the user names another place."""
+        about = [what, self.plan.to_json(), self.arm.name, self.first[:1]]
+        digest = hashlib.sha256(orjson.dumps(about, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]
+        return data_dir() / "reductions" / digest
+
+
+def from_finding(store: Store, finding: FindingRow) -> Subject:
+    """The subject of a stored finding. Raises ParityError where its run cannot be run again."""
+    if finding.severity != CORRUPT:
+        raise ParityError(
+            f"finding {finding.id} is {finding.severity} ({finding.kind}): nothing fails there",
+            hint="`parity runs show` lists the corrupt ones",
+        )
+    donor = finding.evidence.get("donor_request")
+    first = (finding.request, *((donor,) if isinstance(donor, str) else ()))
+    return _subject(
+        store, store.run(finding.run), finding.arm, first, finding.kind, f"finding {finding.id} of run {finding.run}"
+    )
+
+
+def from_run(store: Store, run_id: str | None, arm: str | None = None, request: str | None = None) -> Subject:
+    """The arm of a run that has corrupt findings, or the one named. Raises ParityError where nothing fails."""
+    from parity.store import FindingFilter
+
+    run = store.run(run_id)
+    where = FindingFilter(severities=frozenset({CORRUPT}), arms=frozenset({arm}) if arm else frozenset())
+    rows = store.page_findings(run.id, where, limit=1000)
+    rows = [row for row in rows if row.request != "*" and request in (None, row.request)]
+    if not rows:
+        what = " ".join([f"of {arm}" if arm else "", f"about {request}" if request else ""]).strip()
+        raise ParityError(
+            f"run {run.id} has no corrupt findings{' ' + what if what else ''}",
+            hint="`parity runs list` shows the runs and their verdicts",
+        )
+    mine = [row for row in rows if row.arm == rows[0].arm]
+    donors = [row.evidence.get("donor_request") for row in mine]
+    first = dict.fromkeys([row.request for row in mine] + [name for name in donors if isinstance(name, str)])
+    name = f"{rows[0].arm} of run {run.id}"
+    return _subject(store, run, rows[0].arm, tuple(first), rows[0].kind, name)
+
+
+def from_plan(plan: Plan, source: Path, arm: str | None = None) -> Subject:
+    """The candidate of a plan file, or the arm named. Raises ParityError where that leaves a choice."""
+    names = [candidate.name for candidate in plan.candidates]
+    if arm is None and len(names) > 1:
+        raise ParityError(f"{source} has the candidates {', '.join(names)}", hint="name one of them with --arm")
+    return Subject(f"{source}", plan, find_arm(plan, arm or names[0]), (), None, _tolerance(plan, None), {})
+
+
+def find_arm(plan: Plan, name: str) -> Arm:
+    """Raises ParityError naming those there are."""
+    try:
+        return plan.arm(name)
+    except KeyError:
+        known = ", ".join(arm.name for arm in plan.arms)
+        raise ParityError(f"the plan has no arm {name!r}", hint=f"it has {known}") from None
+
+
+def _subject(store: Store, run: RunRow, arm: str, first: tuple[str, ...], kind: str | None, name: str) -> Subject:
+    if run.source != "run" or not run.directory:
+        raise ParityError(
+            f"run {run.id} compares captures from elsewhere: there is no plan to run again",
+            hint="run the plan here with `parity run --plan FILE`, and reduce a finding of that run",
+        )
+    directory = RunDirectory.open(Path(run.directory))
+    plan = directory.plan()
+    stats = next((row.stats for row in store.arms(run.id) if row.name == arm), {}) or {}
+    hosts = directory.describe().get("hosts")
+    return Subject(
+        name,
+        plan,
+        find_arm(plan, arm),
+        first,
+        kind,
+        _tolerance(plan, stats.get("tolerance")),
+        hosts if isinstance(hosts, dict) else {},
+    )
+
+
+def _tolerance(plan: Plan, measured: Json) -> float:
+    """The plan's; where that is "auto", what the run measured, else the default."""
+    if not isinstance(plan.tolerance, str):
+        return float(plan.tolerance)
+    if isinstance(measured, int | float) and not isinstance(measured, bool):
+        return float(measured)
+    return DEFAULT_TOLERANCE

@@ -1,0 +1,163 @@
+"""The first bad version of an engine: binary search between one that is clean and one that fails.
+
+A version whose environment cannot be built, or whose engine does not start, says nothing, and the search goes around
+it, as `git bisect skip` does; where only such versions are left in between, all of them are named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from parity.errors import ParityError
+from parity.plan import Arm
+from parity.records import Json
+from parity.reduce.case import Case, Setup, reference_of
+from parity.reduce.oracle import Decision, Oracle, OutOfTime
+from parity.reduce.search import Step
+from parity.reduce.sequential import Question
+
+Say = Callable[[str], None]
+
+
+def between(versions: Sequence[str], first: str, last: str) -> list[str]:
+    """`versions` from `first` to `last`, oldest first, both in it whether listed or not.
+
+    Raises ParityError where they are not in this order.
+    """
+    if version_key(first) >= version_key(last):
+        raise ParityError(
+            f"{first} is not older than {last}", hint="name the version that is clean first, then the one that fails"
+        )
+    inside = {v for v in versions if version_key(first) < version_key(v) < version_key(last)}
+    return sorted({first, last, *inside}, key=version_key)
+
+
+def version_key(version: str) -> tuple[tuple[int, ...], int, str]:
+    """Orders versions: by their numbers, 0.12.0 before 0.12.0.post2, 0.32.0rc1 before 0.32.0."""
+    match = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
+    numbers = tuple(int(part) for part in match.group().split(".")) if match else ()
+    while numbers and not numbers[-1]:
+        numbers = numbers[:-1]
+    rest = version[match.end() :] if match else version
+    early = -1 if re.match(r"\.?(a|b|rc|dev)", rest) else 0
+    return numbers, early, rest
+
+
+def at_version(arm: Arm, version: str) -> Arm:
+    """The arm on another version of its backend's engine."""
+    host, _, variant = arm.name.partition("/")
+    return replace(
+        arm,
+        name=f"{host.partition('@')[0]}@{version}/{variant}",
+        backend=f"{arm.backend.partition('@')[0]}@{version}",
+        control=None,
+    )
+
+
+@dataclass(slots=True)
+class FirstBad:
+    """`good` is the last version known to be clean, `bad` the first known to fail; those between could not be tried.
+
+    With nothing between them `bad` is the first bad version.
+    """
+
+    versions: list[str]
+    good: str
+    bad: str
+    untried: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    out_of_time: bool = False
+
+    @property
+    def named(self) -> bool:
+        """Whether one version is named, and not a span."""
+        return not self.untried and not self.out_of_time
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "schema": "parity.bisect-versions/1",
+            "versions": self.versions,
+            "last_good": self.good,
+            "first_bad": self.bad,
+            "named": self.named,
+            "untried": self.untried,
+            "out_of_time": self.out_of_time,
+            "steps": [step.to_json() for step in self.steps],
+        }
+
+
+class VersionSearch:
+    """Asks about versions, over one case.
+
+    `baseline`: moves from version to version with the candidate, or stays where it is with `fixed_baseline` (then a
+    change of behaviour shows, whatever the version's own baseline says).
+    """
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        case: Case,
+        candidate: Arm,
+        baseline: Arm,
+        question: Question,
+        *,
+        fixed_baseline: bool = False,
+        say: Say = lambda line: None,
+    ) -> None:
+        self._oracle, self._case, self._candidate, self._baseline = oracle, case, candidate, baseline
+        self._question, self._fixed, self._say = question, fixed_baseline, say
+
+    def run(self, versions: Sequence[str]) -> FirstBad:
+        """The first bad one of `versions` (oldest first). Raises ParityError where the ends are not clean and failing.
+
+        Raises BackendError and Interrupted; time that runs out is no error.
+        """
+        found = FirstBad(list(versions), versions[0], versions[-1])
+        try:
+            self._ends(found)
+            self._search(found)
+        except OutOfTime:
+            found.out_of_time = True
+            self._say("the time is spent: this is as far as it went")
+        return found
+
+    def _ends(self, found: FirstBad) -> None:
+        bad, good = self._ask(found, found.bad), self._ask(found, found.good)
+        for version, decision, wanted in ((found.bad, bad, True), (found.good, good, False)):
+            if decision.unresolved:
+                raise ParityError(f"{version} cannot be tried: {decision.unresolved}", hint="name another version")
+            if decision.fails is not wanted:
+                what = "does not fail" if wanted else "fails already"
+                raise ParityError(
+                    f"{version} {what} ({decision.failures} of {decision.shots} shots)",
+                    hint="name a version that is clean first, then one that fails; --plan gives the case to ask with",
+                )
+
+    def _search(self, found: FirstBad) -> None:
+        skipped: set[str] = set()
+        while True:
+            inside = found.versions[found.versions.index(found.good) + 1 : found.versions.index(found.bad)]
+            open_ = [version for version in inside if version not in skipped]
+            if not open_:
+                found.untried = inside
+                return
+            version = open_[len(open_) // 2]
+            decision = self._ask(found, version)
+            if decision.unresolved:
+                skipped.add(version)
+            elif decision.fails:
+                found.bad = version
+            else:
+                found.good = version
+
+    def _ask(self, found: FirstBad, version: str) -> Decision:
+        baseline = self._baseline if self._fixed else at_version(self._baseline, version)
+        setup = Setup(at_version(self._candidate, version), reference_of(baseline))
+        decision = self._oracle.decide(self._case, setup, self._question)
+        why = decision.unresolved or ""
+        found.steps.append(Step(version, decision.fails, decision.shots, decision.failures, why))
+        answer = "fails" if decision.fails else "clean" if not why else f"cannot be tried ({why})"
+        self._say(f"{version}: {answer} ({decision.failures} of {decision.shots} shots)")
+        return decision
