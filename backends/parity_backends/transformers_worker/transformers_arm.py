@@ -1,0 +1,198 @@
+"""One arm of a plan on Hugging Face transformers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from typing import IO, Any
+
+from parity_backends.worker.identity import fingerprint, plan_digest
+from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told, serve
+
+from .reference import Reference, Writer
+
+MOST_ROWS = 64
+"""Requests decoded together."""
+
+
+class TransformersArm:
+    """A checkpoint in transformers, and the plan's requests."""
+
+    def __init__(self, plan: dict[str, Any], name: str, channel: Channel, stop: threading.Event) -> None:
+        arms: dict[str, dict[str, Any]] = {arm["name"]: arm for arm in plan["arms"]}
+        if name not in arms:
+            raise Told("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
+        self.plan, self.arm, self.channel, self.stop = plan, arms[name], channel, stop
+        self.requests = plan["requests"]
+
+    def start(self) -> None:
+        self.channel.event("starting", pid=os.getpid())
+        began = time.perf_counter()
+        settings, plan = self.arm["engine"], self.plan
+        path = settings.get("model") or plan["model"]["path"]
+        import tokenizers
+        import torch
+        import transformers
+
+        dtype, device = settings.get("dtype") or "float32", settings.get("device") or "cpu"
+        self.reference = Reference(path, dtype, device, int(settings.get("batch_tokens") or 8192), self.stop)
+        tokenizer = tokenizers.Tokenizer.from_file(os.path.join(path, "tokenizer.json"))
+        self.decode = tokenizer.decode
+        self.ready_at = time.perf_counter()
+        self.start_seconds = self.ready_at - began
+        versions = {module.__name__: module.__version__ for module in (torch, transformers, tokenizers)}
+        engine = {"asked": settings, "dtype": dtype, "device": device, "attention": self.reference.attention}
+        if isinstance(self.reference.max_length, int):
+            engine["max_model_len"] = self.reference.max_length
+        header = {
+            "record": "header",
+            "schema": SCHEMA,
+            "arm": self.arm["name"],
+            "backend": self.arm["backend"],
+            "variant": self.arm["variant"],
+            "model": plan["model"]["name"],
+            "vocab_size": plan["model"].get("vocab_size") or self.reference.vocab_size,
+            "eos_token_ids": plan["model"].get("eos_token_ids"),
+            "engine": engine,
+            "sampling": plan["sampling"],
+            "environment": {
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+                "machine": platform.machine(),
+                "threads": torch.get_num_threads(),
+                "devices": [device],
+                "versions": versions,
+            },
+            "model_fingerprint": fingerprint(path),
+            "plan_digest": plan_digest(plan),
+        }
+        self.channel.event("ready", engine_start_seconds=round(self.start_seconds, 3))
+        self.channel.record(header)
+
+    def generate(self, rounds: list[int]) -> None:
+        sampling = self.plan["sampling"]
+        if sampling.get("temperature") or int(sampling.get("n") or 1) > 1:
+            raise Told("backend 'transformers' decodes greedily only: temperature 0 and one sample")
+        began = last = time.perf_counter()
+        done = tokens = 0
+        eos = list(self.plan["model"].get("eos_token_ids") or [])
+        for round_ in rounds:
+            for group in self._groups():
+                writers = [
+                    Writer(
+                        one["prompt_token_ids"],
+                        sampling,
+                        int(one.get("max_tokens") or sampling["max_tokens"]),
+                        eos,
+                        self.decode,
+                    )
+                    for one in group
+                ]
+
+                def finished(
+                    row: int, group: list[Any] = group, writers: list[Writer] = writers, round_: int = round_
+                ) -> None:
+                    nonlocal done, tokens, last
+                    self.channel.record(self._record(group[row], round_, writers[row]))
+                    done += 1
+                    tokens += len(writers[row].token_ids)
+                    last = time.perf_counter()
+                    self.channel.event("progress", running=len(group), completions=done, tokens=tokens)
+
+                self.reference.generate([one["prompt_token_ids"] for one in group], writers, finished)
+        counted = {
+            "tokens": tokens,
+            "generate_seconds": round(last - began, 4),
+            "ready_to_last_seconds": round(last - self.ready_at, 4),
+            "engine_start_seconds": round(self.start_seconds, 3),
+        }
+        self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counted})
+
+    def _groups(self) -> list[list[dict[str, Any]]]:
+        """Requests of one prompt length together: nothing is padded, so nothing depends on padding."""
+        by_length: dict[int, list[dict[str, Any]]] = {}
+        for request in self.requests:
+            length, most = len(request["prompt_token_ids"]), self.reference.max_length
+            limit = int(request.get("max_tokens") or self.plan["sampling"]["max_tokens"])
+            if isinstance(most, int) and length + limit > most:
+                raise Told(
+                    "request %r: %d tokens and %d more are over the model's %d" % (request["id"], length, limit, most)
+                )
+            by_length.setdefault(length, []).append(request)
+        return [
+            same[begin : begin + MOST_ROWS] for same in by_length.values() for begin in range(0, len(same), MOST_ROWS)
+        ]
+
+    @staticmethod
+    def _record(request: dict[str, Any], round_: int, writer: Writer) -> dict[str, Any]:
+        record = {
+            "record": "completion",
+            "request": request["id"],
+            "round": round_,
+            "sample": 0,
+            "prompt_token_ids": request["prompt_token_ids"],
+            "token_ids": writer.token_ids,
+            "text": writer.text,
+            "finish_reason": writer.finish_reason,
+            "stop_reason": writer.stop_reason,
+            "logprobs": writer.logprobs if writer.top is not None else None,
+        }
+        if request.get("max_tokens") is not None:
+            record["max_tokens"] = request["max_tokens"]
+        return record
+
+    def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any]) -> None:
+        """One round of other requests with other sampling parameters."""
+        planned = self.plan, self.requests
+        self.plan, self.requests = dict(self.plan, sampling=sampling), requests
+        try:
+            self.generate([0])
+        finally:
+            self.plan, self.requests = planned
+
+    def _unscorable(self, item: dict[str, Any]) -> str | None:
+        tokens = [*item["prompt_token_ids"], *item["token_ids"]]
+        most, size = self.reference.max_length, self.reference.vocab_size
+        if not item["prompt_token_ids"]:
+            return "no prompt: nothing comes before its first token"
+        if isinstance(most, int) and len(tokens) > most:
+            return "%d tokens are over the model's %d" % (len(tokens), most)
+        if min(tokens) < 0 or max(tokens) >= size:
+            return "a token id outside the vocabulary of %d" % size
+        return None
+
+    def score(self, items: list[dict[str, Any]], top: int) -> int:
+        """Teacher-force prompt + completion, each distinct sequence once; a record for every key."""
+        sequences: dict[tuple[tuple[int, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
+        done = tokens = 0
+        for item in items:
+            key = {name: item[name] for name in ("arm", "request", "round", "sample")}
+            reason = self._unscorable(item)
+            if reason is not None:
+                self.channel.event("unscored", key=key, reason=reason)
+            elif not item["token_ids"]:
+                self.channel.record(dict(record="score", logprobs=[], **key))
+                done += 1
+            else:
+                sequence = (tuple(item["prompt_token_ids"]), tuple(item["token_ids"]))
+                sequences.setdefault(sequence, []).append(key)
+        for batch in self.reference.batches(list(sequences)):
+            if self.stop.is_set():
+                raise Stopped
+            for sequence, logprobs in zip(batch, self.reference.score(batch, top)):  # noqa: B905 - Python 3.9
+                for key in sequences[sequence]:
+                    self.channel.record(dict(record="score", logprobs=logprobs, **key))
+                    done += 1
+                tokens += len(logprobs)
+            self.channel.event("progress", running=len(sequences), completions=done, tokens=tokens)
+        self.channel.event("scored", items=len(items), sequences=len(sequences), tokens=tokens)
+        return done
+
+    def close(self) -> None:
+        """Memory goes with the process."""
+
+
+def supervised(stream: IO[bytes]) -> None:
+    serve(stream, TransformersArm)
