@@ -11,6 +11,9 @@ import sys
 import time
 
 MODE = os.environ.get("FAKE", "")
+DEVICES = os.environ.get("FAKE_DEVICES", "")
+if " on " in MODE:  # the trouble of one replica
+    MODE = MODE.split(" on ")[0] if MODE.endswith(" on " + DEVICES) else ""
 
 
 def fake_tokens(request, round_, length):
@@ -47,7 +50,14 @@ class Arm:
             "engine": {"asked": self.arm["engine"], "fake": os.environ.get("FAKE_ENGINE", "1")},
             "sampling": self.plan["sampling"],
             "environment": {"versions": {"vllm": "0"}},
+            "plan_digest": plan_digest(self.plan),  # noqa: F821 - the real worker's
         }
+        if MODE == "odd":
+            header["engine"]["fake"] = "another"
+        if MODE == "other plan":
+            header["plan_digest"] = "f" * 64
+        if MODE == "other checkpoint":
+            header["model_fingerprint"] = {"config.json": "1" * 64}
         self.channel.record(header)
 
     def generate(self, rounds):
@@ -93,7 +103,9 @@ class Arm:
             subprocess.run(["echo", "a child's garbage"], check=True)
         if MODE == "slow":
             time.sleep(0.05)
-        if done != 3:
+        if MODE == "chatty":
+            sys.stderr.write(("x" * 200 + "\n") * 200)
+        if done != (2 if DEVICES else 3):
             return
         if MODE == "die":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -108,6 +120,14 @@ class Arm:
             os._exit(0)
         if MODE == "oversized":
             os.write(self.channel.fd, b'{"record":"' + b"x" * 300000 + b'"}\n')
+        if MODE == "endless":
+            while True:
+                os.write(self.channel.fd, b"x" * 65536)
+        if MODE == "nested":
+            os.write(self.channel.fd, b"[" * 100000 + b"\n")
+        if MODE == "full disk":
+            with open("/dev/full", "w") as log:
+                log.write("a line of a log")
         if MODE == "error":
             raise ValueError("request 'p1': the prompt is too long")
 
