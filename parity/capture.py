@@ -279,10 +279,13 @@ class _Assembler:
                 self._completion(line, parse_completion(record, line))
             elif kind == "score":
                 self._score(line, *parse_score(record))
+            elif kind == "round":
+                _count(record, "round")
+                _object(record, "counters")
             elif kind == "footer":
                 self._footer(line, record)
             else:
-                self.report(line, f"unknown record {_shown(kind)}; known: header, completion, score, footer")
+                self.report(line, f"unknown record {_shown(kind)}; known: header, completion, score, round, footer")
         except _Malformed as error:
             self.bad_header |= kind == "header"
             self.report(line, f"{kind}: {error}")

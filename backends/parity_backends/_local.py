@@ -27,7 +27,10 @@ print(json.dumps(found))
 """
 
 
-WORKER_MODULES = ("protocol", "records", "environment", "resolved", "identity", "faults", "arm", "main")
+WORKER_MODULES = (
+    "protocol", "records", "secrets", "environment", "table", "arguments", "resolved", "identity", "faults",
+    "schedule", "rounds", "arm", "main",
+)  # fmt: skip
 """Of parity_backends.worker, each after those it imports."""
 
 

@@ -126,7 +126,8 @@ def arm_result(capture: Capture) -> ArmResult:
     accepted = _number(counters.get("accepted_tokens"))
     return ArmResult(
         counters=dict(counters),
-        tokens_per_second=tokens / seconds if seconds else None,
+        # The footer's own figure is of the rounds that were timed; after a resume those may not be all.
+        tokens_per_second=_number(counters.get("tokens_per_second")) or (tokens / seconds if seconds else None),
         acceptance_rate=accepted / proposed if proposed and accepted is not None else None,
         acceptance_length=1 + accepted / drafts if drafts and accepted is not None else None,
     )

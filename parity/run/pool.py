@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from parity.records import Json
+from parity.run.counting import add_counters, is_number
 from parity.run.launch import Launch
 from parity.run.process import NoAnswer, WorkerProcess
 
@@ -104,17 +105,9 @@ def merged_counters(counters: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
     out: dict[str, Json] = {}
     for name in dict.fromkeys(name for each in counters for name in each):
         values = [each[name] for each in counters if name in each]
-        if name.endswith("_seconds") and all(_number(value) for value in values):
+        if name.endswith("_seconds") and all(is_number(value) for value in values):
             out[name] = max(values)
-        elif all(_number(value) for value in values):
-            out[name] = sum(values)
-        elif all(isinstance(value, list) and all(map(_number, value)) for value in values):
-            longest = max(map(len, values))
-            out[name] = [sum(value[i] for value in values if i < len(value)) for i in range(longest)]
         else:
-            out[name] = values[0]
+            for value in values:
+                add_counters(out, {name: value})
     return out
-
-
-def _number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

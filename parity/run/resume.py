@@ -43,6 +43,8 @@ class Held:
     header: dict[str, Json] | None = None
     completions: dict[Key, Kept] = field(default_factory=dict)
     scores: set[ScoreKey] = field(default_factory=set)
+    rounds: dict[tuple[int, int], Mapping[str, Json]] = field(default_factory=dict)
+    """Counters of each round that was run to its end, by round and replica, where the worker gives them."""
     footer: dict[str, Json] | None = None
     end: int = 0
 
@@ -54,9 +56,14 @@ class Held:
     def tokens(self) -> int:
         return sum(kept.tokens for kept in self.completions.values())
 
-    def missing_rounds(self, expected: Expected) -> list[int]:
-        """Rounds with something missing."""
-        return [r for r in range(expected.rounds) if not expected.keys_of_round(r) <= self.completions.keys()]
+    def missing_rounds(self, expected: Expected, replica: int = 0) -> list[int]:
+        """Rounds with something missing: a completion, or the counters where other rounds have theirs."""
+        counted = {round_ for round_, by in self.rounds if by == replica}
+        return [
+            r
+            for r in range(expected.rounds)
+            if not expected.keys_of_round(r) <= self.completions.keys() or (counted and r not in counted)
+        ]
 
 
 def digest(token_ids: list[int]) -> bytes:
@@ -120,6 +127,8 @@ def _take(held: Held, record: Mapping[str, Any]) -> None:
         held.completions[Key(record["request"], record["round"], record["sample"])] = keep(record)
     elif kind == "score":
         held.scores.add(ScoreKey(record["arm"], record["request"], record["round"], record["sample"]))
+    elif kind == "round":
+        held.rounds[int(record["round"]), int(record.get("replica", 0))] = dict(record["counters"])
     elif kind == "footer":
         held.footer = dict(record)
     else:

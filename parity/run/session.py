@@ -15,6 +15,7 @@ from parity.plan.hosts import Host
 from parity.records import Json, Key, ScoreKey
 from parity.run import messages, resume
 from parity.run.backend import Backend, load_backend
+from parity.run.counting import add_counters
 from parity.run.envs import Say
 from parity.run.events import OnEvent, Phase, ignore
 from parity.run.failures import Timeouts
@@ -135,26 +136,29 @@ class ArmSession:
                         capture.add(record)
                         fresh[key] = kept = resume.keep(record)
                         link.advance(1, kept.tokens)
+                elif kind == "round":
+                    number, mine = link.checked(messages.check_round, message, rounds[replica])
+                    if (number, replica) not in held.rounds:
+                        capture.add({"record": "round", "round": number, "replica": replica, "counters": mine})
                 elif kind == "footer":
                     said[replica] = link.checked(messages.check_counters, message)
                     link.listen_to([number for number in rounds if number not in said])
                 else:
                     link.event(message)
             counters = merged_counters([said[replica] for replica in sorted(said)])
-            seconds = counters.get("generate_seconds")
-            if isinstance(seconds, int | float) and seconds > 0:
-                counters["tokens_per_second"] = round(messages.count(counters.get("tokens")) / seconds, 1)
             if repeated:
                 counters["repeated_completions"] = repeated
             if held.header is not None:
-                replicated = {
-                    key for r, wanted in rounds.items() for n in wanted for key in self._of_replica[r].keys_of_round(n)
-                }
-                _add_earlier(counters, held, replicated)
+                self._add_earlier(counters, held, rounds)
                 counters["replay_differences"] = sum(1 for same in replayed.values() if not same)
             if link.replicas > 1:
                 counters["replicas"] = [said.get(replica) for replica in range(link.replicas)]
-            counters["tokens"] = held.tokens + sum(kept.tokens for kept in fresh.values())
+            tokens = sum(kept.tokens for kept in fresh.values())
+            seconds = counters.get("generate_seconds")
+            if isinstance(seconds, int | float) and seconds > 0:
+                timed = messages.count(counters.get("tokens"))
+                counters["tokens_per_second"] = round(timed / seconds, 1)
+            counters["tokens"] = held.tokens + tokens
             total = len(held.completions) + len(fresh)
             capture.add({"record": "footer", "completions": total, "scores": 0, "counters": counters})
         finally:
@@ -162,9 +166,22 @@ class ArmSession:
 
     def _rounds(self, held: resume.Held) -> dict[int, list[int]]:
         """What each replica has to run: rounds with something missing; the last where all is there but the footer."""
-        missing = {replica: held.missing_rounds(expected) for replica, expected in enumerate(self._of_replica)}
+        missing = {replica: held.missing_rounds(expected, replica) for replica, expected in enumerate(self._of_replica)}
         missing = {replica: rounds for replica, rounds in missing.items() if rounds}
         return missing or {replica: [self._expected.rounds - 1] for replica in range(self.link.replicas)}
+
+    def _add_earlier(self, counters: dict[str, Json], held: resume.Held, again: Mapping[int, Sequence[int]]) -> None:
+        """Add what the rounds that were not run again had contributed: their own counters, else what the
+        completions tell."""
+        for replica, expected in enumerate(self._of_replica):
+            for number in range(expected.rounds):
+                if number in again.get(replica, ()):
+                    continue
+                told = held.rounds.get((number, replica))
+                if told is None:
+                    told = _told_by_completions(counters, held, expected.keys_of_round(number))
+                add_counters(counters, told)
+        counters["resumed_completions"] = len(held.completions)
 
     def _score(
         self,
@@ -235,18 +252,16 @@ def _counters(held: resume.Held) -> Mapping[str, Json]:
     return (held.footer or {}).get("counters") or {}
 
 
-def _add_earlier(counters: dict[str, Json], held: resume.Held, run_again: set[Key]) -> None:
-    """Add what the completions that were not run again had contributed, as far as the capture tells."""
-    earlier = [kept for key, kept in held.completions.items() if key not in run_again]
-    for name, value in (
-        ("drafts", sum(kept.drafts for kept in earlier)),
-        ("draft_tokens", sum(kept.draft_tokens for kept in earlier)),
-        ("accepted_tokens", sum(kept.accepted_tokens for kept in earlier)),
-        ("generation_tokens", sum(kept.tokens for kept in earlier)),
-    ):
-        if name in counters:
-            counters[name] = messages.count(counters[name]) + value
-    counters["resumed_completions"] = len(held.completions)
+def _told_by_completions(counters: Mapping[str, Json], held: resume.Held, keys: set[Key]) -> dict[str, Json]:
+    """Of the counters there are, those that completions in the file tell by themselves."""
+    earlier = [held.completions[key] for key in keys if key in held.completions]
+    told = {
+        "drafts": sum(kept.drafts for kept in earlier),
+        "draft_tokens": sum(kept.draft_tokens for kept in earlier),
+        "accepted_tokens": sum(kept.accepted_tokens for kept in earlier),
+        "generation_tokens": sum(kept.tokens for kept in earlier),
+    }
+    return {name: value for name, value in told.items() if name in counters}
 
 
 @contextmanager

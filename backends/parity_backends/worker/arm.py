@@ -7,14 +7,16 @@ import threading
 import time
 from typing import Any, Callable, Optional
 
-from .environment import environment
+from .arguments import installed_table, translate, translate_sampling
+from .environment import STARTED_WITH, environment
 from .faults import unpack_faults
 from .identity import fingerprint, plan_digest
 from .protocol import SCHEMA, Channel, Stopped
-from .records import completion_record, entries
+from .records import entries
 from .resolved import counters, resolved_engine, since
-
-PROGRESS_SECONDS = 0.5
+from .rounds import PROGRESS_SECONDS, Round, add_up
+from .schedule import round_schedule
+from .secrets import without_secrets
 
 
 class Arm:
@@ -36,11 +38,15 @@ class Arm:
         self.channel.event("starting", pid=os.getpid())
         began = time.perf_counter()
         unpack_faults()
-        from vllm import LLM
-
+        self.table = installed_table()
         asked = dict(self.arm["engine"])
         model = asked.pop("model", None) or self.plan["model"]["path"]
-        self.llm = LLM(model=model, **asked)
+        given = translate(asked, self.arm.get("env") or {}, self.table)
+        _, not_sampled = translate_sampling(self.plan["sampling"], self.table)
+        changed = change_variables(self.arm.get("env") or {}, given.variables)
+        from vllm import LLM
+
+        self.llm = LLM(model=model, **given.engine)
         self.engine = self.llm.llm_engine
         self.ready_at = time.perf_counter()
         self.start_seconds = self.ready_at - began
@@ -57,9 +63,14 @@ class Arm:
             "model": self.plan["model"]["name"],
             "vocab_size": self.plan["model"].get("vocab_size") or self.vocab_size,
             "eos_token_ids": self.plan["model"].get("eos_token_ids"),
-            "engine": resolved_engine(self.llm, self.arm["engine"]),
+            "engine": {
+                **resolved_engine(self.llm, without_secrets(self.arm["engine"])),
+                "dropped": without_secrets({**given.dropped, **not_sampled}),
+                "translated": without_secrets(given.translated),
+                "arguments": self.table.source,
+            },
             "sampling": self.plan["sampling"],
-            "environment": environment(),
+            "environment": environment(changed),
             "model_fingerprint": fingerprint(model),
             "plan_digest": plan_digest(self.plan),
         }
@@ -82,11 +93,7 @@ class Arm:
             for output in self.engine.step():
                 if output.finished:
                     done, tokens = finished(output)
-            now = time.perf_counter()
-            if now - self.progress_at >= PROGRESS_SECONDS:
-                self.progress_at = now
-                running = self.engine.get_num_unfinished_requests()
-                self.channel.event("progress", running=running, completions=done, tokens=tokens)
+            self.progress(done, tokens)
 
     def _params(self, request: dict[str, Any], round_: int) -> Any:
         from vllm import SamplingParams
@@ -99,39 +106,53 @@ class Arm:
         if wanted.get("temperature", 0.0) > 0 and seed is not None:
             # vLLM gives sample i the seed + i, so rounds step over all samples of the round before.
             wanted["seed"] = seed + round_ * int(wanted.get("n") or 1)
-        params = SamplingParams(**wanted)
+        params = SamplingParams(**translate_sampling(wanted, self.table)[0])
         params.output_kind = RequestOutputKind.FINAL_ONLY
         return params
 
+    @property
+    def samples(self) -> int:
+        return int(self.plan["sampling"].get("n") or 1)
+
+    def add_request(self, request: dict[str, Any], round_: int, *, whole: bool = True) -> str:
+        """Queue a request; without `whole` every step gives what there is of it so far."""
+        from vllm.sampling_params import RequestOutputKind
+
+        params = self._params(request, round_)
+        if not whole:
+            params.output_kind = RequestOutputKind.CUMULATIVE
+        try:
+            return self._add(request["prompt_token_ids"], params)
+        except ValueError as error:
+            raise ValueError("request %r: %s" % (request["id"], error)) from error
+
+    def progress(self, done: int, tokens: int) -> None:
+        now = time.perf_counter()
+        if now - self.progress_at >= PROGRESS_SECONDS:
+            self.progress_at = now
+            running = self.engine.get_num_unfinished_requests()
+            self.channel.event("progress", running=running, completions=done, tokens=tokens)
+
     def generate(self, rounds: list[int]) -> None:
-        before = counters(self.llm)
-        began = last = time.perf_counter()
+        """All requests of each round, joining as the plan's churn says: the batches are the same each time."""
+        last = time.perf_counter()
         done = tokens = 0
-        for round_ in rounds:
-            # All requests of a round are queued before the first step: the batches are the same each time.
-            waiting: dict[str, Any] = {}
-            for request in self.requests:
-                try:
-                    name = self._add(request["prompt_token_ids"], self._params(request, round_))
-                except ValueError as error:
-                    raise ValueError("request %r: %s" % (request["id"], error)) from error
-                waiting[name] = request
-
-            def finished(output: Any, round_: int = round_, waiting: dict[str, Any] = waiting) -> tuple[int, int]:
-                nonlocal done, tokens, last
-                request = waiting[output.request_id.split("-", 1)[0]]
-                for sample in output.outputs:
-                    self.channel.record(completion_record(request, round_, sample))
-                    done += 1
-                    tokens += len(sample.token_ids)
-                last = time.perf_counter()
-                return done, tokens
-
-            self._drain(finished, done, tokens)
-        counted = since(counters(self.llm), before)
+        counted: dict[str, Any] = {}
+        names = [request["id"] for request in self.requests]
+        for number in rounds:
+            before, start = counters(self.llm), time.perf_counter()
+            joins = round_schedule(self.plan.get("churn") or {}, names, number)
+            this = Round(self, number, joins, done, tokens)
+            this.run()
+            mine = since(counters(self.llm), before)
+            mine.update(this.watch.counters(), tokens=this.tokens - tokens)
+            mine["generate_seconds"] = round(this.last - start, 4)
+            done, tokens, last = this.done, this.tokens, this.last
+            add_up(counted, mine)
+            self.channel.record({"record": "round", "round": number, "counters": mine})
+        counted["generate_seconds"] = round(counted.get("generate_seconds", 0.0), 4)
         counted.update(
             tokens=tokens,
-            generate_seconds=round(last - began, 4),
             ready_to_last_seconds=round(last - self.ready_at, 4),
             engine_start_seconds=round(self.start_seconds, 3),
         )
@@ -200,3 +221,18 @@ class Arm:
         core = getattr(getattr(self, "engine", None), "engine_core", None)
         if core is not None:
             core.shutdown()
+
+
+def change_variables(asked: dict[str, str], given: dict[str, str]) -> dict[str, Optional[str]]:
+    """Bring the environment from what the plan asked to what this version reads; what was changed (None: removed).
+
+    Before the engine is imported. A variable that is as the process was started is no change.
+    """
+    changed: dict[str, Optional[str]] = {name: None for name in asked if name not in given and name in os.environ}
+    changed.update({name: value for name, value in given.items() if STARTED_WITH.get(name) != value})
+    for name, value in changed.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
+    return changed
