@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -69,6 +70,12 @@ class CpuBackend:
 
     def at_version(self, version: str) -> CpuBackend:
         return CpuBackend(version)
+
+    def known_versions(self) -> list[str]:
+        """Versions of vLLM whose environments are pinned (tools/lock_versions.py), and the default one."""
+        names = [path.name for path in resources.files("parity_backends").iterdir()]
+        others = [found.group(1) for name in names if (found := re.fullmatch(r"constraints-cpu-(.+)\.txt", name))]
+        return [*others, VLLM_VERSION]
 
     def default_model(self) -> Path | None:
         return Path(str(resources.files("parity").joinpath("models", "tiny-qwen3-next-mtp")))

@@ -126,6 +126,11 @@ class Search:
             self._say("the time is spent: this is as far as it went")
         return self.found
 
+    def grow(self) -> Found:
+        """The smallest batch around the first requests that fails, and no further. Raises OutOfTime."""
+        self._grow()
+        return self.found
+
     # ------------------------------------------------------------------ asking
 
     def _fails(self, case: Case, what: str) -> bool:

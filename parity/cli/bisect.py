@@ -1,0 +1,261 @@
+"""`parity bisect`: which setting, or which engine version, it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from parity.cli.options import Names
+from parity.cli.output import console, emit_json, say
+from parity.cli.searching import search_options
+from parity.errors import ExitCode, ParityError
+
+if TYPE_CHECKING:
+    from parity.compare import Suspect
+    from parity.plan import Plan
+    from parity.records import Json
+    from parity.reduce.case import Case
+    from parity.reduce.oracle import Oracle
+    from parity.reduce.search import Found, Goal
+    from parity.reduce.settings import Flip
+    from parity.reduce.subject import Subject
+    from parity.reduce.versions import FirstBad
+    from parity.store import Store
+
+
+@click.group()
+def bisect() -> None:
+    """Find the settings, or the engine version, that make a case fail."""
+
+
+@bisect.command()
+@click.argument("failing", required=False)
+@click.argument("passing", required=False)
+@click.option("--run", "run_id", help="Arms of this run. [default: the newest run]")
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Arms of this plan file.")
+@search_options
+def settings(
+    failing: str | None,
+    passing: str | None,
+    run_id: str | None,
+    plan_file: Path | None,
+    alpha: float,
+    beta: float,
+    minutes: float | None,
+    out: Path | None,
+    fresh: bool,
+    db: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Find the smallest set of settings that flips the verdict between two arms.
+
+    FAILING and PASSING are arms of the run or plan, such as cpu/mtp and cpu/base; without them, the first arm with
+    corrupt findings and the baseline. The case asked about is the smallest batch around the finding that fails.
+    Interrupted, the same command goes on. Exit code 0 when the settings were found, 4 when not.
+    """
+    from parity.cli.searching import laboratory, placed_subject
+    from parity.reduce.sequential import certain
+    from parity.reduce.settings import SettingsSearch
+    from parity.reduce.subject import find_arm
+    from parity.store import Store
+
+    with Store.open(db) as store:
+        subject = _subject(store, run_id, plan_file, failing)
+        subject, hosts = placed_subject(subject, options)
+        suspect = None if plan_file is not None else _suspect(store, run_id, subject.plan)
+        other = find_arm(subject.plan, passing or subject.plan.baseline)
+        directory = out or subject.directory(f"settings {other.name}")
+        goal = _goal(subject, alpha, beta)
+        say(f"bisecting the settings of {subject.arm.name} and {other.name} in {directory}")
+        with laboratory(subject, hosts, directory, fresh=fresh) as (oracle, engines):
+            oracle.until(None if minutes is None else minutes * 60)
+            found = _grown(subject, oracle, goal)
+            case = found.case
+            assert case is not None
+            question = certain(alpha, beta) if found.deterministic else goal.question(case)
+            search = SettingsSearch(oracle, case, subject.setup.reference, question, say=say)
+            flip = search.run(subject.setup.candidate, replace(other, control=None), checked=True)
+            flip.steps[:0] = found.steps
+            spent = {"shots": oracle.shots, "seconds": round(oracle.spent, 1), "engine_starts": engines.starts}
+    if as_json:
+        named = None if suspect is None else {"name": suspect.name, "why": suspect.why}
+        emit_json({"schema": "parity.bisect-settings/1", **flip.to_json(), "suspect": named, **spent})
+    else:
+        _print_flip(flip, case, suspect, spent)
+    return ExitCode.PASS if flip.settings is not None else ExitCode.INCONCLUSIVE
+
+
+@bisect.command()
+@click.argument("good")
+@click.argument("bad")
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="The case to ask with: a plan that fails.")
+@click.option("--run", "run_id", help="The case of this run instead. [default: the newest run]")
+@click.option("--arm", help="The arm that fails. [default: the candidate, or the first with corrupt findings]")
+@click.option("--versions", "named", type=Names(), help="Versions to choose from. [default: those the backend knows]")
+@click.option("--fixed-baseline", is_flag=True, help="Leave the baseline on its own version.")
+@search_options
+def versions(
+    good: str,
+    bad: str,
+    plan_file: Path | None,
+    run_id: str | None,
+    arm: str | None,
+    named: tuple[str, ...] | None,
+    fixed_baseline: bool,
+    alpha: float,
+    beta: float,
+    minutes: float | None,
+    out: Path | None,
+    fresh: bool,
+    db: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Find the first engine version that fails, between GOOD and BAD.
+
+    Both arms move from version to version. Environments that are missing are built, which takes minutes and
+    gigabytes each. Interrupted, the same command goes on. Exit code 0 when one version was named, 4 when not.
+    """
+    from parity.cli.searching import laboratory, placed_subject
+    from parity.reduce.versions import VersionSearch, between
+    from parity.store import Store
+
+    with Store.open(db) as store:
+        subject, hosts = placed_subject(_subject(store, run_id, plan_file, arm), options)
+    listed = between(named or _known_versions(subject.arm.backend), good, bad)
+    directory = out or subject.directory(f"versions {fixed_baseline}")
+    goal = _goal(subject, alpha, beta)
+    say(f"bisecting {len(listed)} versions, {' '.join(listed)}, in {directory}")
+    case = subject.case  # a smaller one would have to be looked for on each version
+    with laboratory(subject, hosts, directory, fresh=fresh) as (oracle, engines):
+        oracle.until(None if minutes is None else minutes * 60)
+        search = VersionSearch(
+            oracle,
+            case,
+            subject.arm,
+            subject.plan.arm(subject.plan.baseline),
+            goal.question(case),
+            fixed_baseline=fixed_baseline,
+            say=say,
+        )
+        found = search.run(listed)
+        spent = {"shots": oracle.shots, "seconds": round(oracle.spent, 1), "engine_starts": engines.starts}
+    if as_json:
+        emit_json({**found.to_json(), **spent})
+    else:
+        _print_versions(found, goal, spent)
+    return ExitCode.PASS if found.named else ExitCode.INCONCLUSIVE
+
+
+def _subject(store: Store, run_id: str | None, plan_file: Path | None, arm: str | None) -> Subject:
+    from parity.plan import read_plan
+    from parity.reduce.subject import from_plan, from_run
+
+    if plan_file is None:
+        return from_run(store, run_id, arm)
+    if run_id is not None:
+        raise ParityError("--plan and --run were both given", hint="give one of them")
+    return from_plan(read_plan(plan_file), plan_file, arm)
+
+
+def _goal(subject: Subject, alpha: float, beta: float) -> Goal:
+    """Fails often enough: the rounds of the plan show it, or as many tokens of a smaller case."""
+    from parity.reduce.search import Goal
+
+    return Goal(tokens=subject.case.tokens * subject.plan.rounds, alpha=alpha, beta=beta)
+
+
+def _grown(subject: Subject, oracle: Oracle, goal: Goal) -> Found:
+    """The smallest batch around the finding that fails. Raises ParityError where none does."""
+    from parity.reduce.oracle import OutOfTime
+    from parity.reduce.search import Search
+
+    search = Search(oracle, subject.case, subject.setup, goal=goal, first=subject.first, say=say)
+    try:
+        found = search.grow()
+    except OutOfTime:
+        raise ParityError("the time was spent before any case had failed", hint="raise --minutes") from None
+    if found.case is None:
+        raise ParityError(
+            f"{subject.arm.name} does not fail again on any part of {subject.name}",
+            hint="give it a plan that fails more often: more rounds, or what `parity reduce` wrote",
+        )
+    return found
+
+
+def _suspect(store: Store, run_id: str | None, plan: Plan) -> Suspect | None:
+    """What the arms of the run together point at."""
+    from parity.compare import triangulate
+    from parity.records import Verdict
+
+    run = store.run(run_id)
+    verdicts = {row.name: Verdict(row.verdict) for row in store.arms(run.id) if row.verdict and not row.is_baseline}
+    return triangulate(verdicts, plan.baseline)
+
+
+def _known_versions(backend: str) -> Sequence[str]:
+    from parity.run import load_backend
+
+    adapter = load_backend(backend.partition("@")[0])
+    known = getattr(adapter, "known_versions", None)
+    if not callable(known):
+        raise ParityError(
+            f"backend {backend!r} has no list of its engine's versions", hint="name them with --versions A,B,C"
+        )
+    return tuple(known())
+
+
+def _print_flip(flip: Flip, case: Case, suspect: Suspect | None, spent: dict[str, Json]) -> None:
+    from rich.text import Text
+
+    from parity.text import visible
+
+    out = console()
+    lines = [f"{flip.failing} fails and {flip.passing} does not; they differ in {len(flip.differ)} settings:"]
+    lines += [f"  {one}" for one in flip.differ]
+    if flip.settings is None:
+        lines.append("the time was spent before the search was over")
+    else:
+        lines.append(f"smallest set that flips the verdict: {' and '.join(str(one) for one in flip.settings)}")
+    lines.append(f"asked with {len(case.requests)} of the requests: {', '.join(r.id for r in case.requests)[:200]}")
+    if suspect is not None:
+        lines.append(f"suspect: {suspect.name}: {suspect.why}")
+    lines.append(f"{spent['shots']} shots, {spent['engine_starts']} engine starts, {spent['seconds']:.0f} s")
+    for line in lines:
+        out.print(Text(visible(line)))
+
+
+def _print_versions(found: FirstBad, goal: Goal, spent: dict[str, Json]) -> None:
+    from rich.text import Text
+
+    from parity.text import visible
+
+    out = console()
+    asked = {step.what: step for step in found.steps}
+    lines = []
+    for version in found.versions:
+        step = asked.get(version)
+        if step is None:
+            lines.append(f"  {version}  not asked")
+        elif step.why:
+            lines.append(f"  {version}  cannot be tried: {step.why}")
+        else:
+            lines.append(f"  {version}  {'fails' if step.accepted else 'clean'}  {step.failures} of {step.shots} shots")
+    if found.named:
+        lines.append(f"first bad version: {found.bad} (the last good one is {found.good})")
+    else:
+        span = f"one of {', '.join([*found.untried, found.bad])}"
+        why = "the time was spent" if found.out_of_time else "those in between cannot be tried"
+        lines.append(f"first bad version: after {found.good}, {span}: {why}")
+    answers = len([step for step in found.steps if not step.why])
+    lines.append(
+        f"{spent['shots']} shots for {answers} answers, each wrong with probability {goal.alpha:g} (said to fail) or "
+        f"{goal.beta:g} (said to be clean) at most; {spent['engine_starts']} engine starts, {spent['seconds']:.0f} s"
+    )
+    for line in lines:
+        out.print(Text(visible(line)))
