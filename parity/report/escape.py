@@ -16,7 +16,7 @@ from parity.records import Json
 from parity.text import visible
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~$])")
-_LINKS = re.compile(r"([@#])(?=\w)|(?<=\w)(:)(?=//)|(?<=www)(\.)", re.IGNORECASE)
+_LINKS = re.compile(r"([@#])(?=\w)|(/)(?=/)|(?<=www)(\.)", re.IGNORECASE)
 _BACKTICKS = re.compile("`+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_XML = re.compile("[\ufffe\uffff]")

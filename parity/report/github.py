@@ -13,7 +13,7 @@ from parity.report.texts import Texts
 ROWS = 50
 LARGEST = 1_000_000
 """Bytes; GitHub refuses a summary above 1 MiB."""
-_SIGNS = {"PASS": "✅", "DIVERGED": "❌", "INCONCLUSIVE": "⚠️", "ERROR": "💥"}
+_SIGNS = {"PASS": "✅", "DIVERGED": "❌", "INCONCLUSIVE": "⚠", "ERROR": "💥"}
 
 
 def step_summary(

@@ -45,9 +45,8 @@ class BugReport:
     @property
     def markdown(self) -> str:
         """As GitHub shows an issue made from the form: a heading for each field."""
-        return (
-            f"# {self.title}\n\n" + "\n\n".join(f"### {label}\n\n{text}" for label, text in self.fields.items()) + "\n"
-        )
+        parts = [f"# {inline(self.title)}", *(f"### {label}\n\n{text}" for label, text in self.fields.items())]
+        return "\n\n".join(parts) + "\n"
 
     @property
     def address(self) -> str:

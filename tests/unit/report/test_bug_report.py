@@ -1,0 +1,186 @@
+"""The Markdown bug report: held against the issue templates of the projects it is for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from report_data import BASE, MTP, arm_case, finding_case, make_case
+
+from parity.report.known import CONDITIONS, conditions, known_bugs, link, matches
+from parity.report.markdown import bug_report
+from parity.report.texts import Texts
+from parity.report.write import ReportOptions, bug_reports
+
+UPSTREAM = Path(__file__).resolve().parents[2] / "data" / "upstream"
+PROJECTS = ("vllm", "vllm-ascend")
+
+
+def template(project: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((UPSTREAM / f"{project}-400-bug-report.yml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def required(project: str) -> list[tuple[str, str]]:
+    """(type, label) of the fields that the form does not accept empty."""
+    found = []
+    for part in template(project)["body"]:
+        needed = part.get("validations", {}).get("required")
+        options = part.get("attributes", {}).get("options", [])
+        if needed or any(option.get("required") for option in options if isinstance(option, dict)):
+            found.append((part["type"], part["attributes"]["label"]))
+    return found
+
+
+@pytest.mark.parametrize("project", PROJECTS)
+def test_no_required_field_of_the_template_is_empty(project: str) -> None:
+    report = bug_reports(make_case(), project, ReportOptions(searched=True))[0]
+    fields = required(project)
+    assert len(fields) >= 2
+    for kind, label in fields:
+        text = report.fields[label]
+        assert text.strip(), label
+        if kind == "checkboxes":
+            assert "- [x] " in text
+        else:
+            assert len(text) > 200
+    assert list(report.fields) == [label for _, label in fields], "a field that the form does not have"
+    assert report.title.startswith(template(project)["title"])
+
+
+def test_the_checkbox_of_vllm_is_ticked_by_a_person_only() -> None:
+    """And its words are those of the form."""
+    label = dict(required("vllm"))["checkboxes"]
+    options = next(part for part in template("vllm")["body"] if part["type"] == "checkboxes")["attributes"]["options"]
+    unticked = bug_reports(make_case(), "vllm")[0].fields[label]
+    assert unticked.startswith("- [ ] ")
+    assert options[0]["label"].strip() in unticked
+    assert "- [x] " in bug_reports(make_case(), "vllm", ReportOptions(searched=True))[0].fields[label]
+
+
+def test_says_what_was_seen_where_and_what_it_rests_on() -> None:
+    text = bug_reports(make_case(), "vllm")[0].markdown
+    for heading in (
+        "Expected",
+        "Actual",
+        "All arms",
+        "Controls",
+        "Versions tried",
+        "Minimal reproduction",
+        "Measured",
+        "Inferred, not measured",
+        "Not checked",
+        "Known reports with the same signature",
+    ):
+        assert f"#### {heading}\n" in text
+    assert "expected token ids from 0: 5 6 7 8 9 10" in text
+    assert "actual token ids from 0: 5 6 99 98 9 10" in text
+    assert "7.500 nats below the best one" in text
+    assert text.count("<details>") == 3  # both environments and the script
+    assert "| `[99]` | -7.600 | 7.500 | chosen |" in text
+    assert "import vllm" not in text.split("#### Minimal reproduction")[0]
+
+
+def test_nothing_private_gets_out() -> None:
+    text = bug_reports(make_case(), "vllm")[0].markdown
+    assert "/home/someone" not in text
+    assert "hf_secret" not in text
+    assert "…/libomp.so" in text
+    assert "parity run --prompts …/prompts.txt" in text
+
+
+def test_a_planted_fault_says_that_it_is_not_to_be_filed() -> None:
+    environment = {"variables": {"PARITY_FAULT": "loop:rate=0.1"}, "versions": {"vllm": "0.32.0"}}
+    planted = make_case(arms=[arm_case(BASE), arm_case(MTP, environment=environment)])
+    assert "not to be filed" in bug_reports(planted, "vllm")[0].markdown
+    assert "not to be filed" not in bug_reports(make_case(), "vllm")[0].markdown
+
+
+def test_arms_of_both_projects_give_two_reports_that_name_each_other() -> None:
+    ascend = "ascend/mtp"
+    case = make_case(arms=[arm_case(BASE), arm_case(MTP), arm_case(ascend)])
+    assert case.projects == ["vllm", "vllm-ascend"]
+    reports = bug_reports(case, None, ReportOptions(see_also={"vllm": "https://github.com/vllm-project/vllm/issues/9"}))
+    assert [report.project for report in reports] == ["vllm", "vllm-ascend"]
+    here, there = reports
+    assert "vllm-project/vllm-ascend" in here.fields[Texts()("heading.bug")]
+    assert "issues/9" in there.markdown
+    assert "put the number of that issue here" in here.markdown
+
+
+def test_one_project_alone_is_not_sent_to_the_other() -> None:
+    reports = bug_reports(make_case(arms=[arm_case(BASE), arm_case("ascend/mtp")], finding=None), None)
+    assert [report.project for report in reports] == ["vllm-ascend"]
+    assert "#### The other project" not in reports[0].markdown
+
+
+def test_clean_arms_stand_as_controls() -> None:
+    case = make_case(arms=[arm_case(BASE), arm_case(MTP), arm_case("cpu/mtp-k1", corrupt=False)])
+    text = bug_reports(case, "vllm")[0].markdown
+    assert "- `cpu/mtp-k1`: 2 completions, 2 identical, 0 near-ties, none corrupt." in text
+    assert "No arm of this run is clean" not in text
+    assert "No arm of this run is clean" in bug_reports(make_case(), "vllm")[0].markdown
+
+
+def test_a_run_without_corruption_reports_near_ties() -> None:
+    finding = finding_case(kind="near_tie", severity="benign", gap=0.05, length=1)
+    case = make_case(arms=[arm_case(BASE), arm_case(MTP, corrupt=False)], finding=finding)
+    report = bug_report(case, "vllm", no_script="nothing corrupt was found.")
+    assert report.title.startswith("[Bug]: no fault")
+    assert "Nothing corrupt was found" in report.markdown
+    assert "There is no script for this finding" in report.markdown
+
+
+def test_the_address_opens_the_form_with_the_title() -> None:
+    report = bug_reports(make_case(), "vllm-ascend")[0]
+    assert report.address.startswith(
+        "https://github.com/vllm-project/vllm-ascend/issues/new?template=400-bug-report.yml&title=%5BBug%5D%3A%20"
+    )
+    assert " " not in report.address
+
+
+# --------------------------------------------------------------------------- known reports
+
+
+def test_known_bugs_are_well_formed() -> None:
+    from parity.records import Kind
+
+    names = [bug.name for bug in known_bugs()]
+    assert len(names) == len(set(names)) >= 18
+    for bug in known_bugs():
+        assert bug.kinds <= {str(kind) for kind in Kind}, bug.name
+        assert set(bug.when) <= set(CONDITIONS), bug.name
+        assert bug.threads
+        for thread in bug.threads:
+            assert re.fullmatch(r"([\w.-]+/)?[\w.-]+#\d+", thread), thread
+            assert link(thread).startswith("https://github.com/")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "engine", "prompt_tokens", "wanted"),
+    [
+        (["duplication"], {"speculative_config": {"method": "mtp"}}, 5, "vllm-ascend#4930"),
+        (["early_stop"], {"speculative_config": {"method": "mtp"}, "async_scheduling": True}, 5, "vllm#45100"),
+        (["garbled"], {"speculative_config": {"method": "mtp"}}, 1, "vllm#45237"),
+        (["logprob_mismatch"], {"speculative_config": {"method": "mtp"}}, 5, "vllm#38711"),
+    ],
+)
+def test_the_report_that_fits_is_listed(
+    kinds: list[str], engine: dict[str, Any], prompt_tokens: int, wanted: str
+) -> None:
+    sampling = {"n": 1, "logprobs": 1}
+    holding = conditions(engine, sampling, model="Qwen3-Next-80B", prompt_tokens=prompt_tokens, requests=4)
+    threads = [thread for match in matches(kinds, holding) for thread in match.bug.threads]
+    assert wanted in threads
+
+
+def test_a_contradicted_condition_rules_a_report_out() -> None:
+    """Async scheduling off cannot be the race of async scheduling."""
+    engine = {"speculative_config": {"method": "mtp"}, "async_scheduling": False}
+    holding = conditions(engine, {"n": 1}, model="Qwen3-Next-80B", prompt_tokens=5, requests=4)
+    threads = [thread for match in matches(["early_stop"], holding, limit=99) for thread in match.bug.threads]
+    assert "vllm#45100" not in threads
+    assert "vllm#41493" in threads

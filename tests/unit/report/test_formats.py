@@ -1,0 +1,265 @@
+"""Every format against its schema, and hostile text in every place of every format."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lxml import etree
+from lxml import html as lxml_html
+from markdown_it import MarkdownIt
+from report_data import MTP, finding_case, make_case
+
+from parity.report import escape
+from parity.report.case import Case
+from parity.report.github import LARGEST, step_summary
+from parity.report.html import html_report
+from parity.report.json_report import json_report, schema
+from parity.report.junit import junit_xml
+from parity.report.sarif import sarif_log
+from parity.report.write import bug_reports
+from parity.store import TriageState
+from parity.text import visible
+
+UPSTREAM = Path(__file__).resolve().parents[2] / "data" / "upstream"
+SARIF = jsonschema.Draft4Validator(json.loads((UPSTREAM / "sarif-2.1.0-rtm.5.json").read_text()))
+JUNIT = etree.XMLSchema(etree.parse(str(UPSTREAM / "junit-10.xsd")))
+REPORT = jsonschema.Draft202012Validator(schema())
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "]]><x/>",
+    "```\n# broken out\n```",
+    "````` ``````",
+    "| a | b |",
+    "[click](https://evil.example) ![x](https://evil.example/x.png)",
+    "@torvalds #1 https://evil.example www.evil.example",
+    "\x1b[31mred\x1b[0m\x1b]0;title\x07",
+    "\u202egnp.exe\u2066",
+    "\x00\x01\x7f\x9b",
+    "\ud800 lone \udfff",
+    "\ufffe\uffff",
+    "-->",
+    "&lt;b&gt; &amp; &#60;",
+    "$x$ {0} {name} %s",
+    "::error::workflow command",
+    "\r\n\r\n# heading\n- list",
+    "\\",
+    "'''\"\"\"",
+    "</details></summary>",
+)
+texts = st.lists(st.sampled_from(HOSTILE) | st.text(max_size=20), min_size=1, max_size=3).map(" ".join)
+
+
+def check_markdown(text: str) -> None:
+    """Rendered as a reader would: no HTML but our own, no link but to the threads and pages we name, no image."""
+    own = ("<details>", "</details>", "<summary>", "</summary>", "<code>", "</code>", "<sub>", "</sub>", "<!--")
+    allowed = ("https://github.com/", "https://docs.vllm.ai/", "https://pypi.org/")
+    parser = MarkdownIt("commonmark", {"html": True, "linkify": True}).enable(["table", "linkify"])
+    for token in parser.parse(text):
+        if token.type == "html_block":
+            for line in filter(None, (line.strip() for line in token.content.splitlines())):
+                assert line.startswith(own), line
+        for child in token.children or []:
+            assert child.type != "image"
+            if child.type == "html_inline":
+                assert child.content.startswith(own), child.content
+            if child.type == "link_open":
+                assert str(child.attrs["href"]).startswith(allowed), child.attrs
+    levels = [token.tag for token in parser.parse(text) if token.type == "heading_open"]
+    assert levels.count("h1") + levels.count("h2") == 1
+    assert visible(text, keep="\n\t") == text
+
+
+def check_html(text: str) -> None:
+    """As a browser reads it: our elements, our one script, no address outside, nothing invisible."""
+    page = lxml_html.document_fromstring(text)
+    tags = """html head meta link title style body h1 h2 h3 p span div table thead tbody tr th td input label
+        noscript article header i details summary pre ul li code script svg rect text line path"""
+    known = set(tags.split())
+    assert {element.tag for element in page.iter() if isinstance(element.tag, str)} <= known
+    scripts = page.findall(".//script")
+    assert len(scripts) == 1
+    assert scripts[0].text.startswith("(function")
+    for element in page.iter():
+        for name, value in element.attrib.items():
+            assert not name.startswith("on")
+            assert name not in ("src", "srcset", "action")
+            assert name != "href" or value == "data:,"
+    assert visible(text, keep="\n\t") == text
+
+
+def check_xml(text: str) -> None:
+    tree = etree.fromstring(text.encode("utf-8"))
+    assert JUNIT.validate(tree), JUNIT.error_log
+
+
+def check_json(text: str, validator: Any) -> Any:
+    assert text.isascii()
+    assert not any(ord(char) < 32 and char != "\n" for char in text)
+    value = orjson.loads(text)
+    errors = [f"{'/'.join(map(str, error.path))}: {error.message}" for error in validator.iter_errors(value)]
+    assert not errors
+    return value
+
+
+def check_all(case: Case) -> None:
+    for project in ("vllm", "vllm-ascend"):
+        report = bug_reports(case, project)[0]
+        assert "\n" not in report.title
+        check_markdown(report.markdown)
+    check_markdown(step_summary(case))
+    check_html(html_report(case))
+    check_xml(junit_xml(case))
+    check_json(json_report(case), REPORT)
+    check_json(sarif_log(case), SARIF)
+
+
+def test_plain_text_keeps_to_every_schema() -> None:
+    check_all(make_case())
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_harmless_everywhere(text: str) -> None:
+    check_all(make_case(text))
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts)
+def test_any_text_is_harmless_everywhere(text: str) -> None:
+    check_all(make_case(text))
+
+
+@given(st.text())
+def test_escaping_keeps_what_can_be_seen(text: str) -> None:
+    """A browser and an XML reader give back the visible form of what went in."""
+    shown = lxml_html.fragment_fromstring(f"<p>{escape.markup(text)}</p>").text or ""
+    assert shown == visible(text)
+    read = etree.fromstring(f"<p>{escape.xml(text)}</p>".encode()).text or ""
+    assert read.replace("\\ufffe", "\ufffe").replace("\\uffff", "\uffff") == visible(text).replace(
+        "\\ufffe", "\ufffe"
+    ).replace("\\uffff", "\uffff")
+
+
+@given(st.text())
+def test_code_spans_and_blocks_hold_their_text(text: str) -> None:
+    parser = MarkdownIt("commonmark")
+    block = parser.parse(escape.block(text))
+    assert [token.type for token in block] == ["fence"]
+    assert block[0].content.rstrip() == visible(text, keep="\n\t").rstrip()
+    children = parser.parse(escape.code(text))[0:3][1].children or []
+    assert [child.type for child in children] == ["code_inline"]
+    assert children[0].content.strip() == visible(text).replace("|", "\\|").strip()
+
+
+# --------------------------------------------------------------------------- what each format says
+
+
+def test_json_says_what_the_run_says() -> None:
+    value = check_json(json_report(make_case()), REPORT)
+    assert value["run"]["verdict"] == "DIVERGED"
+    finding = value["findings"][0]
+    assert (finding["kind"], finding["position"], finding["gap"]) == ("garbled", 2, 7.5)
+    assert finding["candidate"]["token_ids"] == [5, 6, 99, 98, 9, 10]
+    assert value["arms"][1]["environment"]["variables"]["LD_PRELOAD"] == "…/libomp.so"
+
+
+def test_the_schema_refuses_what_is_not_a_report() -> None:
+    value = json.loads(json_report(make_case()))
+    value["findings"][0]["severity"] = "terrible"
+    del value["run"]["verdict"]
+    assert len(list(REPORT.iter_errors(value))) == 2
+
+
+def test_junit_has_a_case_for_each_completion_and_a_failure_for_the_corrupt_one() -> None:
+    tree = etree.fromstring(junit_xml(make_case()).encode())
+    suite = tree.find("testsuite")
+    assert suite is not None
+    assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == (MTP, "2", "1")
+    names = [case.get("name") for case in suite.findall("testcase")]
+    assert names == ["p0 round 0 sample 0", "p1 round 0 sample 0"]
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert failure.get("type") == "garbled"
+    assert "5 6 99 98 9 10" in (failure.text or "")
+
+
+def test_junit_skips_what_is_on_the_allowlist_and_fails_for_a_broken_policy() -> None:
+    case = make_case()
+    text = junit_xml(case, allowed=[case.findings[0].row.fingerprint], broken=["garbled: 3, at most 2"])
+    check_xml(text)
+    tree = etree.fromstring(text.encode())
+    assert [suite.get("failures") for suite in tree] == ["0", "1"]
+    assert [suite.get("skipped") for suite in tree] == ["1", "0"]
+
+
+def test_sarif_results_carry_rule_place_and_fingerprint() -> None:
+    value = check_json(sarif_log(make_case()), SARIF)
+    run = value["runs"][0]
+    result = run["results"][0]
+    assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "garbled"
+    assert result["level"] == "error"
+    assert result["partialFingerprints"] == {"parity/v1": "0123456789abcdef0123"}
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "cpu-mtp.jsonl"
+    assert "suppressions" not in result
+
+
+def test_sarif_suppresses_what_was_triaged_as_benign() -> None:
+    finding = finding_case(state=TriageState.BENIGN)
+    value = check_json(sarif_log(make_case(finding=finding)), SARIF)
+    assert value["runs"][0]["results"][0]["suppressions"][0]["kind"] == "external"
+
+
+def test_a_step_summary_stays_below_what_github_takes() -> None:
+    finding = finding_case("long " * 100_000)
+    text = step_summary(make_case(finding=finding))
+    assert len(text.encode()) <= LARGEST + 10
+    assert text.startswith("## parity: ❌ DIVERGED")
+
+
+def test_html_marks_the_divergent_token_on_both_sides() -> None:
+    page = lxml_html.document_fromstring(html_report(make_case()))
+    sides = page.findall(".//div[@class='sides']/div")
+    marked = [
+        [token.text for token in side.findall("i") if "x" in (token.get("class") or "").split()] for side in sides
+    ]
+    assert marked == [["[7]"], ["[99]"]]
+
+
+# --------------------------------------------------------------------------- a real browser
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize("text", ["x", "</script><img src=x onerror=alert(1)> \u202e\ud800\x1b[31m"])
+def test_a_browser_opens_the_page_without_a_complaint(text: str, tmp_path: Path) -> None:
+    """No console message, the token is there, the script ran, and nothing was asked of the network."""
+    assert CHROMIUM is not None
+    page = tmp_path / "report.html"
+    page.write_text(html_report(make_case(text)), encoding="utf-8")
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += ["--disable-dev-shm-usage", "--enable-logging=stderr", f"--log-net-log={tmp_path / 'net.json'}"]
+    done = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, timeout=120, check=True)
+    talk = done.stderr.decode(errors="replace")
+    assert "CONSOLE" not in talk, talk
+    dom = lxml_html.document_fromstring(done.stdout.decode())
+    tokens = [token.text for token in dom.findall(".//i") if "x" in (token.get("class") or "").split()]
+    assert tokens == ["[7]", "[99]"]
+    assert dom.get_element_by_id("count").text == "1 / 1"  # the script ran: it counts the cards shown
+    asked = json.loads((tmp_path / "net.json").read_text())
+    hosts = {
+        event["params"]["url"]
+        for event in asked["events"]
+        if str(event.get("params", {}).get("url", "")).startswith(("http:", "https:"))
+    }
+    assert not {host for host in hosts if "evil" in host or "report" in host}
