@@ -29,6 +29,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("parity.cli.report:report", "Write a report on a finding or a run."),
     "repro": ("parity.cli.report:repro", "Write a Python file that shows a finding with vLLM alone."),
     "tui": ("parity.cli.tui:tui", "Go through the findings of stored runs: look, compare, decide."),
+    "reduce": ("parity.cli.reduce:reduce", "Shrink a failing case: requests, prompts, outputs, sampling, settings."),
+    "bisect": ("parity.cli.bisect:bisect", "Find the settings, or the engine version, that make a case fail."),
     "env": ("parity.cli.env:env", "Create, list and remove engine environments."),
     "doctor": ("parity.cli.env:doctor", "Say what this machine can run, and what is missing."),
 }
