@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("parity.cli.runs:runs", "List, show and delete stored runs."),
     "report": ("parity.cli.report:report", "Write a report on a finding or a run."),
     "repro": ("parity.cli.report:repro", "Write a Python file that shows a finding with vLLM alone."),
+    "watch": ("parity.cli.watch:watch", "Probe servers again and again, and tell when what they say goes wrong."),
     "tui": ("parity.cli.tui:tui", "Go through the findings of stored runs: look, compare, decide."),
     "reduce": ("parity.cli.reduce:reduce", "Shrink a failing case: requests, prompts, outputs, sampling, settings."),
     "bisect": ("parity.cli.bisect:bisect", "Find the settings, or the engine version, that make a case fail."),

@@ -33,7 +33,7 @@ def emit(text: str) -> None:
     sys.stdout.flush()
 
 
-def emit_json(value: Json) -> None:
+def emit_json(value: Json, *, on_one_line: bool = False) -> None:
     """One JSON document on stdout; NaN and infinities become null."""
     import orjson
 
@@ -44,7 +44,7 @@ def emit_json(value: Json) -> None:
             return dict(thing.items())
         raise TypeError(f"cannot write a {type(thing).__name__} as JSON")
 
-    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | (0 if on_one_line else orjson.OPT_INDENT_2)
     emit(orjson.dumps(value, option=options, default=plain).decode())
 
 

@@ -17,7 +17,7 @@ from parity.cli.options import database_option, json_option, plan_options
 from parity.cli.output import console, emit_json, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence, Set
 
     from parity.pipeline import RunDirectory
     from parity.plan import Plan
@@ -69,10 +69,10 @@ def run(
         directory, db = found, db or _recorded_database(found)
     else:
         directory = None
-        plan, hosts = _planned(ctx, plan_file, options)
+        plan, hosts = planned(ctx, plan_file, options)
     with Store.open(db) as store:  # before anything starts: an unwritable database is found now
         if directory is None:
-            directory = _new_directory(plan, hosts, out, db)
+            directory = new_directory(plan, hosts, out, db)
         say(f"run {directory.run_id} in {directory.root}")
         arms = [arm.name for arm in (*plan.candidates, plan.arm(plan.baseline))]
         with progress(arms, sys.stderr) as on_event, engines(on_event, say, hosts) as runner:
@@ -95,8 +95,10 @@ def run(
     return exit_code(outcome.verdict)
 
 
-def _planned(ctx: click.Context, plan_file: Path | None, options: dict[str, Any]) -> tuple[Plan, dict[str, Host]]:
-    """A new plan, from a file or from the options, and where its backends are.
+def planned(
+    ctx: click.Context, plan_file: Path | None, options: dict[str, Any], *, also: Set[str] = frozenset()
+) -> tuple[Plan, dict[str, Host]]:
+    """A new plan, from a file or from the options, and where its backends are. `also` names options beside a plan.
 
     Engines are looked for before anything is prepared.
     """
@@ -106,7 +108,7 @@ def _planned(ctx: click.Context, plan_file: Path | None, options: dict[str, Any]
     from parity.plan import read_plan
 
     if plan_file is not None:
-        _only(ctx, "--plan", allowed={"plan_file", "out", "db", "as_json", "model", *HOST_OPTIONS})
+        _only(ctx, "--plan", allowed={"plan_file", "out", "db", "as_json", "model", *HOST_OPTIONS, *also})
         plan = read_plan(plan_file)
         hosts = _hosts_of(plan, options)
         backends = load_adapters(hosts)
@@ -233,7 +235,7 @@ def _all_of_them(look: Callable[[str], object], names: Sequence[str]) -> None:
         raise BackendError("\n".join(error.message for error in missing), hint="\n".join(hints) or None)
 
 
-def _new_directory(plan: Plan, hosts: Mapping[str, Host], out: Path | None, db: Path | None) -> RunDirectory:
+def new_directory(plan: Plan, hosts: Mapping[str, Host], out: Path | None, db: Path | None) -> RunDirectory:
     from parity.pipeline import RunDirectory, new_run_id
 
     about = {

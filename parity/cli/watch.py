@@ -1,0 +1,136 @@
+"""`parity watch`: probes of servers at an interval, for monitoring."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import shutil
+import sys
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from parity.cli.endpoints import REPLAY, own_arms
+from parity.cli.options import database_option, json_option, plan_options
+from parity.cli.output import emit_json, say
+from parity.cli.run import new_directory, planned
+
+if TYPE_CHECKING:
+    from parity.pipeline import Outcome
+
+OWN = {"interval", "probes", "until", "metrics_port", "metrics_address", "webhook", "keep"}
+
+
+@click.command()
+@plan_options
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Probe with this plan file instead.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="From the start of one probe to the start of the next.",
+)
+@click.option("--probes", type=click.IntRange(min=1), metavar="N", help="End after so many. [default: never]")
+@click.option(
+    "--until",
+    type=click.Choice(["never", "corrupt", "not-pass"]),
+    default="never",
+    show_default=True,
+    help="End at the first probe that DIVERGED, or that is anything but PASS.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Answer Prometheus here, at /metrics; 0 takes a free port. Needs the extra 'watch'.",
+)
+@click.option("--metrics-address", default="127.0.0.1", show_default=True, help="Address for the metrics.")
+@click.option("--webhook", metavar="URL", help="POST a JSON message there for every probe that is not a PASS.")
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Probes that pass and keep their captures; older ones stay in the database. Others keep theirs always.",
+)
+@database_option
+@json_option
+@click.pass_context
+def watch(
+    ctx: click.Context,
+    /,
+    plan_file: Path | None,
+    interval: float,
+    probes: int | None,
+    until: str,
+    metrics_port: int | None,
+    metrics_address: str,
+    webhook: str | None,
+    keep: int,
+    db: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Probe servers again and again, and tell when what they say goes wrong.
+
+    Each probe is a run of the plan, stored like any other. Compare servers with a recording (--replay golden=FILE
+    --server URL) or with each other (two --server). With --json there is a line for every probe. The exit code is
+    that of the worst probe, a corrupt one before one that failed.
+    """  # fmt: skip
+    import parity
+    from parity.cli.verdict import exit_code
+    from parity.pipeline import RunDirectory, engines, execute
+    from parity.records import Verdict
+    from parity.store import Store
+    from parity.watch import Metrics, Probe, Silent, Webhook
+    from parity.watch import watch as go
+
+    bad = frozenset(Verdict) - {Verdict.PASS}
+    ends = {"never": frozenset[Verdict](), "corrupt": frozenset({Verdict.DIVERGED}), "not-pass": bad}[until]
+    metrics = Silent() if metrics_port is None else Metrics()
+    hook = Silent() if webhook is None else Webhook(webhook, bad, say)
+    golden = next((arm for arm in own_arms(options) if arm.backend == REPLAY), None)
+    if golden is not None and options["baseline"] is None:
+        options["baseline"] = f"{golden.backend}/{golden.variant}"
+    plan, hosts = planned(ctx, plan_file, options, also=OWN)
+    if isinstance(metrics, Metrics) and metrics_port is not None:
+        say(f"metrics at http://{metrics_address}:{metrics.serve(metrics_port, metrics_address)}/metrics")
+
+    passed: deque[Path] = deque()
+
+    class Printer:
+        def told(self, probe: Probe) -> None:
+            if as_json:
+                emit_json(probe.to_json(), on_one_line=True)
+
+    class Tidy:
+        def told(self, probe: Probe) -> None:
+            if probe.outcome is not None and probe.verdict is Verdict.PASS:
+                passed.append(probe.outcome.directory)
+                while len(passed) > keep:
+                    shutil.rmtree(passed.popleft(), ignore_errors=True)
+
+    with Store.open(db) as store:
+
+        def probe() -> Outcome:
+            directory: RunDirectory = new_directory(plan, hosts, None, db)
+            with engines(lambda event: None, say, hosts) as runner:
+                return execute(
+                    plan,
+                    directory,
+                    store,
+                    runner,
+                    command=shlex.join(["parity", *sys.argv[1:]]),
+                    versions={"parity": parity.__version__, "python": platform.python_version()},
+                    say=say,
+                )
+
+        watched = go(probe, (metrics, hook, Printer(), Tidy()), interval=interval, probes=probes, until=ends, say=say)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in (watched.verdicts or {}).items())
+    say(f"{watched.probes} probes: {counts}")
+    return exit_code(watched.worst)

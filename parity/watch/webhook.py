@@ -1,0 +1,78 @@
+"""Tells another machine of a verdict that somebody should see."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from parity.errors import ParityError
+from parity.records import Json, Verdict
+from parity.watch.loop import Probe
+
+TIMEOUT_SECONDS = 10.0
+SHOWN = 20
+"""Findings in a message: enough to act on, small enough for any receiver."""
+
+
+class Webhook:
+    """POSTs JSON to `url` for each probe whose verdict is in `verdicts`.
+
+    The body has `text` (one line, what Slack and Mattermost show), `verdict`, `run`, `reasons` and up to twenty
+    corrupt findings. A receiver that fails is said and not retried: the next probe comes soon enough.
+    """
+
+    def __init__(self, url: str, verdicts: frozenset[Verdict], say: Callable[[str], None]) -> None:
+        """Raises ParityError for what is not an http or https address."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ParityError(
+                f"the webhook {url!r} is not an http or https address", hint="--webhook https://HOST/PATH"
+            )
+        self._url, self._host, self._verdicts, self._say = url, parts.hostname, verdicts, say
+        self.failures = 0
+
+    def told(self, probe: Probe) -> None:
+        if probe.verdict not in self._verdicts:
+            return
+        request = urllib.request.Request(
+            self._url,
+            data=json.dumps(message(probe)).encode(),
+            headers={"Content-Type": "application/json", "User-Agent": "parity"},
+            method="POST",
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # http and https only: see above
+                answer.read(1024)
+        except (urllib.error.URLError, OSError, ValueError) as error:
+            self.failures += 1
+            self._say(f"warning: the webhook at {self._host} was not reached: {error}")
+
+
+def message(probe: Probe) -> dict[str, Json]:
+    """The body for a probe."""
+    if probe.outcome is None:
+        return {"text": f"parity: probe failed: {probe.failure}", "verdict": str(probe.verdict), "run": None,
+                "reasons": [probe.failure], "findings": []}  # fmt: skip
+    corrupt = [finding for comparison in probe.outcome.comparisons.values() for finding in comparison.corrupt]
+    reason = probe.outcome.reasons[0] if probe.outcome.reasons else ""
+    return {
+        "text": f"parity: {probe.verdict}: {reason}",
+        "verdict": str(probe.verdict),
+        "run": probe.outcome.run_id,
+        "reasons": probe.outcome.reasons,
+        "findings": [
+            {
+                "arm": finding.arm,
+                "request": finding.request,
+                "round": finding.round,
+                "sample": finding.sample,
+                "kind": str(finding.kind),
+                "position": finding.position,
+                "length": finding.length,
+            }
+            for finding in corrupt[:SHOWN]
+        ],
+    }

@@ -1,0 +1,170 @@
+"""When the next probe is due, when the watch ends, and what a webhook is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parity.errors import BackendError, ParityError
+from parity.pipeline import Outcome
+from parity.records import Verdict
+from parity.run import Interrupted
+from parity.watch import Metrics, Probe, Webhook, watch
+
+ALL = frozenset(Verdict)
+
+
+def outcome(verdict: Verdict = Verdict.PASS) -> Outcome:
+    return Outcome("run-1", Path("nowhere"), verdict, ["because"])
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+class Probed:
+    """Probes that take `seconds` each and come to these verdicts; None fails."""
+
+    def __init__(self, clock: Clock, verdicts: list[Verdict | None], seconds: list[float] | None = None) -> None:
+        self.clock, self.verdicts = clock, iter(verdicts)
+        self.seconds = iter(seconds or [1.0] * len(verdicts))
+        self.starts: list[float] = []
+
+    def __call__(self) -> Outcome:
+        self.starts.append(self.clock.now)
+        self.clock.now += next(self.seconds)
+        verdict = next(self.verdicts)
+        if verdict is None:
+            raise BackendError("the server is away\nmore")
+        return outcome(verdict)
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.probes: list[Probe] = []
+
+    def told(self, probe: Probe) -> None:
+        self.probes.append(probe)
+
+
+def go(probed: Probed, **settings: Any) -> tuple[Any, Heard, list[str]]:
+    heard, said = Heard(), []
+    clock = probed.clock
+    values: dict[str, Any] = {"interval": 10.0, "probes": 3, "until": frozenset(), **settings}
+    return watch(probed, (heard,), say=said.append, clock=clock, sleep=clock.sleep, **values), heard, said
+
+
+def test_probes_start_an_interval_apart_and_late_ones_are_not_made_up_for() -> None:
+    probed = Probed(Clock(), [Verdict.PASS] * 4, [1.0, 25.0, 1.0, 1.0])
+    watched, heard, _ = go(probed, probes=4)
+    assert probed.starts == [1000.0, 1010.0, 1035.0, 1045.0]
+    assert [probe.seconds for probe in heard.probes] == [1.0, 25.0, 1.0, 1.0]
+    assert watched.worst is Verdict.PASS
+
+
+def test_a_failed_probe_is_told_and_the_watch_goes_on() -> None:
+    watched, heard, said = go(Probed(Clock(), [Verdict.PASS, None, Verdict.PASS]))
+    assert [probe.verdict for probe in heard.probes] == [Verdict.PASS, Verdict.ERROR, Verdict.PASS]
+    assert "failed: the server is away" in said[1]
+    assert watched.worst is Verdict.ERROR
+    assert heard.probes[1].to_json()["failure"] == "the server is away\nmore"
+
+
+def test_what_diverged_weighs_more_than_what_failed() -> None:
+    watched, _, _ = go(Probed(Clock(), [None, Verdict.DIVERGED, Verdict.INCONCLUSIVE]))
+    assert watched.worst is Verdict.DIVERGED
+
+
+def test_it_ends_at_the_verdict_that_it_waits_for() -> None:
+    probed = Probed(Clock(), [Verdict.PASS, None, Verdict.DIVERGED, Verdict.PASS])
+    watched, _, _ = go(probed, probes=None, until=frozenset({Verdict.DIVERGED}))
+    assert watched.probes == 3
+    assert watched.stopped_by.number == 3
+
+
+def test_ctrl_c_is_no_failed_probe() -> None:
+    def probe() -> Outcome:
+        raise Interrupted("stop")
+
+    with pytest.raises(Interrupted):
+        watch(probe, (), interval=1, probes=2, until=frozenset(), say=lambda line: None)
+
+
+# --------------------------------------------------------------------------- webhook
+
+
+@contextmanager
+def receiver(status: int = 200) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    bodies: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Quiet."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/hook", bodies
+    server.shutdown()
+    server.server_close()
+    thread.join(5)
+
+
+def test_a_webhook_is_told_of_the_verdicts_it_wants() -> None:
+    with receiver() as (url, bodies):
+        hook = Webhook(url, frozenset({Verdict.DIVERGED, Verdict.ERROR}), lambda line: None)
+        hook.told(Probe(1, 0.0, 1.0, outcome()))
+        hook.told(Probe(2, 0.0, 1.0, outcome(Verdict.DIVERGED)))
+        hook.told(Probe(3, 0.0, 1.0, None, "away"))
+    assert [body["verdict"] for body in bodies] == ["DIVERGED", "ERROR"]
+    assert bodies[0]["text"] == "parity: DIVERGED: because"
+    assert bodies[0]["run"] == "run-1"
+    assert "away" in bodies[1]["text"]
+
+
+@pytest.mark.parametrize("status", [500, 404])
+def test_a_receiver_that_fails_is_said(status: int) -> None:
+    said: list[str] = []
+    with receiver(status) as (url, _):
+        hook = Webhook(url, ALL, said.append)
+        hook.told(Probe(1, 0.0, 1.0, outcome()))
+    hook.told(Probe(2, 0.0, 1.0, outcome()))  # nobody there any more
+    assert hook.failures == 2
+    assert all("webhook at 127.0.0.1 was not reached" in line for line in said)
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/x", "hook", "http://"])
+def test_a_webhook_is_an_http_address(url: str) -> None:
+    with pytest.raises(ParityError, match="not an http or https address"):
+        Webhook(url, ALL, print)
+
+
+# --------------------------------------------------------------------------- metrics
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with receiver() as (url, _):
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        with pytest.raises(ParityError, match="cannot serve metrics on"):
+            Metrics().serve(port, "127.0.0.1")
