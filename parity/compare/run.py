@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from parity.compare import completeness, population, served, settings, verdict
+from parity.compare import asked, completeness, population, served, settings, verdict
 from parity.compare.columns import Pairs, pair_up
 from parity.compare.justify import (
     Floor,
@@ -92,6 +92,8 @@ def compare(
         inconclusive.append(not_exercised)
     if unproven:
         notes.append(unproven)
+    inconclusive += asked.reasons(baseline.header, candidate.header)
+    notes += asked.notes(baseline.header, candidate.header)
     inconclusive += _coverage(pairs, judged, reference, stats, notes)
     if judged.contradicted:
         inconclusive.append(
