@@ -11,9 +11,7 @@ from parity.records import Header
 
 
 def header(engine: dict[str, Any], **said: Any) -> Header:
-    return Header(
-        schema="parity.capture/1", arm="cpu/mtp", backend="cpu", variant="mtp", model="m", engine=engine, **said
-    )
+    return Header(arm="cpu/mtp", backend="cpu", variant="mtp", model="m", engine=engine, **said)
 
 
 @pytest.mark.parametrize(
