@@ -39,7 +39,8 @@ def _load(ctx: click.Context, param: click.Parameter, value: Path | None) -> Pat
     """Before any other option is looked at: the file's [plan] gives their defaults."""
     config = find_config(value)
     ctx.meta[_KEY] = config
-    ctx.default_map = {**(ctx.default_map or {}), **_defaults(ctx.command, config)}
+    if any(parameter.name == "backends" for parameter in ctx.command.params):  # a command that makes a plan
+        ctx.default_map = {**(ctx.default_map or {}), **_defaults(ctx.command, config)}
     return value
 
 

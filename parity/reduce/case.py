@@ -60,6 +60,13 @@ class Case:
         return values
 
 
+    def churn_of(self, shot: int) -> dict[str, Json]:
+        """The churn of this shot: other random draws each time, as in the rounds of a plan."""
+        if self.churn == Churn():
+            return {}
+        return replace(self.churn, seed=self.churn.seed + shot).to_json()
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """The arm that fails, and the one whose engine is the reference: no speculation, so that it can score."""

@@ -39,7 +39,10 @@ class Live(Protocol):
     def engine(self) -> Header: ...
 
     def trial(
-        self, requests: Sequence[Mapping[str, Json]], sampling: Mapping[str, Json]
+        self,
+        requests: Sequence[Mapping[str, Json]],
+        sampling: Mapping[str, Json],
+        churn: Mapping[str, Json] | None = None,
     ) -> tuple[list[Completion], Mapping[str, Json]]: ...
 
     def opinions(self, items: Sequence[ScoreItem], *, top: int = 5) -> dict[ScoreKey, TopLogprobs]: ...
@@ -97,7 +100,7 @@ class Engines:
         asked = [_request(request, case) for request in case.requests]
         began = self._clock()
         try:
-            completions, counters = candidate.trial(asked, sampling)
+            completions, counters = candidate.trial(asked, sampling, case.churn_of(number))
         except Interrupted:
             raise
         except BackendError as error:

@@ -35,17 +35,24 @@ class LiveArm:
         return parse_header(self._link.start())
 
     def trial(
-        self, requests: Sequence[Mapping[str, Json]], sampling: Mapping[str, Json]
+        self,
+        requests: Sequence[Mapping[str, Json]],
+        sampling: Mapping[str, Json],
+        churn: Mapping[str, Json] | None = None,
     ) -> tuple[list[Completion], Mapping[str, Json]]:
-        """One round of `requests` (with the keys that a plan's requests have): its completions, in the order in
-        which they ended, and the counters. Raises BackendError, Interrupted."""
+        """One round of `requests` (with the keys that a plan's requests have), joining as `churn` says, or all at
+        once: its completions, in the order in which they ended, and the counters.
+
+        Raises BackendError, Interrupted.
+        """
         link = self._link
         link.start()
         names = frozenset(str(request["id"]) for request in requests)
         expected = messages.Expected(link.name, names, 1, int(sampling.get("n") or 1))
         completions: list[Completion] = []
         with link.guarded():
-            link.send(0, {"op": "trial", "requests": [dict(r) for r in requests], "sampling": dict(sampling)})
+            command = {"op": "trial", "requests": [dict(r) for r in requests], "sampling": dict(sampling)}
+            link.send(0, {**command, "churn": dict(churn or {})})
             while True:
                 message = link.receive("trying a case")
                 kind = message.get("record")

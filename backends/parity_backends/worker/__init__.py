@@ -6,7 +6,7 @@ Supervised: its source comes in on stdin (see parity.run.process), then line-ori
     {"plan": {...}, "arm": "cpu/base", "silence": 60}                     the job, first
     {"op": "generate", "rounds": [0, 1]}                                  completions, then a footer
     {"op": "score", "items": [{arm, request, round, sample, prompt_token_ids, token_ids}, ...], "top": 5}
-    {"op": "trial", "requests": [{id, prompt_token_ids, max_tokens?}, ...], "sampling": {...}}
+    {"op": "trial", "requests": [{id, prompt_token_ids, max_tokens?}, ...], "sampling": {...}, "churn": {...}}
                                                   one round of others on the same engine; as "generate"
     {"op": "ping"}                          a sign of life: "silence" seconds without any line end the worker
     {"op": "exit"}

@@ -158,10 +158,12 @@ class Arm:
         )
         self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counted})
 
-    def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any]) -> None:
-        """One round of other requests with other sampling parameters on the engine that is up."""
+    def trial(
+        self, requests: list[dict[str, Any]], sampling: dict[str, Any], churn: Optional[dict[str, Any]] = None
+    ) -> None:
+        """One round of other requests, sampling parameters and churn on the engine that is up."""
         planned = self.plan, self.requests
-        self.plan, self.requests = dict(self.plan, sampling=sampling), requests
+        self.plan, self.requests = dict(self.plan, sampling=sampling, churn=churn or {}), requests
         try:
             self.generate([0])
         finally:

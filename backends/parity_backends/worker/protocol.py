@@ -145,7 +145,8 @@ def serve(stream: IO[bytes], make_arm: Callable[..., Any]) -> None:
                 elif where == "score":
                     arm.score(command["items"], int(command.get("top", 5)))
                 elif where == "trial":
-                    arm.trial(command["requests"], command["sampling"])
+                    churn = {"churn": command["churn"]} if command.get("churn") else {}
+                    arm.trial(command["requests"], command["sampling"], **churn)
                 elif where != "exit":
                     raise ValueError("unknown command %r" % (where,))
     except Stopped:
