@@ -125,15 +125,15 @@ class _Crew:
         self.captures: dict[str, Capture] = {}
         self.baseline = plan.arm(plan.baseline)
         self._stop = threading.Event()
-        self._candidates_done = threading.Event()
+        self._all_captured = threading.Event()
 
     def record(self, arm: Arm, result: Capture | BaseException) -> None:
         """In the main thread: the store's connection belongs to it."""
         if isinstance(result, Capture):
             self.captures[arm.name] = result
             self.recorder.arm(arm.name, result, self.directory.capture(arm.name))
-            if all(candidate.name in self.captures for candidate in self.plan.candidates):
-                self._candidates_done.set()
+            if all(each.name in self.captures for each in self.plan.arms):
+                self._all_captured.set()
             return
         if isinstance(result, ParityError) and not isinstance(result, Interrupted):
             self.recorder.arm_failed(arm.name, result)
@@ -182,10 +182,10 @@ class _Crew:
             session.score(items, self.directory.scores, top=self.plan.score.top)
 
     def _items(self) -> list[ScoreItem]:
-        """What is to be scored, once all candidates are done."""
+        """What is to be scored, once all arms are done."""
         if self.plan.score.mode == "none":
             return []
-        while not self._candidates_done.wait(_POLL_SECONDS):
+        while not self._all_captured.wait(_POLL_SECONDS):
             if self._stop.is_set():
                 raise Interrupted(f"{self.baseline.name}: ended before scoring; its completions are kept")
         return score_items(self.plan, self.captures)
@@ -235,6 +235,7 @@ def score_items(plan: Plan, captures: Mapping[str, Capture]) -> list[ScoreItem]:
     if plan.score.mode == "none":
         return []
     baseline = captures[plan.baseline]
+    with_images = {request.id for request in plan.requests if request.has_images}
     chosen: list[tuple[str, Completion]] = []
     for arm in plan.candidates:
         for completion in captures[arm.name]:
@@ -247,5 +248,6 @@ def score_items(plan: Plan, captures: Mapping[str, Capture]) -> list[ScoreItem]:
     return [
         ScoreItem(arm, *completion.key, completion.prompt_token_ids.tolist(), completion.token_ids.tolist())
         for arm, completion in chosen
-        if len(completion.token_ids)
+        # Teacher-forced without its images, an answer about them would be judged by another question.
+        if len(completion.token_ids) and completion.key.request not in with_images
     ]
