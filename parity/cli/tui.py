@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from parity.cli.options import database_option
 from parity.errors import ParityError
+
+if TYPE_CHECKING:
+    from parity.store import FindingRow, RunRow
+    from parity.tui.outside import FollowUp
 
 
 @click.command()
@@ -29,8 +35,9 @@ def tui(run: str | None, db: Path | None, web: bool, port: int) -> None:
             hint="`parity runs show` prints a run, `parity runs show --json` all of it",
         )
     from parity.tui.app import ParityApp
+    from parity.tui.outside import Outside
 
-    ParityApp(db, run).run()
+    ParityApp(db, run, outside=Outside(_report, _follow_ups)).run()
 
 
 def _serve(run: str | None, db: Path | None, port: int) -> None:
@@ -39,7 +46,46 @@ def _serve(run: str | None, db: Path | None, port: int) -> None:
     except ImportError as error:
         raise ParityError(
             "--web needs the package textual-serve, which is not installed here",
-            hint=f"{Path(sys.executable).name} -m pip install textual-serve",
+            hint=shlex.join([sys.executable, "-m", "pip", "install", "textual-serve"]),
         ) from error
-    command = [sys.executable, "-m", "parity", "tui", *([run] if run else []), *(["--db", str(db)] if db else [])]
+    # An absolute path: the server starts one process for each visitor, and nothing says from where.
+    database = ["--db", str(db.expanduser().absolute())] if db else []
+    command = [sys.executable, "-m", "parity", "tui", *([run] if run else []), *database]
     server.Server(shlex.join(command), host="localhost", port=port, title="parity").serve()
+
+
+def _report(database: Path, finding: FindingRow) -> str:
+    from parity.report.write import write_report
+    from parity.store import Store
+
+    with Store.open(database, create=False) as store:
+        return write_report(store, str(finding.id))
+
+
+def _follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequence[FollowUp]:
+    """What there is to do with a finding, or with a run where none is meant."""
+    from parity.cli.runs import actual_status
+    from parity.tui.outside import FollowUp
+
+    there = ("--db", str(database))
+    found = []
+    if finding is not None and finding.severity == "corrupt":
+        number = str(finding.id)
+        script = f"repro-{run.id}-{finding.id}.py"
+        found += [
+            FollowUp(
+                "Reduce it", ("reduce", number, *there), "the smallest prompt, batch and settings that still fail"
+            ),
+            FollowUp("Bisect the settings", ("bisect", "settings", number, *there), "which engine setting brings it"),
+            FollowUp("Bisect the versions", ("bisect", "versions", number, *there), "which vLLM release brought it"),
+            FollowUp("Write a script", ("repro", number, "-o", script, *there), "it shows the fault with vLLM alone"),
+        ]
+    if run.source != "run":
+        return found
+    if actual_status(run) == "interrupted":
+        return [*found, FollowUp("Finish the run", ("run", "--resume", run.id, *there))]
+    words = shlex.split(run.command)
+    if words[:1] == ["parity"]:
+        again = FollowUp("Run it again", tuple(words[1:]), "the same plan; triage is recognised in the new run")
+        return [*found, again]
+    return found

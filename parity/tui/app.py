@@ -17,10 +17,10 @@ from parity.paths import default_database
 from parity.store import FindingRow, RunRow
 from parity.store.browse import Browser
 from parity.tui.bindings import APP, GROUPS, bindings
-from parity.tui.format import error_text, plain
+from parity.tui.format import plain, short_path
 from parity.tui.outside import FollowUp, Outside
 from parity.tui.screens.base import ParityScreen
-from parity.tui.screens.dialogs import Choose, Help, Reading
+from parity.tui.screens.dialogs import AskText, Choose, Confirm, Help, Reading
 from parity.tui.screens.runs import RunsScreen
 from parity.tui.suspended import run_in_terminal
 from parity.tui.themes import DARK, LIGHT
@@ -47,6 +47,8 @@ class ParityApp(App[None]):
         self.original: FindingRow | None = None
         """The finding that others are marked as duplicates of."""
         self.store: Browser | None = None
+        self.not_opened: ParityError | None = None
+        """Why there is no store."""
         self._writer: Browser | None = None
         self._background: Browser | None = None
         self._opening = threading.Lock()
@@ -79,7 +81,7 @@ class ParityApp(App[None]):
     def _opened(self, store: Browser) -> None:
         if self.store is not None:
             self.store.close()
-        self.store = store
+        self.store, self.not_opened = store, None
         self._version = self.attempt(store.data_version, 0)
         self._reload_screens()
         if self.wanted_run is not None:
@@ -89,9 +91,8 @@ class ParityApp(App[None]):
                 self.screen.open_run(run)
 
     def _not_opened(self, error: ParityError) -> None:
-        for screen in self.screen_stack:
-            if isinstance(screen, RunsScreen):
-                screen.say(error_text(error).append("\n\nctrl+l tries again, q quits", style="dim"))
+        self.not_opened = error
+        self._reload_screens()
 
     def on_unmount(self) -> None:
         for store in (self.store, self._writer, self._background):
@@ -197,15 +198,42 @@ class ParityApp(App[None]):
         else:
             self._reload_screens()
 
-    def report(self, run: RunRow, finding: FindingRow) -> None:
-        """Write the bug report of a finding and say where it is."""
-        write = self.outside.write_report
-        if write is None:
-            self.notify("reports cannot be written from here: e exports the finding", severity="warning", markup=False)
+    @work(thread=True, exclusive=True, group="report")
+    def report(self, finding: FindingRow) -> None:
+        """Make the bug report of a finding, in a thread since it reads the captures, then ask where to put it."""
+        if self.outside.report is None:
+            self.call_from_thread(self.notify, "no reports from here: e exports the finding", markup=False)
             return
-        path = self.attempt(lambda: write(self.database, run, finding), None)
-        if path is not None:
-            self.push_screen(Reading("The bug report is written", f"{path}\n\nR marks the finding as reported."))
+        try:
+            text = self.outside.report(self.database, finding)
+        except ParityError as error:
+            self.call_from_thread(self.complain, error)
+            return
+        name = f"report-{finding.run}-{finding.id}.md"
+        self.call_from_thread(self.save_as, "Write the bug report to", name, lambda: text, "R marks it as reported")
+
+    def save_as(self, heading: str, name: str, make: Callable[[], str], then: str = "") -> None:
+        """Ask for a file, `name` at first, and write what `make` gives; never over a file without asking."""
+
+        def write(path: Path) -> None:
+            try:
+                path.write_text(make(), encoding="utf-8")
+            except OSError as error:
+                raise ParityError(f"{path} cannot be written: {error.strerror}", hint="name another file") from error
+            self.notify(f"written to {plain(path)}{f'; {then}' if then else ''}", timeout=6, markup=False)
+
+        def named(answer: str | None) -> None:
+            if not answer:
+                return
+            path = Path(answer).expanduser().absolute()
+            if path.exists():
+                self.push_screen(
+                    Confirm(f"Overwrite {path}?"), lambda yes: self.attempt(lambda: write(path), None) if yes else None
+                )
+            else:
+                self.attempt(lambda: write(path), None)
+
+        self.push_screen(AskText(heading, name, f"in {short_path(Path.cwd())}, or name another place"), named)
 
     # ------------------------------------------------------------------ actions
 

@@ -15,7 +15,7 @@ from parity.store import FindingRow, RunRow
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """A command that goes on from here. `arguments` are run as they are, without a shell."""
+    """A command of parity that goes on from here; `arguments` without the word `parity`."""
 
     title: str
     arguments: tuple[str, ...]
@@ -24,7 +24,7 @@ class FollowUp:
     @property
     def line(self) -> str:
         """For a shell, ready to paste."""
-        return shlex.join(self.arguments)
+        return shlex.join(["parity", *self.arguments])
 
 
 def _no_follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequence[FollowUp]:
@@ -35,7 +35,7 @@ def _no_follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> S
 class Outside:
     """Callables may raise ParityError; it is shown."""
 
-    write_report: Callable[[Path, RunRow, FindingRow], Path] | None = None
-    """Writes the bug report of a finding; (database, run, finding) to the file written."""
+    report: Callable[[Path, FindingRow], str] | None = None
+    """The bug report of a finding as Markdown; reads the database at that path."""
     follow_ups: Callable[[Path, RunRow, FindingRow | None], Sequence[FollowUp]] = _no_follow_ups
     """Commands for a run, or for one of its findings."""

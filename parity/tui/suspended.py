@@ -24,7 +24,7 @@ def run_in_terminal(choice: FollowUp) -> int:
     out.flush()
     before = signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN: the command would inherit that
     try:
-        code = subprocess.run(choice.arguments, check=False).returncode
+        code = subprocess.run([sys.executable, "-m", "parity", *choice.arguments], check=False).returncode
     except OSError as error:
         code = NOT_FOUND
         out.write(f"it could not be started: {error}\n")

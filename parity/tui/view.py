@@ -82,7 +82,7 @@ COLUMNS: list[Column[FindingRow]] = [
     # In a narrow table a sign says it: `!` corrupt, `·` benign.
     Column("!", 2, lambda f: ("!" if f.severity == "corrupt" else "·", _severity(f)), "severity", below_width=WIDE),
     Column("severity", 9, lambda f: (plain(f.severity), _severity(f)), "severity", from_width=WIDE),
-    Column("kind", 12, lambda f: (plain(f.kind), _severity(f)), "kind", below_width=WIDE),
+    Column("kind", 13, lambda f: (plain(f.kind), _severity(f)), "kind", below_width=WIDE),
     Column("kind", 20, lambda f: (plain(f.kind), _severity(f)), "kind", from_width=WIDE),
     Column("request", 0, lambda f: (_place(f), ""), "ordinal", middle=True),
     Column("arm", 0, lambda f: (plain(f.arm), ""), "arm", middle=True),

@@ -148,7 +148,7 @@ class FindingScreen(TriageScreen):
 
     def _say(self) -> None:
         finding, subject = self.finding, self.subject
-        where = f"{plain(self.arm)} vs {plain(self.run.baseline)}  {plain(self.key.request)}"
+        where = f"{plain(self.arm)}  {plain(self.key.request)}"
         if self.key.round or self.key.sample:
             where += f" r{self.key.round} s{self.key.sample}"
         if finding is None:
@@ -165,11 +165,10 @@ class FindingScreen(TriageScreen):
         self.set_text("#title", title)
         why = plain(finding.evidence.get("why", "")).rstrip(".")
         why = f"{why[:1].upper()}{why[1:]}. " if why else ""
+        if self.arm in controls(self.run):
+            why = f"In a positive control: {why}"
         if finding.gap is not None and subject is not None:
             why += f"Gap {nats(finding.gap)} nats, tolerance {nats(subject.tolerance)}. "
-        planted = controls(self.run).get(self.arm)
-        if planted is not None:
-            why += f"Planted on purpose: {plain(planted)}. "
         others = len(subject.others) if subject else 0
         if others > 1:
             why += f"{others} findings in this completion (f next). "
@@ -212,7 +211,7 @@ class FindingScreen(TriageScreen):
             text = panels.evidence(self.finding)
         shown.update(text)
         tabs = [(str(PANELS.index(name) + 1), name) for name in names]
-        self.query_one(TabLine).show(tabs, chosen, "" if self.wide else panels.step(subject, position[1]))
+        self.query_one(TabLine).show(tabs, chosen, "" if self.wide else panels.step(subject, position[1], short=True))
 
     @property
     def _has_origin(self) -> bool:

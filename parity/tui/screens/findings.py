@@ -213,10 +213,11 @@ class FindingsScreen(SelectingScreen):
         self.table.display = bool(self.total)
         if self.gone:
             words = "This run was deleted by another process.\n\nTriage is kept. q goes back to the list of runs."
-        elif hidden:
+        elif hidden and not self.view.text and not self.view.chosen:
             words = f"Nothing but near-ties here: {hidden:,} of them.\n\nz shows them."
         elif self.view.text or self.view.chosen:
             words = "No finding passes the filter.\n\nEsc clears it, f changes it."
+            words += " Near-ties are hidden, z shows them." if hidden else ""
         else:
             words = "No findings: the arms agree token by token."
             if self.run.message or self.run.reasons:

@@ -137,7 +137,7 @@ def _label(decoder: Decoder, token_id: int) -> str:
     return piece.text if piece.odd else spaced(piece.text)
 
 
-def step(subject: Subject, right: int) -> str:
+def step(subject: Subject, right: int, *, short: bool = False) -> str:
     """The decode step that made the token, where a trace is known."""
     if right < 0 or subject.extras.accepted is None:
         return ""
@@ -149,6 +149,8 @@ def step(subject: Subject, right: int) -> str:
     drafted = (
         subject.extras.drafted[number] if subject.extras.drafted and number < len(subject.extras.drafted) else None
     )
+    if short:
+        return f"step {number}: {accepted}{'' if drafted is None else f'/{drafted}'} accepted"
     of = "" if drafted is None else f" of {drafted}"
     kind = f"draft {place + 1}" if place < accepted else "sampled"
     return f"step {number}: {accepted}{of} drafts accepted; this one {kind}"
@@ -179,7 +181,7 @@ def origin(subject: Subject, palette: Palette) -> Text:
         start = max(0, int(evidence.get("source_start", (finding.position or 0) - period)))
         copies = evidence.get("copies")
         times = f", {copies:g} {'copy' if copies == 1 else 'copies'}" if isinstance(copies, int | float) else ""
-        text.append(f"period of {period} tokens{times}; one period:\n", palette.title)
+        text.append(f"period of {period} {'token' if period == 1 else 'tokens'}{times}; one period:\n", palette.title)
         _marked(text, decoder, subject.right, start, start + period, palette)
     else:
         for name, title in (("baseline_tokens", "only in the baseline"), ("candidate_tokens", "only in the candidate")):

@@ -16,7 +16,7 @@ from parity.records import Kind
 from parity.store import ArmRow, RunRow, RunStatus
 from parity.store.browse import Browser
 from parity.tui.bindings import APP, RUNS, bindings
-from parity.tui.format import moment, plain, seconds, short_path
+from parity.tui.format import error_text, moment, plain, seconds, short_path
 from parity.tui.progress import Progress, drawn
 from parity.tui.screens.base import ParityScreen
 from parity.tui.screens.dialogs import Confirm
@@ -131,6 +131,9 @@ class RunsScreen(ParityScreen):
 
     def reload(self) -> None:
         if self.store is None:
+            error = self.parity.not_opened
+            if error is not None:
+                self.say(error_text(error).append("\n\nctrl+l tries again, q quits", style="dim"))
             return
         total = self.parity.attempt(self.store.count_runs, 0)
         if not total:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from parity.errors import ParityError
@@ -12,7 +11,7 @@ from parity.store import FindingRow, RunRow, Triage, TriageChange, TriageState
 from parity.store.browse import Browser
 from parity.tui.format import plain
 from parity.tui.screens.base import ParityScreen
-from parity.tui.screens.dialogs import AskText, Confirm, EditTriage
+from parity.tui.screens.dialogs import EditTriage
 
 EXPORT_SCHEMA = "parity.findings/1"
 
@@ -104,42 +103,20 @@ class TriageScreen(ParityScreen):
 
     def action_export(self) -> None:
         store, ids = self.store, list(self.targets())
-        if store is None or not ids:
-            return
+        if store is not None and ids:
+            name = f"findings-{self.run.id}.json"
+            self.parity.save_as(f"Export {_count(len(ids))} to", name, lambda: self._exported(store, ids))
 
-        def named(answer: str | None) -> None:
-            if not answer:
-                return
-            path = Path(answer).expanduser()
-            if path.exists():
-                self.app.push_screen(
-                    Confirm(f"Overwrite {path}?"), lambda yes: self._export(store, path, ids) if yes else None
-                )
-            else:
-                self._export(store, path, ids)
-
-        self.app.push_screen(AskText(f"Export {_count(len(ids))} to", f"findings-{self.run.id}.json"), named)
-
-    def _export(self, store: Browser, path: Path, ids: Sequence[int]) -> None:
-        def write() -> int:
-            rows = store.findings(ids)
-            document = {
-                "schema": EXPORT_SCHEMA,
-                "run": self.run.id,
-                "command": self.run.command,
-                "model": self.run.model,
-                "baseline": self.run.baseline,
-                "findings": [finding_json(store, row) for row in rows],
-            }
-            try:
-                path.write_text(json.dumps(document, indent=2, ensure_ascii=True) + "\n", encoding="utf-8")
-            except OSError as error:
-                raise ParityError(f"{path} cannot be written: {error.strerror}", hint="name another file") from error
-            return len(rows)
-
-        written = self.parity.attempt(write, None)
-        if written is not None:
-            self.notify(f"{_count(written)} in {plain(path)}", markup=False)
+    def _exported(self, store: Browser, ids: Sequence[int]) -> str:
+        document = {
+            "schema": EXPORT_SCHEMA,
+            "run": self.run.id,
+            "command": self.run.command,
+            "model": self.run.model,
+            "baseline": self.run.baseline,
+            "findings": [finding_json(store, row) for row in store.findings(ids)],
+        }
+        return json.dumps(document, indent=2, ensure_ascii=True) + "\n"
 
     def action_start(self) -> None:
         row = self.current()
@@ -148,7 +125,7 @@ class TriageScreen(ParityScreen):
     def action_report(self) -> None:
         row = self.current()
         if row is not None:
-            self.parity.report(self.run, row)
+            self.parity.report(row)
 
 
 def finding_json(store: Browser, row: FindingRow) -> dict[str, Any]:

@@ -1,0 +1,353 @@
+"""What a person does with findings, each task from the first key to the last."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import real_run
+from driving import Person, drive, squeezed
+
+from parity.cli.tui import _follow_ups, _report
+from parity.store import Store, TriageState
+from parity.tui.outside import Outside
+
+
+def finding(database: Path, request: str, run: str = "20261121-110000-bbbb"):  # type: ignore[no-untyped-def]
+    with Store.open(database) as store:
+        rows = [row for row in store.page_findings(run, limit=-1) if row.request == request]
+        return rows[0]
+
+
+def test_find_the_corrupt_one_read_why_mark_it_and_write_the_report(database: Path, tmp_path: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.sees("bbbb", "DIVERGED")
+        await person.press("enter")
+        # Near-ties are hidden: one finding is left of 27.
+        screen = await person.sees("1/1 of 27", "26 near-ties hidden, z shows")
+        assert "near_tie" not in screen
+        assert "duplication" in person.row
+        assert "p63" in person.row
+        await person.press("enter")
+        screen = await person.sees("Gap 9.85 nats, tolerance 0.25", "emitted again")
+        assert person.row.split()[1] == "64"
+        assert person.row.split()[2].startswith("~"), "what differs is marked without colour"
+        screen = await person.sees("reference scores candidate")
+        assert "9.85!" in person.row, "the gap stands beside the token"
+        assert "more than the tolerance of 0.25" in screen
+        await person.press("c")
+        await person.told("1 finding marked confirmed")
+        await person.sees("CONFIRMED")
+        await person.press("w")
+        await person.sees("Write the bug report to")
+        await person.press("enter")
+        await person.told("written to")
+
+    drive(database, task, outside=Outside(_report, _follow_ups))
+    row = finding(database, "p63")
+    assert row.state is TriageState.CONFIRMED
+    report = (tmp_path / "cwd" / f"report-{row.run}-{row.id}.md").read_text(encoding="utf-8")
+    assert "duplication" in report
+    assert "vllm" in report.lower()
+
+
+def test_near_ties_come_and_go_with_one_key(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("enter")
+        await person.sees("1/1 of 27")
+        await person.press("z")
+        screen = await person.sees("1/27 of 27", "near_tie")
+        assert "hidden" not in screen
+        await person.press("z")
+        await person.sees("1/1 of 27")
+        assert "near_tie" not in squeezed(person.screen).split("state")[1]
+
+    drive(database, task)
+
+
+def test_undo_history_label_note_and_link(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("enter")
+        await person.sees("1/1 of 27")
+        await person.press("t")
+        await person.sees("Triage of duplication", "label", "note", "link")
+        await person.type("bonus")
+        await person.press("tab")
+        await person.type("seen twice")
+        await person.press("tab")
+        await person.type("https")
+        await person.press("ctrl+s")
+        await person.told("1 finding now new")
+        await person.press("c")
+        await person.told("marked confirmed")
+        await person.press("enter", "4")
+        await person.sees("label: bonus", "note: seen twice", "link: https", "new → confirmed")
+        await person.press("u")
+        await person.told("taken back: the last change, of 1 finding")
+        await person.sees("confirmed → new", "(undone)")
+        await person.press("q", "slash")
+        await person.type("bonus")
+        await person.sees('text "bonus"', "1/1")
+        await person.type("x")
+        await person.sees("No finding passes the filter")
+
+    drive(database, task)
+    row = finding(database, "p63")
+    with Store.open(database) as store:
+        said = store.triage(row.fingerprint)
+    assert (said.state, said.label, said.note, said.link) == (TriageState.NEW, "bonus", "seen twice", "https")
+
+
+def test_a_finding_that_comes_back_is_recognised(database: Path, tmp_path: Path) -> None:
+    with Store.open(database) as store:
+        store.set_triage([finding(database, "p63").fingerprint], store.triage("").__class__(TriageState.REPORTED))
+    home = tmp_path
+    real_run.store_run(home, "20261122-120000-cccc", real_run.NEEDLE)
+
+    async def task(person: Person) -> None:
+        await person.sees("cccc")
+        await person.press("enter")
+        await person.sees("cccc", "1/1 of 27")
+        assert "reported" in person.row
+
+    drive(database, task)
+
+
+def test_decide_about_many_at_once_and_take_it_back(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("enter", "z")
+        await person.sees("1/27 of 27")
+        await person.press("f")
+        await person.sees("Show only", "near_tie")
+        await person.press("space", "enter")  # the most frequent kind comes first
+        await person.sees("1/26", "near_tie")
+        await person.press("A")
+        await person.sees("26 selected")
+        await person.press("b")
+        await person.told("26 findings marked benign")
+        await person.press("u")
+        await person.told("of 26 findings")
+        await person.press("space", "j", "j", "v")
+        await person.sees("selected")
+
+    drive(database, task)
+    with Store.open(database) as store:
+        assert store.count_findings("20261121-110000-bbbb") == 27
+        assert len(store.triage_history(limit=1000)) == 52, "26 changes and 26 entries that take them back"
+        assert {row.state for row in store.page_findings("20261121-110000-bbbb", limit=-1)} == {TriageState.NEW}
+
+
+def test_duplicates_name_their_original(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("j", "enter")
+        await person.sees("aaaa", "1/6")
+        await person.press("d")
+        await person.told("press o on the original first")
+        await person.press("o", "j", "d")
+        await person.told("1 finding marked duplicate")
+        await person.sees("duplicate")
+
+    drive(database, task)
+    with Store.open(database) as store:
+        first, second = store.page_findings("20261120-100000-aaaa", limit=2)
+        assert second.state is TriageState.DUPLICATE
+        assert store.triage(second.fingerprint).duplicate_of == first.fingerprint
+
+
+def test_sort_and_filter(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("j", "enter")
+        await person.sees("1/6")
+        for _ in range(4):
+            await person.press("s")
+        await person.sees("by gap")
+        await person.press("S")
+        await person.sees("by gap reversed", "gap↓")
+        assert "14.84" in person.row, "the widest gap first"
+        await person.press("slash")
+        await person.type("p48")
+        await person.sees("1/1", "row_leak")
+        await person.press("enter", "escape")
+        await person.sees("4/6")  # still on the same finding
+
+    drive(database, task)
+
+
+def test_jump_between_findings_arms_and_rows(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("j", "enter")
+        await person.sees("1/6")
+        await person.press("enter")
+        await person.sees("repetition", "p6", "2 findings in this completion")
+        await person.press("f")
+        await person.sees("near_tie")
+        assert "p6" in person.screen.splitlines()[0]
+        await person.press("F")
+        await person.sees("repetition")
+        await person.press("a")
+        await person.sees("cpu/mtp3", "near_tie")
+        await person.press("a", "right_square_bracket")
+        await person.sees("no finding", "p7", "This completion is identical")
+        await person.press("left_square_bracket", "n")
+        await person.sees("garbled", "p9")
+        await person.press("p")
+        await person.sees("repetition", "p6")
+
+    drive(database, task)
+
+
+def test_the_donor_stands_beside_the_leak(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("j", "enter")
+        await person.sees("1/6")
+        await person.press("j", "j", "j", "enter")
+        screen = await person.sees("row_leak", "donor p")
+        leaked = [line for line in screen.splitlines() if line[1:2] == "!"]
+        assert leaked
+        assert all("│ =" in line for line in leaked), "each leaked token stands opposite the same token of the donor"
+        assert "donor:" in screen
+        assert "victim: p48" in screen
+
+    drive(database, task)
+
+
+def test_the_period_of_a_repetition_is_marked(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("j", "enter")
+        await person.sees("1/6")
+        await person.press("enter")
+        screen = await person.sees("repetition", "period of 3 tokens")
+        starts = [int(line.split()[1]) for line in screen.splitlines() if line[1:2] == "="]
+        assert len(starts) > 1
+        assert {later - earlier for earlier, later in pairwise(starts)} == {3}
+
+    drive(database, task)
+
+
+def test_tokens_and_plain_text_and_panels(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("enter", "enter")
+        await person.sees("gap, nats")
+        await person.press("m")
+        screen = await person.no_longer_sees("gap, nats")
+        assert "▸" in screen, "a stretch that differs is marked without colour"
+        await person.press("m", "3")
+        await person.sees("[3 prompt]", "prompt (60 tokens)", "sampling temperature 0.0", "ended by length")
+        await person.press("J", "J")
+        await person.sees("drafts accepted, step by step 2 2 2", "engine ")
+        await person.press("5")
+        await person.sees("[5 evidence]", '"why"')
+        await person.press("tab")
+        await person.sees("[1 logprobs]")
+        await person.sees("2/2 accepted")  # the decode step of the token under the cursor
+
+    drive(database, task)
+
+
+def test_a_wide_terminal_shows_the_panels_beside_the_tokens(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("enter", "enter")
+        screen = await person.sees("reference scores candidate", "[2 origin]", "cpu/base")
+        header = next(line for line in screen.splitlines() if "gap, nats" in line)
+        assert "reference scores candidate" in header, "on the same line"
+
+    drive(database, task, size=(200, 50))
+
+
+def test_export_the_selection(database: Path, tmp_path: Path) -> None:
+    target = tmp_path / "cwd" / "findings-20261121-110000-bbbb.json"
+
+    async def task(person: Person) -> None:
+        await person.press("enter", "z", "A", "e")
+        await person.sees("Export 27 findings to")
+        await person.press("enter")
+        await person.told("written to")
+        target.write_text("precious", encoding="utf-8")
+        await person.press("e")
+        await person.sees("Export 27 findings to")
+        await person.press("enter")
+        await person.sees("Overwrite")
+        await person.press("n")
+        await person.no_longer_sees("Overwrite")
+        assert target.read_text(encoding="utf-8") == "precious"
+        await person.press("e", "enter")
+        await person.sees("Overwrite")
+        await person.press("y")
+        await person.until(lambda: target.read_text(encoding="utf-8") != "precious", "the file")
+
+    drive(database, task)
+    document = json.loads(target.read_text(encoding="utf-8"))
+    assert document["schema"] == "parity.findings/1"
+    assert len(document["findings"]) == 27
+    assert document["findings"][0]["triage"]["state"] == "new"
+
+
+def test_copy_the_command(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("enter", "y")
+        await person.sees("parity run --backends cpu --max-tokens 128")
+        assert person.app.clipboard == "parity run --backends cpu --max-tokens 128"
+
+    drive(database, task)
+
+
+def test_delete_a_run_asks_first(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.sees("bbbb")
+        await person.press("D")
+        await person.sees("Delete run 20261121-110000-bbbb", "27 findings go", "Triage stays")
+        await person.press("n")
+        await person.no_longer_sees("Delete run")
+        await person.press("D", "y")
+        await person.told("deleted 20261121-110000-bbbb")
+        await person.no_longer_sees("bbbb")
+
+    drive(database, task)
+    with Store.open(database) as store:
+        assert [run.id for run in store.runs()] == ["20261120-100000-aaaa"]
+
+
+def test_help_palette_themes_and_mouse(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("enter")
+        await person.sees("1/1 of 27")
+        await person.press("question_mark")
+        screen = await person.sees("Keys", "Findings", "Show or hide near-ties")
+        assert "Space" in screen
+        await person.press("escape", "ctrl+p")
+        await person.type("reverse")
+        await person.sees("Reverse the order")
+        await person.press("enter")
+        await person.sees("by severity reversed")
+        before = person.app.theme
+        await person.press("ctrl+t")
+        assert person.app.theme != before
+        assert not person.app.current_theme.dark
+        place = person.screen.splitlines()[-1].index("Near-ties")
+        await person.pilot.click(offset=(place, 23))
+        await person.sees("/27 of 27")
+        header = person.screen.splitlines()[3]
+        await person.pilot.click(offset=(header.index("token"), 3))
+        await person.sees("by token")
+        await person.pilot.click(offset=(10, 7))
+        await person.sees("4/27")
+        await person.pilot.click(offset=(10, 7), times=2)
+        await person.sees("Gap")
+
+    drive(database, task)
+
+
+def test_commands_to_go_on_with(database: Path) -> None:
+    row = finding(database, "p63")
+
+    async def task(person: Person) -> None:
+        await person.press("enter", "enter")
+        await person.sees("emitted again")
+        await person.press("r")
+        await person.sees("Go on with", "Reduce it", f"parity reduce {row.id}")
+        await person.press("y")
+        await person.sees("Copied")
+        assert person.app.clipboard.startswith(f"parity reduce {row.id} --db ")
+
+    drive(database, task, outside=Outside(_report, _follow_ups))

@@ -1,0 +1,268 @@
+"""What goes wrong is said on the screen, nothing is lost, and nothing crashes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from driving import Person, drive
+
+from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity
+from parity.store import ArmComparison, ArmResult, NewRun, RunStatus, Store, TriageState, connection
+from parity.text import visible
+
+
+def test_an_empty_database(tmp_path: Path) -> None:
+    path = tmp_path / "parity.db"
+    Store.open(path).close()
+
+    async def task(person: Person) -> None:
+        await person.sees("No runs in", "parity run --backends cpu")
+        await person.press("enter", "D", "y", "r", "j", "question_mark")
+        await person.sees("Keys")
+
+    drive(path, task)
+
+
+def test_no_database_yet(tmp_path: Path) -> None:
+    path = tmp_path / "parity.db"
+
+    async def task(person: Person) -> None:
+        await person.sees("there is no database at", "ctrl+l tries again")
+        Store.open(path).close()
+        await person.press("ctrl+l")
+        await person.sees("No runs in")
+
+    drive(path, task)
+
+
+@pytest.mark.parametrize("content", [b"this is not SQLite, it is a letter. " * 40, b"SQLite format 3\0" + b"\7" * 5000])
+def test_a_file_that_is_no_database_is_said_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "parity.db"
+    path.write_bytes(content)
+
+    async def task(person: Person) -> None:
+        await person.sees("is not a readable database", "ctrl+l tries again")
+
+    drive(path, task)
+    assert path.read_bytes() == content
+
+
+def test_pages_damaged_underneath(database: Path) -> None:
+    """The header is whole, so it opens; the pages of the findings are not."""
+    with sqlite3.connect(database) as raw:
+        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        size = raw.execute("PRAGMA page_size").fetchone()[0]
+        roots = raw.execute("SELECT rootpage FROM sqlite_master WHERE name LIKE 'findings%'").fetchall()
+    raw.close()
+    with database.open("r+b") as file:
+        for (root,) in roots:
+            file.seek((root - 1) * size)
+            file.write(b"\xff" * size)
+
+    async def task(person: Person) -> None:
+        await person.sees("DIVERGED")
+        await person.press("enter")
+        await person.told("is not a readable database")
+        await person.press("enter", "z", "s", "c", "q")
+        await person.sees("bbbb")
+
+    drive(database, task)
+
+
+def test_an_older_schema_is_brought_up_to_date(database: Path) -> None:
+    with sqlite3.connect(database) as raw:
+        raw.execute("ALTER TABLE triage DROP COLUMN label")
+        raw.execute("DELETE FROM _sqlite_migrations WHERE name LIKE 'm002%'")
+    raw.close()
+
+    async def task(person: Person) -> None:
+        await person.sees("bbbb")
+        await person.press("enter")
+        await person.sees("1/1 of 27")
+
+    drive(database, task)
+
+
+def test_a_newer_schema_is_refused_in_words(database: Path) -> None:
+    with sqlite3.connect(database) as raw:
+        raw.execute(
+            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('parity', 'm999_future', 'x')"
+        )
+    raw.close()
+
+    async def task(person: Person) -> None:
+        await person.sees("was written by a newer parity", "upgrade parity")
+
+    drive(database, task)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """As by a job that stores: nobody else may write."""
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        holder.execute("ROLLBACK")
+        holder.close()
+
+
+def test_locked_by_a_running_job(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.3)
+
+    async def task(person: Person) -> None:
+        await person.press("enter")
+        await person.sees("1/1 of 27")
+        with locked(database):
+            await person.press("c")
+            await person.press("z")  # reading goes on meanwhile
+            await person.sees("1/27 of 27")
+            await person.told("nothing was changed")
+            assert any("locked by another process" in told for told in person._told())
+        await person.press("c")
+        await person.told("1 finding marked confirmed")
+
+    drive(database, task)
+    with Store.open(database) as store:
+        assert len(store.triage_history()) == 1
+
+
+def test_locked_before_an_older_schema_could_be_updated(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.3)
+    with sqlite3.connect(database) as raw:
+        raw.execute("ALTER TABLE triage DROP COLUMN label")
+        raw.execute("DELETE FROM _sqlite_migrations WHERE name LIKE 'm002%'")
+    raw.close()
+    holder = sqlite3.connect(database, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+
+    async def task(person: Person) -> None:
+        await person.sees("is locked by another process", "ctrl+l tries again")
+        holder.execute("ROLLBACK")
+        await person.press("ctrl+l")
+        await person.sees("bbbb")
+
+    drive(database, task)
+    holder.close()
+
+
+def test_a_run_deleted_underneath(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("enter", "z", "enter")
+        await person.sees("emitted again")
+        with Store.open(database) as other:
+            other.delete_run("20261121-110000-bbbb")
+        await person.sees("This run was deleted by another process")
+        await person.press("c")
+        await person.told("no longer in the database")
+        await person.press("n", "f", "a", "right_square_bracket", "2", "4", "w", "r", "q")
+        await person.sees("This run was deleted by another process", "Triage is kept")
+        await person.press("j", "enter", "s", "z", "A", "e", "q")
+        await person.sees("aaaa")
+
+    drive(database, task)
+
+
+def test_a_run_that_appears(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.sees("bbbb")
+        with Store.open(database) as other:
+            other.create_run(NewRun("20991231-000000-zzzz", {"model": {"name": "m"}, "baseline": "b", "arms": []}, "parity run"))
+        await person.sees("running")
+
+    drive(database, task)
+
+
+def test_captures_that_are_gone(database: Path) -> None:
+    with sqlite3.connect(database) as raw:
+        raw.execute("UPDATE runs SET directory = '/nowhere'")
+        raw.execute("UPDATE arms SET capture = '/nowhere/' || name")
+        raw.execute("UPDATE findings SET evidence = '{}'")
+        raw.execute("UPDATE runs SET plan = json_set(plan, '$.model.path', '/nowhere')")
+    raw.close()
+
+    async def task(person: Person) -> None:
+        await person.press("enter", "enter")
+        await person.sees("no scores at hand", "token ids are shown", "No logprobs for this token")
+
+    drive(database, task)
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[31m[red]bold[/red][link=x]\u202eflip\u200b\x9b\r\n\t" + "\U000e0041" + "é" * 3
+HUGE = "W" * 5000
+
+
+def hostile_database(path: Path) -> Path:
+    """Everything that comes from outside tries to reach the terminal."""
+    keys = [Key(HOSTILE, 0, 0), Key(HUGE, 0, 0)]
+    plan = {
+        "model": {"name": HOSTILE},
+        "sampling": {"temperature": HOSTILE},
+        "requests": [{"id": key.request, "prompt": HOSTILE + HUGE, "prompt_token_ids": [1, 2]} for key in keys],
+        "arms": [
+            {"name": name, "backend": "cpu", "variant": "v", "engine": {HOSTILE: HOSTILE}} for name in (HOSTILE, "b")
+        ],
+        "baseline": HOSTILE,
+    }
+    tokens = np.array([5, 2**40, -7, 9], dtype=np.int64)
+    with Store.open(path) as store:
+        store.create_run(NewRun(HOSTILE, plan, HOSTILE, directory=HOSTILE))
+        for name in (HOSTILE, "b"):
+            header = Header(name, "cpu", "v", HOSTILE)
+            completions = {
+                key: Completion(key, tokens, tokens + (name == "b"), HOSTILE, HOSTILE, HOSTILE) for key in keys
+            }
+            store.save_arm(HOSTILE, name, Capture(header, completions, {}, {}), HOSTILE, ArmResult())
+        evidence = {"why": HOSTILE + HUGE, "donor_request": HOSTILE, "donor_part": HOSTILE, HOSTILE: HOSTILE}
+        found = [
+            Finding("b", HOSTILE, key.request, 0, 0, Kind.ROW_LEAK, Severity.CORRUPT, 1, 2, evidence) for key in keys
+        ]
+        classes: dict[Key, str] = dict.fromkeys(keys, "corrupt")
+        store.save_comparison(
+            HOSTILE, "b", ArmComparison("DIVERGED", [HOSTILE], {HOSTILE: 2}, {}, classes, dict.fromkeys(keys, 1), found)
+        )
+        store.finish_run(HOSTILE, RunStatus.FINISHED, verdict="DIVERGED", reasons=[HOSTILE], message=HOSTILE)
+    return path
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50), (20, 5)])
+def test_hostile_text_stays_text(tmp_path: Path, size: tuple[int, int]) -> None:
+    async def task(person: Person) -> None:
+        async def calm() -> None:
+            await person.settles()
+            shown = person.screen
+            assert visible(shown, keep="\n") == shown, "no control, escape or bidirectional character on the screen"
+            for line in shown.splitlines():
+                assert len(line) <= size[0]
+
+        await person.until(lambda: person.app.store is not None, "the database")
+        await calm()
+        for keys in (
+            ["y"], ["escape"], ["D"], ["n"], ["enter"], ["f"], ["escape"], ["t"], ["escape"], ["enter"], ["1"], ["2"],
+            ["3"], ["4"], ["5"], ["m"], ["m"], ["a"], ["n"], ["t"], ["escape"], ["r"], ["q"],
+        ):  # fmt: skip
+            await person.press(*keys)
+            await calm()
+
+    drive(hostile_database(tmp_path / "parity.db"), task, size=size)
+
+
+def test_what_a_person_types_is_no_markup_either(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("enter", "t")
+        await person.sees("Triage of")
+        await person.press("left_square_bracket", "b", "right_square_bracket", "enter")
+        await person.told("now new")
+        await person.press("enter", "4")
+        await person.sees("label: [b]")
+
+    drive(database, task)
+    with Store.open(database) as store:
+        row = store.page_findings("20261121-110000-bbbb", limit=1)[0]
+        assert (row.label, row.state) == ("[b]", TriageState.NEW)
