@@ -103,7 +103,8 @@ def find_loop(b: TokenIds, position: int, earliest: int) -> Repeat | None:
             continue
         start = max(stretch[0] - lag, earliest)
         covered = stretch[1] - start
-        if covered >= max(LOOP_TOKENS, LOOP_COPIES * lag):
+        least = 2 * LOOP_COPIES * lag if stretch[1] == length else LOOP_TOKENS
+        if covered >= max(min(least, LOOP_TOKENS), LOOP_COPIES * lag):
             return Repeat(start, stretch[1], lag)
     return None
 
@@ -149,7 +150,8 @@ def name_repeat(
             f"goes on in a loop of {repeat.lag} tokens that the baseline leaves, and that is not supported"
         )
         return Event(Kind.REPETITION, position, repeat.end - position, evidence)
-    if loops and length >= LOOP_TOKENS and not in_loop_already:
+    enough = length >= LOOP_TOKENS or (to_the_end and repeat.copies >= 2 * LOOP_COPIES)
+    if loops and enough and not in_loop_already:
         evidence["why"] = (
             f"falls into a loop of {repeat.lag} tokens that the baseline does not enter, and the entry is not supported"
         )
