@@ -58,7 +58,13 @@ def endpoint_options(setting: click.ParamType[Any]) -> list[Callable[[Any], Any]
             type=Named("file"),
             multiple=True,
             metavar="[NAME=]CAPTURE",
-            help="A recorded capture as an arm; prompts and sampling are the recording's unless given. Repeatable.",
+            help="A recorded capture, or all of a run's directory, as an arm; prompts and sampling are the "
+            "recording's unless given. Repeatable.",
+        ),
+        click.option(
+            "--arbiter",
+            metavar="BACKEND",
+            help="A backend, such as transformers, that scores both sides where they differ and says whom it supports.",
         ),
     ]
 

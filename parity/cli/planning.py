@@ -63,6 +63,7 @@ def plan_request(options: dict[str, Any]) -> PlanRequest:
         prompts=options["prompts"],
         suite=options["suite"],
         num_speculative_tokens=options["num_speculative_tokens"],
+        arbiter=options["arbiter"],
         questions=questions,
         sampling=questions.sampling
         if questions is not None

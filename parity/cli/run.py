@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from parity.cli.config import OPTIONS as HOST_OPTIONS
+from parity.cli.gate import policy_option
 from parity.cli.hunting import say_skipped
 from parity.cli.options import database_option, json_option, plan_options
 from parity.cli.output import console, emit_json, say
@@ -38,6 +39,7 @@ NEWEST = "newest"
     metavar="[RUN]",
     help="Finish an interrupted run: this one, or the newest unfinished.",
 )
+@policy_option
 @database_option
 @json_option
 @click.pass_context
@@ -47,6 +49,7 @@ def run(
     plan_file: Path | None,
     out: Path | None,
     resume: str | None,
+    policy_file: Path | None,
     db: Path | None,
     as_json: bool,
     **options: Any,
@@ -58,11 +61,13 @@ def run(
     INCONCLUSIVE.
     """
     import parity
+    from parity.cli import gate
     from parity.cli.verdict import exit_code
     from parity.pipeline import engines, execute
     from parity.run import progress
     from parity.store import Store
 
+    policy = gate.load(policy_file)
     directory: RunDirectory | None
     if resume:
         plan, hosts, found = _resumed(ctx, resume, out, db)
@@ -85,14 +90,15 @@ def run(
                 versions={"parity": parity.__version__, "python": platform.python_version()},
                 say=say,
             )
+        judgement = gate.of_run(store, outcome.run_id, policy) if policy is not None else None
         if as_json:
-            emit_json(outcome.to_json())
+            emit_json({**outcome.to_json(), **({"policy": judgement.to_json()} if judgement else {})})
         else:
             from parity.report.summary import from_store
             from parity.report.terminal import print_summary
 
             print_summary(console(), from_store(store, outcome.run_id))
-    return exit_code(outcome.verdict)
+    return judgement.exit_code if judgement is not None else exit_code(outcome.verdict)
 
 
 def planned(
@@ -104,16 +110,17 @@ def planned(
     """
     from parity.cli.config import chosen_hosts
     from parity.cli.planning import plan_request
-    from parity.pipeline import load_adapters, locate_model, make_plan, placed
+    from parity.pipeline import check_images, load_adapters, locate_model, make_plan, placed, with_arbiter
     from parity.plan import read_plan
 
     if plan_file is not None:
-        _only(ctx, "--plan", allowed={"plan_file", "out", "db", "as_json", "model", *HOST_OPTIONS, *also})
-        plan = read_plan(plan_file)
+        _only(ctx, "--plan", allowed={"plan_file", "out", "db", "as_json", "model", "arbiter", *HOST_OPTIONS, *also})
+        plan = with_arbiter(read_plan(plan_file), options["arbiter"])
         hosts = _hosts_of(plan, options)
         backends = load_adapters(hosts)
         _find_engines(hosts, backends)
         plan = locate_model(plan, options["model"], backends)
+        check_images(plan, backends)
     else:
         request = plan_request(options)
         hosts = chosen_hosts(request.backends, options)
@@ -129,15 +136,17 @@ def planned(
 def _resumed(
     ctx: click.Context, resume: str, out: Path | None, db: Path | None
 ) -> tuple[Plan, dict[str, Host], RunDirectory]:
-    from parity.pipeline import RunDirectory, find_unfinished, load_adapters, locate_model
+    from parity.pipeline import RunDirectory, find_unfinished, load_adapters, locate_model, with_arbiter
     from parity.plan.hosts import read_host
 
-    _only(ctx, "--resume", allowed={"resume", "out", "db", "as_json", "model", *HOST_OPTIONS})
+    _only(ctx, "--resume", allowed={"resume", "out", "db", "as_json", "model", "arbiter", *HOST_OPTIONS})
     if out is not None:
         directory = RunDirectory.open(out)
     else:
         directory = find_unfinished(None if resume == NEWEST else resume, _stored_directories(db))
-    plan = directory.plan()
+    plan = with_arbiter(directory.plan(), ctx.params["arbiter"])
+    if plan.arbiter is not None:
+        directory.keep_plan(plan)  # added to a run that is over: the plan says so from now on
     recorded = directory.describe().get("hosts")
     known = {
         name: read_host(name, table, str(directory.about))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from parity.pipeline.analyse import analyse, arm_result, for_store, plan_of_captures
+from parity.pipeline.arbitrate import with_arbiter
 from parity.pipeline.arms import OwnArm
 from parity.pipeline.capturing import Runner, Session, engines, score_items
 from parity.pipeline.directory import RunDirectory, find_unfinished, new_run_id
 from parity.pipeline.execute import Outcome, execute
 from parity.pipeline.placing import hosts_of_plan, load_adapters, look_at, placed
-from parity.pipeline.planning import PlanRequest, load_backends, locate_model, make_plan
+from parity.pipeline.planning import PlanRequest, check_images, load_backends, locate_model, make_plan
 
 __all__ = [
     "Outcome",
@@ -19,6 +20,7 @@ __all__ = [
     "Session",
     "analyse",
     "arm_result",
+    "check_images",
     "engines",
     "execute",
     "find_unfinished",
@@ -33,4 +35,5 @@ __all__ = [
     "placed",
     "plan_of_captures",
     "score_items",
+    "with_arbiter",
 ]

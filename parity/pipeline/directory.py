@@ -78,6 +78,11 @@ class RunDirectory:
         return self.root / "scores.jsonl"
 
     @property
+    def arbiter(self) -> Path:
+        """Scores of both sides by an engine that is no arm."""
+        return self.root / "arbiter.jsonl"
+
+    @property
     def result(self) -> Path:
         """Written when the run is over; a directory without it can be resumed."""
         return self.root / "result.json"
@@ -90,6 +95,15 @@ class RunDirectory:
 
     def plan(self) -> Plan:
         return read_plan(self.plan_file)
+
+    def keep_plan(self, plan: Plan) -> None:
+        """Write the plan again. Raises ParityError where the directory cannot be written."""
+        try:
+            write_json(self.plan_file, plan.to_json())
+        except OSError as error:
+            raise ParityError(
+                f"cannot write {self.plan_file}: {error.strerror}", hint="make the run directory writable"
+            ) from error
 
     def describe(self) -> dict[str, Any]:
         """What `create` was told, the run's id under "run"."""

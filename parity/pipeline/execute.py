@@ -17,6 +17,7 @@ from parity.compare import Comparison, Suspect, triangulate
 from parity.errors import ParityError
 from parity.pipeline import controls
 from parity.pipeline.analyse import analyse, arm_result, for_store
+from parity.pipeline.arbitrate import arbitrate, second_opinion
 from parity.pipeline.capturing import Runner, capture_all
 from parity.pipeline.directory import RunDirectory, write_json
 from parity.plan import Plan
@@ -74,7 +75,8 @@ def execute(
         try:
             captures = capture_all(plan, directory, runner, recorder, say)
             scores = read_scores(directory.scores) if directory.scores.exists() else {}
-            outcome = _compare_all(plan, directory, captures, scores, recorder)
+            opinions = arbitrate(plan, directory, runner, captures)
+            outcome = _compare_all(plan, directory, captures, scores, opinions, recorder)
         except Interrupted as error:
             recorder.close(RunStatus.INTERRUPTED, message=error.message, duration=time.monotonic() - began)
             raise
@@ -171,6 +173,7 @@ def _compare_all(
     directory: RunDirectory,
     captures: Mapping[str, Capture],
     scores: Scores,
+    opinions: Scores,
     recorder: _Recorder,
 ) -> Outcome:
     baseline = captures[plan.baseline]
@@ -184,6 +187,7 @@ def _compare_all(
             tolerance=plan.tolerance,
             model=Path(plan.model.path),
         )
+        comparison = second_opinion(comparison, plan, baseline, candidate, opinions)
         comparisons[arm.name] = comparison
         recorder.comparison(arm.name, comparison, baseline, candidate)
     controlled = [

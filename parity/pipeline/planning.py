@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parity.errors import ParityError
+from parity.pipeline.arbitrate import with_arbiter
 from parity.pipeline.arms import (
     OwnArm,
     Planned,
@@ -64,6 +65,8 @@ class PlanRequest:
     churn: ChurnRequest = field(default_factory=ChurnRequest)
     own: Sequence[OwnArm] = ()
     """Servers and recordings, each an arm beside those of `backends`."""
+    arbiter: str | None = None
+    """A backend that scores both sides where they differ."""
     questions: Questions | None = None
     """Prompts of a recording, which take the place of `prompts` and `suite`."""
 
@@ -118,6 +121,7 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
         own={name for name, backend in backends.items() if isinstance(backend, OwnSettings)},
     )
     check_images(plan, backends)
+    plan = with_arbiter(plan, request.arbiter)
     return _with_churn(_settled(plan, planned, backends, request.baseline), request)
 
 
@@ -171,7 +175,7 @@ def check_images(plan: Plan, backends: Mapping[str, Backend]) -> None:
     with_images = [request.id for request in plan.requests if request.has_images]
     if not with_images:
         return
-    for name in dict.fromkeys(arm.backend for arm in plan.arms):
+    for name in dict.fromkeys(arm.name.partition("/")[0] for arm in plan.arms):
         backend = backends[name]
         if not (isinstance(backend, OwnSettings) and backend.takes_images):
             raise ParityError(

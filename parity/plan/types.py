@@ -134,6 +134,8 @@ class Plan:
     parity: str = parity.__version__
     churn: Churn = field(default_factory=Churn)
     skipped: tuple[Skipped, ...] = ()
+    arbiter: Arm | None = None
+    """An engine that is no arm and scores both sides where they differ."""
 
     def arm(self, name: str) -> Arm:
         for arm in self.arms:
@@ -170,17 +172,8 @@ class Plan:
                 }
                 for r in self.requests
             ],
-            "arms": [
-                {
-                    "name": arm.name,
-                    "backend": arm.backend,
-                    "variant": arm.variant,
-                    "engine": dict(arm.engine),
-                    "env": dict(arm.env),
-                    **({"control": arm.control} if arm.control else {}),
-                }
-                for arm in self.arms
-            ],
+            "arms": [_arm_json(arm) for arm in self.arms],
+            **({} if self.arbiter is None else {"arbiter": _arm_json(self.arbiter)}),
             "baseline": self.baseline,
             "score": asdict(self.score),
             "tolerance": self.tolerance,
@@ -263,6 +256,7 @@ class Plan:
             score=Score(mode, score.take("top", _int, default=5)),
             tolerance=top.take("tolerance", parse_tolerance, default=DEFAULT_TOLERANCE),
             parity=top.take("parity", _string, default=""),
+            arbiter=None if top.value.get("arbiter") is None else _arm(top.sub("arbiter")),
             churn=top.take("churn", Churn.from_json, default=Churn()),
             skipped=tuple(
                 Skipped(item.take("arm", _string), item.take("reason", _string))
@@ -274,6 +268,17 @@ class Plan:
         except ParityError as error:
             raise ParityError(f"{source}: {error.message}", hint=error.hint) from None
         return plan
+
+
+def _arm_json(arm: Arm) -> dict[str, Json]:
+    return {
+        "name": arm.name,
+        "backend": arm.backend,
+        "variant": arm.variant,
+        "engine": dict(arm.engine),
+        "env": dict(arm.env),
+        **({"control": arm.control} if arm.control else {}),
+    }
 
 
 def _as_json(value: Model | Sampling) -> dict[str, Json]:

@@ -1,0 +1,92 @@
+"""A second opinion: an engine that is no arm scores both sides of every pair that differs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from parity.capture import read_scores
+from parity.compare import Comparison
+from parity.compare.arbiter import rulings, with_rulings
+from parity.errors import ParityError
+from parity.pipeline.capturing import Runner
+from parity.pipeline.directory import RunDirectory
+from parity.plan import Arm, Plan
+from parity.plan.types import DEFAULT_TOLERANCE
+from parity.records import Capture, Scores
+from parity.run import Backend, OwnSettings, ScoreItem, load_backend
+
+VARIANT = "arbiter"
+
+
+def arbiter_arm(name: str, plan: Plan, backend: Backend | None = None) -> Arm:
+    """What scores as the arbiter: the `base` of a backend, at least as long as the plan's requests need.
+
+    Raises ParityError for a backend that cannot score what it did not say itself.
+    """
+    backend = load_backend(name) if backend is None else backend
+    if "base" not in backend.variants:
+        raise ParityError(
+            f"backend {name!r} cannot be the arbiter", hint="use one with an engine, such as transformers"
+        )
+    engine = backend.engine_defaults("base", num_speculative_tokens=1)
+    if isinstance(backend, OwnSettings):
+        engine = backend.arm_settings(engine)
+    else:
+        longest = max(len(request.prompt_token_ids) for request in plan.requests)
+        engine = {**engine, "max_model_len": longest + plan.sampling.max_tokens + 1}
+    return Arm(f"{name}/{VARIANT}", name, VARIANT, engine, backend.env_defaults("base"))
+
+
+def with_arbiter(plan: Plan, name: str | None) -> Plan:
+    """The plan with this backend as its arbiter; as it is where none is named. Raises ParityError."""
+    return plan if name is None else replace(plan, arbiter=arbiter_arm(name, plan))
+
+
+def arbitrate(plan: Plan, directory: RunDirectory, runner: Runner, captures: Mapping[str, Capture]) -> Scores:
+    """The arbiter's scores, kept in the run's directory; {} without an arbiter or where nothing differs.
+
+    Raises BackendError, Interrupted, ParityError as any arm does; what was scored stays.
+    """
+    if plan.arbiter is None:
+        return {}
+    items = disputed(plan, captures)
+    if not items:
+        return {}
+    with_arbiter = replace(plan, arms=(*plan.arms, plan.arbiter))
+    with runner.open(with_arbiter, plan.arbiter, directory, threading.Event()) as session:
+        session.score(items, directory.arbiter, top=plan.score.top)
+    return read_scores(directory.arbiter)
+
+
+def disputed(plan: Plan, captures: Mapping[str, Capture]) -> list[ScoreItem]:
+    """Both sides of every pair that differs, each baseline completion once; none with images (only text is scored)."""
+    baseline = captures[plan.baseline]
+    with_images = {request.id for request in plan.requests if request.has_images}
+    items: dict[tuple[str, str, int, int], ScoreItem] = {}
+    for arm in plan.candidates:
+        for completion in captures[arm.name]:
+            other = baseline.completions.get(completion.key)
+            if other is None or completion.key.request in with_images:
+                continue
+            if np.array_equal(other.token_ids, completion.token_ids):
+                continue
+            for name, one in ((arm.name, completion), (plan.baseline, other)):
+                if len(one.token_ids):
+                    item = ScoreItem(name, *one.key, one.prompt_token_ids.tolist(), one.token_ids.tolist())
+                    items[(name, *one.key)] = item
+    return list(items.values())
+
+
+def second_opinion(
+    comparison: Comparison, plan: Plan, baseline: Capture, candidate: Capture, scores: Scores
+) -> Comparison:
+    """The comparison with the arbiter's word, where there is one and decoding is greedy."""
+    if plan.arbiter is None or not scores or plan.sampling.temperature > 0:
+        return comparison
+    tolerance = plan.tolerance if isinstance(plan.tolerance, float) else DEFAULT_TOLERANCE
+    found = rulings(baseline, candidate, scores, tolerance)
+    return with_rulings(comparison, found, plan.arbiter.backend, tolerance)
