@@ -131,12 +131,7 @@ def with_rulings(comparison: Comparison, found: dict[Key, Ruling], arbiter: str,
         replace(one, evidence={**one.evidence, "arbiter": found[one.key].to_json(arbiter)}) if one.key in found else one
         for one in comparison.findings
     ]
-    stats = {
-        **comparison.stats,
-        "arbiter": {
-            "arm": arbiter,
-            "tolerance": round(ARBITER_TOLERANCE * tolerance, 4),
-            **{side: counts[side] for side in SIDES},
-        },
-    }
+    said: dict[str, Json] = {"arm": arbiter, "tolerance": round(ARBITER_TOLERANCE * tolerance, 4)}
+    said.update({str(side): counts[side] for side in SIDES})
+    stats = {**comparison.stats, "arbiter": said}
     return replace(comparison, findings=findings, stats=stats, reasons=[*comparison.reasons, sentence])

@@ -14,8 +14,7 @@ from parity.compare.arbiter import rulings, with_rulings
 from parity.errors import ParityError
 from parity.pipeline.capturing import Runner
 from parity.pipeline.directory import RunDirectory
-from parity.plan import Arm, Plan
-from parity.plan.types import DEFAULT_TOLERANCE
+from parity.plan import DEFAULT_TOLERANCE, Arm, Plan
 from parity.records import Capture, Scores
 from parity.run import Backend, OwnSettings, ScoreItem, load_backend
 

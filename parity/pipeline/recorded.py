@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from parity.capture import read_capture
 from parity.errors import ParityError
@@ -30,7 +31,7 @@ def questions_of(path: Path) -> Questions:
     if not prompts:
         raise ParityError(f"{path} has no completions: there is nothing to replay", hint="name another capture")
     known = {field.name for field in fields(Sampling)}
-    given = {
+    given: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in capture.header.sampling.items()
         if name in known

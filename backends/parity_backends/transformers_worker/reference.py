@@ -103,8 +103,7 @@ class Reference:
                         listed = None
                         if writer.top is not None:
                             listed = self.entries(raw[row : row + 1], [token], writer.top)[0]
-                        writer.take(token, listed)
-                        if writer.done:
+                        if writer.take(token, listed):
                             finished(row)
                     tokens.append([token])
                 ids = torch.tensor(tokens, device=self.device)
@@ -151,7 +150,8 @@ class Writer:
                 changed[torch.tensor(banned, device=logits.device)] = LOWEST
         return changed
 
-    def take(self, token: int, listed: Any) -> None:
+    def take(self, token: int, listed: Any) -> bool:
+        """Add a token; whether it was the last."""
         self.token_ids.append(token)
         if listed is not None:
             self.logprobs.append(listed)
@@ -161,12 +161,12 @@ class Writer:
         elif token in self.stop_ids:
             self.finish_reason, self.stop_reason = "stop", token
         elif self.stops and not early and self._stopped():
-            return
+            return True
         elif len(self.token_ids) >= self.max_tokens:
             self.finish_reason = "length"
-        if self.done:
-            ended = self.token_ids[:-1] if self.stop_reason is not None else self.token_ids
-            self.text = self._text(ended)
+        if self.finish_reason is not None:
+            self.text = self._text(self.token_ids[:-1] if self.stop_reason is not None else self.token_ids)
+        return self.done
 
     def _text(self, ids: list[int]) -> str:
         return self.decode(ids, skip_special_tokens=bool(self.sampling.get("skip_special_tokens", True)))
