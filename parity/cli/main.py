@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("parity.cli.run:run", "Run the same prompts through every arm and compare them."),
     "compare": ("parity.cli.compare:compare", "Compare two capture files."),
     "plan": ("parity.cli.plan:plan", "Write down what a run would do, without running it."),
+    "worker": ("parity.cli.worker:worker", "Run one arm of a plan and write its capture."),
     "capture": ("parity.cli.capture:capture", "Check capture files."),
     "runs": ("parity.cli.runs:runs", "List, show and delete stored runs."),
     "report": ("parity.cli.report:report", "Write a report on a finding or a run."),
