@@ -12,7 +12,10 @@ import click
 
 import parity
 from parity.cli.output import DEBUG_VARIABLE, say, show_crash, show_error
+from parity.cli.speaking import Formatter, language_option, show_usage_error, speaking
 from parity.errors import ExitCode, ParityError
+
+click.Context.formatter_class = Formatter
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
@@ -26,6 +29,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("parity.cli.plan:plan", "Write down what a run would do, without running it."),
     "worker": ("parity.cli.worker:worker", "Run one arm of a plan and write its capture."),
     "capture": ("parity.cli.capture:capture", "Check capture files."),
+    "table": ("parity.cli.table:table", "Show an experiment as a table: lengths, stop counts, speed, corruption."),
+    "power": ("parity.cli.power:power", "Say how many requests show a fault of a given rate."),
     "runs": ("parity.cli.runs:runs", "List, show and delete stored runs."),
     "report": ("parity.cli.report:report", "Write a report on a finding or a run."),
     "repro": ("parity.cli.report:repro", "Write a Python file that shows a finding with vLLM alone."),
@@ -51,7 +56,7 @@ class Commands(click.Group):
         module, attribute = COMMANDS[name][0].split(":")
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)
-        return command
+        return speaking(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -69,7 +74,7 @@ class Commands(click.Group):
             show_error(error)
             leave(INTERRUPTED if isinstance(error, Interrupted) else error.exit_code)
         except click.ClickException as error:
-            error.show(file=sys.stderr)
+            show_usage_error(error)
             leave(ExitCode.USAGE)
         except (KeyboardInterrupt, click.Abort):
             say("interrupted")
@@ -104,6 +109,9 @@ def cli(debug: bool) -> None:
     """
     if debug:
         os.environ[DEBUG_VARIABLE] = "1"
+
+
+cli.params.append(language_option(hidden=False))
 
 
 def entry() -> NoReturn:

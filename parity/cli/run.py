@@ -98,6 +98,11 @@ def run(
             from parity.report.terminal import print_summary
 
             print_summary(console(), from_store(store, outcome.run_id))
+            if len(plan.arms) > 2 or plan.rounds > 1:  # an experiment: the row of each arm as well
+                from parity.report import table, table_text
+
+                say("")
+                table_text.print_table(console(), table.from_store(store, outcome.run_id))
     return judgement.exit_code if judgement is not None else exit_code(outcome.verdict)
 
 

@@ -1,0 +1,52 @@
+"""`parity table`: an experiment, an arm a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from parity.cli.options import database_option
+from parity.cli.output import console, emit, emit_json
+
+
+@click.command()
+@click.argument("what", nargs=-1, metavar="[RUN | CAPTURE…]")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["terminal", "md", "json"]),
+    default="terminal",
+    show_default=True,
+    help="What to write.",
+)
+@database_option
+def table(what: tuple[str, ...], form: str, db: Path | None) -> None:
+    """Show an experiment as a table: lengths, stop counts, speed, corruption.
+
+    Of a stored RUN (an id or its beginning; the newest run without it), or of capture files, of which it says
+    everything but what is corrupt: `parity compare` does that.
+    """
+    from parity.capture import read_capture
+    from parity.errors import ParityError
+    from parity.report.table import from_captures, from_store
+    from parity.report.table_text import markdown, print_table
+    from parity.store import Store
+
+    files = [Path(name) for name in what if Path(name).is_file()]
+    if files and len(files) < len(what):
+        other = next(name for name in what if not Path(name).is_file())
+        raise ParityError(f"{other} is not a file", hint="name capture files, or one run")
+    if len(what) > 1 and not files:
+        raise ParityError("several runs were named", hint="name one run, or capture files")
+    if files:
+        made = from_captures([read_capture(path) for path in files])
+    else:
+        with Store.open(db, create=False) as store:
+            made = from_store(store, what[0] if what else None)
+    if form == "json":
+        emit_json(made.to_json())
+    elif form == "md":
+        emit(markdown(made).rstrip("\n"))
+    else:
+        print_table(console(), made)

@@ -1,0 +1,55 @@
+"""The settings that tell the arms of a run apart, in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from parity.plan.matrix import SHORT
+from parity.records import Json
+
+_ALIASES = {"cudagraph_mode": "graph", "executor": "executor", "compilation_mode": "compile"}
+_SKIPPED = frozenset(
+    {"asked", "speculative_method", "model_runner", "worker", "max_logprobs", "per_request_spec_decode_metrics"}
+)
+
+
+def told_apart(engines: Mapping[str, Mapping[str, Json]]) -> dict[str, str]:
+    """For each arm the settings in which not all arms agree, as its engine resolved them, else as it was asked.
+
+    `k=3, async=true, graph=PIECEWISE`; the number of speculative tokens is always there.
+    """
+    flat = {arm: _flat(engine) for arm, engine in engines.items()}
+    names = dict.fromkeys(name for settings in flat.values() for name in settings)
+    differ = [
+        name for name in names if name != "k" and len({str(settings.get(name)) for settings in flat.values()}) > 1
+    ]
+    return {arm: _told(settings, differ) for arm, settings in flat.items()}
+
+
+def _told(settings: Mapping[str, Json], names: list[str]) -> str:
+    parts = [f"k={settings['k']}"]
+    for name in sorted(names, key=lambda name: name.rpartition(".")[2]):
+        value = settings.get(name)
+        word = str(value).lower() if isinstance(value, bool) else str(value)
+        parts.append(f"{_ALIASES.get(name) or SHORT.get(name) or name}={word}")
+    return ", ".join(parts)
+
+
+def _flat(engine: Mapping[str, Json]) -> dict[str, Json]:
+    asked = engine.get("asked") if isinstance(engine.get("asked"), Mapping) else {}
+    settings: dict[str, Json] = {}
+    for source in (asked, engine):
+        for name, value in (source or {}).items():
+            if name == "compilation_config" and isinstance(value, Mapping):
+                settings.update({f"{name}.{key}": inner for key, inner in value.items() if key != "cudagraph_mode"})
+                if "cudagraph_mode" in value and "cudagraph_mode" not in settings:
+                    settings["cudagraph_mode"] = value["cudagraph_mode"]
+            elif name not in _SKIPPED and not isinstance(value, Mapping):
+                settings[name] = value
+    speculation = (asked or {}).get("speculative_config") or engine.get("speculative_config")
+    tokens = engine.get("num_speculative_tokens")
+    if tokens is None and isinstance(speculation, Mapping):
+        tokens = speculation.get("num_speculative_tokens")
+    settings.pop("num_speculative_tokens", None)
+    settings["k"] = tokens or 0
+    return settings
