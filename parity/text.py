@@ -60,3 +60,42 @@ def clip(text: str, columns: int, *, from_end: bool = False) -> str:
             break
         kept.append(char)
     return "…" + "".join(reversed(kept)) if from_end else "".join(kept) + "…"
+
+
+_NEVER_FIRST: Final = frozenset("，。、；：！？）」』】》〉”’…,.;:!?)]}")
+"""Punctuation that no line begins with, where a line is broken between wide characters."""
+
+
+def wrap(text: str, columns: int, *, first: str = "", other: str = "") -> list[str]:
+    """Lines of at most `columns` columns, broken at spaces and between wide characters, whatever fits.
+
+    `first` and `other` are put before the first line and the others. A word that is wider than a line has a line of
+    its own, unbroken: a path or a command that is cut in two cannot be copied.
+    """
+    lines: list[str] = []
+    line, width = first, cell_width(first)
+    empty = True
+    for space, piece in _pieces(text):
+        size = cell_width(piece)
+        gap = 0 if empty else len(space)
+        if not empty and width + gap + size > columns:
+            lines.append(line)
+            line, width, gap = other, cell_width(other), 0
+        line += space[:gap] + piece
+        width += gap + size
+        empty = False
+    return [*lines, line] if not empty or not lines else lines
+
+
+def _pieces(text: str) -> list[tuple[str, str]]:
+    """(space before it, what must stay together) in order."""
+    pieces: list[tuple[str, str]] = []
+    for found in re.finditer(r"(\s*)(\S+)", text):
+        space, word, start = " " * len(found[1]), found[2], 0
+        for at in range(1, len(word)):
+            wide = unicodedata.east_asian_width(word[at]) in "WF" or unicodedata.east_asian_width(word[at - 1]) in "WF"
+            if wide and word[at] not in _NEVER_FIRST:
+                pieces.append((space, word[start:at]))
+                space, start = "", at
+        pieces.append((space, word[start:]))
+    return pieces

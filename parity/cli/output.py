@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parity.errors import ParityError
+from parity.language import t
 from parity.text import visible
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ NARROWEST = 80
 
 
 def say(line: str = "") -> None:
-    """One line of talk on stderr."""
-    print(visible(line, keep="\n\t"), file=sys.stderr, flush=True)
+    """One line of talk on stderr, in the language in use."""
+    print(visible(t(line), keep="\n\t"), file=sys.stderr, flush=True)
 
 
 def emit(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,10 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from parity.language import t
 from parity.records import Json
 from parity.report.summary import CONTROL, ArmLine, Example, Summary
 from parity.report.tokens import TokenText
-from parity.text import cell_width, clip, visible
+from parity.text import cell_width, clip, visible, wrap
 
 _STYLE = {"PASS": "bold green", "DIVERGED": "bold red", "INCONCLUSIVE": "bold yellow", "ERROR": "bold red"}
 
@@ -25,13 +25,13 @@ def print_summary(console: Console, summary: Summary) -> None:
     console.print(_table(summary.arms, summary.baseline))
     for arm in summary.arms:
         for detail in _below(arm):
-            _wrapped(console, f"{visible(arm.name)}: {detail}")
+            _wrapped(console, t(f"{visible(arm.name)}: {detail}"))
     tokens = TokenText(summary.model_path)
     if summary.examples:
         console.print()
         worst = "The worst findings" if summary.examples[0].severity == "corrupt" else "The widest near-tie"
         total = f" of {summary.findings}" if summary.findings > len(summary.examples) else ""
-        _line(console, f"{worst} ({len(summary.examples)}{total}):", style="bold")
+        _line(console, t(f"{worst} ({len(summary.examples)}{total}):"), style="bold")
         for number, example in enumerate(summary.examples, 1):
             console.print()
             for line in example_lines(number, example, summary.baseline, tokens, console.width):
@@ -43,7 +43,7 @@ def print_summary(console: Console, summary: Summary) -> None:
     steps = next_steps(summary)
     if steps:
         console.print()
-        _line(console, "What to do next:", style="bold")
+        _line(console, t("What to do next:"), style="bold")
         for step in steps:
             _wrapped(console, step, indent="- ")
 
@@ -57,54 +57,46 @@ def _line(console: Console, line: str, style: str = "") -> None:
 
 
 def _wrapped(console: Console, text: str, indent: str = "") -> None:
-    lines = textwrap.wrap(
-        text,
-        console.width - 1,
-        initial_indent=indent,
-        subsequent_indent=" " * len(indent),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    for line in lines:
+    for line in wrap(t(text), console.width - 1, first=indent, other=" " * len(indent)):
         _line(console, line)
 
 
 def headline(summary: Summary) -> str:
     """The verdict in one line."""
     if summary.verdict is None:
-        return f"{(summary.status or 'unfinished').upper()}  no verdict yet"
+        return f"{(summary.status or 'unfinished').upper()}  {t('no verdict yet')}"
     reason = summary.reasons[0] if summary.reasons else (summary.message or "")
-    return f"{summary.verdict}  {visible(reason)}".rstrip()
+    return f"{summary.verdict}  {visible(t(reason))}".rstrip()
 
 
 def _verdict(console: Console, summary: Summary) -> None:
-    lines = textwrap.wrap(headline(summary), console.width - 1, subsequent_indent="  ", break_long_words=False)
+    lines = wrap(headline(summary), console.width - 1, other="  ")
     word, _, tail = lines[0].partition(" ")
     console.print(Text.assemble((word, _STYLE.get(word, "bold")), " " + tail), soft_wrap=True)
     for line in lines[1:]:
         _line(console, line)
     for reason in summary.reasons[1:]:
-        _wrapped(console, visible(reason), indent="  also: ")
+        _wrapped(console, visible(reason), indent=t("  also: "))
     about = [f"run {summary.run}" if summary.run else "", f"model {summary.model}" if summary.model else ""]
     if summary.duration is not None:
         about.append(f"{summary.duration:.0f} s")
     if any(about):
-        _line(console, visible(", ".join(part for part in about if part)), style="dim")
+        _line(console, visible(", ".join(t(part) for part in about if part)), style="dim")
     if summary.message and summary.verdict in (None, "ERROR"):
         _wrapped(console, visible(summary.message))
 
 
 def _table(arms: Sequence[ArmLine], baseline: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=False)
-    table.add_column("arm", overflow="fold")
+    table.add_column(t("arm"), overflow="fold")
     for name in ("completions", "identical", "near-tie", "corrupt", "acceptance", "tokens/s"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(t(name), justify="right", no_wrap=True)
     for arm in arms:
         judged = bool(arm.classes) and not arm.is_baseline
         table.add_row(
             Text(visible(arm.name)),
             str(arm.completions),
-            str(arm.classes.get("identical", 0)) if judged else "baseline" if arm.name == baseline else "-",
+            str(arm.classes.get("identical", 0)) if judged else t("baseline") if arm.name == baseline else "-",
             str(arm.classes.get("near_tie", 0)) if judged else "",
             str(arm.classes.get("corrupt", 0)) if judged else "",
             _acceptance(arm),
@@ -139,15 +131,16 @@ def example_lines(number: int, example: Example, baseline: str, tokens: TokenTex
         where += f", token {example.position}"
     if example.length is not None and example.length > 1:
         where += f" and {example.length - 1} more"
-    yield from textwrap.wrap(visible(where), width - 1, initial_indent=f"{number}. ", subsequent_indent="   ")
+    yield from wrap(t(visible(where)), width - 1, first=f"{number}. ", other="   ")
     if why := example.evidence.get("why"):
-        yield from textwrap.wrap(visible(str(why)), width - 1, initial_indent="   ", subsequent_indent="   ")
-    labels = {"prompt": "prompt", "baseline": visible(baseline), "candidate": visible(example.arm)}
-    column = min(24, max(len(label) for label in (*labels.values(), "reference"))) + 2
+        yield from wrap(t(visible(str(why))), width - 1, first="   ", other="   ")
+    labels = {"prompt": t("prompt"), "baseline": visible(baseline), "candidate": visible(example.arm)}
+    column = min(24, max(cell_width(label) for label in (*labels.values(), t("reference")))) + 2
     room = width - 4 - column
 
     def row(label: str, text: str) -> str:
-        return f"   {clip(label, column - 1):<{column}}{text}"
+        shown = clip(label, column - 1)
+        return "   " + shown + " " * (column - cell_width(shown)) + text
 
     if example.prompt is not None:
         yield row(labels["prompt"], clip(visible(example.prompt), room, from_end=True))
@@ -158,7 +151,7 @@ def example_lines(number: int, example: Example, baseline: str, tokens: TokenTex
         if example.candidate_tokens is not None:
             yield row(labels["candidate"], tokens.marked(example.candidate_tokens, position, room))
         if example.first_divergence is not None and example.first_divergence < position:
-            yield row("", f"(the texts had parted at token {example.first_divergence} already)")
+            yield row("", t(f"(the texts had parted at token {example.first_divergence} already)"))
         yield from _opinions(example, labels, tokens, row, room)
 
 
@@ -167,7 +160,7 @@ def _opinions(example: Example, labels: Mapping[str, str], tokens: TokenText, ro
     opinions = example.evidence.get("logprobs")
     if not isinstance(opinions, Mapping):
         return
-    names = {"reference": "reference", "baseline": labels["baseline"], "candidate": labels["candidate"]}
+    names = {"reference": t("reference"), "baseline": labels["baseline"], "candidate": labels["candidate"]}
     for source, label in names.items():
         pairs = opinions.get(source)
         if pairs:

@@ -1,0 +1,127 @@
+"""Sentences that people are shown, and those without a Chinese translation.
+
+    python tools/messages.py [--all] [--under parity/report] [--count]
+
+Prints JSON, English template to "" (or to the translation that there is, with --all), ready to be filled in and put
+into parity/locale/zh.json. Sentences are found in the source: strings with a space in them in the modules whose text
+reaches people, and the help of every command. Fields of f-strings keep the names of what stands in them; in the
+catalogue they may be named better, typed and nested (see parity/language.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from parity.cli.main import COMMANDS, cli
+from parity.cli.speaking import paragraphs_of
+from parity.language import catalogue
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("cli", "compare", "pipeline", "plan", "reduce", "report", "run", "store", "watch", "capture.py", "paths.py")
+SHOWN = (*(f"parity/{room}" for room in ROOMS), "backends/parity_backends")
+NOT_SHOWN = ("worker", "faults", "schema", "html", "svg")
+"""Parts of paths whose strings are programs, data or pages of their own."""
+
+SAMPLE = "7"
+
+
+def templates_in(path: Path) -> Iterator[str]:
+    """String constants and f-strings with a space and a letter, without docstrings and parts of others."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(id(node.value))  # docstrings
+        if isinstance(node, ast.JoinedStr):
+            skipped.update(id(part) for part in ast.walk(node) if part is not node)
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        text = _template(node)
+        if text is not None and " " in text.strip() and re.search(r"[A-Za-z]{2}", re.sub(r"\{\w+\}", "", text)):
+            yield text.strip("\n")
+
+
+def _template(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if not isinstance(node, ast.JoinedStr):
+        return None
+    names: list[str] = []
+    parts: list[str] = []
+    for part in node.values:
+        if isinstance(part, ast.Constant):
+            parts.append(str(part.value))
+            continue
+        assert isinstance(part, ast.FormattedValue)
+        words = re.findall(r"[A-Za-z_]\w*", ast.unparse(part.value))
+        name = next((word for word in reversed(words) if word not in ("len", "str", "join", "visible")), "value")
+        while name in names:
+            name += "_"
+        names.append(name)
+        parts.append("{" + name + "}")
+    return "".join(parts)
+
+
+def help_texts(command: click.Command) -> Iterator[str]:
+    """What `--help` shows of a command and of its subcommands."""
+    yield from paragraphs_of(command.help or "")
+    yield from paragraphs_of(command.epilog or "")
+    if command.short_help:
+        yield command.short_help
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter.help:
+            yield " ".join(parameter.help.split()).partition("  [")[0]
+    for one in command.commands.values() if isinstance(command, click.Group) else ():
+        yield from help_texts(one)
+
+
+def all_help() -> Iterator[str]:
+    yield from help_texts(cli)
+    context = click.Context(cli)
+    for name, (_, short) in COMMANDS.items():
+        yield short
+        command = cli.get_command(context, name)
+        assert command is not None
+        yield from help_texts(command)
+
+
+def known(template: str) -> bool:
+    """Whether what the template becomes finds a translation."""
+    sample = re.sub(r"\{\w+\}", SAMPLE, template)
+    return catalogue("zh").knows(sample)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--all", action="store_true", help="those that are translated, too")
+    parser.add_argument("--under", default="", help="only sentences of files below this path, or 'help'")
+    parser.add_argument("--count", action="store_true", help="only how many there are and lack a translation")
+    options = parser.parse_args()
+    found: dict[str, None] = {}
+    if options.under in ("", "help"):
+        found.update(dict.fromkeys(all_help()))
+    for place in SHOWN:
+        where = ROOT / place
+        for path in sorted(where.rglob("*.py")) if where.is_dir() else [where]:
+            inside = str(path.relative_to(ROOT))
+            if inside.startswith(options.under) and not any(part in inside for part in NOT_SHOWN):
+                found.update(dict.fromkeys(templates_in(path)))
+    missing = [one for one in found if not known(one)]
+    if options.count:
+        print(f"{len(found)} sentences, {len(missing)} without a translation")
+        return
+    chosen = found if options.all else missing
+    messages = catalogue("zh").messages
+    print(json.dumps({one: messages.get(one, "") for one in chosen}, ensure_ascii=False, indent=1))
+
+
+if __name__ == "__main__":
+    main()
