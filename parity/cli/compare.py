@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from parity.cli.gate import policy_option
 from parity.cli.options import database_option, json_option, tolerance_option
 from parity.cli.output import console, emit_json, say
+
+if TYPE_CHECKING:
+    from parity.compare import Comparison
+    from parity.records import Capture, Json, ScoreKey, TopLogprobs
 
 
 @click.command()
 @click.argument("baseline", type=click.Path(path_type=Path))
-@click.argument("candidate", type=click.Path(path_type=Path))
+@click.argument("candidate", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--against",
+    metavar="RUN",
+    help="Golden run to hold the one capture named against: its directory, its id or the beginning of that.",
+)
+@click.option("--arm", help="Arm of the golden run. [default: the one of the capture's name, else its baseline]")
 @click.option(
     "--scores",
     type=click.Path(path_type=Path),
@@ -27,92 +39,141 @@ from parity.cli.output import console, emit_json, say
     "--model", type=click.Path(path_type=Path), help="Checkpoint directory: shows and checks text, not only ids."
 )
 @click.option("--partial", is_flag=True, help="Accept captures that are not finished.")
+@policy_option
 @click.option("--save", is_flag=True, help="Store the comparison as a run (implied by --db).")
 @database_option
 @json_option
 def compare(
     baseline: Path,
-    candidate: Path,
+    candidate: Path | None,
+    against: str | None,
+    arm: str | None,
     scores: tuple[Path, ...],
     tolerance: float | str | None,
     model: Path | None,
     partial: bool,
+    policy_file: Path | None,
     save: bool,
     db: Path | None,
     as_json: bool,
 ) -> int:
     """Compare two capture files.
 
-    Works on the files alone, on any machine. Scores may also stand inside either capture. Exit code 0 for
-    PASS, 1 for DIVERGED, 4 for INCONCLUSIVE.
+    Works on the files alone, on any machine. Scores may also stand inside either capture. With --against, one
+    capture is compared with an arm of a golden run. Exit code 0 for PASS, 1 for DIVERGED, 4 for INCONCLUSIVE.
     """
-    from parity.capture import read_capture, read_scores
+    from parity.cli import gate
     from parity.cli.verdict import exit_code
     from parity.errors import ParityError
-    from parity.pipeline import analyse, arm_result
-    from parity.pipeline.analyse import divergences
+    from parity.pipeline import analyse
     from parity.plan import DEFAULT_TOLERANCE
-    from parity.records import ScoreKey, TopLogprobs
 
+    policy = gate.load(policy_file)
     if model is not None and not (model / "tokenizer.json").is_file():
         raise ParityError(f"{model} has no tokenizer.json", hint="give --model a checkpoint directory")
-    first = read_capture(baseline, partial=partial)
-    second = read_capture(candidate, partial=partial)
-    all_scores: dict[ScoreKey, TopLogprobs] = {}
-    for path in scores:
-        all_scores.update(read_scores(path))
+    sides = _sides(baseline, candidate, against, arm, scores, partial, db)
     comparison = analyse(
-        first,
-        second,
-        all_scores,
+        sides.baseline,
+        sides.candidate,
+        sides.scores,
         tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
         model=model,
     )
-    kept = {"path": str(model.absolute())} if model is not None else {}
-    files = [str(path.absolute()) for path in scores]
-    run_id = _save(db, first, second, comparison, baseline, candidate, kept, files) if save or db is not None else None
+    # --db with --against says where the golden run is; storing the comparison there has to be asked for.
+    store = save or (db is not None and against is None)
+    plan = _plan(sides, model) if store or policy is not None else {}
+    run_id = _save(db, sides, comparison, plan) if store else None
+    judgement = gate.of_comparison(comparison, plan, policy, db) if policy is not None else None
     if as_json:
-        emit_json({**comparison.to_json(), **({"run": run_id} if run_id else {})})
+        more = {"run": run_id} if run_id else {}
+        emit_json({**comparison.to_json(), **more, **({"policy": judgement.to_json()} if judgement else {})})
     else:
-        from parity.plan.checkpoint import shipped_checkpoint
-        from parity.report.summary import from_comparison
-        from parity.report.terminal import print_summary
-
-        # Only to show text: it is checked against the ids where the user names the checkpoint.
-        shown = model or shipped_checkpoint(first.header.model)
-        results = {capture.header.arm: arm_result(capture) for capture in (first, second)}
-        print_summary(
-            console(),
-            from_comparison(first, second, comparison, divergences(first, second), results, shown),
-        )
+        _print(sides, comparison, model)
     if run_id:
         say(f"stored as run {run_id}")
-    return exit_code(comparison.verdict)
+    return judgement.exit_code if judgement is not None else exit_code(comparison.verdict)
 
 
-def _save(
-    db: Path | None,
-    first: Any,
-    second: Any,
-    comparison: Any,
+@dataclass(frozen=True)
+class _Sides:
+    """Both captures, where they are, and the scores of either."""
+
+    baseline: Capture
+    candidate: Capture
+    paths: tuple[Path, Path]
+    scores: dict[ScoreKey, TopLogprobs]
+    score_files: list[str]
+
+
+def _sides(
     baseline: Path,
-    candidate: Path,
-    model: dict[str, str],
-    scores: list[str],
-) -> str:
+    candidate: Path | None,
+    against: str | None,
+    arm: str | None,
+    score_files: tuple[Path, ...],
+    partial: bool,
+    db: Path | None,
+) -> _Sides:
+    from parity.capture import read_capture, read_scores
+    from parity.pipeline.golden import load_golden
+
+    if against is None and candidate is None:
+        raise click.UsageError("name two captures, or one and --against RUN")
+    if against is not None and candidate is not None:
+        raise click.UsageError("--against RUN takes the place of the first capture: name one capture only")
+    if against is None and arm is not None:
+        raise click.UsageError("--arm names an arm of the golden run: it goes with --against")
+    scores: dict[ScoreKey, TopLogprobs] = {}
+    for path in score_files:
+        scores.update(read_scores(path))
+    files = [str(path.absolute()) for path in score_files]
+    if against is None:
+        assert candidate is not None
+        captures = (read_capture(baseline, partial=partial), read_capture(candidate, partial=partial))
+        return _Sides(*captures, (baseline, candidate), scores, files)
+    second = read_capture(baseline, partial=partial)
+    golden = load_golden(against, second.header.arm, arm=arm, db=db)
+    files += [str(path.absolute()) for path in golden.score_files]
+    return _Sides(golden.capture, second, (golden.path, baseline), {**golden.scores, **scores}, files)
+
+
+def _print(sides: _Sides, comparison: Comparison, model: Path | None) -> None:
+    from parity.pipeline import arm_result
+    from parity.pipeline.analyse import divergences
+    from parity.plan.checkpoint import shipped_checkpoint
+    from parity.report.summary import from_comparison
+    from parity.report.terminal import print_summary
+
+    first, second = sides.baseline, sides.candidate
+    # Only to show text: it is checked against the ids where the user names the checkpoint.
+    shown = model or shipped_checkpoint(first.header.model)
+    results = {capture.header.arm: arm_result(capture) for capture in (first, second)}
+    print_summary(console(), from_comparison(first, second, comparison, divergences(first, second), results, shown))
+
+
+def _plan(sides: _Sides, model: Path | None) -> dict[str, Json]:
+    """What stands in for a plan in the store; where the files are is for reports, no part of the plan's hash."""
+    from parity.pipeline import plan_of_captures
+
+    plan = plan_of_captures(sides.baseline, [sides.candidate])
+    if model is not None:
+        plan["model"] = {**plan["model"], "path": str(model.absolute())}
+    plan["scores"] = {"files": sides.score_files}
+    return plan
+
+
+def _save(db: Path | None, sides: _Sides, comparison: Any, plan: dict[str, Json]) -> str:
     import parity
-    from parity.pipeline import arm_result, for_store, new_run_id, plan_of_captures
+    from parity.pipeline import arm_result, for_store, new_run_id
     from parity.store import NewRun, RunStatus, Store
 
     run_id = new_run_id()
-    plan = plan_of_captures(first, [second])
-    plan["model"] = {**plan["model"], **model}  # where the files are: for reports, no part of the plan's hash
-    plan["scores"] = {"files": scores}
     command = shlex.join(["parity", *sys.argv[1:]])
+    first, second = sides.baseline, sides.candidate
     with Store.open(db) as store:
         new = NewRun(run_id, plan, command, source="compare", versions={"parity": parity.__version__})
         store.create_run(new)
-        for capture, path in ((first, baseline), (second, candidate)):
+        for capture, path in zip((first, second), sides.paths, strict=True):
             store.save_arm(run_id, capture.header.arm, capture, str(path.absolute()), arm_result(capture))
         store.save_comparison(run_id, second.header.arm, for_store(comparison, first, second))
         store.finish_run(run_id, RunStatus.FINISHED, verdict=str(comparison.verdict), reasons=comparison.reasons)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from parity.cli.gate import policy_option
 from parity.cli.options import database_option
 from parity.cli.output import emit, say
 
@@ -60,6 +61,7 @@ def _write(path: Path | None, text: str) -> None:
     show_default=True,
     help="At most this many findings, the worst first.",
 )
+@policy_option
 @database_option
 def report(
     finding_or_run: str | None,
@@ -69,20 +71,25 @@ def report(
     searched: bool,
     see_also: tuple[str, ...],
     limit: int,
+    policy_file: Path | None,
     db: Path | None,
 ) -> None:
     """Write a report on a finding or a run.
 
     FINDING_OR_RUN is the number or the fingerprint of a finding (`parity runs show --json`), or a run's id or
     its beginning; without it the newest run is meant. Markdown fills the bug template of vllm or vllm-ascend;
-    where arms of both diverge, it writes a report for each, and each names the other.
+    where arms of both diverge, it writes a report for each, and each names the other. With --policy, junit, sarif
+    and github skip what it allows and name the rules that the run broke.
     """
+    from parity.cli import gate
     from parity.report.case import build_case
     from parity.report.texts import Texts
     from parity.report.write import ReportOptions, bug_reports, write_report
     from parity.store import Store
 
-    options = ReportOptions(searched=searched, limit=limit, see_also=_addresses(see_also))
+    options = ReportOptions(
+        searched=searched, limit=limit, see_also=_addresses(see_also), policy=gate.load(policy_file)
+    )
     if format_ != "md" and target is not None:
         raise click.UsageError("--for is about Markdown: the other formats are the same for every project")
     with Store.open(db, create=False) as store:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parity.errors import ParityError
 from parity.report.case import MOST_FINDINGS, Case, build_case
+from parity.report.gate import judge_run
 from parity.report.markdown import REPOSITORIES, BugReport, bug_report
+from parity.report.policy import Judgement, Policy
 from parity.report.texts import Texts
 from parity.store import Store
 
@@ -23,6 +25,8 @@ class ReportOptions:
     searched: bool = False
     limit: int = MOST_FINDINGS
     see_also: Mapping[str, str] | None = None
+    policy: Policy | None = None
+    """For junit, sarif and github: what it allows is skipped, what it finds broken fails."""
 
 
 def write_report(
@@ -46,7 +50,8 @@ def write_report(
     case = build_case(store, finding_or_run, limit=options.limit)
     if format == "md":
         return bug_reports(case, target, options, texts)[0].markdown
-    return _writers()[format](case, texts)
+    judgement = None if options.policy is None else judge_run(store, case.run.id, options.policy)
+    return _write(case, format, texts, judgement)
 
 
 def bug_reports(
@@ -77,17 +82,22 @@ def bug_reports(
     ]
 
 
-def _writers() -> Mapping[str, Callable[[Case, Texts], str]]:
+def _write(case: Case, format: str, texts: Texts, judgement: Judgement | None) -> str:
+    """The formats of machines and the page; each is imported when it is asked for."""
     from parity.report.github import step_summary
     from parity.report.html import html_report
     from parity.report.json_report import json_report
     from parity.report.junit import junit_xml
     from parity.report.sarif import sarif_log
 
-    return {
-        "html": html_report,
-        "json": json_report,
-        "junit": junit_xml,
-        "sarif": sarif_log,
-        "github": step_summary,
-    }
+    allowed = frozenset(judgement.allowed) if judgement is not None else frozenset()
+    broken = (*judgement.expired, *judgement.broken) if judgement is not None else ()
+    if format == "html":
+        return html_report(case, texts)
+    if format == "json":
+        return json_report(case, texts)
+    if format == "sarif":
+        return sarif_log(case, texts, allowed=allowed)
+    if format == "junit":
+        return junit_xml(case, texts, allowed=allowed, broken=broken)
+    return step_summary(case, texts, allowed=allowed, broken=broken)

@@ -13,13 +13,12 @@ import pytest
 from parity_backends import faults
 
 from parity.capture import read_capture
-from parity.compare import compare
-from parity.pipeline import arm_result, for_store
-from parity.records import Capture, Completion, Header
+from parity.pipeline import arm_result
+from parity.records import Capture, Completion, Finding, Header, Kind, Severity
 from parity.report.case import build_case
 from parity.report.repro import repro_script
 from parity.run import ArmSession
-from parity.store import NewRun, Store
+from parity.store import ArmComparison, NewRun, Store
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -44,12 +43,17 @@ def script(
         for one in baseline
     }
     candidate = Capture(Header("cpu/mtp", "cpu", "mtp", baseline.header.model), broken, {}, {})
-    comparison = compare(baseline, candidate)
+    first = next(iter(baseline)).key
+    finding = Finding(
+        "cpu/mtp", "cpu/base", *first, Kind.DUPLICATION, Severity.CORRUPT, 6, 3, {"why": "3 tokens are emitted again"}
+    )
+    classes = {one.key: "corrupt" for one in baseline}
+    comparison = ArmComparison("DIVERGED", ["4 are corrupt"], {"duplication": 1}, {}, classes, {}, [finding])
     with Store.open(folder / "parity.db") as store:
         store.create_run(NewRun("20261121-000000-aaaa", base_plan, "parity run"))
         for capture, path in ((baseline, captured), (candidate, folder / "none.jsonl")):
             store.save_arm("20261121-000000-aaaa", capture.header.arm, capture, str(path), arm_result(capture))
-        store.save_comparison("20261121-000000-aaaa", "cpu/mtp", for_store(comparison, baseline, candidate))
+        store.save_comparison("20261121-000000-aaaa", "cpu/mtp", comparison)
         case = build_case(store, None)
         assert case.chosen is not None
         text = repro_script(case, case.chosen)

@@ -214,7 +214,7 @@ def test_an_arm_compared_with_itself_cannot_be_saved_twice(invoke: Any, files: d
     ("args", "message"),
     [
         (["compare", "nope.jsonl", "nope.jsonl"], "no such capture"),
-        (["compare", "{base}"], "Missing argument 'CANDIDATE'"),
+        (["compare", "{base}"], "name two captures, or one and --against RUN"),
         (["compare", "{base}", "{same}", "--tolerance", "much"], "--tolerance"),
         (["compare", "{base}", "{same}", "--tolerance", "-1"], "--tolerance"),
         (["compare", "{base}", "{same}", "--scores", "nope"], "nope"),

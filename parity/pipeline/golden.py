@@ -1,0 +1,74 @@
+"""A golden run: captures of an engine that is trusted, to hold a new capture against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from parity.capture import read_capture, read_scores
+from parity.errors import ParityError
+from parity.pipeline.directory import RunDirectory
+from parity.records import Capture, ScoreKey, Scores, TopLogprobs
+from parity.store import Store
+
+PREFIX = "golden@"
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """One arm of a golden run, renamed so that it can stand beside a candidate of the same name."""
+
+    capture: Capture
+    scores: Scores
+    path: Path
+    score_files: tuple[Path, ...]
+
+
+def load_golden(run: str, candidate: str, *, arm: str | None = None, db: Path | None = None) -> Golden:
+    """The arm of a golden run that a capture of the arm `candidate` is held against.
+
+    `run` is a run's directory, its id or the beginning of that. The arm is `arm`, else the one of the
+    candidate's name, else the run's baseline. Raises ParityError where there is none.
+    """
+    captures, baseline, score_files = _files(run, db)
+    name = arm or (candidate if candidate in captures else baseline)
+    if name not in captures:
+        raise ParityError(f"run {run} has no arm {name!r}", hint=f"name one of {', '.join(captures)} with --arm")
+    path = captures[name]
+    if path is None or not path.is_file():
+        raise ParityError(
+            f"the capture of {name} in run {run} is gone{f': {path}' if path else ''}",
+            hint="put it back, or name another arm with --arm",
+        )
+    scores: dict[ScoreKey, TopLogprobs] = {}
+    for file in score_files:
+        scores.update(read_scores(file))
+    capture = read_capture(path)
+    scores = {**capture.scores, **scores}
+    renamed = PREFIX + capture.header.arm
+    header = replace(capture.header, arm=renamed, backend=PREFIX + capture.header.backend)
+    own = {ScoreKey(renamed, *key[1:]): top for key, top in scores.items() if key.arm == capture.header.arm}
+    # The reference's opinion of the golden tokens stands in for logprobs: it says what else would have been
+    # justified where the candidate parts, without an engine.
+    completions = {
+        key: one if one.logprobs is not None else replace(one, logprobs=own.get(ScoreKey(renamed, *key)))
+        for key, one in capture.completions.items()
+    }
+    return Golden(replace(capture, header=header, completions=completions, scores={}), own, path, tuple(score_files))
+
+
+def _files(run: str, db: Path | None) -> tuple[dict[str, Path | None], str, list[Path]]:
+    """(captures by arm, baseline, score files) of a run directory or a stored run."""
+    if (Path(run) / "plan.json").is_file():
+        directory = RunDirectory.open(Path(run))
+        plan = directory.plan()
+        captures: dict[str, Path | None] = {arm.name: directory.capture(arm.name) for arm in plan.arms}
+        return captures, plan.baseline, [directory.scores] if directory.scores.is_file() else []
+    with Store.open(db, create=False) as store:
+        row = store.run(run)
+        captures = {arm.name: Path(arm.capture) if arm.capture else None for arm in store.arms(row.id)}
+        named = row.plan.get("scores", {}).get("files", []) if row.source == "compare" else []
+        files = [Path(path) for path in named]
+        if row.directory:
+            files.append(Path(row.directory) / "scores.jsonl")
+        return captures, row.baseline, [file for file in files if file.is_file()]

@@ -1,0 +1,253 @@
+"""A policy for CI: how many findings of which kind a run may have, and which are known already.
+
+    [policy]
+    inconclusive = "fail"             # or "pass": what INCONCLUSIVE means for the exit code
+    allow_states = ["benign", "duplicate"]
+
+    [policy.budget]                   # per kind, over all candidate arms
+    near_tie = "10%"                  # of the completions compared
+    unjustified = 1                   # findings
+    corrupt = 0                       # every corrupt kind that is not named
+
+    [[policy.allow]]
+    fingerprint = "0123456789abcdef0123"
+    reason = "vllm#45100, fixed in the next release"
+    until = 2027-01-31                # no longer allowed after that day
+
+A finding is allowed when its fingerprint is listed, or when somebody has given it one of `allow_states` in the
+store (`parity tui`). What is allowed counts for no budget.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Final
+
+from parity.errors import ExitCode, ParityError
+from parity.plan.config import read_config
+from parity.records import Json, Kind, Severity, Verdict
+from parity.store import TriageState
+
+CORRUPT: Final = "corrupt"
+_STATES: Final = frozenset(str(state) for state in TriageState) - {str(TriageState.NEW)}
+_FINGERPRINT = re.compile(r"[0-9a-f]{20}")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """At most this many findings: a number, or a share of the completions compared."""
+
+    limit: float
+    is_share: bool
+
+    def allows(self, found: int, completions: int) -> bool:
+        return found <= (self.limit * completions if self.is_share else self.limit)
+
+    def __str__(self) -> str:
+        return f"{self.limit:.4g} of the completions" if self.is_share else f"{self.limit:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    fingerprint: str
+    reason: str
+    until: date | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`budgets` by kind; "corrupt" stands for every corrupt kind without one of its own."""
+
+    budgets: Mapping[str, Budget]
+    allowed: Sequence[Allowed] = ()
+    states: frozenset[str] = frozenset({"benign", "duplicate"})
+    inconclusive_passes: bool = False
+    source: str = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a policy needs to know of a finding."""
+
+    arm: str
+    kind: str
+    severity: str
+    fingerprint: str
+    state: str = "new"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the policy makes of a run. `broken` are the rules that it broke, in words."""
+
+    verdict: Verdict
+    exit_code: ExitCode
+    broken: tuple[str, ...]
+    allowed: tuple[str, ...]
+    """Fingerprints of findings that were allowed."""
+    expired: tuple[str, ...]
+    """Rules of the allowlist whose day has passed and that would have allowed something."""
+
+    def lines(self) -> list[str]:
+        """For people: what was allowed, what was broken, what follows."""
+        said = [f"policy: {line}" for line in (*self.expired, *self.broken)]
+        known = f", {len(self.allowed)} known findings allowed" if self.allowed else ""
+        return [*said, f"policy: {self.verdict}{known}"]
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "verdict": str(self.verdict),
+            "exit_code": int(self.exit_code),
+            "broken": list(self.broken),
+            "allowed": list(self.allowed),
+            "expired": list(self.expired),
+        }
+
+
+def read_policy(path: Path) -> Policy:
+    """The [policy] of a configuration file. Raises ParityError naming the file and what is wrong in it."""
+    config = read_config(path)
+    if not config.policy:
+        raise ParityError(f"{path} has no [policy]", hint="docs/ci.md has an example")
+    return parse_policy(config.policy, str(path))
+
+
+def parse_policy(table: Mapping[str, Json], source: str) -> Policy:
+    known = ("budget", "allow", "allow_states", "inconclusive")
+    unknown = sorted(set(table) - set(known))
+    if unknown:
+        raise _wrong(source, f"[policy] has no setting {unknown[0]!r}", f"known: {', '.join(known)}")
+    inconclusive = table.get("inconclusive", "fail")
+    if inconclusive not in ("fail", "pass"):
+        raise _wrong(source, f"inconclusive is {inconclusive!r}", 'write "fail" or "pass"')
+    states = table.get("allow_states", ["benign", "duplicate"])
+    if not isinstance(states, list) or not set(map(str, states)) <= _STATES:
+        raise _wrong(source, f"allow_states is {states!r}", f"a list of {', '.join(sorted(_STATES))}")
+    return Policy(
+        budgets=_budgets(table.get("budget", {}), source),
+        allowed=tuple(_allowed(item, at, source) for at, item in enumerate(_list(table.get("allow", []), source), 1)),
+        states=frozenset(map(str, states)),
+        inconclusive_passes=inconclusive == "pass",
+        source=source,
+    )
+
+
+def _budgets(table: Json, source: str) -> dict[str, Budget]:
+    if not isinstance(table, Mapping):
+        raise _wrong(source, "budget is no table", "write [policy.budget] and a line for each kind")
+    names = {*(str(kind) for kind in Kind), CORRUPT}
+    found: dict[str, Budget] = {}
+    for name, value in table.items():
+        if name not in names:
+            raise _wrong(source, f"[policy.budget] has no kind {name!r}", f"known: {', '.join(sorted(names))}")
+        found[name] = _budget(name, value, source)
+    return {CORRUPT: Budget(0, False), **found}
+
+
+def _budget(name: str, value: Json, source: str) -> Budget:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return Budget(value, False)
+    if isinstance(value, str) and (match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", value.strip())):
+        share = float(match.group(1)) / 100
+        if share <= 1:
+            return Budget(share, True)
+    raise _wrong(source, f"the budget of {name} is {value!r}", 'a whole number, or a share such as "2.5%"')
+
+
+def _list(value: Json, source: str) -> list[Json]:
+    if not isinstance(value, list):
+        raise _wrong(source, "allow is no list", "write [[policy.allow]] for each finding")
+    return value
+
+
+def _allowed(item: Json, number: int, source: str) -> Allowed:
+    where = f"[[policy.allow]] number {number}"
+    if not isinstance(item, Mapping) or set(item) - {"fingerprint", "reason", "until"}:
+        raise _wrong(source, f"{where} is not understood", "it takes fingerprint, reason and until")
+    fingerprint, reason, until = item.get("fingerprint"), item.get("reason"), item.get("until")
+    if not isinstance(fingerprint, str) or not _FINGERPRINT.fullmatch(fingerprint):
+        raise _wrong(source, f"{where} has no fingerprint", "20 hex digits, as `parity runs show --json` gives them")
+    if not isinstance(reason, str) or not reason.strip():
+        raise _wrong(source, f"{where} has no reason", "say why it may stay: whoever reads this next wants to know")
+    if until is not None and (not isinstance(until, date) or isinstance(until, datetime)):
+        raise _wrong(source, f"{where}: until is {until!r}", "a date without quotes, such as 2027-01-31")
+    return Allowed(fingerprint, reason, until)
+
+
+def _wrong(source: str, problem: str, hint: str) -> ParityError:
+    return ParityError(f"{source}: {problem}", hint=hint)
+
+
+def judge(
+    policy: Policy,
+    findings: Iterable[Counted],
+    *,
+    verdict: Verdict | str,
+    completions: int,
+    other_reasons: bool = False,
+    today: date | None = None,
+) -> Judgement:
+    """Hold a run against a policy.
+
+    `completions` are those compared, over all candidate arms. `other_reasons` says that the run would have been
+    INCONCLUSIVE, had it not diverged: then allowed findings do not make it a PASS.
+    """
+    today = today or datetime.now(UTC).date()
+    listed = {one.fingerprint for one in policy.allowed if one.until is None or today <= one.until}
+    late = {one.fingerprint: one for one in policy.allowed} if len(listed) < len(policy.allowed) else {}
+    counted: Counter[str] = Counter()
+    severities: dict[str, str] = {}
+    allowed: dict[str, None] = {}
+    expired: dict[str, None] = {}
+    for finding in findings:
+        if finding.fingerprint in listed or finding.state in policy.states:
+            allowed[finding.fingerprint] = None
+            continue
+        if finding.fingerprint in late:
+            one = late[finding.fingerprint]
+            expired[f"{one.fingerprint} was allowed until {one.until}: {one.reason}"] = None
+        counted[finding.kind] += 1
+        severities[finding.kind] = finding.severity
+    broken = _broken(policy, counted, severities, completions)
+    decided = _decide(Verdict(verdict), bool(broken), bool(other_reasons), policy)
+    codes = {
+        Verdict.PASS: ExitCode.PASS,
+        Verdict.DIVERGED: ExitCode.DIVERGED,
+        Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+        Verdict.ERROR: ExitCode.BACKEND_FAILED,
+    }
+    return Judgement(decided, codes[decided], tuple(broken), tuple(allowed), tuple(expired))
+
+
+def _broken(policy: Policy, counted: Counter[str], severities: Mapping[str, str], completions: int) -> list[str]:
+    broken = []
+    rest = 0
+    for kind, found in sorted(counted.items()):
+        budget = policy.budgets.get(kind)
+        if budget is None:
+            rest += found if severities[kind] == Severity.CORRUPT else 0
+        elif not budget.allows(found, completions):
+            broken.append(f"{kind}: {found} in {completions} completions, at most {budget} allowed")
+    if rest and not policy.budgets[CORRUPT].allows(rest, completions):
+        kinds = ", ".join(
+            f"{found} {kind}"
+            for kind, found in sorted(counted.items())
+            if kind not in policy.budgets and severities[kind] == Severity.CORRUPT
+        )
+        limit = policy.budgets[CORRUPT]
+        broken.append(f"corrupt: {rest} in {completions} completions ({kinds}), at most {limit} allowed")
+    return broken
+
+
+def _decide(verdict: Verdict, broken: bool, other_reasons: bool, policy: Policy) -> Verdict:
+    if verdict is Verdict.ERROR:
+        return verdict
+    if broken:
+        return Verdict.DIVERGED
+    inconclusive = verdict is Verdict.INCONCLUSIVE or (verdict is Verdict.DIVERGED and other_reasons)
+    return Verdict.INCONCLUSIVE if inconclusive and not policy.inconclusive_passes else Verdict.PASS
