@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from parity.compare import asked, completeness, population, served, settings, verdict
+from parity.compare.churned import churned
 from parity.compare.columns import Pairs, pair_up
 from parity.compare.justify import (
     Floor,
@@ -60,7 +61,7 @@ def compare(
     findings += completeness.duplicates(baseline, candidate, reference)
     if random:
         judged, sampling = judge_sampled(baseline, candidate, pairs, reference, options)
-        inconclusive += _sampling_notes(sampling)
+        inconclusive += _sampling_notes(sampling, pairs)
     else:
         judged = PairJudge(baseline, candidate, reference, options, tolerance).judge(pairs)
         sampling = None
@@ -92,6 +93,10 @@ def compare(
         inconclusive.append(not_exercised)
     if unproven:
         notes.append(unproven)
+    moved, not_churned, unseen = churned(candidate)
+    stats["exercised"].update(moved)
+    inconclusive += [not_churned] if not_churned else []
+    notes += [unseen] if unseen else []
     inconclusive += asked.reasons(baseline.header, candidate.header)
     notes += asked.notes(baseline.header, candidate.header)
     inconclusive += _coverage(pairs, judged, reference, stats, notes)
@@ -212,7 +217,7 @@ def _coverage(
     if taken_back:
         stats["aborted"] = taken_back
         notes.append(f"{taken_back} completions were taken back while they ran: compared as far as they go")
-        if not len(pairs.candidate_tokens.flat):
+        if taken_back == len(pairs.keys) and not len(pairs.candidate_tokens.flat):
             problems.append("every completion was taken back before its first token: nothing was compared")
     unjudged = stats["unjudged"]
     if unjudged:
@@ -250,9 +255,9 @@ def _suspicions(judged: Judged, stats: dict[str, Json]) -> str:
     )
 
 
-def _sampling_notes(sampling: dict[str, Json]) -> list[str]:
-    if sampling["scored"]:
-        return []
+def _sampling_notes(sampling: dict[str, Json], pairs: Pairs) -> list[str]:
+    if sampling["scored"] or (len(pairs.keys) and bool((pairs.identical & pairs.same_prompt).all())):
+        return []  # equal draws need no distribution
     return ["sampling is random and there are no scores: only the run's statistics could be compared"]
 
 
@@ -284,7 +289,7 @@ def _reasons(findings: list[Finding], inconclusive: Iterable[str], stats: dict[s
     if not reasons:
         bound, skipped = stats["fault_rate_not_excluded"], stats.get("tokens_not_judged", 0)
         noise = f"{stats['near_tie']} part at near-ties" if stats["near_tie"] else "none differs"
-        if stats["sampled"]:
+        if stats["sampled"] and stats["sampling"]["scored"]:
             noise = f"drawn at temperature {stats['sampling']['temperature']:g}, no test tells the arms apart"
         reasons.append(
             f"{stats['completions']} completions, {noise}, none is corrupt"

@@ -55,7 +55,7 @@ def judge_sampled(
             judged.classes[key] = "corrupt"
             continue
         events = integrity.invalid_tokens(b.token_ids, vocab_size)
-        past = stops.overrun(b, rules)
+        past = None if pairs.identical[row] else stops.overrun(b, rules)
         if past is not None:
             events.append(past)
         why = stops.unexplained_end(b, rules)

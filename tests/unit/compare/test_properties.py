@@ -86,6 +86,8 @@ def completions(draw: st.DrawFn, request: str, *, sample: int = 0) -> Completion
         stop_reason=draw(st.sampled_from([None, 0, 7, "x"])),
         text=draw(st.sampled_from([None, "", "abc", "\ufffd"])),
         logprobs=draw(st.one_of(st.none(), entries.map(top))),
+        max_tokens=draw(st.sampled_from([None, None, 0, 3, 2**31])),
+        aborted=draw(st.sampled_from([False, False, True])),
     )
 
 
@@ -149,6 +151,31 @@ def test_a_capture_against_itself_passes(rows: list[list[int]]) -> None:
     result = compare(whole, whole, {}, CompareOptions())
     assert result.verdict is Verdict.PASS
     assert result.findings == []
+
+
+WRONG_BY_ITSELF = {Kind.INVALID_TOKEN, Kind.LOGPROB_MISMATCH, Kind.MISSING_COMPLETION, Kind.DUPLICATE_COMPLETION}
+
+
+@PROPERTY
+@given(st.one_of(captures("cpu/base"), captures("cpu/base", temperature=0.8, n=2)))
+def test_any_capture_against_itself_has_only_what_is_wrong_in_itself(one: Capture) -> None:
+    result = compare(one, one, {}, CompareOptions())
+    corrupt = {f.kind for f in result.findings if f.severity is Severity.CORRUPT}
+    assert corrupt <= WRONG_BY_ITSELF
+    compared = any(not c.aborted or len(c.token_ids) for c in one)
+    assert result.verdict is (Verdict.DIVERGED if corrupt else Verdict.PASS if compared else Verdict.INCONCLUSIVE)
+
+
+@PROPERTY
+@given(captures("cpu/base"), captures("cpu/mtp"))
+def test_swapping_the_sides_mirrors_what_is_equal_and_what_is_missing(left: Capture, right: Capture) -> None:
+    def classes(result: Comparison, wanted: str) -> set[Key]:
+        return {key for key, name in result.classes.items() if name == wanted}
+
+    one_way, other_way = compare(left, right, {}, CompareOptions()), compare(right, left, {}, CompareOptions())
+    assert classes(one_way, "missing") == classes(other_way, "missing")
+    inputs = [{f.key for f in way.findings if f.kind is Kind.INPUT_MISMATCH} for way in (one_way, other_way)]
+    assert inputs[0] == inputs[1]
 
 
 @PROPERTY
