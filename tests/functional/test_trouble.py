@@ -173,7 +173,9 @@ def test_a_run_that_appears(database: Path) -> None:
     async def task(person: Person) -> None:
         await person.sees("bbbb")
         with Store.open(database) as other:
-            other.create_run(NewRun("20991231-000000-zzzz", {"model": {"name": "m"}, "baseline": "b", "arms": []}, "parity run"))
+            other.create_run(
+                NewRun("20991231-000000-zzzz", {"model": {"name": "m"}, "baseline": "b", "arms": []}, "parity run")
+            )
         await person.sees("running")
 
     drive(database, task)

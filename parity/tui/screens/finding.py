@@ -47,6 +47,7 @@ class FindingScreen(TriageScreen):
 
     BINDINGS: ClassVar[list[Any]] = [*bindings(FINDING)]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - declared so by Textual
+    AUTO_FOCUS = "#tokens"
     group = "finding"
 
     def __init__(self, run: RunRow, finding: FindingRow, *, step: Step | None = None) -> None:

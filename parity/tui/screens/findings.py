@@ -33,6 +33,8 @@ class FindingsScreen(SelectingScreen):
     """A table over all findings of a run; near-ties are hidden at first, they are hundreds and benign."""
 
     BINDINGS: ClassVar[list[Any]] = [*bindings(FINDINGS)]
+    # Not the search, which would be the first one: keys pressed while the screen opens are not for it.
+    AUTO_FOCUS = "#table"
     group = "findings"
 
     def __init__(self, run: RunRow) -> None:
@@ -44,7 +46,7 @@ class FindingsScreen(SelectingScreen):
     def compose(self) -> ComposeResult:
         yield Static(classes="title", id="title")
         yield SummaryStrip(id="summary")
-        yield Input(placeholder="text in request, prompt, label or note; Enter closes", id="search")
+        yield Input(placeholder="text in request, prompt, label or note; Enter closes", id="search", disabled=True)
         yield VirtualTable[FindingRow](COLUMNS, self._fetch, lambda row: row.id, id="table")
         yield Static(classes="empty", id="empty")
         yield Static(classes="status", id="status")
@@ -293,6 +295,7 @@ class FindingsScreen(SelectingScreen):
 
     def action_search(self) -> None:
         search = self.query_one("#search", Input)
+        search.disabled = False
         search.add_class("open")
         search.focus()
 
@@ -303,6 +306,7 @@ class FindingsScreen(SelectingScreen):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.input.remove_class("open")
         self.table.focus()
+        event.input.disabled = True
 
     def action_filter(self) -> None:
         if self.facets is None:

@@ -98,6 +98,7 @@ class RunsScreen(ParityScreen):
     """All runs, the newest first; below, what the run under the cursor is about."""
 
     BINDINGS: ClassVar[list[Any]] = [*bindings(RUNS)]
+    AUTO_FOCUS = "#table"
     group = "runs"
 
     def __init__(self) -> None:
