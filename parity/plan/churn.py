@@ -38,6 +38,8 @@ class Churn:
     """The round in batches of random size, one after the other has ended; None: one batch."""
     needle: str | None = None
     """A request that runs alone in the first round and in random batches in all others."""
+    kv_blocks: int | None = None
+    """Blocks of KV cache, so few that requests are preempted; the arms' engines are started with it."""
     asynchronous: bool = False
     """Through vLLM's AsyncLLM: requests arrive while others decode, by the clock."""
     seed: int = 0
@@ -98,7 +100,7 @@ class Churn:
                 read[name] = _typed(name, item, str)
             elif name in ("shuffle", "asynchronous"):
                 read[name] = _typed(name, item, bool)
-            elif name == "seed":
+            elif name in ("seed", "kv_blocks"):
                 read[name] = _typed(name, item, int)
             else:
                 read[name] = float(_typed(name, item, (int, float)))
@@ -155,6 +157,8 @@ class ChurnRequest:
             made = replace(made, batch_sizes=self.batch_sizes)
         if self.needle is not None:
             made = replace(made, needle=self.needle, batch_sizes=made.batch_sizes or NEEDLE_BATCHES)
+        if self.kv_blocks is not None:
+            made = replace(made, kv_blocks=self.kv_blocks)
         return made if made == Churn() else replace(made, seed=seed)
 
     def lengths(self, max_tokens: int) -> tuple[int, int] | None:

@@ -73,6 +73,7 @@ class Arm:
             "environment": environment(changed),
             "model_fingerprint": fingerprint(model),
             "plan_digest": plan_digest(self.plan),
+            **({"churn": self.plan["churn"]} if self.plan.get("churn") else {}),
         }
         self.channel.event("ready", engine_start_seconds=round(self.start_seconds, 3))
         self.channel.record(header)
