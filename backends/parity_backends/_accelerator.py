@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from parity.errors import BackendError, ParityError
+from parity.records import Json
 from parity.run.backend import Detection
 from parity.run.envs import EnvSpec
+from parity.run.examine import Check
 from parity_backends import _local
 
 
@@ -98,6 +100,17 @@ class Accelerator:
             f"(`parity worker --write worker.py`, carry it along, `python worker.py PLAN.json --arm {self.name}/mtp "
             "> mtp.jsonl`) and `parity compare` the captures here"
         )
+
+    def probe(self) -> tuple[str, Sequence[str]]:
+        return _local.doctor_probe(), [self.name]
+
+    def examined_python(self) -> Path | None:
+        return _local.configured_interpreter(self.interpreter_variable)[0]
+
+    def judge(self, facts: Mapping[str, Json]) -> list[Check]:
+        from parity_backends.doctor.judge import judge
+
+        return judge(self.name, facts)
 
     def interpreter(self, say: Callable[[str], None]) -> Path:
         found = self.detect()

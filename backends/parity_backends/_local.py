@@ -39,6 +39,14 @@ def worker_source() -> bytes:
     return bundle("parity_backends.worker", WORKER_MODULES)
 
 
+PROBE_MODULES = ("secrets", "environment", "table", "arguments", "parity_backends.doctor:probe")
+
+
+def doctor_probe() -> str:
+    """The program that looks at a host for `parity doctor`, as one file."""
+    return bundle("parity_backends.worker", PROBE_MODULES).decode("utf-8")
+
+
 def installed_versions(interpreter: Path, *names: str) -> dict[str, str] | str:
     """Versions of the distributions installed for `interpreter` (its own under "python"), importing none.
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from parity.errors import BackendError, ParityError
+from parity.records import Json
 from parity.run.backend import Detection
 from parity.run.envs import EngineEnv, EnvSpec
+from parity.run.examine import Check
 from parity_backends import _impossible, _local
 
 INTERPRETER_VARIABLE = "PARITY_CPU_PYTHON"
@@ -158,6 +160,21 @@ class CpuBackend:
         if not supported:
             hint = f"vLLM has no CPU build for {platform.system()} {platform.machine()}"
         return Detection(False, tuple(looked), {}, hint)
+
+    def probe(self) -> tuple[str, Sequence[str]]:
+        return _local.doctor_probe(), ["cpu"]
+
+    def examined_python(self) -> Path | None:
+        value, _ = self._configured()
+        if value:
+            return Path(value).expanduser()
+        environment = EngineEnv(self._spec())
+        return environment.python if environment.ready() else None
+
+    def judge(self, facts: Mapping[str, Json]) -> list[Check]:
+        from parity_backends.doctor.judge import judge
+
+        return judge("cpu", facts)
 
     def interpreter(self, say: Callable[[str], None]) -> Path:
         value, _ = self._configured()

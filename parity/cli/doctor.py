@@ -1,16 +1,19 @@
-"""`parity doctor`: what this machine can run, and what is missing."""
+"""`parity doctor`: what this machine and the configured hosts can run, what is missing, and what to do about it."""
 
 from __future__ import annotations
 
 import os
 import platform
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
+from parity.cli.config import chosen_hosts, configuration, host_options
 from parity.cli.options import json_option
-from parity.cli.output import emit, emit_json
+from parity.cli.output import emit, emit_json, say
 from parity.records import Json
 
 ROOM_FOR_ENGINE = 3 * 1024**3
@@ -18,10 +21,18 @@ ROOM_FOR_ENGINE = 3 * 1024**3
 
 
 @click.command()
+@click.argument("backends", nargs=-1)
+@click.option("--model", help="Checkpoint directory to look at on each host. [default: the backend's]")
+@host_options
 @json_option
-def doctor(as_json: bool) -> None:
-    """Say what this machine can run, and what is missing."""
-    report = examine()
+def doctor(backends: tuple[str, ...], model: str | None, as_json: bool, **options: Any) -> None:
+    """Say what this machine and the configured hosts can run, and what is missing.
+
+    Looks at the installed backends and at those in parity.toml, or at BACKENDS only: hardware, driver, CANN,
+    Python, torch, vLLM, vllm-ascend and whether they belong together, determinism variables, memory, the
+    checkpoint and its prediction layers. No engine is started.
+    """
+    report = examine(backends, model, options)
     if as_json:
         emit_json(report)
         return
@@ -33,18 +44,24 @@ def doctor(as_json: bool) -> None:
         emit(f"\nbackend {name}: {'can run' if backend['available'] else 'cannot run yet'}")
         for line in backend["looked_for"]:
             emit(f"  {line}")
+        for check in backend["checks"]:
+            emit(f"  {check['state']:8} {check['name']}: {check['found']}")
+            if check["remedy"]:
+                emit(f"           {'→ ' + check['remedy']}")
         if backend["hint"]:
             emit(f"  hint: {backend['hint']}")
     for problem in report["problems"]:
         emit(f"\nproblem: {problem}")
 
 
-def examine() -> dict[str, Json]:
+def examine(
+    names: tuple[str, ...] = (), model: str | None = None, options: Mapping[str, Any] | None = None
+) -> dict[str, Json]:
     """Everything that `parity doctor` says, as JSON."""
     import parity
     from parity.errors import ParityError
     from parity.paths import data_dir, default_database
-    from parity.run import backend_names, load_backend
+    from parity.run import backend_names
 
     path = data_dir()
     there = _nearest_existing(path)
@@ -55,19 +72,14 @@ def examine() -> dict[str, Json]:
         problems.append(f"{path} cannot be written: set PARITY_HOME to another place")
     if free is not None and free < ROOM_FOR_ENGINE:
         problems.append(f"only {free / 1024**3:.1f} GB free at {there}: an engine environment needs 3")
+    if not names:
+        names = tuple(dict.fromkeys([*backend_names(), *configuration().hosts]))
     backends: dict[str, Json] = {}
-    for name in backend_names():
+    for name in names:
         try:
-            found = load_backend(name).detect()
+            backends[name] = _backend(name, model, options or {})
         except ParityError as error:
-            problems.append(error.message)
-            continue
-        backends[name] = {
-            "available": found.available,
-            "looked_for": list(found.looked_for),
-            "details": dict(found.details),
-            "hint": found.hint,
-        }
+            problems.append(f"{error.message} ({error.hint})" if error.hint else error.message)
     return {
         "parity": parity.__version__,
         "python": platform.python_version(),
@@ -77,6 +89,48 @@ def examine() -> dict[str, Json]:
         "backends": backends,
         "problems": problems,
     }
+
+
+def _backend(name: str, model: str | None, options: Mapping[str, Any]) -> dict[str, Json]:
+    """What is found for one backend, on the host that it is configured for."""
+    from parity.run import load_backend
+    from parity.run.examine import Examinable, State, examine
+    from parity.run.launch import place_in_words
+
+    host = chosen_hosts([name], options)[name]
+    backend = load_backend(host.adapter)
+    default = backend.default_model()
+    checkpoint = host.model or model or (str(default) if default is not None and not host.far else "")
+    checks = []
+    if isinstance(backend, Examinable):
+        say(f"looking at {name} …")
+        checks = [_visible(check.to_json()) for check in examine(backend, host, checkpoint)]
+    bad = any(check["state"] == State.PROBLEM for check in checks)
+    if host.far:
+        return {
+            "host": place_in_words(host),
+            "available": not bad,
+            "looked_for": [place_in_words(host)],
+            "details": {},
+            "hint": None,
+            "checks": checks,
+        }
+    found = backend.detect()
+    return {
+        "host": "this machine",
+        "available": found.available and not bad,
+        "looked_for": list(found.looked_for),
+        "details": dict(found.details),
+        "hint": found.hint,
+        "checks": checks,
+    }
+
+
+def _visible(check: Mapping[str, Json]) -> dict[str, Json]:
+    """What another host said, without what could drive a terminal."""
+    from parity.text import visible
+
+    return {name: visible(value) if isinstance(value, str) else value for name, value in check.items()}
 
 
 def _nearest_existing(path: Path) -> Path:

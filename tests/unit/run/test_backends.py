@@ -30,7 +30,7 @@ def test_one_adapter_loads_without_the_others() -> None:
         "print(sorted(m for m in sys.modules if m.startswith(('parity_backends.c', 'parity_backends.a', 'vllm', 'torch'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['parity_backends._bundle', 'parity_backends._local', 'parity_backends.cpu']"
+    assert done.stdout.strip() == "['parity_backends.cpu']"
 
 
 def test_an_unknown_backend_names_the_installed_ones() -> None:
