@@ -72,7 +72,7 @@ def settings(
         directory = out or subject.directory(f"settings {other.name}")
         goal = _goal(subject, alpha, beta)
         say(f"bisecting the settings of {subject.arm.name} and {other.name} in {directory}")
-        with laboratory(subject, hosts, directory, fresh=fresh) as (oracle, engines):
+        with laboratory(subject, hosts, directory, fresh=fresh) as (oracle, _):
             oracle.until(None if minutes is None else minutes * 60)
             found = _grown(subject, oracle, goal)
             case = found.case
@@ -81,7 +81,7 @@ def settings(
             search = SettingsSearch(oracle, case, subject.setup.reference, question, say=say)
             flip = search.run(subject.setup.candidate, replace(other, control=None), checked=True)
             flip.steps[:0] = found.steps
-            spent = {"shots": oracle.shots, "seconds": round(oracle.spent, 1), "engine_starts": engines.starts}
+            spent = {"shots": oracle.shots, "seconds": round(oracle.spent, 1), "engine_starts": oracle.starts}
     if as_json:
         named = None if suspect is None else {"name": suspect.name, "why": suspect.why}
         emit_json({"schema": "parity.bisect-settings/1", **flip.to_json(), "suspect": named, **spent})
@@ -132,7 +132,7 @@ def versions(
     goal = _goal(subject, alpha, beta)
     say(f"bisecting {len(listed)} versions, {' '.join(listed)}, in {directory}")
     case = subject.case  # a smaller one would have to be looked for on each version
-    with laboratory(subject, hosts, directory, fresh=fresh) as (oracle, engines):
+    with laboratory(subject, hosts, directory, fresh=fresh) as (oracle, _):
         oracle.until(None if minutes is None else minutes * 60)
         search = VersionSearch(
             oracle,
@@ -144,7 +144,7 @@ def versions(
             say=say,
         )
         found = search.run(listed)
-        spent = {"shots": oracle.shots, "seconds": round(oracle.spent, 1), "engine_starts": engines.starts}
+        spent = {"shots": oracle.shots, "seconds": round(oracle.spent, 1), "engine_starts": oracle.starts}
     if as_json:
         emit_json({**found.to_json(), **spent})
     else:

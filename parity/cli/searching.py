@@ -113,6 +113,7 @@ def laboratory(
             tolerance=subject.tolerance,
             detokenize=detokenizer(Path(subject.plan.model.path)),
             say=say,
+            started=notebook.started,
         ) as engines,
     ):
         if notebook.shots:

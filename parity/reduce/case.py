@@ -59,7 +59,6 @@ class Case:
             values["seed"] = self.sampling.seed + shot * self.sampling.n
         return values
 
-
     def churn_of(self, shot: int) -> dict[str, Json]:
         """The churn of this shot: other random draws each time, as in the rounds of a plan."""
         if self.churn == Churn():

@@ -69,15 +69,17 @@ class Engines:
         tolerance: float,
         detokenize: Callable[[Sequence[int]], str] | None = None,
         say: Say = lambda line: None,
+        started: Callable[[float], None] = lambda seconds: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`started` is told how long each start of an engine took, in seconds."""
         self._plan, self._logs, self._opener, self._say, self._clock = plan, logs, opener, say, clock
+        self._started = started
         self._options = CompareOptions(tolerance=tolerance, detokenize=detokenize)
         self._up: dict[str, tuple[str, Live, ExitStack]] = {}
         self._said: dict[tuple[str, tuple[int, ...], str], list[Completion]] = {}
         self._scores: dict[tuple[str, Sequence_], TopLogprobs] = {}
-        self.starts = 0
-        self.start_seconds = 0.0
+        self._logs_begun = 0
 
     def __enter__(self) -> Engines:
         return self
@@ -179,8 +181,8 @@ class Engines:
                 return live
             self._end(role)
         plan = {**self._plan.to_json(), "arms": [_arm_json(arm)], "baseline": arm.name}
-        self.starts += 1
-        log = self._logs / f"{self.starts:03d}-{role}-{arm.name.replace('/', '-')}.log"
+        self._logs_begun += 1
+        log = self._logs / f"{self._logs_begun:03d}-{role}-{arm.name.replace('/', '-')}.log"
         self._say(f"starting {arm.name} ({role})")
         began = self._clock()
         stack = ExitStack()
@@ -198,7 +200,7 @@ class Engines:
         except BaseException:
             stack.close()
             raise
-        self.start_seconds += self._clock() - began
+        self._started(self._clock() - began)
         self._up[role] = identity, live, stack
         return live
 

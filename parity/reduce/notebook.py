@@ -27,12 +27,16 @@ class Notebook:
         self.path = path
         self._shots: dict[tuple[str, str], list[Shot]] = defaultdict(list)
         self._refused: dict[str, str] = {}
+        self._start_seconds = 0.0
+        self.starts = 0
+        """Engine starts."""
         end = self._read()
         self._file = Appender(path, keep_bytes=end)
         if not end:
             self._file.add({"record": "notebook", "schema": SCHEMA})
-        self.earlier_seconds = sum(shot.seconds for shots in self._shots.values() for shot in shots)
-        """What earlier attempts spent on their shots."""
+        shots = sum(shot.seconds for shots in self._shots.values() for shot in shots)
+        self.earlier_seconds = shots + self._start_seconds
+        """What earlier attempts spent on their shots and on starting engines."""
 
     def _read(self) -> int:
         try:
@@ -61,6 +65,9 @@ class Notebook:
                 raise ValueError(f"schema {record.get('schema')!r}")
         elif kind == "shot":
             self._shots[str(record["setup"]), str(record["case"])].append(Shot.from_json(record["shot"]))  # type: ignore[arg-type]
+        elif kind == "start":
+            self.starts += 1
+            self._start_seconds += float(record["seconds"])  # type: ignore[arg-type]
         elif kind == "refused":
             self._refused[str(record["setup"])] = str(record["why"])
         else:
@@ -82,6 +89,11 @@ class Notebook:
         """This setup cannot be tried at all."""
         self._file.add({"record": "refused", "setup": setup.digest(), "why": why})
         self._refused[setup.digest()] = why
+
+    def started(self, seconds: float) -> None:
+        """An engine has started."""
+        self._file.add({"record": "start", "seconds": round(seconds, 3)})
+        self.starts += 1
 
     @property
     def shots(self) -> int:

@@ -49,6 +49,8 @@ class Oracle:
         self._began = clock()
         self._seconds: float | None = None
         self.decisions = 0
+        self._seen: dict[tuple[str, str], int] = {}
+        """Shots that decisions have seen, by setup and case."""
 
     def until(self, seconds: float | None) -> None:
         """From here on, shots may be taken until this much is spent; None: without end."""
@@ -67,6 +69,10 @@ class Oracle:
     def tokens(self) -> int:
         return self._notebook.tokens
 
+    @property
+    def starts(self) -> int:
+        return self._notebook.starts
+
     def failed(self, shot: Shot) -> bool:
         if self._kinds is None:
             return shot.failed
@@ -83,6 +89,8 @@ class Oracle:
                 tally.add(self.failed(seen[-1]))
         except Unresolved as error:
             return Decision(False, len(seen), tally.failures, unresolved=str(error))
+        key = setup.digest(), case.digest()
+        self._seen[key] = max(len(seen), self._seen.get(key, 0))
         repeats = len(seen) > 1 and tally.failures == len(seen) and len({shot.streams for shot in seen}) == 1
         kinds = tuple(sorted({kind for shot in seen for kind in shot.kinds}))
         return Decision(tally.answer is Answer.FAILS, tally.shots, tally.failures, kinds, repeats)
@@ -95,8 +103,8 @@ class Oracle:
             return False
 
     def count(self, case: Case, setup: Setup, shots: int) -> tuple[int, int]:
-        """(failures, shots) of `shots` new shots, which no decision has seen; fewer when the time is spent."""
-        first = len(self._notebook.of(case, setup))
+        """(failures, shots) of `shots` shots that no decision has seen; fewer when the time is spent."""
+        first = self._seen.get((setup.digest(), case.digest()), 0)
         new: list[Shot] = []
         try:
             while len(new) < shots:

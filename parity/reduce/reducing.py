@@ -71,7 +71,7 @@ def reduce(
         say(_told(result.confirmation))
         _write(subject, setup, result, directory, result.confirmation.rounds)
     result.shots, result.tokens = oracle.shots, oracle.tokens
-    result.engine_starts = engines.starts
+    result.engine_starts = oracle.starts
     if result.plan is not None and rerun is not None and result.confirmation and result.confirmation.failures:
         engines.stop()  # their memory and cores are wanted
         _reproduce(subject, setup, result, directory, rerun, say)
