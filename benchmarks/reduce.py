@@ -108,16 +108,17 @@ def main() -> int:
         if not text:
             return code
         stages.put("reduce", {"code": code, **json.loads(text)})
+    reduced = str(args.directory / "reduced.json")
     if "bisect" not in stages.done:
         code, text, _ = parity(
-            "bisect", "settings", "cpu/mtp", "cpu/base", "--plan", str(args.directory / "reduced.json"), "--db", database,
-            "--json", "--out", str(args.directory / "bisect"),
+            "bisect", "settings", "cpu/mtp", "cpu/base", "--plan", reduced, "--db", database, "--json",
+            "--out", str(args.directory / "bisect"),
         )  # fmt: skip
         if not text:
             return code
         stages.put("bisect", {"code": code, **json.loads(text)})
     if "again" not in stages.done:
-        code, _, seconds = parity("run", "--plan", str(args.directory / "reduced.json"), "--db", database, "--json")
+        code, _, seconds = parity("run", "--plan", reduced, "--db", database, "--json")
         stages.put("again", {"code": code, "seconds": seconds})
     return report(stages.done)
 
@@ -139,8 +140,8 @@ def report(done: dict[str, Any]) -> int:
         print(f"{'ok    ' if holds else 'MISSED'}  {what:32} {figures}")
     share = confirmation["round"]
     print(
-        f"a round of the reduced plan fails with probability {share['rate']} ({share['low']} to {share['high']} at 95 %), "
-        f"{after['rounds']} rounds; settings: {bisect['shots']} shots, {bisect['engine_starts']} engine starts, "
+        f"a round of the reduced plan fails with probability {share['rate']} "
+        f"({share['low']} to {share['high']} at 95 %), {after['rounds']} rounds; settings: {bisect['shots']} shots, {bisect['engine_starts']} engine starts, "
         f"{bisect['seconds']:.0f} s; run: {done['run']['seconds']:.0f} s"
     )
     return 0 if all(holds for _, holds, _ in rows) else 1
