@@ -75,7 +75,9 @@ class Arm:
             sys.stderr.write('parity-fault {"record": "installed"}\nparity-fault {"record": "pl\n')
         done = 0
         length = self.plan["sampling"]["max_tokens"]
+        counters = {}
         for round_ in rounds:
+            before = done
             for index, request in enumerate(self.plan["requests"]):
                 if self.stop.is_set():
                     raise Stopped  # noqa: F821 - the real worker's
@@ -96,10 +98,13 @@ class Arm:
                 done += 1
                 if MODE == "die" and done == 3 and self.speculates:
                     os.kill(os.getpid(), signal.SIGKILL)
-        counters = {"tokens": done * length, "generate_seconds": 0.5}
-        if self.speculates:
-            drafts = 0 if MODE == "idle" else done * 10
-            counters.update(drafts=drafts, draft_tokens=drafts * 2, accepted_tokens=drafts)
+            mine = {"tokens": (done - before) * length, "generate_seconds": 0.5, "steps": length}
+            mine["batch_sizes"] = {str(done - before): length}
+            if self.speculates:
+                drafts = 0 if MODE == "idle" else (done - before) * 10
+                mine.update(drafts=drafts, draft_tokens=drafts * 2, accepted_tokens=drafts)
+            add_up(counters, mine)  # noqa: F821 - the real worker's
+            self.channel.record({"record": "round", "round": round_, "counters": mine})
         self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counters})
 
     def score(self, items, top):

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from parity_backends.worker.rounds import Round, Watch, add_up
 from parity_backends.worker.schedule import round_schedule
 
