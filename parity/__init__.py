@@ -1,3 +1,59 @@
-"""parity: are two token streams the same, and if not, is it noise or a bug?"""
+"""parity: are two token streams the same, and if not, is it noise or a bug?
+
+    import parity
+
+    result = parity.compare("base.jsonl", "mtp.jsonl", scores="scores.jsonl")
+
+Names are loaded when they are first used: `import parity` costs nothing. docs/api.md describes them, and
+`__init__.pyi` beside this file has their types.
+"""
+
+from importlib import import_module
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "api": ("Plot", "Result"),
+    "capture": ("read_capture", "read_scores", "write_capture"),
+    "errors": ("ParityError",),
+    "records": ("Capture", "Completion", "Finding", "Header", "Key", "Kind", "Severity", "TopLogprobs", "Verdict"),
+    "report.write": ("write_report",),
+    "store": ("Store",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Capture",
+    "Completion",
+    "Finding",
+    "Header",
+    "Key",
+    "Kind",
+    "ParityError",
+    "Plot",
+    "Result",
+    "Severity",
+    "Store",
+    "TopLogprobs",
+    "Verdict",
+    "__version__",
+    "compare",
+    "read_capture",
+    "read_scores",
+    "write_capture",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "compare":  # the package, which is also the function: see parity/compare/__init__.py
+        return import_module("parity.compare")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"parity.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

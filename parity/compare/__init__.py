@@ -10,6 +10,11 @@ random), does the engine tell the truth about its output (integrity.py, stops.py
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
 from parity.compare.run import compare
 from parity.compare.triangulate import Suspect, triangulate
 from parity.compare.types import CompareOptions, Comparison, CompletionClass
@@ -24,3 +29,13 @@ __all__ = [
     "compare",
     "triangulate",
 ]
+
+
+class _Callable(ModuleType):
+    """`parity.compare(a, b)`: this package carries the name of the function of the Python interface (docs/api.md)."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return import_module("parity.api").compare(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

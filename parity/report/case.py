@@ -17,6 +17,8 @@ from parity.compare import Suspect, triangulate
 from parity.errors import ParityError
 from parity.records import Json, Key, Severity, TokenIds, Verdict
 from parity.report.summary import CONTROL
+from parity.report.table import ExperimentTable
+from parity.report.table import from_store as experiment
 from parity.report.tokens import TokenText
 from parity.store import (
     ArmRow,
@@ -126,6 +128,7 @@ class Case:
     limits: Mapping[str, int] = field(default_factory=dict)
     """max_tokens of the requests that have one of their own."""
     notes: Sequence[str] = ()
+    table: ExperimentTable | None = None
 
     @cached_property
     def tokens(self) -> TokenText:
@@ -240,6 +243,7 @@ def build_case(store: Store, target: str | None, *, limit: int = MOST_FINDINGS) 
         requests=store.requests(run.id),
         siblings=_siblings(store, run),
         limits=_limits(run),
+        table=experiment(store, run.id),
         notes=[str(note) for row in rows for note in row.stats.get("notes", [])],
     )
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import parity
 from parity.records import Json
-from parity.report import facts
+from parity.report import facts, table_text
 from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import block, code, inline, public, table, without_paths
 from parity.report.known import Match, conditions, known_bugs, link, matches
@@ -147,7 +147,8 @@ def _description(
     yield _lead(case, texts)
     if case.chosen is not None:
         yield from example(case, case.chosen, texts)
-    yield f"#### {texts('heading.measured_table')}\n\n{arms_table(case, texts)}"
+    arms = arms_table(case, texts) if case.table is None else table_text.markdown(case.table).rstrip()
+    yield f"#### {texts('heading.measured_table')}\n\n{arms}"
     yield _listed(texts("heading.controls"), facts.controls(case, texts))
     yield f"#### {texts('heading.versions')}\n\n{_versions(case, texts)}"
     yield f"#### {texts('heading.repro')}\n\n{_reproduction(case, texts, script, no_script)}"

@@ -1,0 +1,211 @@
+"""The Python interface: compare captures in a notebook or a script, with typed results and plain rows.
+
+    import parity
+
+    result = parity.compare("base.jsonl", "mtp.jsonl", scores="scores.jsonl")
+    result.verdict, result.reasons
+    pandas.DataFrame(result.to_rows())
+
+docs/api.md describes it; what it does not name may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from parity.capture import read_capture, read_scores
+from parity.compare import DEFAULT_TOLERANCE, Comparison
+from parity.errors import ParityError
+from parity.pipeline.analyse import analyse, first_divergence
+from parity.records import Capture, Finding, Json, Key, ScoreKey, Scores, TopLogprobs, Verdict
+from parity.report.evidence import Evidence, evidence_of
+
+PathLike: TypeAlias = str | Path
+Row: TypeAlias = dict[str, Any]
+
+_NUMBERS = ("gap", "best_logprob", "chosen_logprob")
+_WHOLE = ("candidate_token", "baseline_token", "best_token", "first_divergent_token")
+
+
+class Plot(str):
+    """An SVG as text; a notebook shows it as a picture."""
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What comparing two captures gave. Logprobs and gaps are in nats, positions count output tokens from 0."""
+
+    baseline: Capture
+    candidate: Capture
+    scores: Scores
+    comparison: Comparison
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.comparison.verdict
+
+    @property
+    def reasons(self) -> Sequence[str]:
+        return self.comparison.reasons
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        return self.comparison.findings
+
+    @property
+    def corrupt(self) -> Sequence[Finding]:
+        """The findings that are no rounding."""
+        return self.comparison.corrupt
+
+    @property
+    def classes(self) -> Mapping[Key, str]:
+        """identical, near_tie, corrupt, … for each completion."""
+        return self.comparison.classes
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Findings by kind."""
+        return self.comparison.counts
+
+    @property
+    def stats(self) -> Mapping[str, Json]:
+        return self.comparison.stats
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self.comparison.notes
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """The numbers behind the plots: gaps by completion, divergence positions, lengths, acceptance."""
+        captures = {self.baseline.header.arm: self.baseline, self.candidate.header.arm: self.candidate}
+        scores = {**self.baseline.scores, **self.candidate.scores, **self.scores}
+        return evidence_of(captures, scores, self.baseline.header.arm)
+
+    def to_rows(self) -> list[Row]:
+        """A row for each finding, all with the same keys, ready for pandas or polars."""
+        rows = []
+        for finding in self.findings:
+            evidence = finding.evidence
+            row: Row = {name: value for name, value in finding.to_json().items() if name != "evidence"}
+            row |= {name: _number(evidence.get(name)) for name in _NUMBERS}
+            row |= {name: _whole(evidence.get(name)) for name in _WHOLE}
+            row["judged_by"] = _text(evidence.get("judged_by"))
+            row["why"] = _text(evidence.get("why"))
+            rows.append(row)
+        return rows
+
+    def completion_rows(self) -> list[Row]:
+        """A row for each completion of the candidate: its class, length, where it parts, its gaps."""
+        rows = []
+        for one in self.candidate:
+            other = self.baseline.completions.get(one.key)
+            gaps = self.evidence.gap(self.candidate.header.arm, one.key)
+            known = gaps[np.isfinite(gaps)] if gaps is not None else np.empty(0)
+            rows.append(
+                {
+                    "arm": self.candidate.header.arm,
+                    "request": one.key.request,
+                    "round": one.key.round,
+                    "sample": one.key.sample,
+                    "class": str(self.classes.get(one.key, "")),
+                    "tokens": len(one.token_ids),
+                    "finish_reason": one.finish_reason,
+                    "first_divergence": None if other is None else first_divergence(other.token_ids, one.token_ids),
+                    "largest_gap": float(known.max()) if len(known) else None,
+                    "mean_gap": float(known.mean()) if len(known) else None,
+                }
+            )
+        return rows
+
+    def token_rows(self) -> list[Row]:
+        """A row for each scored token of either arm: the token and its gap to the reference's best one."""
+        rows = []
+        for capture in (self.baseline, self.candidate):
+            arm = capture.header.arm
+            for one in capture:
+                gaps = self.evidence.gap(arm, one.key)
+                if gaps is None:
+                    continue
+                for position, (token, gap) in enumerate(zip(one.token_ids, gaps, strict=True)):
+                    value = float(gap) if np.isfinite(gap) else None
+                    where = (one.key.request, one.key.round, one.key.sample)
+                    names = ("arm", "request", "round", "sample", "position", "token", "gap")
+                    rows.append(dict(zip(names, (arm, *where, position, int(token), value), strict=True)))
+        return rows
+
+    def plots(self) -> dict[str, Plot]:
+        """Name → SVG: gaps, divergences, lengths, acceptance, as far as there are numbers for them."""
+        from parity.report.plots import plots
+
+        tolerance = _number(self.stats.get("tolerance"))
+        return {name: Plot(text) for name, text in plots(self.evidence, tolerance=tolerance).items()}
+
+    def write_plots(self, directory: PathLike) -> list[Path]:
+        """Write `plots` as NAME.svg. Raises ParityError where the directory cannot be written."""
+        from parity.report.plots import write_plots
+
+        return write_plots(self.plots(), Path(directory))
+
+    def to_json(self) -> dict[str, Json]:
+        """As `parity compare --json` writes it."""
+        return self.comparison.to_json()
+
+
+def compare(
+    baseline: PathLike | Capture,
+    candidate: PathLike | Capture,
+    *,
+    scores: PathLike | Scores | Iterable[PathLike] | None = None,
+    tolerance: float | str = DEFAULT_TOLERANCE,
+    model: PathLike | None = None,
+    partial: bool = False,
+) -> Result:
+    """Compare two captures, given as files or as `parity.Capture`.
+
+    `scores`: the reference's opinions, a file, several, or what `parity.read_scores` gave; those inside the
+    captures are used as well. `tolerance`: nats, or "auto". `model`: a checkpoint directory, to check text.
+    `partial`: accept captures that are not finished. Raises ParityError.
+    """
+    directory = None if model is None else Path(model)
+    if directory is not None and not (directory / "tokenizer.json").is_file():
+        raise ParityError(f"{directory} has no tokenizer.json", hint="give the checkpoint's directory")
+    first, second = _capture(baseline, partial), _capture(candidate, partial)
+    opinions = _scores(scores)
+    return Result(first, second, opinions, analyse(first, second, opinions, tolerance=tolerance, model=directory))
+
+
+def _capture(given: PathLike | Capture, partial: bool) -> Capture:
+    return given if isinstance(given, Capture) else read_capture(Path(given), partial=partial)
+
+
+def _scores(given: PathLike | Scores | Iterable[PathLike] | None) -> Scores:
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        return given
+    found: dict[ScoreKey, TopLogprobs] = {}
+    for path in [given] if isinstance(given, str | Path) else given:
+        found.update(read_scores(Path(path)))
+    return found
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _whole(value: object) -> int | None:
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,52 @@
+"""`parity plot`: the plots of a run as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from parity.cli.options import database_option, json_option
+from parity.cli.output import emit, emit_json, say
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("."),
+    help="Directory to write into. [default: this one]",
+)
+@database_option
+@json_option
+def plot(run: str | None, output: Path, db: Path | None, as_json: bool) -> None:
+    """Draw a run: gaps, where completions part, lengths, acceptance by draft position.
+
+    Writes gaps.svg, divergences.svg, lengths.svg and acceptance.svg, as far as the run's captures and scores are
+    still there. RUN is an id or its beginning; the newest run without it.
+    """
+    from parity.errors import ParityError
+    from parity.report.case import build_case
+    from parity.report.evidence import read_evidence
+    from parity.report.plots import plots, write_plots
+    from parity.store import Store
+
+    with Store.open(db, create=False) as store:
+        case = build_case(store, run, limit=1)
+    evidence = read_evidence(case)
+    for problem in evidence.missing:
+        say(f"left out: {problem}")
+    found = plots(evidence, tolerance=case.tolerance)
+    if not found:
+        raise ParityError(
+            f"run {case.run.id} has nothing to draw: its captures are not there",
+            hint="put the run's directory back where it was",
+        )
+    written = write_plots(found, output)
+    if as_json:
+        emit_json({"run": case.run.id, "plots": [str(path) for path in written]})
+        return
+    for path in written:
+        emit(str(path))
