@@ -1,6 +1,6 @@
 """A rare fault found, narrowed down and shown again, on a real engine: how long it takes, and what is left of it.
 
-    python benchmarks/reduce.py DIRECTORY [--fault chunk_twice:rate=0.01] [--rounds 5] [--tokens 32] [--minutes 10]
+    python benchmarks/reduce.py DIRECTORY [--fault chunk_twice:rate=0.01] [--rounds 2] [--tokens 32] [--minutes 10]
 
 An engine with a fault planted at one step in a hundred plays the engine under test: it is in both arms, and the fault
 shows with speculation only. The arms differ in three more settings that do not matter. Four commands, each as a user
@@ -54,7 +54,7 @@ def faulty_plan(directory: Path, args: argparse.Namespace) -> Path:
         return path
     code, _, _ = parity(
         "plan", "--backends", "cpu", "--suite", "mixed", "--score", "differing", "--max-tokens", str(args.tokens),
-        "--rounds", str(args.rounds), "-o", str(directory / "plan.json"),
+        "--rounds", str(args.rounds), "--max-num-seqs", str(args.rows), "-o", str(directory / "plan.json"),
     )  # fmt: skip
     if code:
         sys.exit(code)
@@ -73,8 +73,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--fault", default="chunk_twice:rate=0.01")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--rows", type=int, default=16, help="max_num_seqs: the batch runs in waves of so many rows")
     parser.add_argument("--minutes", type=float, default=10.0)
     args = parser.parse_args()
     args.directory.mkdir(parents=True, exist_ok=True)
