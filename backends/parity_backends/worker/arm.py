@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any, Callable, Optional
 
 from .arguments import installed_table, translate, translate_sampling
+from .asynchronous import AsyncEngine
 from .environment import STARTED_WITH, environment
 from .faults import unpack_faults
 from .identity import fingerprint, plan_digest
@@ -44,10 +46,7 @@ class Arm:
         given = translate(asked, self.arm.get("env") or {}, self.table)
         _, not_sampled = translate_sampling(self.plan["sampling"], self.table)
         changed = change_variables(self.arm.get("env") or {}, given.variables)
-        from vllm import LLM
-
-        self.llm = LLM(model=model, **given.engine)
-        self.engine = self.llm.llm_engine
+        self._open({"model": model, **given.engine})
         self.ready_at = time.perf_counter()
         self.start_seconds = self.ready_at - began
         config = self.engine.vllm_config.model_config
@@ -65,6 +64,7 @@ class Arm:
             "eos_token_ids": self.plan["model"].get("eos_token_ids"),
             "engine": {
                 **resolved_engine(self.llm, without_secrets(self.arm["engine"])),
+                **({"multiprocessing": True, "api": "AsyncLLM"} if self.asynchronous else {}),
                 "dropped": without_secrets({**given.dropped, **not_sampled}),
                 "translated": without_secrets(given.translated),
                 "arguments": self.table.source,
@@ -77,6 +77,18 @@ class Arm:
         }
         self.channel.event("ready", engine_start_seconds=round(self.start_seconds, 3))
         self.channel.record(header)
+
+    def _open(self, settings: dict[str, Any]) -> None:
+        """The engine in this process, or (where the plan's churn says so) AsyncLLM."""
+        self.asynchronous = bool((self.plan.get("churn") or {}).get("asynchronous"))
+        if self.asynchronous:
+            self.engine: Any = AsyncEngine(settings)
+            self.llm = SimpleNamespace(llm_engine=self.engine, get_metrics=self.engine.get_metrics)
+            return
+        from vllm import LLM
+
+        self.llm = LLM(**settings)
+        self.engine = self.llm.llm_engine
 
     def _add(self, prompt_token_ids: list[int], params: Any) -> str:
         from vllm.inputs import TokensPrompt

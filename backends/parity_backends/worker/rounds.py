@@ -70,7 +70,9 @@ class Round:
         self.partial: dict[str, dict[int, Any]] = {}
         """The last outputs of the requests that are to be taken back, by sample."""
         self.watch = Watch()
-        self.batch, self.origin = -1, 0
+        self.batch, self.origin = -1, 0.0
+        self.clock = time.perf_counter() if arm.asynchronous else None
+        """When the round began, where requests arrive by the clock; None where they arrive by steps."""
         self.done, self.tokens = done, tokens
         self.last = time.perf_counter()
 
@@ -79,22 +81,27 @@ class Round:
         while self.pending or self.engine.has_unfinished_requests():
             if self.arm.stop.is_set():
                 raise Stopped
-            self._admit(step)
+            self._admit(step if self.clock is None else time.perf_counter() - self.clock)
             unfinished = self.engine.get_num_unfinished_requests()
             outputs = self.engine.step()
             step += 1
-            self.watch.step(batch_rows(self.arm.llm), unfinished)
+            if self.clock is None:
+                self.watch.step(batch_rows(self.arm.llm), unfinished)
             for output in outputs:
                 self._take(output)
             self.arm.progress(self.done, self.tokens)
+        if self.clock is not None:
+            self.watch.sizes = self.engine.take_sizes()
+            self.watch.steps = sum(self.watch.sizes.values())
 
-    def _admit(self, step: int) -> None:
+    def _admit(self, now: float) -> None:
         """Let those join whose time has come. Where nobody decodes there is no waiting: the next ones come at once."""
         busy = self.engine.has_unfinished_requests()
         if not busy and self.pending:
             head = self.pending[0]
-            self.batch, self.origin = head.batch, step - int(head.at)
-        while self.pending and self.pending[0].batch == self.batch and self.pending[0].at < step - self.origin + 1:
+            self.batch, self.origin = head.batch, now - (int(head.at) if self.clock is None else head.at)
+        due = now - self.origin + (1 if self.clock is None else 1e-9)  # anything within a step joins at its beginning
+        while self.pending and self.pending[0].batch == self.batch and self.pending[0].at < due:
             join = self.pending.popleft()
             request = self.arm.requests[join.index]
             name = self.arm.add_request(request, self.number, whole=join.abort_after is None)

@@ -123,6 +123,7 @@ class Engine:
 
 class Arm:
     samples = 1
+    asynchronous = False
 
     def __init__(self, lengths: list[int], rows: int) -> None:
         self.engine = Engine(rows)
