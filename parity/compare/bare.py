@@ -38,6 +38,7 @@ def proven_leaks(cases: list[tuple[Completion, int]], donors: Donors, baseline: 
         (index, leak)
         for index, leak in enumerate(donors.search(queries))
         if leak is not None
+        and leak.donor_part != "candidate completion"  # of two that nobody judged, either may be the donor
         and leak.start == cases[index][1]
         and leak.length >= SHORTEST_LEAK
         and leak.chance <= CERTAIN

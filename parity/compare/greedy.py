@@ -18,7 +18,16 @@ import numpy as np
 
 from parity.compare.align import common_prefix, realign
 from parity.compare.justify import BoolArray
-from parity.compare.structure import Event, cluster_of, is_copy, is_periodic, is_plain, name_gap, name_tail
+from parity.compare.structure import (
+    Event,
+    cluster_of,
+    is_copy,
+    is_periodic,
+    is_plain,
+    loops_to_the_end,
+    name_gap,
+    name_tail,
+)
 from parity.records import Kind, TokenIds
 
 MAX_EVENTS = 16
@@ -119,7 +128,8 @@ def walk(
                 i, j, explained = i + gap.lost, j + gap.gained, False
                 continue
             if (is_plain(gap) and bad[0] - j <= JUNCTION) or is_copy(b, j, gap):
-                event = name_gap(a, b, i, j, gap)
+                loop = loops_to_the_end(a, b, j, int(bad_mask[j:].sum()))
+                event = name_gap(a, b, i, j, gap) if loop is None else loop
             else:
                 event = _free(a, b, bad_mask, bad[0], (i, j), j, eos, best_ids, until=stretch_end)
             event.earliest = j

@@ -62,6 +62,11 @@ def compare(
     if random:
         judged, sampling = judge_sampled(baseline, candidate, pairs, reference, options)
         inconclusive += _sampling_notes(sampling, pairs)
+        if sampling["scored"] and "likelihood" not in sampling["adjusted"]:
+            notes.append(
+                "the likelihood of the arms was not compared: it needs scores of both, for 8 requests or more "
+                "(`parity run --score all`)"
+            )
     else:
         judged = PairJudge(baseline, candidate, reference, options, tolerance).judge(pairs)
         sampling = None

@@ -13,7 +13,7 @@ from parity.compare.types import CompareOptions
 from parity.records import Capture, Completion, Finding, Json, Kind, Severity
 
 _RUN_KINDS = {
-    "likelihood": Kind.GARBLED,
+    "likelihood": Kind.UNJUSTIFIED,
     "length": Kind.EARLY_STOP,
     "finish_reason": Kind.EARLY_STOP,
     "loops": Kind.REPETITION,

@@ -109,6 +109,25 @@ def find_loop(b: TokenIds, position: int, earliest: int) -> Repeat | None:
     return None
 
 
+def loops_to_the_end(a: TokenIds, b: TokenIds, position: int, unsupported: int) -> Event | None:
+    """From `position` on the candidate only repeats itself, in a loop that the baseline is nowhere in.
+
+    Asked where the streams seem to meet again: a loop of another length than the baseline's own meets it in every
+    turn. `unsupported` tokens from there on: one alone is an entry into a loop that the model then stays in.
+    """
+    rest = b[position:]
+    if unsupported < LOOP_COPIES:
+        return None
+    for lag in range(1, min(64, len(rest) // LOOP_COPIES) + 1):
+        if len(rest) >= LOOP_TOKENS and np.array_equal(rest[lag:], rest[:-lag]):
+            if _loops_on(a, b[len(b) - lag :]):
+                return None
+            why = f"falls into a loop of {lag} tokens that the baseline does not enter, and it is not supported"
+            evidence: dict[str, Json] = {"period": lag, "copies": round(len(rest) / lag, 2), "why": why}
+            return Event(Kind.REPETITION, position, len(rest), evidence)
+    return None
+
+
 def is_periodic(tokens: TokenIds, *, longest: int = 64) -> int | None:
     """The shortest period of a stretch that holds at least two periods, or None."""
     length = len(tokens)
