@@ -27,6 +27,14 @@ _FINDING = """
 """
 
 
+# What people wrote by hand is the small table: it is walked once. Values: run, text, text.
+TRIAGED_WITH_TEXT = (
+    "SELECT f.id FROM triage CROSS JOIN findings AS f ON f.fingerprint = triage.fingerprint"
+    " WHERE (triage.label <> '' OR triage.note <> '') AND f.run = ?"
+    " AND (instr(lower(triage.label), ?) OR instr(lower(triage.note), ?))"
+)
+
+
 class Reader(Connection):
     """The half of the store that never writes."""
 
@@ -246,13 +254,10 @@ class Reader(Connection):
                     parts.append(f"+{column} IN ({','.join('?' * len(allowed))})")
                     values += sorted(str(value) for value in allowed)
             if where.text:
-                # Triage is what people wrote by hand, so it is the small table: walked once.
                 parts.append(
                     "(+ordinal IN (SELECT ordinal FROM requests WHERE run = ?"
                     " AND (instr(lower(name), ?) OR instr(lower(coalesce(prompt, '')), ?)))"
-                    " OR +id IN (SELECT f.id FROM triage CROSS JOIN findings AS f ON f.fingerprint = triage.fingerprint"
-                    " WHERE (triage.label <> '' OR triage.note <> '') AND f.run = ?"
-                    " AND (instr(lower(triage.label), ?) OR instr(lower(triage.note), ?))))"
+                    f" OR +id IN ({TRIAGED_WITH_TEXT}))"
                 )
                 values += [run, *[where.text.lower()] * 2] * 2
         return " AND ".join(parts), values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -64,6 +65,12 @@ class ParityApp(App[None]):
         self.push_screen(RunsScreen())
         self.open_database()
         self.set_interval(POLL_SECONDS, self._poll)
+        self.call_after_refresh(self.warm_up)
+
+    @work(thread=True, group="warm up")
+    def warm_up(self) -> None:
+        """Import what the first finding needs while a person reads the list of runs."""
+        import_module("parity.tui.screens.finding")
 
     @work(thread=True, exclusive=True, group="open")
     def open_database(self) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.text import Text
 
-from parity.pipeline import RunDirectory
 from parity.store import ArmRow, RunRow
 from parity.tui.format import bar, fit, plain
 
@@ -36,6 +35,8 @@ class Progress:
 
     def look(self, run: RunRow, arms: Sequence[ArmRow], requests: int) -> list[ArmProgress]:
         """One entry per arm, and one for the scores once there are any. `requests` is the plan's number of them."""
+        from parity.pipeline import RunDirectory  # late: it takes long to import
+
         total = requests * _whole(run.plan.get("rounds")) * _whole(run.plan.get("sampling", {}).get("n"))
         found = []
         directory = RunDirectory(Path(run.directory)) if run.directory else None

@@ -17,11 +17,12 @@ from parity.tui.bindings import APP, FINDING, bindings
 from parity.tui.captures import Extras, load_extras
 from parity.tui.format import nats, plain
 from parity.tui.screens import panels
-from parity.tui.screens.panels import PANELS, Palette
+from parity.tui.screens.panels import PANELS
 from parity.tui.screens.subject import Subject
 from parity.tui.screens.triaging import TriageScreen
 from parity.tui.view import controls
 from parity.tui.widgets.keybar import KeyBar
+from parity.tui.widgets.paneltext import Palette, PanelText
 from parity.tui.widgets.strips import GapStrip
 from parity.tui.widgets.tabline import TabLine
 from parity.tui.widgets.tokenview import TokenView
@@ -30,16 +31,6 @@ Step = Callable[[int], FindingRow | None]
 WIDE = 140
 """Columns from which the panel stands beside the tokens, and the logprobs have a place of their own."""
 WITH_ORIGIN = ("row_leak", "repetition")
-
-
-class PanelText(Static):
-    """Text with the styles of the theme."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"panel--{name}" for name in Palette._fields}
-
-    @property
-    def palette(self) -> Palette:
-        return Palette(*(self.get_component_rich_style(f"panel--{name}", partial=True) for name in Palette._fields))
 
 
 class FindingScreen(TriageScreen):
@@ -109,13 +100,30 @@ class FindingScreen(TriageScreen):
         store = self.store
         if store is None:
             return
-        read = lambda: Subject.read(store, self.run, self.arm, self.key, self.finding)  # noqa: E731
-        subject = self.parity.attempt(read, None)
+        arm, key, finding = self.arm, self.key, self.finding
+        nothing: Subject | None = None
+        subject = self.parity.attempt(lambda: Subject.read(store, self.run, arm, key, finding), nothing)
         if subject is None:
             return
-        self.subject = subject
-        self._draw(go=True)
-        self.load_extras()
+        if subject.long:
+            self.subject = None
+            self._say()
+            self.align(subject)
+        else:
+            subject.align()
+            self._aligned(subject)
+
+    @work(thread=True, exclusive=True, group="align")
+    def align(self, subject: Subject) -> None:
+        subject.align()
+        if self.is_attached:
+            self.app.call_from_thread(self._aligned, subject)
+
+    def _aligned(self, subject: Subject) -> None:
+        if (subject.arm, subject.key) == (self.arm, self.key):  # else somebody has gone on meanwhile
+            self.subject = subject
+            self._draw(go=True)
+            self.load_extras()
 
     @work(thread=True, exclusive=True, group="extras")
     def load_extras(self) -> None:

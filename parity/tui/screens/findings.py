@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -27,6 +28,8 @@ from parity.tui.widgets.table import VirtualTable
 MANY = 100_000
 """Findings that an index walks through in some 20 ms."""
 COUNTED_AT_ONCE = 512
+SETTLED = 0.15
+"""Seconds that a filter must stand before its positions are counted: not for every letter that is typed."""
 
 
 class FindingsScreen(SelectingScreen):
@@ -156,6 +159,9 @@ class FindingsScreen(SelectingScreen):
 
     @work(thread=True, exclusive=True, group="positions")
     def load_positions(self, view: View) -> None:
+        time.sleep(SETTLED)
+        if view != self.view:
+            return
         buckets = max(10, self.size.width - 24)
         self._in_background(
             lambda: self.parity.background().positions(self.run.id, view.filter(), buckets),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from rich.style import Style
 from rich.text import Text
 
 from parity.records import TopLogprobs
@@ -17,22 +16,12 @@ from parity.tui.format import bar, fit, nats, plain
 from parity.tui.screens.dialogs import history_text
 from parity.tui.screens.subject import Subject
 from parity.tui.tokens import Decoder, spaced
+from parity.tui.widgets.paneltext import Palette
 
 PANELS: Final = ("logprobs", "origin", "prompt", "triage", "evidence")
 TOP: Final = 5
 CONTEXT: Final = 24
 """Tokens shown before and after a span."""
-
-
-class Palette(NamedTuple):
-    """Styles of the theme in use; everything that they say is also said in words or signs."""
-
-    title: Style
-    bar: Style
-    chosen: Style
-    high: Style
-    dim: Style
-    span: Style
 
 
 def logprobs(subject: Subject, left: int, right: int, width: int, palette: Palette) -> Text:

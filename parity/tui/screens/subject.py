@@ -22,6 +22,9 @@ from parity.tui.widgets.sides import Content
 DONOR_CONTEXT = 12
 """Tokens of the donor shown before and after what leaked."""
 
+LONG = 8192
+"""Tokens from which the sides are aligned in a thread, so that the screen does not wait."""
+
 _decoders: dict[str, Decoder] = {}
 
 
@@ -36,7 +39,7 @@ def decoder_of(run: RunRow) -> Decoder:
 
 @dataclass
 class Subject:
-    """One completion of a candidate arm beside the baseline's."""
+    """One completion of a candidate arm beside the baseline's; `align` before it is drawn."""
 
     run: RunRow
     decoder: Decoder
@@ -56,8 +59,13 @@ class Subject:
     gaps: npt.NDArray[np.float64] | None = field(init=False, default=None)
     """Nats, by position of the candidate; None where there are no scores."""
 
-    def __post_init__(self) -> None:
+    def align(self) -> None:
+        """Lay the two sides beside each other. Takes most of a second where long streams differ everywhere."""
         self.alignment = align(self.left, self.right)
+
+    @property
+    def long(self) -> bool:
+        return len(self.left) + len(self.right) > LONG
 
     def learn(self, extras: Extras) -> None:
         """What the capture files said, which are read later."""

@@ -77,25 +77,42 @@ class Side:
 def flow(content: Content, width: int) -> list[Line]:
     """Break the rows into lines such that both sides fit into `width` columns, after a newline on either side."""
     alignment = content.alignment
+    differs = alignment.op != EQUAL
+    # Room for the sign before the first and after the last token of a stretch that differs.
+    marks = np.diff(differs.astype(np.int64), prepend=0) != 0
+    sizes = [
+        (_sizes(pieces, indices) + marks).tolist()
+        for pieces, indices in ((content.left, alignment.left), (content.right, alignment.right))
+    ]
+    ends = _breaks(content.left, alignment.left) | _breaks(content.right, alignment.right)
     lines: list[Line] = []
     first = used_left = used_right = 0
-    previous = EQUAL
-    left, right, ops = alignment.left.tolist(), alignment.right.tolist(), alignment.op.tolist()
-    for row, (i, j, op) in enumerate(zip(left, right, ops, strict=True)):
-        one = content.left[i] if i >= 0 else None
-        other = content.right[j] if j >= 0 else None
-        mark = int((op != EQUAL) != (previous != EQUAL))  # room for the sign around a stretch that differs
-        size_left = mark + (cell_len(one.text) if one else 0)
-        size_right = mark + (cell_len(other.text) if other else 0)
-        if row > first and (used_left + size_left > width or used_right + size_right > width):
+    for row, (left, right, end) in enumerate(zip(*sizes, ends.tolist(), strict=True)):
+        used_left += left
+        used_right += right
+        if row > first and (used_left > width or used_right > width):
             lines.append(Line(first, row))
-            first, used_left, used_right = row, 0, 0
-        used_left += size_left
-        used_right += size_right
-        previous = op
-        if (one and one.breaks) or (other and other.breaks):
+            first, used_left, used_right = row, left, right
+        if end:
             lines.append(Line(first, row + 1))
             first, used_left, used_right = row + 1, 0, 0
     if first < len(alignment):
         lines.append(Line(first, len(alignment)))
     return lines
+
+
+def _sizes(pieces: Sequence[Piece], indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Columns of the piece on each row, 0 where there is none."""
+    known: dict[str, int] = {}
+    for piece in pieces:
+        if piece.text not in known:
+            known[piece.text] = cell_len(piece.text)
+    widths = np.fromiter((known[piece.text] for piece in pieces), dtype=np.int64, count=len(pieces))
+    # One more at the end, which the index -1 finds.
+    return np.append(widths, 0)[indices]
+
+
+def _breaks(pieces: Sequence[Piece], indices: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Whether a line ends after each row."""
+    breaks = np.fromiter((piece.breaks for piece in pieces), dtype=np.bool_, count=len(pieces))
+    return np.append(breaks, False)[indices]
