@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 
 from parity.errors import BackendError
@@ -28,18 +29,33 @@ print(json.dumps({
 
 
 def load_adapters(hosts: Mapping[str, Host]) -> dict[str, Backend]:
-    """The adapter of each backend, by the backend's name. Raises ParityError for an unknown one."""
-    return {name: load_backend(host.adapter) for name, host in hosts.items()}
+    """The adapter of each backend, by the backend's name, with its host's engine settings among its defaults.
+
+    Raises ParityError for an unknown one.
+    """
+    return {name: _with_settings(load_backend(host.adapter), host.engine) for name, host in hosts.items()}
+
+
+def _with_settings(adapter: Backend, settings: Mapping[str, Json]) -> Backend:
+    """The adapter, so that variants, --engine and --vary go on top of these settings."""
+    if not settings:
+        return adapter
+    mine = copy(adapter)
+    own = adapter.engine_defaults
+
+    def engine_defaults(variant: str, *, num_speculative_tokens: int) -> dict[str, Json]:
+        return {**own(variant, num_speculative_tokens=num_speculative_tokens), **settings}
+
+    mine.engine_defaults = engine_defaults  # type: ignore[method-assign]
+    return mine
 
 
 def placed(plan: Plan, hosts: Mapping[str, Host]) -> Plan:
-    """The plan with each arm's adapter and its host's engine settings, for hosts with names of their own."""
-    arms = []
-    for arm in plan.arms:
-        host = host_of(hosts, arm.name, arm.backend)
-        engine = arm.engine if not host.engine else {**arm.engine, **host.engine}
-        arms.append(replace(arm, backend=host.adapter, engine=engine))
-    return replace(plan, arms=tuple(arms))
+    """The plan with each arm's adapter, for backends with names of their own."""
+    return replace(
+        plan,
+        arms=tuple(replace(arm, backend=host_of(hosts, arm.name, arm.backend).adapter) for arm in plan.arms),
+    )
 
 
 def hosts_of_plan(plan: Plan) -> list[str]:

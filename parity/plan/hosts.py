@@ -256,9 +256,10 @@ def _count(value: Json, least: int = 1) -> int:
 def _table(value: Json) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise TypeError("must be a table of engine settings")
-    for name in ("model", "speculative_config"):
-        if name in value:
-            raise ValueError(f"sets {name}: the model is `model` here, speculation belongs to the variant")
+    if "speculative_config" in value:
+        raise ValueError("sets speculative_config: speculation belongs to the variant")
+    if "model" in value and "url" not in value:  # a server has a model of its own
+        raise ValueError("sets model: where the checkpoint is, says the setting `model` of the backend itself")
     return dict(value)
 
 

@@ -94,6 +94,8 @@ def progress(arms: Sequence[str], stream: TextIO | None = None) -> Iterator[OnEv
         speed = f"{rate:,.0f} tokens/s" if rate else ""
         if event.running:
             speed += f"  {event.running} running"
+        if event.arm not in tasks:  # an engine that only scores
+            tasks[event.arm] = bars.add_task("", total=None, start=True, arm=event.arm, state="", speed="")
         bars.update(
             tasks[event.arm],
             total=event.total or None,

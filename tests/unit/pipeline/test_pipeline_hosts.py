@@ -159,6 +159,15 @@ def test_mistakes_in_the_file(there: Parity, text: str, code: int, words: str) -
     assert not (there.home / "runs").exists()
 
 
+def test_settings_of_a_backend_are_its_arms_defaults(there: Parity) -> None:
+    Path("parity.toml").write_text("[backends.a]\nadapter = 'fake'\nengine = { max_num_seqs = 3, seed = 5 }\n")
+    made = json.loads(there("plan", "--backends", "a,fake", "--suite", "smoke").stdout)
+    asked = {arm["name"]: (arm["engine"]["max_num_seqs"], arm["engine"]["seed"]) for arm in made["arms"]}
+    assert asked == {"a/base": (3, 0), "a/mtp": (3, 0), "fake/base": (8, 0), "fake/mtp": (8, 0)}  # --seed is on top
+    made = json.loads(there("plan", "--backends", "a", "--suite", "smoke", "--max-num-seqs", "2").stdout)
+    assert {arm["engine"]["max_num_seqs"] for arm in made["arms"]} == {2}
+
+
 def test_flags_that_name_no_backend(there: Parity) -> None:
     done = there("run", "--backends", "fake", "--host", "gpu=ssh gpu1")
     assert done.returncode == 2
