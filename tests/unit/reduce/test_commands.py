@@ -1,0 +1,190 @@
+"""`parity reduce` and `parity bisect` from end to end, with an engine of a few lines behind the real protocol."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Toy
+
+from parity.plan import read_plan
+
+ALWAYS = {"rate": 1.0, "spares": True}
+RARE = {"rate": 0.02, "spares": True}
+MAKE = ("--backends", "toy", "--suite", "mixed", "--max-tokens", "16")
+
+
+def test_a_rare_failure_is_found_reduced_bisected_and_shown_again(parity: Toy, tmp_path: Path) -> None:
+    toy = {**RARE, "needs": ["en-story"]}
+    run = parity("run", *MAKE, "--rounds", "8", "--json", toy=toy)
+    assert run.returncode == 1, run.stderr
+    found = json.loads(run.stdout)
+    reduced = tmp_path / "reduced.json"
+    done = parity("reduce", "--json", "-o", str(reduced), toy=toy)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    plan = read_plan(reduced)
+    assert "en-story" in {request.id for request in plan.requests}
+    assert len(plan.requests) <= 4
+    assert result["after"]["tokens"] <= result["before"]["tokens"] / 4
+    assert result["reproduced"] in result["attempts"]
+    assert result["confirmation"]["plan"]["probability"] >= 0.9
+    assert [one["name"] for one in result["settings"]["settings"]] == ["speculation"]
+    # Only what it needs is left of the failing arm.
+    assert plan.arm("toy/mtp").engine["max_num_batched_tokens"] == plan.arm("toy/base").engine["max_num_batched_tokens"]
+    # One engine for all shots, one reference, and those of the other settings and of the run at the end.
+    assert result["engine_starts"] <= 6
+
+    assert parity("run", "--plan", str(reduced), toy=toy).returncode == 1
+    bisected = parity("bisect", "settings", "--run", found["run"], "--json", toy=toy)
+    assert bisected.returncode == 0, bisected.stderr
+    flip = json.loads(bisected.stdout)
+    assert [one["name"] for one in flip["settings"]] == ["speculation"]
+    assert {one["name"] for one in flip["differ"]} == {"speculation", "max_num_batched_tokens"}
+    assert flip["suspect"]["name"] == "speculation on toy"
+
+
+def test_the_reports_for_people(parity: Toy) -> None:
+    assert parity("run", *MAKE, toy=ALWAYS).returncode == 1
+    done = parity("reduce", toy=ALWAYS)
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "requests 64 1" in text
+    assert "12 of 12 shots taken after the search" in text
+    assert "it is deterministic" in text
+    assert "settings it needs: speculation" in text
+    assert "reproduced with fresh engines: run 2" in text
+    text = " ".join(parity("bisect", "settings", "toy/mtp", "toy/base", toy=ALWAYS).stdout.split())
+    assert "smallest set that flips the verdict: speculation (speculative_config not set → " in text
+    assert "suspect: speculation on toy" in text
+
+
+def test_a_finding_by_its_number_and_benign_ones_refused(parity: Toy) -> None:
+    parity("run", *MAKE, toy=ALWAYS)
+    shown = json.loads(parity("runs", "show", "--json", toy=ALWAYS).stdout)
+    number = next(one["id"] for one in shown["findings"] if one["severity"] == "corrupt")
+    done = parity("reduce", str(number), "--json", "--no-rerun", "--no-settings", toy=ALWAYS)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["finding"] == f"finding {number} of run {shown['run']}"
+    for args, says in (
+        (("999999",), "there is no finding 999999"),
+        ((str(number), "--request", "x"), "drop --run, --arm and --request"),
+        (("--request", "nobody"), "has no corrupt findings about nobody"),
+        (("--arm", "toy/none"), "has no corrupt findings of toy/none"),
+        (("--plan", "/nowhere.json"), "cannot read the plan"),
+    ):
+        refused = parity("reduce", *args, toy=ALWAYS)
+        assert refused.returncode == 2
+        assert says in refused.stderr
+
+
+def test_what_does_not_fail_again_is_inconclusive(parity: Toy) -> None:
+    prompts = ("--prompts", str(_two_prompts(parity.root)))
+    assert parity("run", "--backends", "toy", "--max-tokens", "16", *prompts, toy=ALWAYS).returncode == 1
+    done = parity("reduce", "--json", toy={"rate": 0.0})
+    assert done.returncode == 4
+    assert json.loads(done.stdout)["plan"] is None
+    assert "nothing smaller fails often enough" in parity("reduce", toy={"rate": 0.0}).stdout
+    refused = parity("bisect", "settings", toy={"rate": 0.0})
+    assert refused.returncode == 2
+    assert "does not fail again on any part" in refused.stderr
+
+
+def test_killed_in_the_middle_it_goes_on(parity: Toy, tmp_path: Path) -> None:
+    toy = {**RARE, "needs": ["en-story", "en-email"]}
+    assert parity("run", *MAKE, "--rounds", "8", toy=toy).returncode == 1
+    out = tmp_path / "reduction"
+    process = parity.start("reduce", "--out", str(out), "--no-rerun", "--json", toy=toy)
+    shots = out / "shots.jsonl"
+    until = time.monotonic() + 60
+    while not (shots.exists() and shots.read_bytes().count(b'"shot"') > 20) and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    kept = shots.read_bytes().count(b"\n")
+    done = parity("reduce", "--out", str(out), "--no-rerun", "--json", toy=toy)
+    assert done.returncode == 0, done.stderr
+    assert "shots of earlier attempts" in done.stderr
+    result = json.loads(done.stdout)
+    assert result["shots"] > 20
+    assert shots.read_bytes().count(b"\n") > kept
+    # A third time: everything is known, no engine starts.
+    starts = len(parity.starts)
+    again = json.loads(parity("reduce", "--out", str(out), "--no-rerun", "--json", toy=toy).stdout)
+    assert len(parity.starts) == starts
+    assert (again["steps"], again["after"], again["shots"]) == (result["steps"], result["after"], result["shots"])
+    fresh = parity("reduce", "--out", str(out), "--no-rerun", "--json", "--fresh", toy=toy)
+    assert "earlier attempts" not in fresh.stderr
+    assert len(parity.starts) > starts
+
+
+def test_settings_that_the_engine_refuses_do_not_end_the_search(parity: Toy, tmp_path: Path) -> None:
+    plan = _plan(parity, tmp_path)
+    value = json.loads(plan.read_text())
+    base = next(arm for arm in value["arms"] if arm["name"] == "toy/base")
+    base["engine"]["max_num_seqs"] = 4
+    plan.write_text(json.dumps(value))
+    done = parity("bisect", "settings", "toy/mtp", "toy/base", "--plan", str(plan), "--json", toy=ALWAYS)
+    assert done.returncode == 0, done.stderr
+    assert [one["name"] for one in json.loads(done.stdout)["settings"]] == ["speculation"]
+    next(arm for arm in value["arms"] if arm["name"] == "toy/mtp")["engine"]["explodes"] = True
+    plan.write_text(json.dumps(value))
+    refused = parity("bisect", "settings", "toy/mtp", "toy/base", "--plan", str(plan), toy=ALWAYS)
+    assert refused.returncode == 2
+    assert "does not fail again" in refused.stderr
+    assert "explodes is not an argument" in refused.stderr
+
+
+def test_the_first_bad_version(parity: Toy, tmp_path: Path) -> None:
+    plan = _plan(parity, tmp_path)
+    toy = {**ALWAYS, "begins": "1.3.0"}
+    command = ("bisect", "versions", "1.0.0", "2.0.0", "--plan", str(plan))
+    done = parity(*command, "--json", toy=toy)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["last_good"], found["first_bad"], found["named"]) == ("1.2.0", "1.3.0", True)
+    assert found["versions"] == ["1.0.0", "1.1.0", "1.2.0", "1.3.0", "2.0.0"]
+    text = " ".join(parity(*command, toy=toy).stdout.split())
+    assert "first bad version: 1.3.0 (the last good one is 1.2.0)" in text
+    assert "each wrong with probability 0.05" in text
+
+    out = tmp_path / "broken"
+    around = parity(*command, "--out", str(out), "--json", toy=toy, TOY_BROKEN="1")
+    assert around.returncode == 4
+    assert json.loads(around.stdout)["untried"] == ["1.2.0"]
+    shown = " ".join(parity(*command, "--out", str(out), toy=toy).stdout.split())
+    assert "1.2.0 cannot be tried: toy@1.2.0/mtp does not start: 1.2.0 does not build here" in shown
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("2.0.0", "1.0.0"), "2.0.0 is not older than 1.0.0"),
+        (("1.0.0", "1.1.0"), "1.1.0 does not fail"),
+        (("1.3.0", "2.0.0"), "1.3.0 fails already"),
+    ],
+)
+def test_versions_that_make_no_sense(parity: Toy, tmp_path: Path, args: tuple[str, ...], says: str) -> None:
+    plan = _plan(parity, tmp_path)
+    done = parity("bisect", "versions", *args, "--plan", str(plan), toy={**ALWAYS, "begins": "1.2.0"})
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def _plan(parity: Toy, directory: Path) -> Path:
+    path = directory / "plan.json"
+    prompts = _two_prompts(parity.root)
+    done = parity(
+        "plan", "--backends", "toy", "--prompts", str(prompts), "--max-tokens", "16", "-o", str(path), toy=ALWAYS
+    )
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def _two_prompts(directory: Path) -> Path:
+    path = directory / "prompts.txt"
+    path.write_text("In the beginning God\nThe capital of France is\n")
+    return path
