@@ -15,7 +15,7 @@ from parity.capture import read_capture, read_scores
 from parity.errors import ParityError
 from parity.records import Capture, Json, Kind, ScoreKey, Scores, TopLogprobs
 from parity.report import facts
-from parity.report.case import Case, FindingCase
+from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import public, whole
 from parity.report.markdown import title
 from parity.report.texts import Texts
@@ -58,6 +58,7 @@ def repro_script(case: Case, finding: FindingCase, *, model: str | None = None) 
             hint="run the same prompts greedily (--temperature 0) and reproduce a finding of that run",
         )
     arm = case.arm(row.arm)
+    _check_arm(case, arm)
     arms: list[dict[str, Json]] = case.run.plan.get("arms", [])
     planned = next((one for one in arms if one.get("name") == row.arm), {})
     engine: dict[str, Json] = dict(planned.get("engine") or {})
@@ -100,6 +101,21 @@ def repro_script(case: Case, finding: FindingCase, *, model: str | None = None) 
     return script
 
 
+def _check_arm(case: Case, arm: ArmCase) -> None:
+    """Raises ParityError for an arm or a plan that a batch in one engine does not stand for."""
+    if arm.row.backend in _NO_ENGINE:
+        raise ParityError(
+            f"{arm.name} is a {arm.row.backend}, not an engine that a script can start",
+            hint="run the same prompts on an engine of your own (`parity run --backends …`)",
+        )
+    if case.run.plan.get("churn"):
+        raise ParityError(
+            "requests came and went while others were decoded (--churn), and the script sends the whole batch at once",
+            hint="`parity reduce` looks for a case that fails without churn; the plan itself is in the run's directory",
+        )
+
+
+_NO_ENGINE = frozenset({"server", "transformers", "replay"})
 _PLAIN_ARGUMENTS = frozenset(
     {
         "async_scheduling",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
@@ -72,6 +72,7 @@ def test_a_plot_for_whatever_there_are_numbers_for() -> None:
     assert plots(evidence_of({}, {}, "cpu/base")) == {}
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 40) | st.just(math.nan), max_size=60))
 def test_a_histogram_draws_every_number_once(values: list[float]) -> None:
     text = svg.histogram("t", "x", "y", {"arm": values}, GAP_EDGES, labels=GAP_LABELS, log=True)
@@ -83,6 +84,7 @@ def test_a_histogram_draws_every_number_once(values: list[float]) -> None:
             assert 0 <= float(bar.get("x", "0")) <= svg.WIDTH
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e6) | st.just(math.nan), max_size=80), st.none() | st.floats(0, 5))
 def test_a_gap_line_marks_what_lies_beyond_the_tolerance(gaps: list[float], tolerance: float | None) -> None:
     text = svg.gap_line("t", "x", "y", gaps, tolerance=tolerance, mark=0)
@@ -93,6 +95,7 @@ def test_a_gap_line_marks_what_lies_beyond_the_tolerance(gaps: list[float], tole
     assert len(drawn(text, "path")) == 1
 
 
+@settings(deadline=None)
 @given(st.floats(1e-6, 1e9))
 def test_ticks_are_round_and_reach_far_enough(largest: float) -> None:
     ticks = svg.nice(largest)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_data import BASE, MTP, arm_case, finding_case, make_case
 
@@ -176,6 +176,16 @@ def test_random_sampling_has_no_tokens_to_expect() -> None:
         repro_script(case, case.findings[0])
 
 
+@pytest.mark.parametrize(("arm", "plan"), [("server/vllm", {}), (MTP, {"churn": {"shuffle": True}})])
+def test_what_is_no_batch_in_an_engine_has_no_script(arm: str, plan: dict[str, Any]) -> None:
+    case = make_case(arms=[arm_case(BASE), arm_case(arm)], finding=finding_case(arm=arm))
+    case.run.plan.update(plan)  # type: ignore[attr-defined]
+    script, why = repro_of(case)
+    assert script is None
+    assert "engine that a script can start" in why or "--churn" in why
+
+
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_leaves_a_script_that_means_the_same(text: str) -> None:
     script, _ = repro_of(make_case(text))

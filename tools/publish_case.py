@@ -1,0 +1,103 @@
+"""Write the folder of an example case from a run: report, reproduction, plots, captures without private paths.
+
+    python tools/publish_case.py RUN_DIRECTORY DATABASE FOLDER
+
+The report is about the worst finding of a positive control where the run has one, else about the run as a whole.
+The captures and scores are those of the run, compressed, with every absolute path cut to its last part; compared
+again (`parity compare`), they give the same findings. tests/unit/report/test_cases.py holds the folders to that.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from parity.errors import ParityError
+from parity.pipeline import RunDirectory
+from parity.report.case import Case, build_case
+from parity.report.escape import public
+from parity.report.evidence import read_evidence
+from parity.report.html import html_report
+from parity.report.plots import plots, write_plots
+from parity.report.repro import repro_of
+from parity.report.write import ReportOptions, bug_reports
+from parity.store import FindingFilter, Store
+
+RANDOM = ("VLLM_DIST_IDENT", "VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME", "PARITY_FAULT_BUNDLE")
+
+
+def published(record: dict[str, Any]) -> dict[str, Any]:
+    """A record without paths of the machine; only headers and footers can hold any."""
+    if record.get("record") == "completion" or record.get("record") == "score":
+        return record
+    record = public(record)
+    variables = record.get("environment", {}).get("variables")
+    if isinstance(variables, dict):
+        record["environment"]["variables"] = {k: v for k, v in variables.items() if k not in RANDOM}
+    return record
+
+
+def compress(source: Path, target: Path) -> None:
+    """JSON Lines, made public, as gzip that is the same for the same content."""
+    lines = [json.dumps(published(json.loads(line)), separators=(",", ":")) for line in source.open(encoding="utf-8")]
+    buffer = io.BytesIO()
+    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as file:
+        file.write(("\n".join(lines) + "\n").encode())
+    target.write_bytes(buffer.getvalue())
+
+
+def chosen(store: Store, run: str) -> Case:
+    """The case: a positive control's worst finding, else the run."""
+    case = build_case(store, run)
+    for control in case.controls:
+        where = FindingFilter(arms=frozenset({control.name}), severities=frozenset({"corrupt"}))
+        rows = store.page_findings(case.run.id, where)
+        if rows:
+            worst = max(rows, key=lambda row: (row.position is not None, row.gap or 0.0))
+            return build_case(store, f"finding:{worst.id}")
+    return case
+
+
+def publish(directory: RunDirectory, store: Store, folder: Path) -> None:
+    case = chosen(store, directory.run_id)
+    report = bug_reports(case, "vllm", ReportOptions())[0]
+    (folder / "report.md").write_text(report.markdown, encoding="utf-8")
+    (folder / "report.html").write_text(html_report(build_case(store, directory.run_id)), encoding="utf-8")
+    script, why_not = repro_of(case)
+    repro = folder / "repro.py"
+    if script is not None:
+        repro.write_text(script, encoding="utf-8")
+    else:
+        print(f"no repro.py: {why_not}", file=sys.stderr)
+        repro.unlink(missing_ok=True)
+    captures = folder / "captures"
+    captures.mkdir(exist_ok=True)
+    for old in captures.glob("*.jsonl.gz"):
+        old.unlink()
+    for arm in directory.plan().arms:
+        source = directory.capture(arm.name)
+        compress(source, captures / f"{source.name}.gz")
+    compress(directory.scores, captures / "scores.jsonl.gz")
+    write_plots(plots(read_evidence(case), tolerance=case.tolerance), folder / "plots")
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    run, database, folder = map(Path, arguments)
+    try:
+        with Store.open(database, create=False) as store:
+            publish(RunDirectory.open(run), store, folder)
+    except ParityError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
