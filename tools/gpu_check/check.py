@@ -128,8 +128,8 @@ def main():
             break
         if code:
             failed.append(name)
-            print("%s: failed with %d, see the log" % (name, code), file=sys.stderr)
-    head = ["arm", "count", "min"] + ["< %d" % bound for bound in SHORT] + ["stop", "tokens/s", "acceptance"]
+            print(f"{name}: failed with {code}, see the log", file=sys.stderr)
+    head = ["arm", "count", "min"] + [f"< {bound}" for bound in SHORT] + ["stop", "tokens/s", "acceptance"]
     print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
     for name in names:
         if complete(capture_of(options.out, name)):
@@ -138,11 +138,8 @@ def main():
         command = [sys.executable, "-c", BARE, os.path.join(HERE, "plan.json"), wanted[0]]
         done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
         speed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("BARE")]
-        print(
-            "bare LLM.generate, {}: {} tokens/s".format(
-                wanted[0], speed[0] if speed else "failed:\n" + done.stderr[-2000:]
-            )
-        )
+        said = f"{speed[0]} tokens/s" if speed else "failed:\n" + done.stderr[-2000:]
+        print(f"bare LLM.generate, {wanted[0]}: {said}")
     return 1 if failed else 0
 
 
