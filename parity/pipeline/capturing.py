@@ -23,6 +23,7 @@ import numpy as np
 from parity.capture import read_capture
 from parity.errors import ParityError
 from parity.pipeline.directory import RunDirectory
+from parity.pipeline.held import HeldCaptures
 from parity.plan import Arm, Plan
 from parity.plan.hosts import Host, host_of
 from parity.records import Capture, Completion
@@ -99,7 +100,7 @@ class Recorder(Protocol):
 
 def capture_all(
     plan: Plan, directory: RunDirectory, runner: Runner, recorder: Recorder, say: Say
-) -> dict[str, Capture]:
+) -> Mapping[str, Capture]:
     """Every arm's capture, and the scores file where the plan asks for one.
 
     Raises the first failure; Interrupted or KeyboardInterrupt when the user ends it.
@@ -122,7 +123,7 @@ Report = Callable[[Arm, Capture | BaseException], None]
 class _Crew:
     def __init__(self, plan: Plan, directory: RunDirectory, runner: Runner, recorder: Recorder) -> None:
         self.plan, self.directory, self.runner, self.recorder = plan, directory, runner, recorder
-        self.captures: dict[str, Capture] = {}
+        self.captures = HeldCaptures(plan.baseline)
         self.baseline = plan.arm(plan.baseline)
         self._stop = threading.Event()
         self._all_captured = threading.Event()
@@ -130,7 +131,7 @@ class _Crew:
     def record(self, arm: Arm, result: Capture | BaseException) -> None:
         """In the main thread: the store's connection belongs to it."""
         if isinstance(result, Capture):
-            self.captures[arm.name] = result
+            self.captures.add(arm.name, result, self.directory.capture(arm.name))
             self.recorder.arm(arm.name, result, self.directory.capture(arm.name))
             if all(each.name in self.captures for each in self.plan.arms):
                 self._all_captured.set()
