@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from parity.records import Kind
+from parity.records import Key, Kind
 from parity.store import FindingFilter, FindingRow, FindingSort, RunRow
 from parity.store.browse import Facet
 from parity.tui.format import nats, plain
@@ -60,9 +60,23 @@ class View:
         )
 
 
-def _place(row: FindingRow) -> str:
-    key = plain(row.request)
-    return key if row.round == 0 and row.sample == 0 else f"{key} r{row.round} s{row.sample}"
+def place(key: Key) -> str:
+    """A request by its name; round and sample only where there are several."""
+    name = plain(key.request)
+    return name if key.round == 0 and key.sample == 0 else f"{name} r{key.round} s{key.sample}"
+
+
+def badge(word: str) -> tuple[str, str]:
+    """A verdict or a status, and the style that it stands out in."""
+    return f" {plain(word)} ", _BADGES.get(word, "reverse")
+
+
+_BADGES = {
+    "PASS": "bold #ffffff on #1a7f37",
+    "DIVERGED": "bold #ffffff on #b3261e",
+    "ERROR": "bold #ffffff on #b3261e",
+    "INCONCLUSIVE": "bold #1f1300 on #e3b341",
+}
 
 
 _STATE = {"new": "", "confirmed": "corrupt", "benign": "good", "fixed": "good"}
@@ -76,7 +90,7 @@ def _state(row: FindingRow) -> tuple[str, str]:
     return str(row.state), _STATE.get(str(row.state), "warning")
 
 
-WIDE = 100
+WIDE = 110
 
 COLUMNS: list[Column[FindingRow]] = [
     # In a narrow table a sign says it: `!` corrupt, `·` benign.
@@ -84,13 +98,13 @@ COLUMNS: list[Column[FindingRow]] = [
     Column("severity", 9, lambda f: (plain(f.severity), _severity(f)), "severity", from_width=WIDE),
     Column("kind", 13, lambda f: (plain(f.kind), _severity(f)), "kind", below_width=WIDE),
     Column("kind", 20, lambda f: (plain(f.kind), _severity(f)), "kind", from_width=WIDE),
-    Column("request", 0, lambda f: (_place(f), ""), "ordinal", middle=True),
+    Column("request", 0, lambda f: (place(f.key), ""), "ordinal", middle=True),
     Column("arm", 0, lambda f: (plain(f.arm), ""), "arm", middle=True),
     Column("token", 6, lambda f: ("" if f.position is None else str(f.position), ""), "position", right=True),
     Column("len", 4, lambda f: ("" if f.length is None else str(f.length), ""), right=True),
     Column("gap", 6, lambda f: (nats(f.gap), ""), "gap", right=True),
     Column("state", 9, _state, "state"),
-    Column("label", 0, lambda f: (plain(f.label), ""), from_width=WIDE),
+    Column("label", 0, lambda f: (plain(f.label), ""), from_width=WIDE + 20),
 ]
 
 SORT_NAMES = {

@@ -11,13 +11,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList, Select, SelectionList, Static
+from textual.widgets import Input, OptionList, Select, Static
 from textual.widgets.option_list import Option
-from textual.widgets.selection_list import Selection
 
 from parity.store import Triage, TriageChange, TriageState
 from parity.tui.bindings import APP, GROUPS, MOVE, Command
-from parity.tui.format import moment, plain
+from parity.tui.format import fit, moment, plain
 from parity.tui.outside import FollowUp
 
 Result = TypeVar("Result")
@@ -93,14 +92,32 @@ class AskText(Dialog[str]):
         self.dismiss(event.value.strip())
 
 
-class ChooseFilter(Dialog[frozenset[tuple[str, str]]]):
+class Listing(Dialog[Result]):
+    """A window with a list; vim's keys beside the arrows."""
+
+    BINDINGS: ClassVar[list[Any]] = [
+        Binding("j", "cursor(1)", "Down", show=False),
+        Binding("k", "cursor(-1)", "Up", show=False),
+    ]
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).focus()
+
+    def action_cursor(self, step: int) -> None:
+        options = self.query_one(OptionList)
+        if step > 0:
+            options.action_cursor_down()
+        else:
+            options.action_cursor_up()
+
+
+class ChooseFilter(Listing[frozenset[tuple[str, str]]]):
     """Values to filter by; a group in which nothing is chosen does not restrict."""
 
     BINDINGS: ClassVar[list[Any]] = [
         Binding("enter", "apply", "Apply", show=False, priority=True),
+        Binding("space", "choose", "Choose", show=False, priority=True),
         Binding("c", "clear", "Clear", show=False),
-        Binding("j", "cursor(1)", "Down", show=False),
-        Binding("k", "cursor(-1)", "Up", show=False),
     ]
 
     def __init__(self, options: Sequence[tuple[str, str, int]], chosen: frozenset[tuple[str, str]]) -> None:
@@ -109,34 +126,37 @@ class ChooseFilter(Dialog[frozenset[tuple[str, str]]]):
         self.options, self.chosen = options, chosen
 
     def compose(self) -> ComposeResult:
-        selections = [
-            Selection(
-                Text(f"{group:<9}{plain(value):<24}{count:>10,}"),
-                (group, value),
-                (group, value) in self.chosen,
-            )
-            for group, value, count in self.options
-        ]
         with Vertical(classes="dialog"):
             yield Static(Text("Show only"), classes="heading")
-            yield SelectionList[tuple[str, str]](*selections)
+            yield OptionList(*(Option(self._line(at)) for at in range(len(self.options))))
             yield Static(Text("Space chooses   Enter applies   c clears   Esc cancels"), classes="keys")
 
-    def on_mount(self) -> None:
-        self.query_one(SelectionList).focus()
+    def _line(self, at: int) -> Text:
+        group, value, count = self.options[at]
+        chosen = (group, value) in self.chosen
+        sign = "[x]" if chosen else "[ ]"
+        line = f"{sign} {group:<9}{fit(plain(value), 34, middle=True)}{count:>10,}"
+        return Text(line, style="bold" if chosen else "")
 
-    def action_cursor(self, step: int) -> None:
-        options = self.query_one(SelectionList)
-        if step > 0:
-            options.action_cursor_down()
-        else:
-            options.action_cursor_up()
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self._toggle(event.option_index)
+
+    def action_choose(self) -> None:
+        at = self.query_one(OptionList).highlighted
+        if at is not None:
+            self._toggle(at)
+
+    def _toggle(self, at: int) -> None:
+        self.chosen ^= {self.options[at][:2]}
+        self.query_one(OptionList).replace_option_prompt_at_index(at, self._line(at))
 
     def action_clear(self) -> None:
-        self.query_one(SelectionList).deselect_all()
+        self.chosen = frozenset()
+        for at in range(len(self.options)):
+            self.query_one(OptionList).replace_option_prompt_at_index(at, self._line(at))
 
     def action_apply(self) -> None:
-        self.dismiss(frozenset(self.query_one(SelectionList).selected))
+        self.dismiss(self.chosen)
 
 
 class EditTriage(Dialog[Triage]):
@@ -197,13 +217,11 @@ class EditTriage(Dialog[Triage]):
         )
 
 
-class Choose(Dialog[tuple[str, FollowUp]]):
+class Choose(Listing[tuple[str, FollowUp]]):
     """Commands to go on with: run one here, or copy it."""
 
     BINDINGS: ClassVar[list[Any]] = [
         Binding("y", "copy", "Copy", show=False),
-        Binding("j", "cursor(1)", "Down", show=False),
-        Binding("k", "cursor(-1)", "Up", show=False),
         Binding("q", "dismiss", "Close", show=False),
     ]
 
@@ -224,9 +242,6 @@ class Choose(Dialog[tuple[str, FollowUp]]):
             yield OptionList(*options)
             yield Static(Text("Enter starts it in this terminal   y copies it   Esc cancels"), classes="keys")
 
-    def on_mount(self) -> None:
-        self.query_one(OptionList).focus()
-
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         self.dismiss(("run", self.choices[event.option_index]))
@@ -235,13 +250,6 @@ class Choose(Dialog[tuple[str, FollowUp]]):
         at = self.query_one(OptionList).highlighted
         if at is not None:
             self.dismiss(("copy", self.choices[at]))
-
-    def action_cursor(self, step: int) -> None:
-        options = self.query_one(OptionList)
-        if step > 0:
-            options.action_cursor_down()
-        else:
-            options.action_cursor_up()
 
 
 def history_text(changes: Sequence[TriageChange]) -> Text:

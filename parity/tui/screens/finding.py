@@ -20,7 +20,7 @@ from parity.tui.screens import panels
 from parity.tui.screens.panels import PANELS
 from parity.tui.screens.subject import Subject
 from parity.tui.screens.triaging import TriageScreen
-from parity.tui.view import controls
+from parity.tui.view import controls, place
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.paneltext import Palette, PanelText
 from parity.tui.widgets.strips import GapStrip
@@ -157,19 +157,17 @@ class FindingScreen(TriageScreen):
 
     def _say(self) -> None:
         finding, subject = self.finding, self.subject
-        where = f"{plain(self.arm)}  {plain(self.key.request)}"
-        if self.key.round or self.key.sample:
-            where += f" r{self.key.round} s{self.key.sample}"
+        where = f"{plain(self.arm)}  {place(self.key)}"
         if finding is None:
             self.set_text("#title", f"no finding  {where}")
             cls = subject.candidate.cls if subject and subject.candidate else None
             self.set_text("#why", f"This completion is {plain(cls or 'not judged').replace('_', ' ')}.")
             return
-        place = "" if finding.position is None else f"  token {finding.position}"
-        place += f"+{finding.length}" if finding.length else ""
+        span = "" if finding.position is None else f"  token {finding.position}"
+        span += f"+{finding.length}" if finding.length else ""
         state = f"{finding.state.upper()}{f' {plain(finding.label)}' if finding.label else ''}"
         title = Text.assemble(
-            (f" {state} ", "reverse"), f"  {plain(finding.severity)} {plain(finding.kind)}  {where}{place}"
+            (f" {state} ", "reverse"), f"  {plain(finding.severity)} {plain(finding.kind)}  {where}{span}"
         )
         self.set_text("#title", title)
         why = plain(finding.evidence.get("why", "")).rstrip(".")
@@ -209,7 +207,7 @@ class FindingScreen(TriageScreen):
             names.remove("logprobs")
             chosen = ("origin" if self._has_origin else "prompt") if chosen == "logprobs" else chosen
         if chosen == "logprobs":
-            text = panels.logprobs(subject, *position, self.size.width - 3, palette)
+            text = panels.logprobs(subject, *position, self.size.width - 4, palette)
         elif chosen == "origin":
             text = panels.origin(subject, palette)
         elif chosen == "prompt":

@@ -20,7 +20,7 @@ from parity.tui.bindings import APP, FINDINGS, bindings
 from parity.tui.format import plain
 from parity.tui.screens.dialogs import ChooseFilter
 from parity.tui.screens.selecting import SelectingScreen
-from parity.tui.view import COLUMNS, GROUPS, SORT_NAMES, View
+from parity.tui.view import COLUMNS, GROUPS, SORT_NAMES, View, badge
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.strips import SummaryStrip
 from parity.tui.widgets.table import VirtualTable
@@ -59,7 +59,7 @@ class FindingsScreen(SelectingScreen):
         verdict = self.run.verdict or str(self.run.status)
         self.set_text(
             "#title",
-            Text.assemble((f" {plain(verdict)} ", "reverse"), f"  {plain(self.run.id)}  {plain(self.run.model)}"),
+            Text.assemble(badge(verdict), f"  {plain(self.run.id)}  {plain(self.run.model)}"),
         )
         self.table.focus()
         self.refresh_rows(cursor=0)

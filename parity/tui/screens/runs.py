@@ -91,7 +91,7 @@ COLUMNS: list[Column[RunLine]] = [
     Column("ties", 7, lambda line: (f"{line.near_ties:,}", "dim"), right=True),
     Column("time", 6, lambda line: (seconds(line.run.duration), ""), right=True),
     Column("arms", 0, lambda line: (_arms(line), ""), middle=True),
-    Column("model", 0, lambda line: (plain(line.run.model), "dim"), from_width=100),
+    Column("model", 0, lambda line: (plain(line.run.model), "dim"), from_width=120),
     Column("kinds", 0, lambda line: (_kinds(line.counts), ""), from_width=140),
 ]
 

@@ -12,6 +12,7 @@ from parity.store.browse import Browser
 from parity.tui.format import plain
 from parity.tui.screens.base import ParityScreen
 from parity.tui.screens.dialogs import EditTriage
+from parity.tui.view import place
 
 EXPORT_SCHEMA = "parity.findings/1"
 
@@ -74,7 +75,7 @@ class TriageScreen(ParityScreen):
         nothing: list[TriageChange] = []
         history = nothing if bulk else self.parity.attempt(lambda: store.triage_history(row.fingerprint), nothing)
         original = self.parity.original.fingerprint if self.parity.original else None
-        heading = f"Triage of {_count(len(ids))}" if bulk else f"Triage of {row.kind} in {row.arm}, {row.key}"
+        heading = f"Triage of {_count(len(ids))}" if bulk else f"Triage of {row.kind} in {row.arm}, {place(row.key)}"
 
         def answered(chosen: Triage | None) -> None:
             if chosen is None:
