@@ -99,7 +99,7 @@ class ReplayArm:
             raise Told("%s has nothing for the request %r, round %d" % (self.recording.path, request["id"], round_))
         return found
 
-    def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any]) -> None:
+    def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any], churn: Any = None) -> None:
         raise Told("a recording answers what was asked when it was made, nothing new")
 
     def score(self, items: list[dict[str, Any]], top: int) -> int:

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Callable, Iterable
 
 from parity_backends.worker.identity import plan_digest
-from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told
+from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told, refuse_churn
 from parity_backends.worker.resolved import since
 
 from .about import describe, server_counters
@@ -51,6 +51,7 @@ class ServerArm:
 
     def start(self) -> None:
         self.channel.event("starting", pid=os.getpid())
+        refuse_churn(self.plan.get("churn"))
         settings = self.arm["engine"]
         variable = settings.get("api_key_env")
         key = os.environ.get(variable) if variable else None
@@ -224,8 +225,9 @@ class ServerArm:
         )
         self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counted})
 
-    def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any]) -> None:
-        """One round of other requests with other sampling parameters."""
+    def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any], churn: Any = None) -> None:
+        """One round of other requests with other sampling parameters, all at once."""
+        refuse_churn(churn)
         planned = self.plan, self.requests
         self.plan, self.requests = dict(self.plan, sampling=sampling), requests
         try:

@@ -9,7 +9,7 @@ import time
 from typing import IO, Any
 
 from parity_backends.worker.identity import fingerprint, plan_digest
-from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told, serve
+from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told, refuse_churn, serve
 
 from .reference import Reference, Writer
 
@@ -29,6 +29,7 @@ class TransformersArm:
 
     def start(self) -> None:
         self.channel.event("starting", pid=os.getpid())
+        refuse_churn(self.plan.get("churn"))
         began = time.perf_counter()
         settings, plan = self.arm["engine"], self.plan
         path = settings.get("model") or plan["model"]["path"]
@@ -143,8 +144,9 @@ class TransformersArm:
             record["max_tokens"] = request["max_tokens"]
         return record
 
-    def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any]) -> None:
-        """One round of other requests with other sampling parameters."""
+    def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any], churn: Any = None) -> None:
+        """One round of other requests with other sampling parameters, all at once."""
+        refuse_churn(churn)
         planned = self.plan, self.requests
         self.plan, self.requests = dict(self.plan, sampling=sampling), requests
         try:

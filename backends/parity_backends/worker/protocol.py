@@ -25,6 +25,12 @@ class Told(Exception):
     """A failure whose message says all there is to say: the log gets the message, no traceback."""
 
 
+def refuse_churn(churn: Any) -> None:
+    """For arms that ask everything at once. Raises Told for a schedule of arrivals and aborts."""
+    if churn:
+        raise Told("requests that come and go (churn) need an engine that parity starts; here all come at once")
+
+
 class Channel:
     """Writes protocol lines to a private copy of stdout; fd 1 itself then points at stderr."""
 
