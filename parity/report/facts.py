@@ -104,6 +104,10 @@ def measured(case: Case, texts: Texts) -> Iterator[str]:
                 drafted=drafted,
                 rate=f"{arm.row.acceptance_rate:.0%}",
             )
+    rounds = case.run.plan.get("rounds")
+    for arm in case.suspected if isinstance(rounds, int) and rounds > 1 and not case.asked_for_finding else []:
+        seen = {one.row.round for one in case.corrupt_findings() if one.row.arm == arm.name and one.row.request != "*"}
+        yield texts("measured.again", arm=code(arm.name), seen=len(seen), rounds=rounds)
     for arm in case.candidates:
         floor = arm.row.stats.get("floor")
         if isinstance(floor, Mapping):

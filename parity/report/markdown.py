@@ -45,7 +45,10 @@ class BugReport:
     @property
     def markdown(self) -> str:
         """As GitHub shows an issue made from the form: a heading for each field."""
-        parts = [f"# {inline(self.title)}", *(f"### {label}\n\n{text}" for label, text in self.fields.items())]
+        parts = [
+            f"# [Bug]: {inline(self.title.removeprefix('[Bug]: '))}",
+            *(f"### {label}\n\n{text}" for label, text in self.fields.items()),
+        ]
         return "\n\n".join(parts) + "\n"
 
     @property

@@ -74,7 +74,7 @@ ENGLISH: dict[str, str] = {
     "near-ties only, {corrupt} corrupt ({kinds}).",
     "measured.token": "Request {request}, token {position}: {arm} gave {token}; gap {gap} nats.",
     "measured.accept": "{arm}: {accepted} of {drafted} draft tokens accepted ({rate}).",
-    "measured.again": "The fault came back in {rounds} rounds of the same batch.",
+    "measured.again": "{arm}: something corrupt in {seen} of {rounds} rounds of the same batch.",
     "measured.floor": "The reference's own noise: at most {largest} nats over {tokens} tokens of the baseline.",
     "inferred.kind": "The name of the kind ({kind}) is a reading of the tokens: {why}",
     "inferred.suspect": "The pattern of verdicts points at {name}: {why}",
@@ -133,7 +133,6 @@ ENGLISH: dict[str, str] = {
     "control": "positive control",
     # formats
     "verdict": "Verdict",
-    "junit.identical": "identical",
     "github.more": "{count} more findings are not shown: `parity runs show {run} --json`.",
     "github.allowed": "{count} findings are on the allowlist.",
     "html.title": "parity report: {verdict} {run}",

@@ -1,0 +1,168 @@
+"""`parity report`, `parity repro` and `parity plot` from a database, as a person calls them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from parity.capture import write_capture
+from parity.cli import report as module
+from parity.cli.main import cli
+from parity.records import Capture, Completion, Header, Key, ScoreKey, TopLogprobs
+from parity.report import texts as sentences
+from parity.report import write
+from parity.report.json_report import schema
+
+BASE = [5, 6, 7, 8, 9, 10, 11, 12]
+GARBLED = [5, 6, 99, 98, 97, 96, 95, 94]
+
+
+def capture(path: Path, arm: str, tokens: list[int], **environment: Any) -> Path:
+    key = Key("p0", 0, 0)
+    ids = np.array([[token, 77, 50] for token in tokens])
+    best = [-0.5 if token < 90 else -9.0 for token in tokens]
+    scores = {ScoreKey(arm, *key): TopLogprobs(ids, np.array([[value, -4.0, -6.0] for value in best]))}
+    completion = Completion(key, np.array([1, 2]), np.array(tokens), None, "length", None)
+    engine = {"asked": {"dtype": "bfloat16", "max_num_seqs": 4}}
+    sampling = {"temperature": 0.0, "max_tokens": len(BASE), "n": 1}
+    header = Header(arm, *arm.split("/"), "tiny", 128, (0,), engine, sampling, environment)
+    write_capture(path, Capture(header, {key: completion}, scores, {}))
+    return path
+
+
+def parity(*arguments: object) -> Result:
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    assert isinstance(result.exception, SystemExit | None), result.output
+    return result
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    """Two runs: the older diverged, the newer is clean."""
+    path = tmp_path / "parity.db"
+    base = capture(tmp_path / "base.jsonl", "cpu/base", BASE, versions={"vllm": "0.32.0"})
+    bad = capture(tmp_path / "bad.jsonl", "cpu/other", GARBLED, versions={"vllm": "0.32.0"})
+    good = capture(tmp_path / "good.jsonl", "cpu/other", BASE, versions={"vllm": "0.32.0"})
+    assert parity("compare", base, bad, "--db", path).exit_code == 1
+    assert parity("compare", base, good, "--db", path).exit_code == 0
+    return path
+
+
+def bad_run(db: Path) -> dict[str, Any]:
+    runs = json.loads(parity("runs", "list", "--db", db, "--json").stdout)
+    name = next(run["run"] for run in runs if run["verdict"] == "DIVERGED")
+    shown: dict[str, Any] = json.loads(parity("runs", "show", name, "--db", db, "--json").stdout)
+    return shown
+
+
+@pytest.mark.parametrize("format_", write.FORMATS)
+def test_every_format_of_every_run(db: Path, format_: str) -> None:
+    for run in (bad_run(db)["run"], ""):
+        result = parity("report", *([run] if run else []), "--db", db, "--format", format_)
+        assert result.exit_code == 0, result.output
+        assert result.stdout.strip()
+    if format_ == "json":
+        jsonschema.Draft202012Validator(schema()).validate(json.loads(result.stdout))
+
+
+def test_a_finding_is_named_by_number_or_fingerprint(db: Path) -> None:
+    finding = bad_run(db)["findings"][0]
+    by_number = parity("report", finding["id"], "--db", db).stdout
+    assert f"at output token {finding['position']}" in by_number
+    for name in (f"finding:{finding['id']}", finding["fingerprint"], finding["fingerprint"][:9]):
+        assert parity("report", name, "--db", db).stdout == by_number
+
+
+def test_the_choices_of_the_command_are_those_of_the_library() -> None:
+    assert module._FORMATS == write.FORMATS
+    assert module._TARGETS == write.TARGETS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["report", "nothing-like-it"], "there is no run"),
+        (["report", "finding:999"], "there is no finding 999"),
+        (["report", "--format", "html", "--for", "vllm"], "--for is about Markdown"),
+        (["report", "--format", "doc"], "is not one of"),
+        (["report", "--see-also", "vllm=ftp://x"], "PROJECT=https"),
+        (["report", "-o", "no/such/directory/x.md"], "cannot write"),
+        (["repro"], "has nothing corrupt to reproduce"),
+        (["plot", "nothing-like-it"], "there is no run"),
+    ],
+)
+def test_a_mistake_gets_one_message(db: Path, arguments: list[str], said: str) -> None:
+    result = parity(*arguments, "--db", db)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_the_report_goes_into_a_file_and_the_address_to_stderr(db: Path, tmp_path: Path) -> None:
+    out = tmp_path / "bug.md"
+    result = parity("report", bad_run(db)["run"], "--db", db, "--for", "vllm-ascend", "-o", out)
+    assert result.stdout == ""
+    assert out.read_text(encoding="utf-8").startswith("# [Bug]: ")
+    assert "https://github.com/vllm-project/vllm-ascend/issues/new?template=400-bug-report.yml" in result.stderr
+
+
+def test_arms_of_two_projects_make_two_files(tmp_path: Path) -> None:
+    db = tmp_path / "parity.db"
+    base = capture(tmp_path / "base.jsonl", "cpu/base", BASE)
+    bad = capture(tmp_path / "bad.jsonl", "ascend/base", GARBLED, versions={"vllm": "0.32.0", "vllm_ascend": "0.23.0"})
+    parity("compare", base, bad, "--db", db)
+    out = tmp_path / "bug.md"
+    parity("report", "--db", db, "-o", out, "--see-also", "vllm=https://github.com/vllm-project/vllm/issues/30631")
+    text = out.read_text(encoding="utf-8")
+    assert "vllm-ascend 0.23.0" in text.splitlines()[0]
+    assert "issues/30631" in text
+
+
+def test_the_script_of_a_finding(db: Path, tmp_path: Path) -> None:
+    out = tmp_path / "repro.py"
+    result = parity("repro", bad_run(db)["run"], "--db", db, "-o", out, "--model", "org/tiny")
+    assert result.exit_code == 0, result.output
+    text = out.read_text(encoding="utf-8")
+    assert "MODEL = 'org/tiny'" in text
+    assert "'tokens': [5, 6, 7, 8, 9, 10, 11, 12]" in text
+    assert "NEAR_TIES = {}" in text
+
+
+def test_plots_are_written(db: Path, tmp_path: Path) -> None:
+    result = parity("plot", bad_run(db)["run"], "--db", db, "-o", tmp_path / "plots", "--json")
+    names = [Path(path).name for path in json.loads(result.stdout)["plots"]]
+    assert names == ["gaps.svg", "divergences.svg", "lengths.svg"]
+    assert all((tmp_path / "plots" / name).is_file() for name in names)
+
+
+def test_what_is_gone_is_said(db: Path, tmp_path: Path) -> None:
+    run = bad_run(db)["run"]
+    for name in ("base.jsonl", "bad.jsonl"):
+        (tmp_path / name).unlink()
+    result = parity("plot", run, "--db", db, "-o", tmp_path / "plots")
+    assert result.exit_code == 2
+    assert "the capture of cpu/base is not there" in result.stderr
+    assert parity("report", run, "--db", db, "--format", "html").exit_code == 0
+    assert "'tokens': [5, 6, 7, 8, 9, 10, 11, 12]" in parity("repro", run, "--db", db).stdout  # from the store
+
+
+def test_every_sentence_is_used_and_every_one_used_is_there() -> None:
+    """Another language translates this table, so nothing may be missing from it and nothing idle in it."""
+    folder = Path(sentences.__file__).parent
+    code = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py") if path.name != "texts.py")
+    known = set(sentences.ENGLISH)
+    used = set(re.findall(r"[\"']([a-z]+(?:[._][a-z_.]+)*)[\"']", code)) | set(re.findall(r"\"(github\.\w+)\"", code))
+    prefixes = {f"column.{name}" for name in known_columns(known)}
+    assert known - used - prefixes == set()
+    for name in re.findall(r"texts\(\s*[\"']([\w.]+)[\"']", code):
+        assert name in known
+
+
+def known_columns(known: set[str]) -> set[str]:
+    return {name.removeprefix("column.") for name in known if name.startswith("column.")}
