@@ -77,6 +77,8 @@ class Sshd:
     server: Server
     directory: Path
     hide: Sequence[Path] = ()
+    small: Sequence[Path] = ()
+    """Directories that are disks of 64 KiB on the far side."""
     port: int = 0
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
@@ -101,8 +103,8 @@ class Sshd:
         command = [str(self.server.program.resolve()), "-D", "-e", "-f", str(self.directory / "server")]
         if os.geteuid() == 0:
             command = self._in_a_namespace(command)
-        elif self.hide:
-            raise NoSshd("only root can hide directories from the far side")
+        elif self.hide or self.small:
+            raise NoSshd("only root can mount anything for the far side")
         env = dict(os.environ)
         if self.server.libraries:
             env["LD_LIBRARY_PATH"] = self.server.libraries
@@ -168,6 +170,7 @@ class Sshd:
             "mount -t tmpfs -o mode=755 none /run",
             "mkdir -m 755 /run/sshd",
             *(f"mount -t tmpfs none {shlex.quote(str(path))}" for path in self.hide),
+            *(f"mount -t tmpfs -o size=64k none {shlex.quote(str(path))}" for path in self.small),
             f"exec {shlex.join(command)}",
         ]
         return ["unshare", "-m", "sh", "-c", " && ".join(steps)]

@@ -109,6 +109,7 @@ class ArmSession:
         fresh: dict[Key, resume.Kept] = {}
         replayed: dict[Key, bool] = {}
         repeated = 0
+        counted: set[tuple[int, int]] = set()
         said: dict[int, dict[str, Json]] = {}
         capture = resume.Appender(self.capture_path, keep_bytes=held.end)
         try:
@@ -138,7 +139,8 @@ class ArmSession:
                         link.advance(1, kept.tokens)
                 elif kind == "round":
                     number, mine = link.checked(messages.check_round, message, rounds[replica])
-                    if (number, replica) not in held.rounds:
+                    if (number, replica) not in held.rounds and (number, replica) not in counted:
+                        counted.add((number, replica))
                         capture.add({"record": "round", "round": number, "replica": replica, "counters": mine})
                 elif kind == "footer":
                     said[replica] = link.checked(messages.check_counters, message)
@@ -195,6 +197,7 @@ class ArmSession:
         link = self.link
         lengths = {item.key: len(item.token_ids) for item in missing}
         unscored: list[list[Json]] = list(_counters(held).get("unscored_items", []))
+        refused = {tuple(entry[:4]) for entry in unscored}
         done = set(held.scores)
         sequences = tokens = 0
         began = time.monotonic()
@@ -220,6 +223,9 @@ class ArmSession:
                         link.advance(1, lengths[key])
                 elif message.get("event") == "unscored":
                     entry = link.checked(unscored_entry, message, lengths)
+                    if tuple(entry[:4]) in refused:
+                        continue
+                    refused.add(tuple(entry[:4]))
                     unscored.append(entry)
                     link.say(f"{self.name}: not scored: {entry[0]} {Key(*entry[1:4])}: {entry[4]}")
                 elif message.get("event") == "scored":

@@ -126,8 +126,8 @@ class Arm:
         if MODE == "nested":
             os.write(self.channel.fd, b"[" * 100000 + b"\n")
         if MODE == "full disk":
-            with open("/dev/full", "w") as log:
-                log.write("a line of a log")
+            with open(os.environ.get("FAKE_DISK", "/dev/full"), "w") as file:
+                file.write("x" * 1000000)
         if MODE == "error":
             raise ValueError("request 'p1': the prompt is too long")
 

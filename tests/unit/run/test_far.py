@@ -44,7 +44,8 @@ cd / && exec env -i PATH=/usr/bin:/bin HOME=/nonexistent "$@"
 def sshd(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Sshd]:
     try:
         server = find_sshd(Path(request.config.cache.mkdir("sshd")))
-        running = Sshd(server, tmp_path_factory.mktemp("sshd")).start()
+        small = [tmp_path_factory.mktemp("small")] if os.geteuid() == 0 else []
+        running = Sshd(server, tmp_path_factory.mktemp("sshd"), small=small).start()
     except NoSshd as why:
         pytest.skip(f"no sshd on this machine: {why}")
     yield running
@@ -93,6 +94,19 @@ def processes_with(mark: str) -> list[int]:
                     found.append(int(entry.name))
             except OSError:
                 continue
+    return found
+
+
+def clients_with(mark: str) -> list[int]:
+    """Processes of ssh that carry the mark in their command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"ssh") and any(mark.encode() in word for word in words):
+            found.append(int(entry.name))
     return found
 
 
@@ -178,8 +192,9 @@ def test_every_failure_over_ssh(
     plan["model"]["fingerprint"] = {"config.json": "0" * 64}
     impatient = mode.startswith("hang")
     patience = Timeouts(start=8.0 if impatient else 60.0, stall=1.5 if impatient else 60.0, grace=0.5)
+    disk = str(sshd.small[0] / "file") if sshd.small else "/dev/full"
     with pytest.raises(BackendError) as caught:
-        run(far(sshd), plan, backend, capture, timeouts=patience)
+        run(far(sshd, env={"FAKE_DISK": disk}), plan, backend, capture, timeouts=patience)
     assert words in caught.value.message
     assert "on `ssh" in caught.value.message
     assert "red line with  bell" in caught.value.message  # the end of the far side's log, without its escapes
@@ -284,6 +299,7 @@ def test_parity_dies_and_the_far_worker_with_it(sshd: Sshd, tmp_path: Path, how:
     finally:
         parity.kill()
         parity.wait()
+    wait_for(lambda: not clients_with(mark), 15)
 
 
 def test_a_far_worker_that_hears_from_parity_lives_on(sshd: Sshd, backend: FakeBackend, tmp_path: Path) -> None:
