@@ -188,7 +188,7 @@ class Engines:
         stack = ExitStack()
         live = stack.enter_context(self._opener(plan, arm.name, log))
         try:
-            live.engine()
+            header = live.engine()
         except Interrupted:
             stack.close()
             raise
@@ -201,6 +201,9 @@ class Engines:
             stack.close()
             raise
         self._started(self._clock() - began)
+        dropped = header.engine.get("dropped")
+        if isinstance(dropped, dict) and dropped:
+            self._say(f"{arm.name}: this engine has no {', '.join(map(str, dropped))}: left out")
         self._up[role] = identity, live, stack
         return live
 

@@ -295,10 +295,10 @@ class Search:
         case = self._best()
         if len(case.requests) < 2:
             return
-        kept = self.found.case
+        kept = self.found.case, self.found.share
         fails = self._fails(case.with_requests(case.requests[::-1]), "the requests in reverse order")
         self.found.order_matters = not fails
-        self.found.case = kept  # it is a question, not a simplification
+        self.found.case, self.found.share = kept  # it is a question, not a simplification
 
 
 def _requests(count: int) -> str:

@@ -16,7 +16,7 @@ from parity.records import Json
 from parity.reduce.case import Case, Setup, reference_of
 from parity.reduce.oracle import Decision, Oracle, OutOfTime
 from parity.reduce.search import Step
-from parity.reduce.sequential import Question
+from parity.reduce.sequential import Question, certain
 
 Say = Callable[[str], None]
 
@@ -134,6 +134,9 @@ class VersionSearch:
                     f"{version} {what} ({decision.failures} of {decision.shots} shots)",
                     hint="name a version that is clean first, then one that fails; --plan gives the case to ask with",
                 )
+        if bad.repeats:
+            self._say("it fails each time with the same output: one shot is an answer from here on")
+            self._question = certain(self._question.alpha, self._question.beta)
 
     def _search(self, found: FirstBad) -> None:
         skipped: set[str] = set()
