@@ -18,7 +18,7 @@ from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import block, code, inline, public, table, without_paths
 from parity.report.known import Match, conditions, known_bugs, link, matches
 from parity.report.texts import Texts
-from parity.text import visible
+from parity.text import clip, visible
 
 HOME = "https://pypi.org/project/parity-mtp/"
 REPOSITORIES = {"vllm": "vllm-project/vllm", "vllm-ascend": "vllm-project/vllm-ascend"}
@@ -26,6 +26,12 @@ REPOSITORIES = {"vllm": "vllm-project/vllm", "vllm-ascend": "vllm-project/vllm-a
 
 COLUMNS = 400
 """Width of the texts shown around a token."""
+TITLE = 240
+"""Characters of a title; GitHub takes 256."""
+LONGEST_SCRIPT = 40_000
+"""Characters of a script that goes into the report; GitHub takes issues of 65,536."""
+LONGEST_ENVIRONMENT = 8_000
+"""Characters of the environment of one arm."""
 AROUND = 12
 """Token ids shown on either side of the token in question."""
 
@@ -105,7 +111,7 @@ def title(case: Case, texts: Texts) -> str:
         text = texts(name, kinds=kinds, position=chosen.row.position, **common)
     else:
         text = texts("title.fault", kinds=", ".join(texts.kind(kind) for kind in list(arm.corrupt)[:3]), **common)
-    return without_paths(visible(text))
+    return clip(without_paths(visible(text)), TITLE)
 
 
 def _setting(arm: ArmCase) -> str:
@@ -120,7 +126,10 @@ def environment(arm: ArmCase, texts: Texts) -> str:
     """A details block: versions, machine, variables and engine settings of one arm."""
     versions = facts.version_line(arm)
     summary = f"<code>{inline(arm.name)}</code>{': ' + inline(versions) if versions else ''}"
-    return f"<details>\n<summary>{summary}</summary>\n\n{block(chr(10).join(environment_lines(arm)))}\n\n</details>"
+    text = "\n".join(environment_lines(arm))
+    if len(text) > LONGEST_ENVIRONMENT:
+        text = text[:LONGEST_ENVIRONMENT] + "\n…"
+    return f"<details>\n<summary>{summary}</summary>\n\n{block(text)}\n\n</details>"
 
 
 def environment_lines(arm: ArmCase) -> list[str]:
@@ -291,6 +300,10 @@ def _reproduction(case: Case, texts: Texts, script: str | None, no_script: str) 
     if script is None:
         return f"{texts('repro.none', why=inline(no_script))}\n\n{command}"
     how = block("python repro.py --model PATH_OR_NAME", "sh")
+    if len(script) > LONGEST_SCRIPT:
+        what = f"finding:{case.chosen.row.id}" if case.chosen is not None else case.run.id
+        long = texts("repro.long", characters=f"{len(script):,}", command=code(f"parity repro {what} -o repro.py"))
+        return f"{texts('repro.run')}\n\n{how}\n\n{long}\n\n{command}"
     body = f"<details>\n<summary><code>repro.py</code></summary>\n\n{block(script, 'python')}\n\n</details>"
     return f"{texts('repro.run')}\n\n{how}\n\n{body}\n\n{command}"
 

@@ -60,6 +60,8 @@ ENGLISH: dict[str, str] = {
     "evidence.none": "No logprobs were recorded for this place: the finding rests on the tokens alone.",
     "repro.run": "Needs vLLM and the checkpoint alone. Exit code 1 when the fault shows, 0 when it does not:",
     "repro.none": "There is no script for this finding: {why}",
+    "repro.long": "The script has {characters} characters, too many for an issue: {command} writes it, put it into a "
+    "gist.",
     "repro.command": "The run this report is made from:",
     "control.clean": "{arm}: {completions} completions, {identical} identical, {near} near-ties, none corrupt.",
     "control.baseline": "{arm}: the baseline ({completions} completions).",

@@ -6,14 +6,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
-from report_data import BASE, MTP, arm_case, finding_case, make_case
+from report_data import BASE, MTP, arm_case, finding_case, make_case, run_row
 
 from parity.report.known import CONDITIONS, conditions, known_bugs, link, matches
 from parity.report.markdown import bug_report
 from parity.report.texts import Texts
 from parity.report.write import ReportOptions, bug_reports
+from parity.store import RequestRow
 
 UPSTREAM = Path(__file__).resolve().parents[2] / "data" / "upstream"
 PROJECTS = ("vllm", "vllm-ascend")
@@ -140,6 +142,19 @@ def test_the_address_opens_the_form_with_the_title() -> None:
         "https://github.com/vllm-project/vllm-ascend/issues/new?template=400-bug-report.yml&title=%5BBug%5D%3A%20"
     )
     assert " " not in report.address
+
+
+def test_a_large_batch_stays_an_issue_that_github_takes() -> None:
+    """65,536 characters, and 256 in the title."""
+    requests = [RequestRow(at, f"p{at}", "x", np.arange(200)) for at in range(200)]
+    environment = {"packages": {f"package-{at}": "1.2.3" for at in range(5000)}, "versions": {"vllm": "0.32.0"}}
+    arms = [arm_case(BASE, environment=environment), arm_case(MTP, environment=environment)]
+    case = make_case(arms=arms, requests=requests, run=run_row("long name " * 100))
+    report = bug_reports(case, "vllm")[0]
+    assert "put it into a gist" in report.markdown
+    assert "`parity repro finding:7 -o repro.py`" in report.markdown
+    assert all(len(field) < 60_000 for field in report.fields.values())
+    assert len(report.title) <= 256
 
 
 # --------------------------------------------------------------------------- known reports
