@@ -1,8 +1,10 @@
 """What can be proven where no reference speaks: neither scores nor logprobs say whether a difference is noise.
 
 Structure alone proves little. A near-tie may leave a sentence out, say one again, or fall in with what another
-request says, and agree with the baseline afterwards. Two things are beyond that: a length that cannot be right
-(ends.py), and a long span of another request in a run whose requests have nothing nearly as long in common.
+request says, and agree with the baseline afterwards. Three things are beyond that: a length that cannot be right
+(ends.py), a long span of another request in a run whose requests have nothing nearly as long in common, and a chunk
+right behind itself in a run whose baseline never says anything nearly as long twice within reach. (A sentence left out
+is never beyond it: optional ones exist in any text.)
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.compare.leak import Donors, Leak, Query
-from parity.compare.structure import is_periodic
-from parity.records import Capture, Column, Completion
+from parity.compare.structure import LONGEST_LAG, Event, is_periodic
+from parity.records import Capture, Column, Completion, Kind
 
 SHORTEST_LEAK = 12
 """Tokens of another request that must stand at the divergence to be held against a completion nobody scored."""
@@ -24,8 +26,12 @@ SHARED_SHARE = 0.5
 """No two requests of the baseline may share a span of this share of its length: what the model says to two requests
 of its own accord it says to a third as well."""
 
+TOKENS_PER_PLACE = 300
+"""Tokens of a baseline without such a repeat for each unjudged completion, before a repeat counts as proof: by the rule
+of three their rate is below 3 in that many tokens, so in 1 % of such runs a near-tie might make one."""
+
 _SAMPLE = 300_000
-"""Tokens of the baseline looked at for shared spans."""
+"""Tokens of the baseline looked at for shared spans and repeats."""
 
 
 def proven_leaks(cases: list[tuple[Completion, int]], donors: Donors, baseline: Capture) -> list[tuple[int, Leak]]:
@@ -50,6 +56,28 @@ def proven_leaks(cases: list[tuple[Completion, int]], donors: Donors, baseline: 
     # A span that is shared makes all shorter ones shared.
     free = next((size for size in lengths if not shares(baseline.tokens, owners, size)), None)
     return [(index, leak) for index, leak in found if free is not None and SHARED_SHARE * leak.length >= free]
+
+
+def proven_copy(b: Completion, suspect: Event, baseline: Capture, places: int) -> bool:
+    """Does this suspected duplication prove itself? `places`: completions that nothing judges."""
+    size = suspect.length
+    at = suspect.position
+    if suspect.kind is not Kind.DUPLICATION or at < size or "ambiguous" in suspect.evidence:
+        return False
+    tokens = b.token_ids
+    if not np.array_equal(tokens[at - size : at], tokens[at : at + size]):
+        return False
+    flat = baseline.tokens.flat[:_SAMPLE]
+    return len(flat) >= TOKENS_PER_PLACE * places and not repeats(flat, max(2, int(SHARED_SHARE * size)))
+
+
+def repeats(flat: npt.NDArray[np.int64], size: int) -> bool:
+    """Do `size` tokens in a row stand again at most LONGEST_LAG tokens later?"""
+    for lag in range(1, min(LONGEST_LAG, len(flat) - size) + 1):
+        same = np.concatenate([[0], np.cumsum(flat[lag:] == flat[:-lag])])
+        if bool((same[size:] - same[:-size] == size).any()):
+            return True
+    return False
 
 
 def _owners(capture: Capture) -> npt.NDArray[np.int64]:

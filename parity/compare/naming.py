@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parity.compare.bare import proven_leaks
+from parity.compare.bare import proven_copy, proven_leaks
 from parity.compare.columns import Pairs
 from parity.compare.findings import Case, become_leak, leak_wins
 from parity.compare.leak import Donors, Query
@@ -38,8 +38,15 @@ def name_leaks(cases: list[Case], baseline: Capture, candidate: Capture, pairs: 
     for (case, event), leak in zip(loose, donors.search(queries), strict=True):
         if leak is not None and leak_wins(event, leak, case.unsupported(tolerance)):
             become_leak(case, event, leak)
+    for case, _ in bare:
+        suspect = case.walked.suspect
+        if suspect is not None and proven_copy(case.b, suspect, baseline, len(bare)):
+            suspect.evidence["judged_by"] = "the baseline says nothing nearly as long twice"
+            case.events.append(suspect)
     for index, leak in proven_leaks([(case.b, flip) for case, flip in bare], donors, baseline):
         case, flip = bare[index]
+        if case.events:
+            continue
         event = Event(Kind.ROW_LEAK, flip, leak.length, earliest=flip)
         become_leak(case, event, leak)
         event.evidence["judged_by"] = "no two requests of the baseline have nearly as long a span in common"

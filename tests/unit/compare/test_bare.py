@@ -72,6 +72,20 @@ def test_a_short_span_of_another_request_proves_nothing() -> None:
     assert bare(completion(stream), None, *OTHERS).verdict is Verdict.INCONCLUSIVE
 
 
+def test_a_chunk_right_behind_itself_is_proof_where_nothing_is_said_twice() -> None:
+    assert said(bare(completion(AGAIN), None, *OTHERS)) == [(Kind.DUPLICATION, 20, 10)]
+
+
+def test_a_chunk_right_behind_itself_is_none_where_the_text_repeats_itself_anyway() -> None:
+    stammering = completion([*range(700, 720), *range(714, 754)], "r0")
+    result = bare(completion(AGAIN), None, *OTHERS, stammering)
+    assert (result.verdict, said(result)) == (Verdict.INCONCLUSIVE, [])
+
+
+def test_a_lost_chunk_is_never_proven_by_its_shape() -> None:
+    assert bare(completion(LOST), None, *OTHERS).verdict is Verdict.INCONCLUSIVE
+
+
 # ------------------------------------------------------------------ ends that are not in the stream
 
 
