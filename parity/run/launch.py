@@ -105,6 +105,8 @@ def run_python(
     """
     data = source.encode()
     interpreter = host.python or python or (DEFAULT_PYTHON if host.far else sys.executable)
+    if not host.far:
+        interpreter = os.path.expanduser(interpreter)
     launch = command_line(host, [interpreter, "-u", "-c", _READ_AND_RUN.format(size=len(data)), *args], host.env)
     where = place_in_words(host)
     try:

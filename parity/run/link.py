@@ -105,7 +105,7 @@ class Link:
             if isinstance(self._backend, Remote):
                 env = {**self._backend.far_env(lambda source: run_python(host, source)), **env}
         else:
-            found = Path(host.python) if host.python else self._backend.interpreter(self.say)
+            found = Path(host.python).expanduser() if host.python else self._backend.interpreter(self.say)
             python = str(found)
             env = {**self._backend.launch_env(found), **env}
         env.update(host.env)

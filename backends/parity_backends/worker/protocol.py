@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from typing import IO, Any, Callable, Optional
+from typing import IO, Any, Callable, Iterator, Optional
 
 SCHEMA = "parity.capture/1"
 EXIT_SECONDS = 15.0
@@ -68,8 +68,7 @@ class Commands:
         threading.Thread(target=self._read, daemon=True, name="commands").start()
 
     def _read(self) -> None:
-        for line in iter(self._stream.readline, b""):
-            self._quiet = 0.0
+        for line in self._lines():
             try:
                 command = json.loads(line)
             except ValueError:
@@ -82,8 +81,22 @@ class Commands:
         if not self.stop.is_set():
             kill_group()
 
+    def _lines(self) -> Iterator[bytes]:
+        """Whole lines. Each piece is a sign of life, for a long line on a slow link takes its time."""
+        pieces: list[bytes] = []
+        while True:
+            piece: bytes = self._stream.read1(65536)  # type: ignore[attr-defined]
+            self._quiet = 0.0
+            if not piece:
+                return
+            *ended, rest = piece.split(b"\n")
+            for end in ended:
+                yield b"".join(pieces) + end
+                pieces = []
+            pieces.append(rest)
+
     def watch(self, seconds: float) -> None:
-        """Kill the group after so long without a line: a connection may be lost without an end of the stream.
+        """Kill the group after so long without a byte: a connection may be lost without an end of the stream.
 
         Counted in steps of its own, so that a process that stood still does not take its own sleep for silence.
         """

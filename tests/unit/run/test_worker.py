@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import enum
 import math
+import os
 import sys
+import time
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -91,3 +93,18 @@ def test_what_cannot_be_scored(worker: ModuleType, prompt: list[int], tokens: li
     arm.speculative, arm.max_model_len, arm.vocab_size = False, 10, 100
     why = arm.unscorable({"prompt_token_ids": prompt, "token_ids": tokens})
     assert (why is None) if reason is None else (reason in why)
+
+
+def test_a_command_in_pieces_is_one_command_and_each_piece_a_sign_of_life(worker: ModuleType) -> None:
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as stream, os.fdopen(write, "wb", buffering=0) as far:
+        commands = worker.Commands(stream)
+        far.write(b'{"op":"ping"}\n{"op":"sco')
+        time.sleep(0.1)
+        commands._quiet = 50.0
+        far.write(b're","items":[]}\n{"op":')
+        assert commands.inbox.get(timeout=5) == {"op": "score", "items": []}
+        assert commands._quiet == 0.0
+        commands.stop.set()  # before the stream ends, or it would take this process along
+        far.write(b'"trial"}\n')
+        assert commands.inbox.get(timeout=5) == {"op": "trial"}
