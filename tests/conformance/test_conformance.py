@@ -176,7 +176,8 @@ def test_what_cannot_be_scored_is_said(subject: Subject, tmp_path: Path) -> None
     path = tmp_path / "scores.jsonl"
     one = next(iter(subject.capture))
     good = ScoreItem(subject.up.arm, *one.key, one.prompt_token_ids, one.token_ids)
-    bad = ScoreItem(subject.up.arm, "p1", 0, 0, [1, 2], [7] * LONG)
+    other = next(key for key in sorted(KEYS) if key != one.key)  # whichever ended first was taken for the good one
+    bad = ScoreItem(subject.up.arm, *other, [1, 2], [7] * LONG)
     subject.session.score([good, bad], path)
     assert set(read_scores(path)) == {good.key}
     footer = json.loads(path.read_text().splitlines()[-1])
