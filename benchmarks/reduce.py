@@ -103,7 +103,7 @@ def main() -> int:
 
     if "reduce" not in stages.done:
         code, text, _ = parity(
-            "reduce", "--run", run, "--db", database, "--json", "--minutes", str(args.minutes), "--no-settings",
+            "reduce", "--run", run, "--db", database, "--json", "--minutes", str(args.minutes), "--no-settings", "--no-rerun",
             "-o", str(args.directory / "reduced.json"), "--out", str(args.directory / "reduce"),
         )  # fmt: skip
         if not text:
@@ -113,7 +113,7 @@ def main() -> int:
     if "bisect" not in stages.done:
         code, text, _ = parity(
             "bisect", "settings", "cpu/mtp", "cpu/base", "--plan", reduced, "--db", database, "--json",
-            "--out", str(args.directory / "bisect"),
+            "--out", str(args.directory / "reduce"),  # the same notebook: what was asked is not asked again
         )  # fmt: skip
         if not text:
             return code
