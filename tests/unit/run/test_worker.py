@@ -99,12 +99,12 @@ def test_a_command_in_pieces_is_one_command_and_each_piece_a_sign_of_life(worker
     read, write = os.pipe()
     with os.fdopen(read, "rb") as stream, os.fdopen(write, "wb", buffering=0) as far:
         commands = worker.Commands(stream)
+        commands.stop.set()  # or the end of the stream would take this process along
         far.write(b'{"op":"ping"}\n{"op":"sco')
         time.sleep(0.1)
         commands._quiet = 50.0
         far.write(b're","items":[]}\n{"op":')
         assert commands.inbox.get(timeout=5) == {"op": "score", "items": []}
         assert commands._quiet == 0.0
-        commands.stop.set()  # before the stream ends, or it would take this process along
         far.write(b'"trial"}\n')
         assert commands.inbox.get(timeout=5) == {"op": "trial"}
