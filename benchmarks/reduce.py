@@ -36,6 +36,12 @@ def parity(*arguments: str) -> tuple[int, str, float]:
     return done.returncode, done.stdout, time.monotonic() - began
 
 
+def run_plan(plan: Path, out: Path, database: str) -> tuple[int, str, float]:
+    """`parity run` of a plan, or the rest of it where an earlier attempt was interrupted."""
+    how = ["--resume"] if (out / "plan.json").exists() else ["--plan", str(plan)]
+    return parity("run", *how, "--out", str(out), "--db", database, "--json")
+
+
 class Stages:
     """Results of the stages that are over, in a file; time is added up over attempts."""
 
@@ -103,7 +109,8 @@ def main() -> int:
 
     if "reduce" not in stages.done:
         code, text, _ = parity(
-            "reduce", "--run", run, "--db", database, "--json", "--minutes", str(args.minutes), "--no-settings", "--no-rerun",
+            "reduce", "--run", run, "--db", database, "--json", "--minutes", str(args.minutes),
+            "--no-settings", "--no-rerun",
             "-o", str(args.directory / "reduced.json"), "--out", str(args.directory / "reduce"),
         )  # fmt: skip
         if not text:
@@ -119,7 +126,9 @@ def main() -> int:
             return code
         stages.put("bisect", {"code": code, **json.loads(text)})
     if "again" not in stages.done:
-        code, _, seconds = parity("run", "--plan", reduced, "--db", database, "--json")
+        code, _, seconds = run_plan(Path(reduced), args.directory / "again", database)
+        if code not in (0, DIVERGED):
+            return code
         stages.put("again", {"code": code, "seconds": seconds})
     return report(stages.done)
 
