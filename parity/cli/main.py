@@ -25,6 +25,7 @@ CRASHED = 70
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("parity.cli.run:run", "Run the same prompts through every arm and compare them."),
+    "demo": ("parity.cli.demo:demo", "Compare recorded runs that come with parity: no engine needed."),
     "compare": ("parity.cli.compare:compare", "Compare two capture files."),
     "plan": ("parity.cli.plan:plan", "Write down what a run would do, without running it."),
     "worker": ("parity.cli.worker:worker", "Run one arm of a plan and write its capture."),
@@ -35,11 +36,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("parity.cli.report:report", "Write a report on a finding or a run."),
     "repro": ("parity.cli.report:repro", "Write a Python file that shows a finding with vLLM alone."),
     "watch": ("parity.cli.watch:watch", "Probe servers again and again, and tell when what they say goes wrong."),
+    "plot": (
+        "parity.cli.plot:plot",
+        "Draw a run: gaps, where completions part, lengths, acceptance by draft position.",
+    ),
     "tui": ("parity.cli.tui:tui", "Go through the findings of stored runs: look, compare, decide."),
     "reduce": ("parity.cli.reduce:reduce", "Shrink a failing case: requests, prompts, outputs, sampling, settings."),
     "bisect": ("parity.cli.bisect:bisect", "Find the settings, or the engine version, that make a case fail."),
     "env": ("parity.cli.env:env", "Create, list and remove engine environments."),
-    "doctor": ("parity.cli.env:doctor", "Say what this machine can run, and what is missing."),
+    "doctor": (
+        "parity.cli.env:doctor",
+        "Say what this machine and the configured hosts can run, and what is missing.",
+    ),
+    "model": ("parity.cli.model:model", "Make small checkpoints."),
 }
 """Name: where the command is, and its short help (a test holds it equal to the command's own)."""
 
