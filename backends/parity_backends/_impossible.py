@@ -28,3 +28,16 @@ def on_cpu(engine: Mapping[str, Any]) -> str | None:
     if engine.get("dtype") in ("float32", "float16", "half"):
         return f"dtype={engine['dtype']}: gated delta networks take bfloat16 only on a CPU"
     return None
+
+
+MOST_ON_ASCEND = 15
+"""Speculative tokens: vllm-ascend takes up to 16 tokens a step in a row, the sampled one among them."""
+
+
+def on_ascend(engine: Mapping[str, Any]) -> str | None:
+    """Why vllm-ascend cannot run these settings, in one sentence; None where it can."""
+    speculation = engine.get("speculative_config")
+    tokens = speculation.get("num_speculative_tokens") if isinstance(speculation, Mapping) else None
+    if isinstance(tokens, int) and tokens > MOST_ON_ASCEND:
+        return f"num_speculative_tokens={tokens}: vllm-ascend takes {MOST_ON_ASCEND} at most"
+    return None

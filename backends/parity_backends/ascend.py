@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from parity_backends import _impossible
 from parity_backends._accelerator import Accelerator
 
 
@@ -17,3 +21,6 @@ class AscendBackend(Accelerator):
     device_pattern = "/dev/davinci[0-9]*"
     device_variable = "ASCEND_RT_VISIBLE_DEVICES"
     far_modules = ("vllm", "vllm_ascend")
+
+    def impossible(self, engine: Mapping[str, Any]) -> str | None:
+        return _impossible.on_ascend(engine)

@@ -99,6 +99,12 @@ def test_the_same_on_cuda_leaves_nothing_out() -> None:
     assert graph["async_scheduling"] is True
 
 
+def test_ascend_takes_fifteen_drafts_at_most() -> None:
+    plan = plan_with("k=0,15,16", backends=("ascend",), model=load_backends(["cpu"])["cpu"].default_model())
+    assert [arm.name for arm in plan.arms] == ["ascend/k=0", "ascend/k=15"]
+    assert "vllm-ascend takes 15 at most" in plan.skipped[0].reason
+
+
 def test_variants_and_axes_multiply() -> None:
     plan = plan_with("seqs=1,4", variants=("base", "mtp"))
     assert [arm.name for arm in plan.arms] == [
