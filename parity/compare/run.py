@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from parity.compare import asked, completeness, population, served, settings, verdict
+from parity.compare import asked, completeness, population, rounds, served, settings, verdict
 from parity.compare.churned import churned
 from parity.compare.columns import Pairs, pair_up
 from parity.compare.justify import (
@@ -88,6 +88,8 @@ def compare(
     stats["floor"] = None if floor is None else floor.to_json()
     if not random:
         findings += _loop_finding(baseline, candidate, pairs, stats)
+        stats["noise_floor"] = rounds.noise_floor(baseline, pairs)
+        notes += [rounds.as_note(stats["noise_floor"])] if stats["noise_floor"] else []
         _add_gap_statistics(stats, candidate, pairs, judged, baseline_scored, tolerance, notes)
     else:
         stats["sampling"] = sampling

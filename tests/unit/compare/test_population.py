@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import comb
 
 import numpy as np
 import pytest
@@ -122,3 +123,24 @@ def test_a_fault_that_only_hits_tokens_after_a_rejection() -> None:
     assert result["p_more_after_rejection"] < 1e-4
     blank = {key: replace(one, spec=None) for key, one in completions.items()}
     assert position_in_step(blank, opinions, 0.25) is None
+
+
+def test_the_noise_floor_is_how_often_the_baseline_differs_from_itself() -> None:
+    def asked(changed: int) -> list[Completion]:
+        again = [*TEXT[:-1], 700]
+        first = [completion(TEXT, f"p{n}") for n in range(20)]
+        return [*first, *(completion(again if n < changed else TEXT, f"p{n}", round=1) for n in range(20))]
+
+    result = compare(capture("cpu/base", *asked(2)), capture("cpu/mtp", *asked(5)))
+    floor = result.stats["noise_floor"]
+    assert (floor["baseline_from_itself"]["differing"], floor["baseline_from_itself"]["completions"]) == (2, 20)
+    assert (floor["candidate_from_baseline"]["differing"], floor["candidate_from_baseline"]["completions"]) == (3, 40)
+    # Of all ways to draw 5 of 60, those with 3 or more among the 40.
+    chance = sum(comb(40, hits) * comb(20, 5 - hits) for hits in (3, 4, 5)) / comb(60, 5)
+    assert floor["p_candidate_differs_more"] == pytest.approx(chance, abs=1e-9)
+    assert "differs from itself in 2 of 20 completions" in " ".join(result.notes)
+
+
+def test_without_rounds_there_is_no_such_floor() -> None:
+    arm = capture("cpu/base", completion(TEXT))
+    assert compare(arm, arm).stats["noise_floor"] is None
