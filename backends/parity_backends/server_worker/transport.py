@@ -162,7 +162,9 @@ class Endpoint:
             connection.close()
             if isinstance(error, ConnectionRefusedError):
                 raise
-            raise ServerError("%s%s: %s" % (self.shown, path, self.why(error))) from error
+            late = answer is not None and time.monotonic() > answer.until  # then it was cut off, see expire()
+            why = "no answer within %g s" % self.timeout if late else self.why(error)
+            raise ServerError("%s%s: %s" % (self.shown, path, why)) from error
         return answer
 
     # ------------------------------------------------------------------ what went wrong, in words
