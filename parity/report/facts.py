@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from parity.compare.power import requests_needed
 from parity.records import Json
 from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import code, inline, public
@@ -148,7 +149,9 @@ def unchecked(case: Case, texts: Texts) -> Iterator[str]:
     for arm in case.candidates:
         bound = arm.row.stats.get("fault_rate_not_excluded")
         if isinstance(bound, int | float) and 0 < bound < 1:
-            yield texts("unchecked.rarer", arm=code(arm.name), bound=f"{bound:.2g}")
+            yield texts(
+                "unchecked.rarer", arm=code(arm.name), bound=f"{bound:.2g}", needed=f"{requests_needed(bound / 10):,}"
+            )
     if case.chosen is not None and case.chosen.is_corrupt and len(case.requests) > 1:
         yield texts("unchecked.reduced")
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from parity.compare.power import requests_needed
 from parity.language import t
 from parity.records import Json
 from parity.report.summary import CONTROL, ArmLine, Example, Summary
@@ -193,7 +194,8 @@ def missed_lines(summary: Summary) -> Iterator[str]:
         if 0 < bound < 1:
             yield (
                 f"{visible(arm)}: a fault that hits fewer than {bound:.2g} of all completions "
-                f"(1 in {1 / bound:,.0f}) could have been missed, at 95 % confidence."
+                f"(1 in {1 / bound:,.0f}) could have been missed, at 95 % confidence. To see one in "
+                f"{10 / bound:,.0f} takes {requests_needed(bound / 10):,} completions (`parity power`)."
             )
         elif bound >= 1:
             yield f"{visible(arm)}: too few completions were judged to exclude any rate of faults."

@@ -90,7 +90,8 @@ ENGLISH: dict[str, str] = {
     "unchecked.reference": "A fault that the engine's prefill has with speculation off as well: the reference would "
     "share it.",
     "unchecked.setting": "{name}: only {values}.",
-    "unchecked.rarer": "{arm}: faults that hit fewer than {bound} of all completions.",
+    "unchecked.rarer": "{arm}: faults that hit fewer than {bound} of all completions; to see one that hits a tenth of "
+    "that takes {needed}.",
     "unchecked.sampling": "Random sampling: the run is greedy.",
     "unchecked.reduced": "Whether fewer prompts or fewer tokens would do: the batch is as it was run.",
     "known.lead": "Same kind of finding, and none of the conditions is contradicted by this run. Whether it is the "
