@@ -95,6 +95,7 @@ def laboratory(
     from parity.reduce.engines import Engines
     from parity.reduce.notebook import Notebook
     from parity.reduce.oracle import Oracle
+    from parity.run import Interrupted
     from parity.run.live import live_arm
 
     def opener(plan: Mapping[str, Any], arm_name: str, log_path: Path, /) -> Any:
@@ -118,7 +119,13 @@ def laboratory(
     ):
         if notebook.shots:
             say(f"going on with {notebook.shots} shots of earlier attempts in {directory}")
-        yield Oracle(engines, notebook, kinds=kinds), engines
+        try:
+            yield Oracle(engines, notebook, kinds=kinds), engines
+        except Interrupted:
+            raise Interrupted(
+                f"interrupted after {notebook.shots} shots, which are kept in {directory}",
+                hint="the same command goes on from there",
+            ) from None
 
 
 def rerunner(store: Store, hosts: Mapping[str, Host], db: Path | None) -> Callable[[Plan], tuple[str, Verdict]]:

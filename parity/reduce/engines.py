@@ -26,7 +26,7 @@ from parity.run import Interrupted
 from parity.run.items import ScoreItem
 
 Say = Callable[[str], None]
-Sequence_ = tuple[tuple[int, ...], tuple[int, ...]]
+Scored = tuple[tuple[int, ...], tuple[int, ...]]
 """Prompt and output: what a score depends on."""
 
 RUN = "*"
@@ -78,7 +78,7 @@ class Engines:
         self._options = CompareOptions(tolerance=tolerance, detokenize=detokenize)
         self._up: dict[str, tuple[str, Live, ExitStack]] = {}
         self._said: dict[tuple[str, tuple[int, ...], str], list[Completion]] = {}
-        self._scores: dict[tuple[str, Sequence_], TopLogprobs] = {}
+        self._scores: dict[tuple[str, Scored], TopLogprobs] = {}
         self._logs_begun = 0
 
     def __enter__(self) -> Engines:
@@ -146,8 +146,8 @@ class Engines:
     def _opinions(self, engine: Live, arm: Arm, ours: Capture, theirs: Capture) -> dict[ScoreKey, TopLogprobs]:
         """Scores of what differs from the reference's completions; each sequence is computed once."""
         who = _identity(arm)
-        wanted: dict[ScoreKey, tuple[str, Sequence_]] = {}
-        items: dict[tuple[str, Sequence_], ScoreItem] = {}
+        wanted: dict[ScoreKey, tuple[str, Scored]] = {}
+        items: dict[tuple[str, Scored], ScoreItem] = {}
         for completion in ours:
             other = theirs.completions.get(completion.key)
             if other is not None and np.array_equal(other.token_ids, completion.token_ids):

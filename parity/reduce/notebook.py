@@ -68,8 +68,6 @@ class Notebook:
         elif kind == "start":
             self.starts += 1
             self._start_seconds += float(record["seconds"])  # type: ignore[arg-type]
-        elif kind == "refused":
-            self._refused[str(record["setup"])] = str(record["why"])
         else:
             raise ValueError(f"unknown record {kind!r}")
 
@@ -86,8 +84,7 @@ class Notebook:
         self._shots[key].append(shot)
 
     def refuse(self, setup: Setup, why: str) -> None:
-        """This setup cannot be tried at all."""
-        self._file.add({"record": "refused", "setup": setup.digest(), "why": why})
+        """This setup cannot be tried: not asked again in this attempt. The next attempt may find it mended."""
         self._refused[setup.digest()] = why
 
     def started(self, seconds: float) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from parity.errors import BackendError
 from parity.plan import Request, Sampling
 from parity.plan.churn import Churn
 from parity.records import Json
@@ -138,6 +139,8 @@ class Search:
         found = self.found
         question = certain(self._goal.alpha, self._goal.beta) if found.deterministic else self._goal.question(case)
         decision = self._oracle.decide(case, self._setup, question)
+        if decision.unresolved:
+            raise BackendError(decision.unresolved, hint="its log is beside the notebook; the same command tries again")
         self._note(what, decision)
         if not decision.fails:
             return False
@@ -149,9 +152,8 @@ class Search:
         return True
 
     def _note(self, what: str, decision: Decision) -> None:
-        why = decision.unresolved or ""
-        self.found.steps.append(Step(what, decision.fails, decision.shots, decision.failures, why))
-        answer = "fails" if decision.fails else "does not fail" if not why else f"cannot be tried ({why})"
+        self.found.steps.append(Step(what, decision.fails, decision.shots, decision.failures))
+        answer = "fails" if decision.fails else "does not fail"
         self._say(f"{what}: {answer} ({decision.failures} of {decision.shots} shots)")
 
     # ------------------------------------------------------------------ requests

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from parity.errors import ParityError
+from parity.errors import BackendError, ParityError
 from parity.plan import Arm
 from parity.records import Json
 from parity.reduce.case import Case, Setup
@@ -163,15 +163,17 @@ class SettingsSearch:
 
         if not checked:
             decision = self._ask(flip, failing, failing.name)
+            if decision.unresolved:
+                raise BackendError(f"{failing.name} cannot be tried: {decision.unresolved}")
             if not decision.fails:
-                why = decision.unresolved or f"{decision.failures} of {decision.shots} shots failed"
                 raise ParityError(
-                    f"{failing.name} does not fail often enough on this case: {why}",
+                    f"{failing.name} does not fail often enough on this case: {decision.failures} of {decision.shots} "
+                    "shots failed",
                     hint="give it a case that fails: `parity reduce` makes one",
                 )
         clean = self._ask(flip, mixed(passing, failing, []), passing.name)
         if clean.unresolved:
-            raise ParityError(f"{passing.name} cannot be tried: {clean.unresolved}", hint="name another PASSING arm")
+            raise BackendError(f"{passing.name} cannot be tried: {clean.unresolved}", hint="name another PASSING arm")
         if clean.fails and or_none:
             flip.settings, flip.arm = [], mixed(passing, failing, [])
             return

@@ -82,6 +82,8 @@ def from_run(store: Store, run_id: str | None, arm: str | None = None, request: 
             f"run {run.id} has no corrupt findings{' ' + what if what else ''}",
             hint="`parity runs list` shows the runs and their verdicts",
         )
+    controls = {one["name"] for one in run.plan.get("arms", ()) if one.get("control")}
+    rows.sort(key=lambda row: row.arm in controls)  # what was planted as a control is not what is looked for
     mine = [row for row in rows if row.arm == rows[0].arm]
     donors = [row.evidence.get("donor_request") for row in mine]
     first = dict.fromkeys([row.request for row in mine] + [name for name in donors if isinstance(name, str)])

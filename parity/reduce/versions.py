@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from parity.errors import ParityError
+from parity.errors import BackendError, ParityError
 from parity.plan import Arm
 from parity.records import Json
 from parity.reduce.case import Case, Setup, reference_of
@@ -112,7 +112,7 @@ class VersionSearch:
     def run(self, versions: Sequence[str]) -> FirstBad:
         """The first bad one of `versions` (oldest first). Raises ParityError where the ends are not clean and failing.
 
-        Raises BackendError and Interrupted; time that runs out is no error.
+        Raises BackendError where one of them cannot be tried, and Interrupted; time that runs out is no error.
         """
         found = FirstBad(list(versions), versions[0], versions[-1])
         try:
@@ -124,19 +124,22 @@ class VersionSearch:
         return found
 
     def _ends(self, found: FirstBad) -> None:
-        bad, good = self._ask(found, found.bad), self._ask(found, found.good)
-        for version, decision, wanted in ((found.bad, bad, True), (found.good, good, False)):
-            if decision.unresolved:
-                raise ParityError(f"{version} cannot be tried: {decision.unresolved}", hint="name another version")
-            if decision.fails is not wanted:
-                what = "does not fail" if wanted else "fails already"
-                raise ParityError(
-                    f"{version} {what} ({decision.failures} of {decision.shots} shots)",
-                    hint="name a version that is clean first, then one that fails; --plan gives the case to ask with",
-                )
+        bad = self._ask(found, found.bad)
+        self._check(found.bad, bad, wanted=True)
         if bad.repeats:
             self._say("it fails each time with the same output: one shot is an answer from here on")
             self._question = certain(self._question.alpha, self._question.beta)
+        self._check(found.good, self._ask(found, found.good), wanted=False)
+
+    def _check(self, version: str, decision: Decision, *, wanted: bool) -> None:
+        if decision.unresolved:
+            raise BackendError(f"{version} cannot be tried: {decision.unresolved}", hint="name another version")
+        if decision.fails is not wanted:
+            what = "does not fail" if wanted else "fails already"
+            raise ParityError(
+                f"{version} {what} ({decision.failures} of {decision.shots} shots)",
+                hint="name a version that is clean first, then one that fails; --plan gives the case to ask with",
+            )
 
     def _search(self, found: FirstBad) -> None:
         skipped: set[str] = set()

@@ -121,6 +121,21 @@ def test_killed_in_the_middle_it_goes_on(parity: Toy, tmp_path: Path) -> None:
     assert len(parity.starts) > starts
 
 
+def test_ctrl_c_keeps_the_shots_and_says_so(parity: Toy, tmp_path: Path) -> None:
+    assert parity("run", *MAKE, "--rounds", "8", toy=RARE).returncode == 1
+    out = tmp_path / "reduction"
+    process = parity.start("reduce", "--out", str(out), "--no-rerun", toy={**RARE, "rate": 0.0})
+    shots = out / "shots.jsonl"
+    until = time.monotonic() + 60
+    while not (shots.exists() and shots.read_bytes().count(b'"shot"') > 5) and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "interrupted" in err
+
+
 def test_settings_that_the_engine_refuses_do_not_end_the_search(parity: Toy, tmp_path: Path) -> None:
     plan = _plan(parity, tmp_path)
     value = json.loads(plan.read_text())
@@ -133,8 +148,7 @@ def test_settings_that_the_engine_refuses_do_not_end_the_search(parity: Toy, tmp
     next(arm for arm in value["arms"] if arm["name"] == "toy/mtp")["engine"]["explodes"] = True
     plan.write_text(json.dumps(value))
     refused = parity("bisect", "settings", "toy/mtp", "toy/base", "--plan", str(plan), toy=ALWAYS)
-    assert refused.returncode == 2
-    assert "does not fail again" in refused.stderr
+    assert refused.returncode == 3
     assert "explodes is not an argument" in refused.stderr
 
 
@@ -155,8 +169,12 @@ def test_the_first_bad_version(parity: Toy, tmp_path: Path) -> None:
     around = parity(*command, "--out", str(out), "--json", toy=toy, TOY_BROKEN="1")
     assert around.returncode == 4
     assert json.loads(around.stdout)["untried"] == ["1.2.0"]
-    shown = " ".join(parity(*command, "--out", str(out), toy=toy).stdout.split())
+    shown = " ".join(parity(*command, "--out", str(out), toy=toy, TOY_BROKEN="1").stdout.split())
     assert "1.2.0 cannot be tried: toy@1.2.0/mtp does not start: 1.2.0 does not build here" in shown
+    assert "first bad version: after 1.1.0, one of 1.2.0, 1.3.0" in shown
+    mended = parity(*command, "--out", str(out), toy=toy)
+    assert mended.returncode == 0
+    assert "first bad version: 1.3.0" in mended.stdout
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from simulated import Condition, Simulated, case_of, plan, setup_of, speculates
 
-from parity.errors import ParityError
+from parity.errors import BackendError, ParityError
 from parity.plan import Arm
-from parity.reduce.case import Case, Setup
+from parity.reduce.case import Setup
 from parity.reduce.notebook import Notebook
 from parity.reduce.oracle import Oracle
+from parity.reduce.search import Goal, Search
 from parity.reduce.sequential import Question, certain
 from parity.reduce.settings import Flip, SettingsSearch, differences, mixed
 
@@ -105,7 +106,7 @@ def test_arms_between_which_nothing_can_be_found_are_refused(tmp_path: Path) -> 
         bisect(engine, passing, failing, tmp_path / "c")
     with pytest.raises(ParityError, match="fake/base fails too"):
         bisect(Simulated(1.0), failing, passing, tmp_path / "d")
-    with pytest.raises(ParityError, match="fake/base cannot be tried: the engine does not like it"):
+    with pytest.raises(BackendError, match="fake/base cannot be tried: the engine does not like it"):
         bisect(Simulated(1.0, refuses=lambda s: not speculates(case_of(plan()), s)), failing, passing, tmp_path / "e")
 
 
@@ -122,16 +123,23 @@ def test_time_that_runs_out_is_said(tmp_path: Path) -> None:
     assert flip.settings is None
 
 
-def test_a_refusal_is_remembered(tmp_path: Path) -> None:
+def test_a_refusal_holds_for_one_attempt(tmp_path: Path) -> None:
+    """An engine that did not start is not tried again and again, but once more when the search is started again."""
     made = plan(requests=2)
     setup = setup_of(made)
+    engine = Simulated(1.0, refuses=lambda setup: True)
     with Notebook(tmp_path / "shots.jsonl") as notebook:
-        first = Oracle(Simulated(1.0, refuses=lambda setup: True), notebook).decide(case_of(made), setup, certain())
+        oracle = Oracle(engine, notebook)
+        assert oracle.decide(case_of(made), setup, certain()).unresolved == "the engine does not like it"
+        engine.refuses = lambda setup: False
+        assert oracle.decide(case_of(made), setup, certain()).unresolved
     with Notebook(tmp_path / "shots.jsonl") as notebook:
+        assert Oracle(engine, notebook).decide(case_of(made), setup, certain()).fails
 
-        class Untouched:
-            def shot(self, case: Case, setup: Setup, number: int) -> None:
-                raise AssertionError
 
-        again = Oracle(Untouched(), notebook).decide(case_of(made), setup, certain())  # type: ignore[arg-type]
-    assert first.unresolved == again.unresolved == "the engine does not like it"
+def test_a_reduction_whose_engine_does_not_start_is_an_error_and_no_answer(tmp_path: Path) -> None:
+    made = plan(requests=2)
+    with Notebook(tmp_path / "shots.jsonl") as notebook:
+        oracle = Oracle(Simulated(1.0, refuses=lambda setup: True), notebook)
+        with pytest.raises(BackendError, match="does not like it"):
+            Search(oracle, case_of(made), setup_of(made), goal=Goal()).run()
