@@ -16,7 +16,7 @@ from parity.compare.statistics import wilson_interval
 from parity.records import Capture, Json
 from parity.report.settings import told_apart
 from parity.store import ArmRow, Store
-from parity.store.endings import by_round, count_requests, endings, shortest
+from parity.store.endings import by_round, count_requests, endings, same_as_first_round, shortest
 
 SHORT: Final = (32, 64, 128, 256)
 """Lengths below which completions are counted. One that was cut by its token limit or taken back is not short."""
@@ -130,6 +130,9 @@ def from_store(store: Store, run_id: str | None = None) -> ExperimentTable:
 
 def _stored_row(store: Store, run_id: str, arm: ArmRow, config: str, expected: int | None) -> Row:
     counted = [(one.n_tokens, one.finish_reason, one.completions) for one in endings(store, run_id, arm.name)]
+    needle = (store.run(run_id).plan.get("churn") or {}).get("needle")
+    same, others = same_as_first_round(store, run_id, arm.name, needle) if needle else (0, 0)
+    told = [f"needle {needle}: in {same} of {others} rounds of random batches as it is alone"] if others else []
     controls = {a["name"]: a.get("control") for a in store.run(run_id).plan.get("arms") or ()}
     rounds = by_round(store, run_id, arm.name)
     return _row(
@@ -143,7 +146,7 @@ def _stored_row(store: Store, run_id: str, arm: ArmRow, config: str, expected: i
         control=controls.get(arm.name),
         acceptance=(arm.acceptance_rate, arm.acceptance_length),
         overdispersion=measured_overdispersion([bad for _, bad in rounds], [total for total, _ in rounds]),
-        message=arm.message,
+        more=[*([arm.message] if arm.message else []), *told],
     )
 
 
@@ -219,7 +222,7 @@ def _row(
     control: str | None = None,
     acceptance: tuple[float | None, float | None],
     overdispersion: float = 1.0,
-    message: str | None = None,
+    more: Sequence[str] = (),
 ) -> Row:
     counted = list(counted)
     alone = [(length, times) for length, reason, times in counted if reason not in CUT]
@@ -231,7 +234,7 @@ def _row(
     seconds, start = _number(counters.get("generate_seconds")), _number(counters.get("engine_start_seconds"))
     speed = _number(counters.get("tokens_per_second")) or (tokens / seconds if seconds else None)
     corrupt = None if stats is None or "corrupt" not in stats else int(stats["corrupt"])
-    notes = [message] if message else []
+    notes = list(more)
     if expected is not None and total < expected:
         notes.append(f"{expected - total} of {expected} completions are missing")
     if counters.get("replay_differences"):

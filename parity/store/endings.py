@@ -56,3 +56,13 @@ def count_requests(store: Store, run_id: str) -> int:
         "SELECT count(*) AS n FROM requests JOIN runs ON runs.number = requests.run WHERE runs.id = ?", (run_id,)
     )
     return int(rows[0]["n"])
+
+
+def same_as_first_round(store: Store, run_id: str, arm: str, request: str) -> tuple[int, int]:
+    """(rounds that gave the same tokens as round 0, rounds after it) of one request's first sample."""
+    rows = store._read(
+        f"SELECT round, tokens{_OF_ARM} AND request = ? AND sample = 0 ORDER BY round", (run_id, arm, request)
+    )
+    if not rows or rows[0]["round"] != 0:
+        return 0, 0
+    return sum(row["tokens"] == rows[0]["tokens"] for row in rows[1:]), len(rows) - 1

@@ -76,7 +76,7 @@ def stored(tmp_path: Path) -> ExperimentTable:
             "arms": arms,
             "baseline": "cpu/k=0",
             "skipped": [{"arm": f"cpu/k={k}", "reason": "no | graphs"} for k in (4, 5)],
-            "churn": {"shuffle": True, "seed": 3},
+            "churn": {"shuffle": True, "seed": 3, "needle": "p1"},
         }
         store.create_run(NewRun("r1", plan, "parity run"))
         for arm in arms:
@@ -107,6 +107,8 @@ def test_a_stored_run(tmp_path: Path) -> None:
     assert (row.identical, row.near_tie, row.corrupt) == (6, 1, 1)
     assert row.expected == 12
     assert any("4 of 12 completions are missing" in note for note in row.notes)
+    # p1 has 6 tokens in round 0 and 512 in round 1.
+    assert "needle p1: in 0 of 1 rounds of random batches as it is alone" in row.notes
     (kind,) = row.kinds
     assert kind.kind == "garbled"
     assert 0.005 < kind.low < 0.125 < kind.high < 0.55
