@@ -105,6 +105,7 @@ def measured(case: Case, texts: Texts) -> Iterator[str]:
                 drafted=drafted,
                 rate=f"{arm.row.acceptance_rate:.0%}",
             )
+    yield from _shared_length(case, texts)
     rounds = case.run.plan.get("rounds")
     for arm in case.suspected if isinstance(rounds, int) and rounds > 1 and not case.asked_for_finding else []:
         seen = {one.row.round for one in case.corrupt_findings() if one.row.arm == arm.name and one.row.request != "*"}
@@ -114,6 +115,26 @@ def measured(case: Case, texts: Texts) -> Iterator[str]:
         if isinstance(floor, Mapping):
             yield texts("measured.floor", largest=floor.get("largest_gap"), tokens=floor.get("tokens"))
             break
+
+
+def _shared_length(case: Case, texts: Texts) -> Iterator[str]:
+    """Where all corrupt requests have prompts of one length and there are others: a hint that people look for."""
+    if case.asked_for_finding:
+        return
+    lengths = {request.name: len(request.prompt_token_ids) for request in case.requests}
+    for arm in case.suspected:
+        bad = {one.row.request for one in case.corrupt_findings() if one.row.arm == arm.name} & set(lengths)
+        seen = {lengths[name] for name in bad}
+        same = sum(length in seen for length in lengths.values())
+        if len(seen) == 1 and len(bad) > 1 and same < len(lengths):
+            yield texts(
+                "measured.length",
+                arm=code(arm.name),
+                tokens=seen.pop(),
+                bad=len(bad),
+                same=same,
+                others=len(lengths) - same,
+            )
 
 
 def inferred(case: Case, texts: Texts) -> Iterator[str]:

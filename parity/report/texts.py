@@ -76,6 +76,8 @@ ENGLISH: dict[str, str] = {
     "near-ties only, {corrupt} corrupt ({kinds}).",
     "measured.token": "Request {request}, token {position}: {arm} gave {token}; gap {gap} nats.",
     "measured.accept": "{arm}: {accepted} of {drafted} draft tokens accepted ({rate}).",
+    "measured.length": "{arm}: every corrupt request has a prompt of {tokens} tokens: {bad} of the {same} requests "
+    "with such a prompt are corrupt, none of the {others} others.",
     "measured.again": "{arm}: something corrupt in {seen} of {rounds} rounds of the same batch.",
     "measured.floor": "The reference's own noise: at most {largest} nats over {tokens} tokens of the baseline.",
     "inferred.kind": "The name of the kind ({kind}) is a reading of the tokens: {why}",

@@ -136,6 +136,17 @@ def test_a_run_without_corruption_reports_near_ties() -> None:
     assert "There is no script for this finding" in report.markdown
 
 
+def test_a_prompt_length_that_all_corrupt_requests_share_is_said() -> None:
+    """Where others of another length are clean; else it says nothing."""
+    findings = [finding_case(id=7), finding_case(id=8, request="p1")]
+    requests = [RequestRow(at, f"p{at}", "x", np.arange(length)) for at, length in enumerate((1, 1, 1, 5, 6))]
+    case = make_case(findings=findings, requests=requests)
+    said = "every corrupt request has a prompt of 1 tokens: 2 of the 3 requests with such a prompt are corrupt, none of"
+    assert said in bug_reports(case, "vllm")[0].markdown
+    alike = make_case(findings=findings, requests=requests[:3])
+    assert "every corrupt request" not in bug_reports(alike, "vllm")[0].markdown
+
+
 def test_the_address_opens_the_form_with_the_title() -> None:
     report = bug_reports(make_case(), "vllm-ascend")[0]
     assert report.address.startswith(
