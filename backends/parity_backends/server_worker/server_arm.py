@@ -184,7 +184,7 @@ class ServerArm:
             finally:
                 for future in waiting:
                     future.cancel()
-                if waiting:
+                while wait(waiting, timeout=0.1).not_done:  # one that began in this moment is cut off as well
                     self.endpoint.abort()
 
     # ------------------------------------------------------------------ commands

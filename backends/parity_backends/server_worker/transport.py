@@ -53,6 +53,8 @@ class Endpoint:
         self.shown = "%s://%s%s" % (parts.scheme, parts.netloc.rpartition("@")[2], self.path)
         self.key, self.timeout, self.retries, self.stop = key, timeout, retries, stop
         self.retried = 0
+        self.given_up = False
+        """No call is begun any more: another has failed, or an end was asked for."""
         self._open: dict[int, tuple[Any, float]] = {}
         self._lock = threading.Lock()
 
@@ -99,7 +101,8 @@ class Endpoint:
         self._shut([sock for sock, until in self._snapshot() if now > until])
 
     def abort(self) -> None:
-        """Cut off everything: an end has been asked for."""
+        """Cut off everything, and begin nothing any more: an end has been asked for."""
+        self.given_up = True
         self._shut([sock for sock, _ in self._snapshot()])
 
     # ------------------------------------------------------------------ one call
@@ -151,6 +154,8 @@ class Endpoint:
         if self.key:
             headers["Authorization"] = "Bearer " + self.key
         answer = None
+        if self.given_up:
+            raise ServerError("given up: an end was asked for")
         try:
             connection.connect()
             answer = _Answer(self, path, connection)
@@ -273,6 +278,8 @@ class _Answer:
                 raise ServerError("%s: %s" % (where, why)) from error
             if not data:
                 break
+            if time.monotonic() > self.until:  # a byte now and then never runs into the socket's own timeout
+                raise ServerError("%s: no whole answer within %g s" % (where, self.endpoint.timeout))
             self.size += len(data)
             if self.size > MAX_ANSWER_BYTES:
                 raise ServerError("%s: an answer of more than %d MiB" % (where, MAX_ANSWER_BYTES >> 20))
