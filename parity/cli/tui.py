@@ -68,24 +68,46 @@ def _follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequ
     from parity.tui.outside import FollowUp
 
     there = ("--db", str(database))
-    found = []
+    found: list[FollowUp] = []
+    ran = run.source == "run"
     if finding is not None and finding.severity == "corrupt":
         number = str(finding.id)
+        if ran:
+            arms = (finding.arm, run.baseline, "--run", run.id)
+            found += [
+                FollowUp("Reduce it", ("reduce", number, *there), "the smallest plan that still fails"),
+                FollowUp("Bisect the settings", ("bisect", "settings", *arms, *there), "those that make it fail"),
+                FollowUp(
+                    "Bisect the versions",
+                    ("bisect", "versions", "--run", run.id, "--arm", finding.arm, *there),
+                    "the first version of the engine that fails",
+                    ask="A version that is good and one that is bad, such as 0.27.1 0.32.0",
+                ),
+            ]
         script = f"repro-{run.id}-{finding.id}.py"
-        found += [
-            FollowUp(
-                "Reduce it", ("reduce", number, *there), "the smallest prompt, batch and settings that still fail"
-            ),
-            FollowUp("Bisect the settings", ("bisect", "settings", number, *there), "which engine setting brings it"),
-            FollowUp("Bisect the versions", ("bisect", "versions", number, *there), "which vLLM release brought it"),
-            FollowUp("Write a script", ("repro", number, "-o", script, *there), "it shows the fault with vLLM alone"),
-        ]
-    if run.source != "run":
+        found.append(
+            FollowUp("Write a script", ("repro", number, "-o", script, *there), "it shows the fault with vLLM alone")
+        )
+    if not ran:
         return found
     if actual_status(run) == "interrupted":
         return [*found, FollowUp("Finish the run", ("run", "--resume", run.id, *there))]
     words = shlex.split(run.command)
-    if words[:1] == ["parity"]:
-        again = FollowUp("Run it again", tuple(words[1:]), "the same plan; triage is recognised in the new run")
-        return [*found, again]
+    if words[:2] == ["parity", "run"]:
+        again = tuple(_without_directory(words[1:]))
+        return [*found, FollowUp("Run it again", again, "the same plan; triage is recognised in the new run")]
     return found
+
+
+def _without_directory(words: Sequence[str]) -> list[str]:
+    """The command without `--out`: that directory has the first run in it."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip or word.startswith("--out="):
+            skip = False
+        elif word == "--out":
+            skip = True
+        else:
+            kept.append(word)
+    return kept

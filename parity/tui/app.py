@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -188,10 +190,24 @@ class ParityApp(App[None]):
         def chosen(answer: tuple[str, FollowUp] | None) -> None:
             if answer is not None and answer[0] == "copy":
                 self.copy(answer[1].line)
+            elif answer is not None and answer[1].ask:
+                self._ask_and_start(answer[1])
             elif answer is not None:
                 self._start(answer[1])
 
         self.push_screen(Choose("Go on with", choices), chosen)
+
+    def _ask_and_start(self, choice: FollowUp) -> None:
+        def answered(words: str | None) -> None:
+            if words:
+                try:
+                    more = shlex.split(words)
+                except ValueError as error:
+                    self.complain(ParityError(f"not words for a command line: {error}", hint="close the quotes"))
+                    return
+                self._start(replace(choice, arguments=(*choice.arguments, *more), ask=""))
+
+        self.push_screen(AskText(choice.ask, "", choice.line), answered)
 
     def _start(self, choice: FollowUp) -> None:
         try:

@@ -20,6 +20,8 @@ class FollowUp:
     title: str
     arguments: tuple[str, ...]
     detail: str = ""
+    ask: str = ""
+    """What a person has to add, in words; put behind the arguments."""
 
     @property
     def line(self) -> str:

@@ -1,10 +1,18 @@
-"""Runs for the interface to show: what vLLM really said (tests/planted_set.py), stored as a run is, files and all."""
+"""Runs for the interface to show: what vLLM really said (tests/planted_set.py), stored as a run is, files and all.
+
+What the comparison found in them was written down (findings.json.gz), so that the tests of the interface do not
+change with the comparison. `python tests/functional/real_run.py` writes it anew.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +23,11 @@ import planted_set
 from parity.capture import dump_line, score_record, write_capture
 from parity.pipeline import RunDirectory, analyse, arm_result, for_store, plan_of_captures
 from parity.plan.tokenise import load_tokenizer
-from parity.records import Capture, ScoreKey, SpecTrace, TopLogprobs
-from parity.store import NewRun, RunStatus, Store
+from parity.records import Capture, Completion, Finding, Kind, ScoreKey, Severity, SpecTrace, TopLogprobs
+from parity.store import ArmComparison, NewRun, RunStatus, Store
 
 MODEL = Path(__file__).resolve().parents[2] / "parity" / "models" / "tiny-qwen3-next-mtp"
+RECORDED = Path(__file__).parent / "findings.json.gz"
 NEEDLE = (("dup5", "p63"),)
 """The one corrupt completion among near-ties."""
 MANY = (
@@ -44,15 +53,66 @@ def damaged(wanted: tuple[tuple[str, str], ...]) -> tuple[Capture, dict[ScoreKey
     return replace(candidate, completions={k: with_trace(c) for k, c in completions.items()}), all_scores
 
 
-def with_trace(completion):  # type: ignore[no-untyped-def]
+def with_trace(completion: Completion) -> Completion:
     """The set was stored without its acceptance traces: every step takes both drafts here."""
     steps = max(0, (len(completion.token_ids) - 1) // 3)
     return replace(completion, spec=SpecTrace(np.full(steps, 2), np.full(steps, 2)))
 
 
-def store_run(
-    home: Path, run_id: str, wanted: tuple[tuple[str, str], ...], *, second_arm: bool = False, plan_changes: object = ()
-) -> Path:
+@cache
+def _recorded() -> dict[str, Any]:
+    with gzip.open(RECORDED) as file:
+        loaded: dict[str, Any] = json.load(file)
+    return loaded
+
+
+def recorded(candidate: Capture, wanted: tuple[tuple[str, str], ...]) -> ArmComparison:
+    """What the comparison said of a candidate with these faults when it was written down."""
+    faults = wanted if candidate.header.arm == planted_set.ARMS[1] else ()
+    said = _recorded()[_name(faults)]
+    findings = [
+        Finding(
+            **{
+                **one,
+                "arm": candidate.header.arm,
+                "kind": Kind(one["kind"]),
+                "severity": Severity(one["severity"]),
+            }
+        )
+        for one in said["findings"]
+    ]
+    classes = {key: said["classes"][key.request] for key in candidate.completions}
+    differs = {key: said["differs"].get(key.request) for key in candidate.completions}
+    return ArmComparison(
+        said["verdict"], said["reasons"], said["counts"], {"tolerance": 0.25}, classes, differs, findings
+    )
+
+
+def _name(wanted: tuple[tuple[str, str], ...]) -> str:
+    return " ".join(f"{fault}:{request}" for fault, request in wanted) or "clean"
+
+
+def record() -> None:
+    """Compare, and write down what is found."""
+    baseline, _, _ = planted_set.clean("A")
+    said = {}
+    for wanted in (NEEDLE, MANY, ()):
+        candidate, scores = damaged(wanted)
+        comparison = analyse(baseline, candidate, scores, tolerance=0.25, model=MODEL)
+        stored = for_store(comparison, baseline, candidate)
+        said[_name(wanted)] = {
+            "verdict": stored.verdict,
+            "reasons": list(stored.reasons),
+            "counts": dict(stored.counts),
+            "findings": [finding.to_json() for finding in stored.findings],
+            "classes": {key.request: cls for key, cls in stored.classes.items()},
+            "differs": {key.request: at for key, at in stored.first_divergence.items()},
+        }
+    blob = json.dumps(said, default=float).encode()
+    RECORDED.write_bytes(gzip.compress(blob, mtime=0))
+
+
+def store_run(home: Path, run_id: str, wanted: tuple[tuple[str, str], ...], *, second_arm: bool = False) -> Path:
     """Store a run in `home`/parity.db, its files in `home`/runs/ID. Returns the database."""
     baseline, _, _ = planted_set.clean("A")
     candidate, scores = damaged(wanted)
@@ -68,7 +128,6 @@ def store_run(
     for request in plan["requests"]:
         ids = [int(i) for i in request["prompt_token_ids"]]
         request["prompt"] = tokenizer.decode(ids, skip_special_tokens=False)
-    plan.update(dict(plan_changes))  # type: ignore[call-overload]
     directory = RunDirectory(home / "runs" / run_id)
     directory.root.mkdir(parents=True)
     for capture in (baseline, *candidates):
@@ -83,7 +142,10 @@ def store_run(
             name = capture.header.arm
             store.save_arm(run_id, name, capture, str(directory.capture(name)), arm_result(capture))
         for capture in candidates:
-            comparison = analyse(baseline, capture, scores, tolerance=0.25, model=MODEL)
-            store.save_comparison(run_id, capture.header.arm, for_store(comparison, baseline, capture))
+            store.save_comparison(run_id, capture.header.arm, recorded(capture, wanted))
         store.finish_run(run_id, RunStatus.FINISHED, verdict="DIVERGED", reasons=["made for the tests"], duration=12.0)
     return home / "parity.db"
+
+
+if __name__ == "__main__":
+    record()

@@ -10,11 +10,11 @@ import real_run
 from driving import Person, drive, squeezed
 
 from parity.cli.tui import _follow_ups, _report
-from parity.store import Store, TriageState
+from parity.store import FindingRow, Store, Triage, TriageState
 from parity.tui.outside import Outside
 
 
-def finding(database: Path, request: str, run: str = "20261121-110000-bbbb"):  # type: ignore[no-untyped-def]
+def finding(database: Path, request: str, run: str = "20261121-110000-bbbb") -> FindingRow:
     with Store.open(database) as store:
         rows = [row for row in store.page_findings(run, limit=-1) if row.request == request]
         return rows[0]
@@ -101,9 +101,8 @@ def test_undo_history_label_note_and_link(database: Path) -> None:
 
 def test_a_finding_that_comes_back_is_recognised(database: Path, tmp_path: Path) -> None:
     with Store.open(database) as store:
-        store.set_triage([finding(database, "p63").fingerprint], store.triage("").__class__(TriageState.REPORTED))
-    home = tmp_path
-    real_run.store_run(home, "20261122-120000-cccc", real_run.NEEDLE)
+        store.set_triage([finding(database, "p63").fingerprint], Triage(TriageState.REPORTED))
+    real_run.store_run(tmp_path, "20261122-120000-cccc", real_run.NEEDLE)
 
     async def task(person: Person) -> None:
         await person.sees("cccc")

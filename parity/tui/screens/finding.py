@@ -64,7 +64,6 @@ class FindingScreen(TriageScreen):
         yield KeyBar(FINDING, APP)
 
     def on_mount(self) -> None:
-        self.tokens.focus()
         self.load()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -216,6 +215,7 @@ class FindingScreen(TriageScreen):
             text = self._triage(palette)
         else:
             text = panels.evidence(self.finding)
+        shown.set_class(chosen == "logprobs", "-columns")
         shown.update(text)
         tabs = [(str(PANELS.index(name) + 1), name) for name in names]
         self.query_one(TabLine).show(tabs, chosen, "" if self.wide else panels.step(subject, position[1], short=True))
