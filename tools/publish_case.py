@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,14 @@ from parity.store import FindingFilter, Store
 RANDOM = ("VLLM_DIST_IDENT", "VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME", "PARITY_FAULT_BUNDLE")
 
 
+_KERNEL = re.compile(r"Linux-[\w.+-]+?-(x86_64|aarch64)")
+
+
+def neutral(text: str) -> str:
+    """Without the release of the kernel, which says more about a machine than about a fault."""
+    return _KERNEL.sub(r"Linux-\1", text)
+
+
 def published(record: dict[str, Any]) -> dict[str, Any]:
     """A record without paths of the machine; only headers and footers can hold any."""
     if record.get("record") == "completion" or record.get("record") == "score":
@@ -46,7 +55,7 @@ def compress(source: Path, target: Path) -> None:
     lines = [json.dumps(published(json.loads(line)), separators=(",", ":")) for line in source.open(encoding="utf-8")]
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as file:
-        file.write(("\n".join(lines) + "\n").encode())
+        file.write(neutral("\n".join(lines) + "\n").encode())
     target.write_bytes(buffer.getvalue())
 
 
@@ -65,8 +74,9 @@ def chosen(store: Store, run: str) -> Case:
 def publish(directory: RunDirectory, store: Store, folder: Path) -> None:
     case = chosen(store, directory.run_id)
     report = bug_reports(case, "vllm", ReportOptions())[0]
-    (folder / "report.md").write_text(report.markdown, encoding="utf-8")
-    (folder / "report.html").write_text(html_report(build_case(store, directory.run_id)), encoding="utf-8")
+    (folder / "report.md").write_text(neutral(report.markdown), encoding="utf-8")
+    page = html_report(build_case(store, directory.run_id))
+    (folder / "report.html").write_text(neutral(page), encoding="utf-8")
     script, why_not = repro_of(case)
     repro = folder / "repro.py"
     if script is not None:

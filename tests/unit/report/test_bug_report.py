@@ -88,7 +88,7 @@ def test_says_what_was_seen_where_and_what_it_rests_on() -> None:
 
 def test_nothing_private_gets_out() -> None:
     text = bug_reports(make_case(), "vllm")[0].markdown
-    assert "/home/someone" not in text
+    assert "/srv/someone" not in text
     assert "hf_secret" not in text
     assert "…/libomp.so" in text
     assert "parity run --prompts …/prompts.txt" in text

@@ -105,9 +105,7 @@ def test_a_file_without_a_policy_is_a_mistake(tmp_path: Path) -> None:
 )
 def test_budgets(budget: dict[str, Any], found: list[Counted], verdict: Verdict) -> None:
     corrupt = any(one.severity == "corrupt" for one in found)
-    judged = judge(
-        policy(budget=budget), found, verdict=Verdict.DIVERGED if corrupt else Verdict.PASS, completions=100
-    )
+    judged = judge(policy(budget=budget), found, verdict=Verdict.DIVERGED if corrupt else Verdict.PASS, completions=100)
     assert judged.verdict is verdict
     assert judged.exit_code == (ExitCode.PASS if verdict is Verdict.PASS else ExitCode.DIVERGED)
     assert bool(judged.broken) == (verdict is Verdict.DIVERGED)
