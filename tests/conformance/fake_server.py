@@ -35,6 +35,8 @@ class Behaviour:
     after: int = 1
     salt: str = ""
     """Another salt is another model."""
+    template: str = ""
+    """Another template makes other prompts of the same messages."""
     models: tuple[str, ...] = ("tiny",)
     busy: int = 0
     """So many requests are answered with 503 before one is let through."""
@@ -214,7 +216,7 @@ class Handler(BaseHTTPRequestHandler):
     def prompt_ids(self, body: dict[str, Any], chat: bool) -> list[int]:
         prompt = body.get("prompt")
         if chat:
-            prompt = json.dumps(body["messages"])
+            prompt = self.server.behaviour.template + json.dumps(body["messages"])
         ids: list[int] = prompt if isinstance(prompt, list) else self.server.tokenizer.encode(prompt).ids
         return ids
 
