@@ -16,6 +16,18 @@ from typing import Any, Final
 import parity
 from parity.errors import ParityError
 from parity.plan.churn import Churn
+from parity.plan.fields import (
+    Fields,
+    boolean,
+    number,
+    optional_int,
+    optional_string,
+    string,
+    string_map,
+    strings,
+    whole_number,
+    whole_numbers,
+)
 from parity.plan.messages import Messages, has_images, parse_messages
 from parity.records import DEFAULT_TOLERANCE, Json
 
@@ -228,8 +240,8 @@ class Plan:
     @staticmethod
     def from_json(value: Json, source: str = "plan") -> Plan:
         """A checked plan from parsed JSON. Raises ParityError that names `source` and the field."""
-        top = _Fields(value, source, "")
-        schema = top.take("schema", _string, default=None)
+        top = Fields(value, source, "")
+        schema = top.take("schema", string, default=None)
         if schema != SCHEMA:
             raise ParityError(
                 f"{source}: schema is {schema!r}, this parity reads {SCHEMA!r}",
@@ -237,29 +249,29 @@ class Plan:
             )
         model = top.sub("model")
         score = top.sub("score", default={})
-        mode = score.take("mode", _string, default="all")
+        mode = score.take("mode", string, default="all")
         if mode not in SCORE_MODES:
             raise score.error("mode", f"is {mode!r}, not one of {', '.join(SCORE_MODES)}")
         plan = Plan(
             model=Model(
-                name=model.take("name", _string),
-                path=model.take("path", _string),
-                fingerprint=model.take("fingerprint", _string_map, default={}),
-                vocab_size=model.take("vocab_size", _optional_int, default=None),
-                eos_token_ids=model.take("eos_token_ids", _ints, default=()),
+                name=model.take("name", string),
+                path=model.take("path", string),
+                fingerprint=model.take("fingerprint", string_map, default={}),
+                vocab_size=model.take("vocab_size", optional_int, default=None),
+                eos_token_ids=model.take("eos_token_ids", whole_numbers, default=()),
             ),
             requests=tuple(_request(item) for item in top.items("requests")),
             arms=tuple(_arm(item) for item in top.items("arms")),
-            baseline=top.take("baseline", _string),
+            baseline=top.take("baseline", string),
             sampling=_sampling(top.sub("sampling")),
-            rounds=top.take("rounds", _int, default=1),
-            score=Score(mode, score.take("top", _int, default=5)),
+            rounds=top.take("rounds", whole_number, default=1),
+            score=Score(mode, score.take("top", whole_number, default=5)),
             tolerance=top.take("tolerance", parse_tolerance, default=DEFAULT_TOLERANCE),
-            parity=top.take("parity", _string, default=""),
+            parity=top.take("parity", string, default=""),
             arbiter=None if top.value.get("arbiter") is None else _arm(top.sub("arbiter")),
             churn=top.take("churn", Churn.from_json, default=Churn()),
             skipped=tuple(
-                Skipped(item.take("arm", _string), item.take("reason", _string))
+                Skipped(item.take("arm", string), item.take("reason", string))
                 for item in top.items("skipped", default=[])
             ),
         )
@@ -290,10 +302,10 @@ def parse_tolerance(value: Json) -> float | str:
     """Nats as a number, or "auto". Raises ValueError."""
     if value == "auto":
         return "auto"
-    number = _float(float(value) if isinstance(value, str) else value)
-    if not 0 <= number < float("inf"):
+    nats = number(float(value) if isinstance(value, str) else value)
+    if not 0 <= nats < float("inf"):
         raise ValueError("must be a number of nats, 0 or more, or auto")
-    return number
+    return nats
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -314,64 +326,24 @@ def read_plan(path: str | Path) -> Plan:
     return Plan.from_json(value, str(path))
 
 
-# --------------------------------------------------------------------------- reading fields
-
-_MISSING: Final = object()
-
-
-class _Fields:
-    """A JSON object whose fields are taken one by one, each mistake naming file and field."""
-
-    def __init__(self, value: Json, source: str, at: str) -> None:
-        self.source, self.at = source, at
-        if not isinstance(value, dict):
-            raise ParityError(
-                f"{source}: {at or 'the file'} must be a JSON object, not {type(value).__name__}",
-                hint="is it a plan file?",
-            )
-        self.value: dict[str, Json] = value
-
-    def error(self, name: str, problem: str) -> ParityError:
-        where = f"{self.at}.{name}" if self.at else name
-        return ParityError(f"{self.source}: {where} {problem}", hint="correct the field, or write the plan again")
-
-    def take(self, name: str, parse: Callable[[Json], Any], default: Any = _MISSING) -> Any:
-        if name not in self.value:
-            if default is _MISSING:
-                raise self.error(name, "is missing")
-            return default
-        try:
-            return parse(self.value[name])
-        except (TypeError, ValueError) as error:
-            raise self.error(name, str(error)) from None
-
-    def sub(self, name: str, default: Any = _MISSING) -> _Fields:
-        where = f"{self.at}.{name}" if self.at else name
-        return _Fields(self.take(name, lambda value: value, default), self.source, where)
-
-    def items(self, name: str, default: Any = _MISSING) -> list[_Fields]:
-        value = self.take(name, _list, default)
-        return [_Fields(item, self.source, f"{name}[{index}]") for index, item in enumerate(value)]
-
-
-def _request(item: _Fields) -> Request:
+def _request(item: Fields) -> Request:
     return Request(
-        id=item.take("id", _string),
-        prompt=item.take("prompt", _optional_string, default=None),
-        prompt_token_ids=item.take("prompt_token_ids", _ints),
-        max_tokens=item.take("max_tokens", _optional_int, default=None),
+        id=item.take("id", string),
+        prompt=item.take("prompt", optional_string, default=None),
+        prompt_token_ids=item.take("prompt_token_ids", whole_numbers),
+        max_tokens=item.take("max_tokens", optional_int, default=None),
         messages=item.take("messages", lambda value: None if value is None else parse_messages(value), default=None),
     )
 
 
-def _arm(item: _Fields) -> Arm:
+def _arm(item: Fields) -> Arm:
     arm = Arm(
-        name=item.take("name", _string),
-        backend=item.take("backend", _string),
-        variant=item.take("variant", _string),
+        name=item.take("name", string),
+        backend=item.take("backend", string),
+        variant=item.take("variant", string),
         engine=item.sub("engine", default={}).value,
-        env=item.take("env", _string_map, default={}),
-        control=item.take("control", _optional_string, default=None),
+        env=item.take("env", string_map, default={}),
+        control=item.take("control", optional_string, default=None),
     )
     # The name becomes a file name in the run directory, and plans come from other hosts.
     if not _NAME.fullmatch(arm.name):
@@ -379,79 +351,27 @@ def _arm(item: _Fields) -> Arm:
     return arm
 
 
-def _sampling(item: _Fields) -> Sampling:
+def _sampling(item: Fields) -> Sampling:
     base = Sampling()
     parsers: dict[str, Callable[[Json], Any]] = {
-        "temperature": _float,
-        "top_p": _float,
-        "top_k": _int,
-        "min_p": _float,
-        "repetition_penalty": _float,
-        "presence_penalty": _float,
-        "frequency_penalty": _float,
-        "max_tokens": _int,
-        "min_tokens": _int,
-        "n": _int,
-        "seed": _optional_int,
-        "stop": _strings,
-        "stop_token_ids": _ints,
-        "ignore_eos": _bool,
-        "skip_special_tokens": _bool,
-        "logprobs": _optional_int,
+        "temperature": number,
+        "top_p": number,
+        "top_k": whole_number,
+        "min_p": number,
+        "repetition_penalty": number,
+        "presence_penalty": number,
+        "frequency_penalty": number,
+        "max_tokens": whole_number,
+        "min_tokens": whole_number,
+        "n": whole_number,
+        "seed": optional_int,
+        "stop": strings,
+        "stop_token_ids": whole_numbers,
+        "ignore_eos": boolean,
+        "skip_special_tokens": boolean,
+        "logprobs": optional_int,
     }
     unknown = sorted(set(item.value) - set(parsers))
     if unknown:
         raise item.error(unknown[0], f"is not a sampling parameter this parity knows ({', '.join(parsers)})")
     return Sampling(**{name: item.take(name, parse, getattr(base, name)) for name, parse in parsers.items()})
-
-
-def _string(value: Json) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"must be a string, not {json.dumps(value)[:60]}")
-    return value
-
-
-def _optional_string(value: Json) -> str | None:
-    return None if value is None else _string(value)
-
-
-def _int(value: Json) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"must be a whole number, not {json.dumps(value)[:60]}")
-    return value
-
-
-def _optional_int(value: Json) -> int | None:
-    return None if value is None else _int(value)
-
-
-def _float(value: Json) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"must be a number, not {json.dumps(value)[:60]}")
-    return float(value)
-
-
-def _bool(value: Json) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"must be true or false, not {json.dumps(value)[:60]}")
-    return value
-
-
-def _list(value: Json) -> list[Json]:
-    if not isinstance(value, list):
-        raise TypeError(f"must be a list, not {json.dumps(value)[:60]}")
-    return value
-
-
-def _ints(value: Json) -> tuple[int, ...]:
-    return tuple(_int(item) for item in _list(value))
-
-
-def _strings(value: Json) -> tuple[str, ...]:
-    return tuple(_string(item) for item in _list(value))
-
-
-def _string_map(value: Json) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise TypeError(f"must be an object of strings, not {json.dumps(value)[:60]}")
-    return {name: _string(item) for name, item in value.items()}

@@ -1,0 +1,99 @@
+"""Reading JSON objects field by field, each mistake naming the file and the field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from parity.errors import ParityError
+from parity.records import Json
+
+_MISSING: Final = object()
+
+
+class Fields:
+    """A JSON object whose fields are taken one by one, each mistake naming file and field."""
+
+    def __init__(self, value: Json, source: str, at: str) -> None:
+        self.source, self.at = source, at
+        if not isinstance(value, dict):
+            raise ParityError(
+                f"{source}: {at or 'the file'} must be a JSON object, not {type(value).__name__}",
+                hint="is it a plan file?",
+            )
+        self.value: dict[str, Json] = value
+
+    def error(self, name: str, problem: str) -> ParityError:
+        where = f"{self.at}.{name}" if self.at else name
+        return ParityError(f"{self.source}: {where} {problem}", hint="correct the field, or write the plan again")
+
+    def take(self, name: str, parse: Callable[[Json], Any], default: Any = _MISSING) -> Any:
+        if name not in self.value:
+            if default is _MISSING:
+                raise self.error(name, "is missing")
+            return default
+        try:
+            return parse(self.value[name])
+        except (TypeError, ValueError) as error:
+            raise self.error(name, str(error)) from None
+
+    def sub(self, name: str, default: Any = _MISSING) -> Fields:
+        where = f"{self.at}.{name}" if self.at else name
+        return Fields(self.take(name, lambda value: value, default), self.source, where)
+
+    def items(self, name: str, default: Any = _MISSING) -> list[Fields]:
+        value = self.take(name, json_list, default)
+        return [Fields(item, self.source, f"{name}[{index}]") for index, item in enumerate(value)]
+
+
+def string(value: Json) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"must be a string, not {json.dumps(value)[:60]}")
+    return value
+
+
+def optional_string(value: Json) -> str | None:
+    return None if value is None else string(value)
+
+
+def whole_number(value: Json) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"must be a whole number, not {json.dumps(value)[:60]}")
+    return value
+
+
+def optional_int(value: Json) -> int | None:
+    return None if value is None else whole_number(value)
+
+
+def number(value: Json) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"must be a number, not {json.dumps(value)[:60]}")
+    return float(value)
+
+
+def boolean(value: Json) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"must be true or false, not {json.dumps(value)[:60]}")
+    return value
+
+
+def json_list(value: Json) -> list[Json]:
+    if not isinstance(value, list):
+        raise TypeError(f"must be a list, not {json.dumps(value)[:60]}")
+    return value
+
+
+def whole_numbers(value: Json) -> tuple[int, ...]:
+    return tuple(whole_number(item) for item in json_list(value))
+
+
+def strings(value: Json) -> tuple[str, ...]:
+    return tuple(string(item) for item in json_list(value))
+
+
+def string_map(value: Json) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise TypeError(f"must be an object of strings, not {json.dumps(value)[:60]}")
+    return {name: string(item) for name, item in value.items()}
