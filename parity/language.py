@@ -20,7 +20,7 @@ LANGUAGES: Final = ("en", "zh")
 VARIABLE: Final = "PARITY_LANG"
 
 _FIELD = re.compile(r"\{(\w+)(!t|:d|:w)?\}")
-_MATCHES = {":d": r"[-+0-9.,%]+?", ":w": r"\S+?"}
+_MATCHES = {":d": r"[-+0-9.,%e]+?", ":w": r"\S+?"}
 _chosen: str | None = None
 
 

@@ -64,6 +64,7 @@ def clip(text: str, columns: int, *, from_end: bool = False) -> str:
 
 _NEVER_FIRST: Final = frozenset("，。、；：！？）」』】》〉”’…,.;:!?)]}")
 """Punctuation that no line begins with, where a line is broken between wide characters."""
+_NEVER_LAST: Final = frozenset("（「『【《〈“‘([{`")
 
 
 def wrap(text: str, columns: int, *, first: str = "", other: str = "") -> list[str]:
@@ -94,7 +95,7 @@ def _pieces(text: str) -> list[tuple[str, str]]:
         space, word, start = " " * len(found[1]), found[2], 0
         for at in range(1, len(word)):
             wide = unicodedata.east_asian_width(word[at]) in "WF" or unicodedata.east_asian_width(word[at - 1]) in "WF"
-            if wide and word[at] not in _NEVER_FIRST:
+            if wide and word[at] not in _NEVER_FIRST and word[at - 1] not in _NEVER_LAST:
                 pieces.append((space, word[start:at]))
                 space, start = "", at
         pieces.append((space, word[start:]))
