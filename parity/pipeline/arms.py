@@ -72,7 +72,7 @@ def planned_arms(
                 (_arm(name, backend, Variant("", "mtp" if point.speculative_tokens else "base"), point, 1), point)
                 for point in grid
             ]
-        others = list(dict.fromkeys(point.without(SPECULATION) for point in grid))
+        others = list({rest.label(): rest for rest in (point.without(SPECULATION) for point in grid)}.values())
         arms += [
             (_arm(name, backend, resolve(variant, named), point, num_speculative_tokens), point)
             for variant in own

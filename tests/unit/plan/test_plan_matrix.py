@@ -69,6 +69,8 @@ def test_values_that_are_no_words_have_stable_names() -> None:
     labels = [axis.label(value) for value in axis.values]
     assert labels[0] != labels[1]
     assert labels == [parse_axis('hf_overrides=[{"a": 1}, {"a": 2}]').label(value) for value in axis.values]
+    plan = plan_with('hf_overrides=[{"a": 1}, {"a": 2}]', "k=0,1", variants=("base", "mtp"))
+    assert [arm.engine["hf_overrides"] for arm in plan.arms] == [{"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}]
 
 
 def test_the_experiment_of_the_report_on_45100_on_a_cpu() -> None:
