@@ -16,6 +16,10 @@
     });
     count.textContent = shown + " / " + cards.length;
   }
+  // A link may carry the filter: report.html#q=garbled
+  if (location.hash.indexOf("#q=") === 0) {
+    try { text.value = decodeURIComponent(location.hash.slice(3)); } catch (error) { text.value = ""; }
+  }
   text.addEventListener("input", apply);
   corrupt.addEventListener("change", apply);
   document.querySelectorAll(".stream .x").forEach(function (token) {

@@ -242,6 +242,14 @@ def test_html_marks_the_divergent_token_on_both_sides() -> None:
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
+def opened(command: list[str], address: str) -> Any:
+    """The page as the browser has it after its script ran. The browser had nothing to complain about."""
+    done = subprocess.run([*command, "--dump-dom", address], capture_output=True, timeout=120, check=True)
+    talk = done.stderr.decode(errors="replace")
+    assert "CONSOLE" not in talk, talk
+    return lxml_html.document_fromstring(done.stdout.decode())
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize("text", ["x", "</script><img src=x onerror=alert(1)> \u202e\ud800\x1b[31m"])
 def test_a_browser_opens_the_page_without_a_complaint(text: str, tmp_path: Path) -> None:
@@ -251,13 +259,19 @@ def test_a_browser_opens_the_page_without_a_complaint(text: str, tmp_path: Path)
     page.write_text(html_report(make_case(text)), encoding="utf-8")
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     command += ["--disable-dev-shm-usage", "--enable-logging=stderr", f"--log-net-log={tmp_path / 'net.json'}"]
-    done = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, timeout=120, check=True)
-    talk = done.stderr.decode(errors="replace")
-    assert "CONSOLE" not in talk, talk
-    dom = lxml_html.document_fromstring(done.stdout.decode())
+    dom = opened(command, page.as_uri())
     tokens = [token.text for token in dom.findall(".//i") if "x" in (token.get("class") or "").split()]
     assert tokens == ["[7]", "[99]"]
     assert dom.get_element_by_id("count").text == "1 / 1"  # the script ran: it counts the cards shown
+    for words, shown in (
+        ("garbled", "1 / 1"),
+        ("garbled%20cpu/mtp", "1 / 1"),
+        ("omission", "0 / 1"),
+        ("%E0%A4%A", "1 / 1"),
+    ):
+        filtered = opened(command, f"{page.as_uri()}#q={words}")
+        assert filtered.get_element_by_id("count").text == shown
+        assert ("hidden" in filtered.findall(".//article")[0].get("class").split()) == shown.startswith("0")
     asked = json.loads((tmp_path / "net.json").read_text())
     hosts = {
         event["params"]["url"]
