@@ -153,7 +153,7 @@ class Handler(BaseHTTPRequestHandler):
         if mode == "one of n":
             choices = choices[:1]
         if mode == "twice":
-            choices = [choices[0], choices[0]]
+            choices = [choices[0], dict(choices[0])]
         if mode == "no ids":
             for choice in choices:
                 choice["token_ids"] = None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fake_server import MODEL, FakeServer, fake_server
 
-PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
 
 
 class Parity:
