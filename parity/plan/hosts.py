@@ -58,6 +58,8 @@ class Host:
     """Backends of one place take turns. None: found from the command."""
     shells: int | None = None
     """How many shells read the command line on its way. None: one for each `ssh` in the command."""
+    start_timeout: int | None = None
+    """Seconds that an engine may take to start there. None: half an hour."""
 
     @property
     def far(self) -> bool:
@@ -90,7 +92,7 @@ class Host:
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "command": (), "python": None, "model": None, "env": {}, "setup": None, "devices": (), "replicas": 1,
-    "engine": {}, "place": None, "shells": None,
+    "engine": {}, "place": None, "shells": None, "start_timeout": None,
 }  # fmt: skip
 
 
@@ -275,4 +277,5 @@ _READERS: Final[dict[str, Callable[[Json], Any]]] = {
     "engine": _table,
     "place": lambda value: _text(value),
     "shells": lambda value: _count(value, 0),
+    "start_timeout": _count,
 }

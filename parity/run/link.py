@@ -84,7 +84,7 @@ class Link:
             )  # fmt: skip
             for replica, plan in enumerate(self.plans):
                 self.send(replica, self._job(plan))
-            until = time.monotonic() + self._timeouts.start
+            until = time.monotonic() + (self._host.start_timeout or self._timeouts.start)
             headers: dict[int, dict[str, Json]] = {}
             while len(headers) < self.replicas:
                 message = self.receive("starting the engine", until)

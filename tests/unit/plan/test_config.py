@@ -45,6 +45,7 @@ def test_the_bounds_of_the_documentation_are_the_code_s() -> None:
     assert f"stops growing at {MAX_LOG_BYTES >> 20} MiB" in text
     assert f"gives up after {patience.start / 60:.0f} minutes while starting" in text
     assert f", {patience.stall / 60:.0f} without a word" in text
+    assert f"{patience.start:.0f} unless said otherwise" in text
     assert patience.heartbeat * 4 == 60
     assert "after a minute without a sign of life" in text
 

@@ -327,6 +327,12 @@ def test_a_host_that_takes_nothing_is_given_up(backend: FakeBackend, tmp_path: P
     assert time.monotonic() - began < 20
 
 
+def test_how_long_an_engine_may_take_to_start_is_the_host_s_word(backend: FakeBackend, tmp_path: Path) -> None:
+    slow = Host("fake", "fake", command=("env",), python=PYTHON, start_timeout=1)
+    with pytest.raises(BackendError, match="too long while starting"):
+        run(slow, make_plan("hang at start"), backend, tmp_path / "a.jsonl", timeouts=Timeouts(start=60, grace=0.2))
+
+
 def test_a_far_log_without_end_is_bounded(
     sshd: Sshd, backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
