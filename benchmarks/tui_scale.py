@@ -122,6 +122,8 @@ async def measure(path: Path) -> dict[str, Any]:
 
         def state() -> object:
             screen = app.screen
+            if not screen.is_mounted:
+                return None
             if isinstance(screen, FindingsScreen):
                 return screen, screen.view, screen.table.cursor
             if isinstance(screen, FindingScreen):
@@ -139,7 +141,7 @@ async def measure(path: Path) -> dict[str, Any]:
             await painted()
             old, before = state(), time.perf_counter()
             app.simulate_key(key)
-            await until(lambda: state() != old)
+            await until(lambda: state() not in (None, old))
             await painted()
             times[name] = 1000 * (time.perf_counter() - before)
 

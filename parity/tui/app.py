@@ -132,7 +132,7 @@ class ParityApp(App[None]):
 
     def _reload_screens(self) -> None:
         for screen in self.screen_stack:
-            if isinstance(screen, ParityScreen):
+            if isinstance(screen, ParityScreen) and screen.is_mounted:  # else it reads when it is
                 screen.reload()
 
     # ------------------------------------------------------------------ what screens call
