@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from parity.errors import ParityError
+from parity.report import texts_zh
 
 ENGLISH: dict[str, str] = {
     # headings
@@ -138,6 +139,7 @@ ENGLISH: dict[str, str] = {
     "control": "positive control",
     # formats
     "verdict": "Verdict",
+    "junit.unlisted": "corrupt; what was found is beyond the limit of this report (--limit), or was not asked for",
     "github.more": "{count} more findings are not shown: `parity runs show {run} --json`.",
     "github.allowed": "{count} findings are on the allowlist.",
     "html.title": "parity report: {verdict} {run}",
@@ -181,7 +183,10 @@ KINDS: dict[str, str] = {
 }
 """Each kind of finding in a few words."""
 
-_TABLES: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {"en": (ENGLISH, KINDS)}
+_TABLES: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
+    "en": (ENGLISH, KINDS),
+    "zh": (texts_zh.CHINESE, texts_zh.KINDS),
+}
 
 
 class Texts:
