@@ -32,6 +32,7 @@ from parity.store import (
     Triage,
 )
 from parity.store.lookup import by_fingerprint, lengths
+from parity.store.lookup import corrupt as corrupt_keys
 
 MOST_FINDINGS = 1000
 """Findings that a report shows with their streams, where nobody asks for more."""
@@ -47,6 +48,8 @@ class ArmCase:
     completions: int
     tokens: Mapping[Key, int]
     """Output tokens of each completion, in the order of the capture."""
+    corrupt_keys: frozenset[Key] = frozenset()
+    """Completions in which something corrupt was found, also where the finding itself is not in the report."""
 
     @property
     def keys(self) -> list[Key]:
@@ -252,7 +255,8 @@ def _arm(store: Store, run_id: str, row: ArmRow) -> ArmCase:
     where = FindingFilter(arms=frozenset({row.name}), severities=frozenset({str(Severity.CORRUPT)}))
     corrupt = {count.kind: count.findings for count in store.counts_by_kind(run_id, where)}
     classes = store.count_classes(run_id, row.name)
-    return ArmCase(row, classes, corrupt, sum(classes.values()), lengths(store, run_id, row.name))
+    keys = corrupt_keys(store, run_id, row.name)
+    return ArmCase(row, classes, corrupt, sum(classes.values()), lengths(store, run_id, row.name), keys)
 
 
 def _finding(store: Store, row: FindingRow, baseline: str) -> FindingCase:

@@ -49,7 +49,11 @@ def sarif_log(case: Case, texts: Texts | None = None, *, allowed: frozenset[str]
                 ],
                 "results": [_result(case, finding, lines, rules, texts, allowed) for finding in case.findings],
                 "columnKind": "unicodeCodePoints",
-                "properties": {"verdict": case.run.verdict, "reasons": [visible(one) for one in case.run.reasons]},
+                "properties": {
+                    "verdict": case.run.verdict,
+                    "reasons": [visible(one) for one in case.run.reasons],
+                    "findings_total": case.total_findings,
+                },
             }
         ],
     }

@@ -29,6 +29,16 @@ def lengths(store: Store, run_id: str, arm: str) -> dict[Key, int]:
     return {Key(row["request"], row["round"], row["sample"]): int(row["n_tokens"]) for row in rows}
 
 
+def corrupt(store: Store, run_id: str, arm: str) -> frozenset[Key]:
+    """The completions of an arm in which something corrupt was found."""
+    rows = store._read(
+        "SELECT request, round, sample FROM completions JOIN arms ON arms.id = completions.arm"
+        " JOIN runs ON runs.number = arms.run WHERE runs.id = ? AND arms.name = ? AND class = 'corrupt'",
+        (run_id, arm),
+    )
+    return frozenset(Key(row["request"], row["round"], row["sample"]) for row in rows)
+
+
 def triaged(store: Store, states: frozenset[TriageState]) -> Mapping[str, Triage]:
     """Every finding that somebody gave one of these states, by fingerprint."""
     names = sorted(str(state) for state in states)

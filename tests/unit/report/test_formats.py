@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from hypothesis import strategies as st
 from lxml import etree
 from lxml import html as lxml_html
 from markdown_it import MarkdownIt
-from report_data import MTP, finding_case, make_case
+from report_data import BASE, MTP, arm_case, finding_case, make_case
 
+from parity.records import Key
 from parity.report import escape
 from parity.report.case import Case
 from parity.report.github import LARGEST, step_summary
@@ -202,6 +204,15 @@ def test_junit_skips_what_is_on_the_allowlist_and_fails_for_a_broken_policy() ->
     tree = etree.fromstring(text.encode())
     assert [suite.get("failures") for suite in tree] == ["0", "1"]
     assert [suite.get("skipped") for suite in tree] == ["1", "0"]
+
+
+def test_a_corrupt_completion_beyond_the_limit_is_no_pass() -> None:
+    arms = [arm_case(BASE), replace(arm_case(MTP), corrupt_keys=frozenset({Key("p0", 0, 0), Key("p1", 0, 0)}))]
+    text = junit_xml(make_case(arms=arms))
+    check_xml(text)
+    suite = etree.fromstring(text.encode())[0]
+    assert suite.get("failures") == "2"
+    assert "beyond the limit" in text
 
 
 def test_sarif_results_carry_rule_place_and_fingerprint() -> None:
