@@ -56,7 +56,8 @@ CHINESE: dict[str, str] = {
     "repro.command": "本报告所依据的运行:",
     "control.clean": "{arm}:{completions} 条补全,{identical} 条相同,{near} 条近似并列,无一损坏。",
     "control.baseline": "{arm}:基线({completions} 条补全)。",
-    "control.caught": "{arm}:有意植入的故障,在 {completions} 条补全中发现 {corrupt} 条。比较确实看得到它声称能看到的东西。",
+    "control.caught": "{arm}:有意植入的故障,在 {completions} 条补全中发现 {corrupt} 条。"
+    "比较确实看得到它声称能看到的东西。",
     "control.missed": "{arm}:有意植入的故障,在 {completions} 条补全中*没有*发现。",
     "control.none": "本次运行没有干净的臂,因此无法说明哪个设置能关闭该故障。",
     "version.row": "{arm}:{versions}",
@@ -122,6 +123,7 @@ CHINESE: dict[str, str] = {
     "control": "阳性对照",
     # formats
     "verdict": "结论",
+    "junit.unlisted": "损坏;所发现的内容超出本报告的上限(--limit),或不在所问范围内",
     "github.more": "另有 {count} 个发现未显示:`parity runs show {run} --json`。",
     "github.allowed": "{count} 个发现在允许列表中。",
     "html.title": "parity 报告:{verdict} {run}",
