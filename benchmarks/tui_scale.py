@@ -3,8 +3,9 @@
     python benchmarks/tui_scale.py                # makes the database in a temporary directory, then measures
     python benchmarks/tui_scale.py --keep big.db  # makes it once, measures it again next time
 
-Measured in processes of their own, without a terminal, from the key to the drawn screen; the median of three. The
-limits are those the interface was made for: first paint 1 s, a page 100 ms, filter and sort 300 ms, 150 MB.
+Measured in processes of their own, without a terminal, from the key to the drawn screen: the median of three, the
+least, and the CPU time of all threads, which is what it would take on a machine that is not busy. The limits are
+those the interface was made for: first paint 1 s, a page 100 ms, filter and sort 300 ms, 150 MB.
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ async def measure(path: Path) -> dict[str, Any]:
     from parity.tui.screens.runs import RunsScreen
 
     times: dict[str, float] = {}
+    cpu: dict[str, float] = {}
     app = ParityApp(path)
     async with app.run_test(size=(80, 24)) as pilot:
 
@@ -139,15 +141,17 @@ async def measure(path: Path) -> dict[str, Any]:
         async def timed(name: str, key: str) -> None:
             """From the key to the screen drawn after it. What runs in the background may still be running."""
             await painted()
-            old, before = state(), time.perf_counter()
+            old, before, spent = state(), time.perf_counter(), time.process_time()
             app.simulate_key(key)
             await until(lambda: state() not in (None, old))
             await painted()
             times[name] = 1000 * (time.perf_counter() - before)
+            cpu[name] = 1000 * (time.process_time() - spent)
 
         await until(lambda: isinstance(app.screen, RunsScreen) and app.screen.table.total)
         await painted()
         times["first paint: runs, imports included"] = 1000 * (time.perf_counter() - started)
+        cpu["first paint: runs, imports included"] = 1000 * time.process_time()
         await timed("first paint: findings", "enter")
         screen = app.screen
         assert isinstance(screen, FindingsScreen)
@@ -173,19 +177,20 @@ async def measure(path: Path) -> dict[str, Any]:
         await timed("filter or sort: text, a letter", "p")
         await timed("filter or sort: text, the request with 32,768 tokens", "0")
         await pilot.press("enter")
-        before = time.perf_counter()
+        before, spent = time.perf_counter(), time.process_time()
         await timed("first paint: a finding in 32,768 tokens", "enter")
         finding = app.screen
         assert isinstance(finding, FindingScreen)
         await until(lambda: finding.subject is not None)
         await painted()
         times["first paint: its tokens, aligned with the baseline's"] = 1000 * (time.perf_counter() - before)
+        cpu["first paint: its tokens, aligned with the baseline's"] = 1000 * (time.process_time() - spent)
         times["(tokens of that completion)"] = float(finding.subject.candidate.n_tokens if finding.subject else 0)
         await timed("page: tokens down", "pagedown")
         await timed("page: the last tokens", "G")
         await timed("page: switch to plain text", "m")
         await timed("page: text up", "pageup")
-    return {"times": times, "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    return {"times": times, "cpu": cpu, "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
 def main() -> int:
@@ -215,19 +220,21 @@ def main() -> int:
     result = {
         "times": {name: median(one["times"][name] for one in results) for name in results[0]["times"]},
         "least": {name: min(one["times"][name] for one in results) for name in results[0]["times"]},
+        "cpu": {name: median(one["cpu"][name] for one in results) for name in results[0]["cpu"]},
         "rss": max(one["rss"] for one in results),
     }
     missed = 0
-    print("   median     least")
+    print("   median     least       CPU")
     for name, value in result["times"].items():
         limit = LIMITS.get(name.partition(":")[0])
         over = limit is not None and value > limit
         missed += over
-        least = f"{value:9.0f} {result['least'][name]:9.0f}"
-        print(f"{least}{'    ' if limit is None else ' ms '}{name}{f'  OVER {limit:.0f}' if over else ''}")
+        spent = f"{result['cpu'][name]:9.0f}" if name in result["cpu"] else " " * 9
+        figures = f"{value:9.0f} {result['least'][name]:9.0f} {spent}"
+        print(f"{figures}{'    ' if limit is None else ' ms '}{name}{f'  OVER {limit:.0f}' if over else ''}")
     over = result["rss"] > MEMORY_LIMIT
     missed += over
-    print(f"{result['rss']:19.0f} MB peak memory{f'  OVER {MEMORY_LIMIT:.0f}' if over else ''}")
+    print(f"{result['rss']:29.0f} MB peak memory{f'  OVER {MEMORY_LIMIT:.0f}' if over else ''}")
     return 1 if missed else 0
 
 

@@ -31,8 +31,7 @@ PICTURES: Sequence[tuple[str, tuple[int, int], Sequence[str]]] = (
     ("tui-findings", (100, 26), ("enter", "/:row_leak", "c", "z")),
     ("tui-finding", (100, 32), ("enter", "/:row_leak", "enter")),
     ("tui-logprobs", (100, 32), ("enter", "/:duplication", "enter", "1")),
-    ("tui-triage", (100, 30), ("enter", "t")),
-    ("tui-wide", (170, 42), ("enter", "/:repetition", "enter")),
+    ("tui-wide", (140, 32), ("enter", "/:repetition", "enter")),
     ("tui-light", (100, 28), ("ctrl+t", "enter", "/:duplication", "enter", "m")),
 )
 """Name, columns and rows, what to press: a key, or `/:KIND` to put the cursor on the first finding of a kind."""
