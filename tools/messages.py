@@ -29,6 +29,13 @@ SHOWN = (*(f"parity/{room}" for room in ROOMS), "backends/parity_backends")
 NOT_SHOWN = ("worker", "faults", "schema", "html", "svg")
 """Parts of paths whose strings are programs, data or pages of their own."""
 
+PROGRAM = re.compile(
+    r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|PRAGMA|BEGIN|AND|WHERE|FROM|import|eval|<\??\w|bold )"
+    r"|.*\b(IN|DESC|ASC|IS NULL)\b",
+    re.DOTALL,
+)
+"""Strings that are programs: SQL, Python, shell, markup, styles."""
+
 SAMPLE = "7"
 
 
@@ -45,7 +52,9 @@ def templates_in(path: Path) -> Iterator[str]:
         if id(node) in skipped:
             continue
         text = _template(node)
-        if text is not None and " " in text.strip() and re.search(r"[A-Za-z]{2}", re.sub(r"\{\w+\}", "", text)):
+        if text is None or PROGRAM.match(text):
+            continue
+        if " " in text.strip() and re.search(r"[A-Za-z]{2}", re.sub(r"\{\w+\}", "", text)):
             yield text.strip("\n")
 
 
