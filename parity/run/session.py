@@ -175,14 +175,14 @@ class ArmSession:
     def _add_earlier(self, counters: dict[str, Json], held: resume.Held, again: Mapping[int, Sequence[int]]) -> None:
         """Add what the rounds that were not run again had contributed: their own counters, else what the
         completions tell."""
-        for replica, expected in enumerate(self._of_replica):
-            for number in range(expected.rounds):
-                if number in again.get(replica, ()):
-                    continue
-                told = held.rounds.get((number, replica))
-                if told is None:
-                    told = _told_by_completions(counters, held, expected.keys_of_round(number))
-                add_counters(counters, told)
+        for number in range(self._expected.rounds):
+            told = []
+            for replica, expected in enumerate(self._of_replica):
+                if number not in again.get(replica, ()):
+                    mine = held.rounds.get((number, replica))
+                    told.append(mine or _told_by_completions(counters, held, expected.keys_of_round(number)))
+            if told:
+                add_counters(counters, merged_counters(told))  # replicas work side by side: their seconds do not add up
         counters["resumed_completions"] = len(held.completions)
 
     def _score(
