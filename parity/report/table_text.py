@@ -37,16 +37,20 @@ def print_table(console: Console, made: ExperimentTable) -> None:
         )
     console.print(table)
     for row in made.rows:
+        console.print(Text(visible(row.arm), style="bold"), soft_wrap=True)
         for detail in details(row):
-            _wrapped(console, f"{visible(row.arm)}: {visible(detail)}")
+            _wrapped(console, visible(detail), indent="  ")
     for output in made.outputs:
         console.print(Text(clip(_output(output), console.width - 1)), soft_wrap=True)
     for line in left_out(made):
         _wrapped(console, visible(line))
 
 
-def _wrapped(console: Console, text: str) -> None:
-    for line in textwrap.wrap(text, console.width - 1, subsequent_indent="  ", break_on_hyphens=False):
+def _wrapped(console: Console, text: str, indent: str = "") -> None:
+    more = indent + "  "
+    for line in textwrap.wrap(
+        text, console.width - 1, initial_indent=indent, subsequent_indent=more, break_on_hyphens=False
+    ):
         console.print(Text(line), soft_wrap=True)
 
 
@@ -82,10 +86,10 @@ def details(row: Row) -> Iterator[str]:
     for kind in row.kinds:
         yield f"{kind.kind} in {kind.completions:,} ({kind.low:.2%} to {kind.high:.2%})"
     if row.not_excluded and not row.baseline:
-        yield f"clean; a fault rarer than {row.not_excluded:.2g} (1 in {1 / row.not_excluded:,.0f}) could be missed"
+        yield f"none corrupt; a fault rarer than {row.not_excluded:.2g} (1 in {1 / row.not_excluded:,.0f}) could be missed"
     if row.batch:
         yield batch_words(row)
-    yield from row.notes
+    yield from (note.removeprefix(f"{row.arm}: ") for note in row.notes)
 
 
 def _together(row: Row) -> str:
@@ -101,7 +105,7 @@ def batch_words(row: Row) -> str:
     if isinstance(sizes, dict) and sizes:
         steps = sum(sizes.values())
         mean = sum(int(size) * times for size, times in sizes.items()) / max(1, steps)
-        words.append(f"{steps:,} steps of 1 to {max(map(int, sizes))} rows (mean {mean:.1f})")
+        words.append(f"{steps:,} steps of {min(map(int, sizes))} to {max(map(int, sizes))} rows (mean {mean:.1f})")
     if "rows_moved" in row.batch:
         words.append("rows: {rows_joined:,} joined, {rows_left:,} left, {rows_moved:,} moved".format(**row.batch))
     for name, word in (
