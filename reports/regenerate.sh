@@ -1,0 +1,37 @@
+#!/bin/sh
+# Make a case again: run it on a real engine, and write what its folder holds.
+#
+#     sh reports/regenerate.sh planted-chunk-twice|near-ties|one-token-prompt|all
+#
+# WORK=DIR keeps the runs there, to write the folders anew without an engine. Needs parity and its CPU engine environment (`parity env create cpu`); about a minute a case on two cores.
+set -eu
+cd "$(dirname "$0")"
+PARITY=${PARITY:-parity}
+PYTHON=${PYTHON:-python3}
+
+make_case() {
+    name=$1
+    shift
+    work=${WORK:+$WORK/$name}
+    work=${work:-$(mktemp -d)}
+    # Relative paths only: what a run records ends up in the folder.
+    test -f "$work/run/result.json" || "$PARITY" run --backends cpu --prompts "$name/prompts.jsonl" --max-num-seqs 4 --max-num-batched-tokens 48 \
+        --out "$work/run" --db "$work/parity.db" "$@" || test $? -eq 1
+    "$PYTHON" ../tools/publish_case.py "$work/run" "$work/parity.db" "$name"
+    test -n "${WORK:-}" || rm -rf "$work"
+}
+
+case ${1:-all} in
+planted-chunk-twice) make_case "$1" --max-tokens 32 --positive-control chunk_twice:rate=0.2 ;;
+near-ties) make_case "$1" --max-tokens 48 ;;
+one-token-prompt) make_case "$1" --max-tokens 16 ;;
+all)
+    for name in planted-chunk-twice near-ties one-token-prompt; do
+        sh regenerate.sh "$name"
+    done
+    ;;
+*)
+    echo "there is no case $1" >&2
+    exit 2
+    ;;
+esac
