@@ -86,7 +86,8 @@ def details(row: Row) -> Iterator[str]:
     for kind in row.kinds:
         yield f"{kind.kind} in {kind.completions:,} ({kind.low:.2%} to {kind.high:.2%})"
     if row.not_excluded and not row.baseline:
-        yield f"none corrupt; a fault rarer than {row.not_excluded:.2g} (1 in {1 / row.not_excluded:,.0f}) could be missed"
+        rate = f"{row.not_excluded:.2g} (1 in {1 / row.not_excluded:,.0f})"
+        yield f"none corrupt; a fault rarer than {rate} could be missed"
     if row.batch:
         yield batch_words(row)
     yield from (note.removeprefix(f"{row.arm}: ") for note in row.notes)
