@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from parity.tui.outside import FollowUp
 
 
+SERVED = "TEXTUAL_DRIVER"
+"""Set by textual-serve for the processes that it starts."""
+
+
 @click.command()
 @click.argument("run", required=False)
 @database_option
@@ -29,7 +34,8 @@ def tui(run: str | None, db: Path | None, web: bool, port: int) -> None:
     if web:
         _serve(run, db, port)
         return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    served = SERVED in os.environ  # textual-serve talks to it through pipes
+    if not served and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ParityError(
             "the interface needs a terminal, and this is none",
             hint="`parity runs show` prints a run, `parity runs show --json` all of it",
