@@ -36,7 +36,7 @@ def write(name: str, rows: list[dict[str, Any]]) -> int:
 
 
 def main(run: Path) -> None:
-    broken = [path for path in run.glob("cpu-mtp-control-*.jsonl")]
+    broken = list(run.glob("cpu-mtp-control-*.jsonl"))
     if len(broken) != 1:
         sys.exit(f"{run}: expected one capture of a positive control, found {len(broken)}")
     DEMO.mkdir(exist_ok=True)

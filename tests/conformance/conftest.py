@@ -84,7 +84,7 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if name.startswith("vllm-server"):
         request.getfixturevalue("servers")
     directory = tmp_path_factory.mktemp(name)
-    with {**subjects.FAST, **subjects.ENGINES}[name](directory) as up:
+    with {**subjects.FAST, **subjects.HARDWARE, **subjects.ENGINES}[name](directory) as up:
         one = Subject(name, up, directory)
         try:
             one.session.generate()

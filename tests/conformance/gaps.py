@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from parity.errors import BackendError
+from parity.run import load_backend
+
 
 @dataclass(frozen=True)
 class Gap:
@@ -28,7 +31,11 @@ class Gap:
 
 TEXT_ALONE = "a server that gives text alone: token ids are made again from the text"
 
+ALL = "*"
+
 GAPS = (
+    Gap("cuda", ALL, "hardware", "notyet", "no NVIDIA GPU with vLLM here; on a machine that has one the suite runs"),
+    Gap("ascend", ALL, "hardware", "notyet", "no Ascend NPU with vllm-ascend here; where there is one the suite runs"),
     Gap("transformers", "samples", "parity", "never", "the arbiter decodes greedily: nothing is drawn"),
     Gap("replay", "own_questions", "nobody", "never", "a recording answers what was asked when it was made"),
     Gap("replay", "samples", "nobody", "never", "a recording answers what was asked when it was made"),
@@ -55,6 +62,10 @@ def mark(subject: str, capability: str, *marks: Any) -> Any:
     """A parameter for pytest: an expected failure, strict, where there is a gap."""
     gap = find(subject, capability)
     every = list(marks)
+    missing = find(subject, ALL)
+    if missing is not None and not load_backend(subject).detect().available:
+        why = f"{missing.kind} ({missing.owner}): {missing.reason}"
+        every.append(pytest.mark.xfail(reason=why, strict=True, raises=BackendError))
     if gap is not None:
         why = f"{gap.kind} ({gap.owner}): {gap.reason}"
         every.append(pytest.mark.xfail(reason=why, strict=True))

@@ -111,6 +111,17 @@ def cpu(_: Path) -> AbstractContextManager[Up]:
     return nullcontext(Up("cpu", engine, adapter.env_defaults("base")))
 
 
+def hardware(name: str) -> Callable[[Path], AbstractContextManager[Up]]:
+    """A backend whose device may not be here: then its session raises BackendError, and that is its gap."""
+
+    def bring_up(_: Path) -> AbstractContextManager[Up]:
+        adapter = load_backend(name)
+        engine = {**adapter.engine_defaults("base", num_speculative_tokens=1), "max_model_len": 256}
+        return nullcontext(Up(name, engine, adapter.env_defaults("base")))
+
+    return bring_up
+
+
 def transformers(_: Path) -> AbstractContextManager[Up]:
     adapter = load_backend("transformers")
     engine = settings("transformers", **adapter.engine_defaults("base", num_speculative_tokens=1))
@@ -141,6 +152,10 @@ FAST: dict[str, Callable[[Path], AbstractContextManager[Up]]] = {
     "server-chat-stream": lambda directory: fake(directory, endpoint="chat", stream=True),
     "server-text": lambda directory: fake(directory, vllm=False),
     "replay": replay,
+}
+HARDWARE: dict[str, Callable[[Path], AbstractContextManager[Up]]] = {
+    "cuda": hardware("cuda"),
+    "ascend": hardware("ascend"),
 }
 ENGINES: dict[str, Callable[[Path], AbstractContextManager[Up]]] = {
     "cpu": cpu,

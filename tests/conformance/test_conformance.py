@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Subject
-from gaps import GAPS, mark
-from subjects import ENGINES, FAST, MAX_TOKENS, PROMPTS, questions, text_of
+from gaps import ALL, GAPS, mark
+from subjects import ENGINES, FAST, HARDWARE, MAX_TOKENS, PROMPTS, questions, text_of
 
 from parity.capture import check_capture, read_scores
 from parity.errors import BackendError, ExitCode
 from parity.records import Completion, Key
-from parity.run import ScoreItem
+from parity.run import ScoreItem, load_backend, run_arm
 
 KEYS = {Key(f"p{number}", 0, 0) for number in range(len(PROMPTS))}
 LONG = 4096
@@ -29,7 +29,7 @@ LONG = 4096
 def every_backend(test: Callable[..., None]) -> Any:
     """Ask this of every subject; those with a gap are expected to fail."""
     capability = test.__name__.removeprefix("test_")
-    parameters = [mark(name, capability) for name in FAST]
+    parameters = [mark(name, capability) for name in (*FAST, *HARDWARE)]
     parameters += [mark(name, capability, pytest.mark.engine) for name in ENGINES]
     return pytest.mark.parametrize("subject", parameters, indirect=True, scope="module")(test)
 
@@ -166,7 +166,7 @@ def test_scores_are_of_the_tokens(subject: Subject, tmp_path: Path) -> None:
         score = scores[item.key]
         chosen = score.ids == np.asarray(item.token_ids)[:, None]
         assert chosen.any(axis=1).all()
-        if subject.name in ENGINES:  # an engine's own greedy choice is the best token, but for rounding
+        if subject.name in (*ENGINES, *HARDWARE):  # an engine's own greedy choice is the best token, but for rounding
             own = np.where(chosen, score.values, -np.inf).max(axis=1)
             assert (np.nanmax(score.values, axis=1) - own).max() < 0.5
 
@@ -196,14 +196,36 @@ def test_an_input_that_does_not_fit_is_named(subject: Subject) -> None:
     assert caught.value.exit_code is ExitCode.BACKEND_FAILED
 
 
+# --------------------------------------------------------------------------- hardware that is not here
+
+
+@pytest.mark.parametrize("name", HARDWARE)
+def test_hardware_that_is_not_here_is_looked_for_and_its_absence_explained(name: str, tmp_path: Path) -> None:
+    adapter = load_backend(name)
+    found = adapter.detect()
+    assert found.looked_for
+    if found.available:
+        assert adapter.interpreter(print).exists()
+        return
+    with HARDWARE[name](tmp_path) as up:
+        arm = run_arm(up.plan(), up.arm, tmp_path / "capture.jsonl", tmp_path / "engine.log")
+        with pytest.raises(BackendError) as caught, arm as session:
+            session.generate()
+    assert caught.value.exit_code is ExitCode.BACKEND_FAILED
+    assert caught.value.hint
+    for line in found.looked_for:
+        assert line in caught.value.message
+    assert not (tmp_path / "capture.jsonl").exists()
+
+
 # --------------------------------------------------------------------------- the gaps themselves
 
 
 def test_every_gap_is_of_a_subject_and_a_test_and_has_a_reason() -> None:
     tests = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
     for gap in GAPS:
-        assert gap.subject in {*FAST, *ENGINES}
-        assert gap.capability in tests
+        assert gap.subject in {*FAST, *HARDWARE, *ENGINES}
+        assert gap.capability in {*tests, ALL}
         assert gap.owner
         assert gap.reason
         assert gap.kind in {"notimpl", "notyet", "never"}
