@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 import real_run
 from driving import Person, drive, squeezed
 
 from parity.cli.tui import _follow_ups, _report
-from parity.store import FindingRow, Store, Triage, TriageState
+from parity.pipeline import RunDirectory
+from parity.store import FindingRow, NewRun, Store, Triage, TriageState
+from parity.tui.app import ParityApp
 from parity.tui.outside import Outside
 
 
@@ -350,3 +354,59 @@ def test_commands_to_go_on_with(database: Path) -> None:
         assert person.app.clipboard.startswith(f"parity reduce {row.id} --db ")
 
     drive(database, task, outside=Outside(_report, _follow_ups))
+
+
+def test_progress_of_a_run_of_another_process(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "runs" / "r")
+    directory.logs.mkdir(parents=True)
+    directory.log("cpu/mtp").write_text("starting", encoding="utf-8")
+    requests = [{"id": f"p{i}", "prompt": "x", "prompt_token_ids": [1]} for i in range(4)]
+    arms = [{"name": name, "backend": "cpu", "variant": name[4:], "engine": {}} for name in ("cpu/base", "cpu/mtp")]
+    plan = {"model": {"name": "m"}, "rounds": 2, "requests": requests, "arms": arms, "baseline": "cpu/base"}
+    database = tmp_path / "parity.db"
+    with Store.open(database) as store:
+        store.create_run(NewRun("20261121-120000-cccc", plan, "parity run --out r", directory=str(directory.root)))
+
+    async def task(person: Person) -> None:
+        with directory.locked():
+            await person.sees("running", "cpu/mtp", "the engine starts", "cpu/base", "waits")
+            await person.press("D")
+            await person.told("another process is working on this run")
+            directory.capture("cpu/mtp").write_text("header\n1\n2\n", encoding="utf-8")
+            await person.sees("2 of 8", "█████ ")
+            directory.capture("cpu/mtp").write_text("header\n1\n2\n3\n4\n", encoding="utf-8")
+            await person.sees("4 of 8", "██████████ ")
+        await person.sees("interrupted", "finish it with: parity run --resume 20261121-120000-cccc")
+        await person.press("r")
+        await person.sees("Finish the run", "parity run --resume 20261121-120000-cccc --db")
+
+    drive(database, task, outside=Outside(_report, _follow_ups))
+
+
+def test_a_run_again_does_not_go_into_the_old_directory(database: Path) -> None:
+    with sqlite3.connect(database) as raw:
+        raw.execute("UPDATE runs SET command = 'parity run --out old --max-tokens 8 --out=older -k 2'")
+    raw.close()
+    with Store.open(database) as store:
+        (again,) = _follow_ups(database, store.run("20261121-110000-bbbb"), None)
+    assert again.line == "parity run --max-tokens 8 -k 2"
+
+
+def test_a_bisect_asks_for_the_versions(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(ParityApp, "_start", lambda app, choice: started.append(choice.line))
+
+    async def task(person: Person) -> None:
+        await person.press("enter", "enter")
+        await person.sees("emitted again")
+        await person.press("r")
+        await person.sees("Bisect the versions")
+        await person.press("j", "j", "enter")
+        await person.sees("A version that is good and one that is bad")
+        await person.type("1 2")
+        await person.press("enter")
+        await person.until(lambda: started, "the start")
+
+    drive(database, task, outside=Outside(_report, _follow_ups))
+    assert started[0].startswith("parity bisect versions --run 20261121-110000-bbbb --arm cpu/mtp --db ")
+    assert started[0].endswith(" 1 2")
