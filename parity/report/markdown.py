@@ -156,6 +156,7 @@ def _flat(values: Mapping[str, Json], indent: str = "") -> Iterator[str]:
 def _description(
     case: Case, texts: Texts, script: str | None, no_script: str, others: Mapping[str, str]
 ) -> Iterator[str]:
+    yield _verdict(case, texts)
     yield _lead(case, texts)
     if case.chosen is not None:
         yield from example(case, case.chosen, texts)
@@ -178,6 +179,13 @@ def _description(
 
 def _listed(heading: str, lines: Iterator[str]) -> str:
     return f"#### {heading}\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _verdict(case: Case, texts: Texts) -> str:
+    if case.run.verdict is None:
+        return texts("lead.unfinished", status=inline(case.run.status))
+    reasons = "; ".join(inline(reason) for reason in case.run.reasons) or inline(case.run.message or "-")
+    return texts("lead.verdict", verdict=inline(case.run.verdict), reasons=reasons)
 
 
 def _lead(case: Case, texts: Texts) -> str:

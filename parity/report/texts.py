@@ -42,6 +42,8 @@ ENGLISH: dict[str, str] = {
     "lead.benign": "The same {requests} prompts (token ids, {sampling}) were run on every arm and compared with "
     "{baseline}, token by token. Nothing corrupt was found: {near} of {completions} completions of {arm} part from the "
     "baseline, each at a token that the reference holds for as good as its best one within {tolerance} nats.",
+    "lead.verdict": "Verdict of the run: {verdict}. {reasons}",
+    "lead.unfinished": "The run has no verdict ({status}): this is what there is of it so far.",
     "lead.planted": "**A fault was planted in this engine on purpose ({fault}): this is an example, not to be filed.**",
     "lead.rule": "A token counts as explained by rounding when, teacher-forced with speculation off "
     "(`prompt_logprobs`), it lies within {tolerance} nats of the best token at its position. Tokens behind the first "

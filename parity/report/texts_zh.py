@@ -34,6 +34,8 @@ CHINESE: dict[str, str] = {
     "lead.benign": "在每个臂上运行相同的 {requests} 条提示词(token id,{sampling}),并与 {baseline} 逐 token 比较。"
     "没有发现损坏:{arm} 的 {completions} 条补全中有 {near} 条与基线分叉,每次分叉处的 token 在参考看来与其最优 token "
     "相差不超过 {tolerance} nat。",
+    "lead.verdict": "本次运行的结论:{verdict}。{reasons}",
+    "lead.unfinished": "本次运行没有结论({status}):以下是目前已有的内容。",
     "lead.planted": "**该引擎中的故障是有意植入的({fault}):这是示例,请勿提交。**",
     "lead.rule": "在关闭投机解码的条件下做 teacher forcing(`prompt_logprobs`),若某 token 与该位置最优 token 相差不超过 "
     "{tolerance} nat,则认为可由舍入解释。第一个差异之后的 token 也会判断。",

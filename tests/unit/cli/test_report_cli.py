@@ -19,6 +19,7 @@ from parity.records import Capture, Completion, Header, Key, ScoreKey, TopLogpro
 from parity.report import texts as sentences
 from parity.report import write
 from parity.report.json_report import schema
+from parity.store import NewRun, Store
 
 BASE = [5, 6, 7, 8, 9, 10, 11, 12]
 GARBLED = [5, 6, 99, 98, 97, 96, 95, 94]
@@ -150,6 +151,29 @@ def test_what_is_gone_is_said(db: Path, tmp_path: Path) -> None:
     assert "the capture of cpu/base is not there" in result.stderr
     assert parity("report", run, "--db", db, "--format", "html").exit_code == 0
     assert "'tokens': [5, 6, 7, 8, 9, 10, 11, 12]" in parity("repro", run, "--db", db).stdout  # from the store
+
+
+@pytest.mark.parametrize("format_", write.FORMATS)
+def test_a_run_that_is_not_finished_is_reported_as_such(tmp_path: Path, format_: str) -> None:
+    arms = [{"name": name, "backend": "cpu", "variant": name[4:], "engine": {}} for name in ("cpu/base", "cpu/mtp")]
+    requests = [{"id": "p0", "prompt": "x", "prompt_token_ids": [1]}]
+    plan = {"model": {"name": "tiny"}, "sampling": {}, "requests": requests, "arms": arms, "baseline": "cpu/base"}
+    with Store.open(tmp_path / "parity.db") as store:
+        store.create_run(NewRun("20261121-000000-aaaa", plan, "parity run"))
+    result = parity("report", "--db", tmp_path / "parity.db", "--format", format_)
+    assert result.exit_code == 0, result.output
+    if format_ == "md":
+        assert "The run has no verdict (running)" in result.stdout
+    if format_ == "junit":
+        assert 'errors="1"' in result.stdout
+    refused = parity("report", "--db", tmp_path / "parity.db", "--format", "junit", "--policy", policy(tmp_path))
+    assert (refused.exit_code, "has no verdict yet" in refused.stderr) == (2, True)
+
+
+def policy(tmp_path: Path) -> Path:
+    path = tmp_path / "parity.toml"
+    path.write_text("[policy]\ninconclusive = 'fail'\n", encoding="utf-8")
+    return path
 
 
 def test_every_sentence_is_used_and_every_one_used_is_there() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -170,6 +170,7 @@ def test_next_steps_name_only_commands_that_exist(verdict: str) -> None:
 # --------------------------------------------------------------------------- text
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_visible_text_has_nothing_that_acts(text: str) -> None:
     import unicodedata
@@ -187,6 +188,7 @@ def test_visible_keeps_ordinary_text() -> None:
     assert visible("a\nb\x07", keep="\n") == "a\nb\\x07"
 
 
+@settings(deadline=None)
 @given(
     st.text(st.characters(exclude_categories=["Cs", "Cc", "Mn", "Me"]), max_size=60), st.integers(2, 30), st.booleans()
 )
@@ -196,6 +198,7 @@ def test_clipping_fits(text: str, columns: int, from_end: bool) -> None:
     assert cut == text or "…" in cut
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-5, 2100), max_size=40), st.integers(0, 45), st.integers(20, 120))
 def test_any_token_can_be_marked(tokens: list[int], position: int, columns: int) -> None:
     marked = TOKENS.marked(np.array(tokens, dtype=np.int64), position, columns)
