@@ -15,6 +15,26 @@ from parity.run.examine import Check
 from parity_backends import _local
 
 
+Remedy = tuple[tuple[str, ...], str]
+"""Pieces of log text, any of which says what went wrong, and what to do."""
+
+COMMON_REMEDIES: tuple[Remedy, ...] = (
+    (
+        ("out of memory", "OutOfMemoryError", "No available memory for the cache blocks", "Free memory on device"),
+        "not enough device memory: end what else runs there, or lower gpu_memory_utilization, max_model_len or "
+        "max_num_seqs",
+    ),
+    (
+        ("not supported for GDN_ATTN",),
+        "VLLM_BATCH_INVARIANT=1 aborts models with linear attention (vllm#42960): unset it",
+    ),
+    (
+        ("is not supported for now", "are not supported for now", "no vLLM implementation"),
+        "this vLLM does not know the checkpoint's architecture: take a newer one",
+    ),
+)
+
+
 class Accelerator:
     """What `cuda` and `ascend` have in common; subclasses name the places to look at."""
 
@@ -26,6 +46,8 @@ class Accelerator:
     required: tuple[str, ...] = ()
     tool: tuple[str, ...] = ()
     device_pattern = ""
+    remedies: tuple[Remedy, ...] = ()
+    """Looked for in the engine's log before the common ones."""
     device_variable = ""
     """Chooses the devices that a process sees."""
     far_modules: tuple[str, ...] = ("vllm",)
@@ -134,10 +156,11 @@ class Accelerator:
         return _local.plant(fault)
 
     def explain(self, log_tail: str) -> str | None:
-        if "out of memory" in log_tail.lower():
-            return "out of device memory: lower gpu_memory_utilization, max_model_len or max_num_seqs"
         if "No module named 'vllm'" in log_tail:
             return f"that Python has no vLLM: point {self.interpreter_variable} at one that has"
+        for signs, remedy in (*self.remedies, *COMMON_REMEDIES):
+            if any(sign in log_tail for sign in signs):
+                return remedy
         return None
 
 

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from parity_backends import _impossible
+from typing import Any
+
+from parity.errors import ParityError
 from parity_backends._accelerator import Accelerator
+
+MOST_DRAFT_TOKENS = 15
+"""vllm-ascend's attention asserts that k + 1 is at most 16 (attention/attention_v1.py 0.11.0, dsa_v1.py 0.23.0)."""
+
+SET_ENV = "`source /usr/local/Ascend/ascend-toolkit/set_env.sh` (`setup` of this backend in parity.toml)"
 
 
 class AscendBackend(Accelerator):
@@ -24,3 +32,40 @@ class AscendBackend(Accelerator):
 
     def impossible(self, engine: Mapping[str, Any]) -> str | None:
         return _impossible.on_ascend(engine)
+
+    remedies = (
+        (
+            ("libascend_hal.so", "libhccl.so", "libascendcl.so", "libtorch_npu.so", "ASCEND_HOME_PATH"),
+            f"CANN's environment is not loaded: {SET_ENV}",
+        ),
+        (
+            ("libatb.so",),
+            "ATB's environment is not loaded: `source /usr/local/Ascend/nnal/atb/set_env.sh` (`setup` in parity.toml)",
+        ),
+        (
+            ("No module named 'torch_npu'", "No module named 'vllm_ascend'"),
+            "torch-npu or vllm-ascend is missing: `parity doctor ascend` says which versions belong together",
+        ),
+        (
+            ("drvDeviceOpen", "aclrtSetDevice", "rtSetDevice", "error code is 507033", "error code is 507899"),
+            "the device does not open: is another process on it, and does the container have /dev/davinci*, "
+            "/dev/davinci_manager, /dev/devmm_svm and /dev/hisi_hdc? `npu-smi info` tells",
+        ),
+        (
+            ("decode_threshold exceeded",),
+            f"vllm-ascend takes at most {MOST_DRAFT_TOKENS} draft tokens",
+        ),
+        (
+            ("HCCL", "hccl"),
+            "the communication library failed: HCCL_CONNECT_TIMEOUT and HCCL_BUFFSIZE may be too small, or a device of "
+            "the group is taken",
+        ),
+    )
+
+    def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
+        if variant == "mtp" and num_speculative_tokens > MOST_DRAFT_TOKENS:
+            raise ParityError(
+                f"backend 'ascend': {num_speculative_tokens} draft tokens; vllm-ascend takes at most {MOST_DRAFT_TOKENS}",
+                hint=f"-k {MOST_DRAFT_TOKENS}",
+            )
+        return super().engine_defaults(variant, num_speculative_tokens=num_speculative_tokens)

@@ -16,3 +16,17 @@ class CudaBackend(Accelerator):
     tool = ("nvidia-smi", "-L")
     device_pattern = "/dev/nvidia[0-9]*"
     device_variable = "CUDA_VISIBLE_DEVICES"
+    remedies = (
+        (
+            ("driver on your system is too old", "CUDA driver version is insufficient", "no kernel image is available"),
+            "this build of torch does not fit the driver or the card: `parity doctor cuda` says which versions are there",
+        ),
+        (
+            ("No CUDA GPUs are available", "Found no NVIDIA driver"),
+            "torch sees no GPU: is CUDA_VISIBLE_DEVICES set, and does the container have the devices?",
+        ),
+        (
+            ("No module named 'vllm_ascend'", "No module named 'torch_npu'"),
+            "vllm-ascend is registered in this environment: keep it in one of its own (`pip uninstall vllm-ascend`)",
+        ),
+    )

@@ -1,0 +1,48 @@
+"""`cuda` and `ascend` on a machine that has neither: what they say of failures, what they refuse."""
+
+from __future__ import annotations
+
+import pytest
+
+from parity.errors import ParityError
+from parity.run import load_backend
+
+
+@pytest.mark.parametrize(
+    ("backend", "log", "words"),
+    [
+        ("cuda", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "gpu_memory_utilization"),
+        ("ascend", "RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB", "gpu_memory_utilization"),
+        ("cuda", "ModuleNotFoundError: No module named 'vllm'", "PARITY_CUDA_PYTHON"),
+        (
+            "cuda",
+            "RuntimeError: The NVIDIA driver on your system is too old (found version 12020)",
+            "parity doctor cuda",
+        ),
+        ("cuda", "RuntimeError: No CUDA GPUs are available", "CUDA_VISIBLE_DEVICES"),
+        ("cuda", "ModuleNotFoundError: No module named 'torch_npu'", "pip uninstall vllm-ascend"),
+        ("ascend", "ModuleNotFoundError: No module named 'torch_npu'", "parity doctor ascend"),
+        ("ascend", "ImportError: libascend_hal.so: cannot open shared object file", "set_env.sh"),
+        ("ascend", "ImportError: libatb.so: cannot open shared object file", "atb/set_env.sh"),
+        ("ascend", "rtSetDevice failed, error code is 507033", "davinci_manager"),
+        ("ascend", "AssertionError: decode_threshold exceeded npu_fused_infer_attention_score's limit", "at most 15"),
+        ("ascend", "EI0006: hcclCommInitRootInfo failed: HCCL function error", "HCCL_CONNECT_TIMEOUT"),
+        ("cuda", "RuntimeError: VLLM batch_invariant mode is not supported for GDN_ATTN", "vllm#42960"),
+        ("ascend", "ValueError: Model architectures ['XForCausalLM'] are not supported for now.", "a newer one"),
+        ("cuda", "KeyError: 'something else'", None),
+    ],
+)
+def test_a_failure_is_explained(backend: str, log: str, words: str | None) -> None:
+    said = load_backend(backend).explain(f"INFO loading\n{log}\n")
+    assert said is None if words is None else words in str(said)
+
+
+def test_more_draft_tokens_than_ascend_takes() -> None:
+    ascend = load_backend("ascend")
+    assert (
+        ascend.engine_defaults("mtp", num_speculative_tokens=15)["speculative_config"]["num_speculative_tokens"] == 15
+    )
+    with pytest.raises(ParityError, match="16 draft tokens"):
+        ascend.engine_defaults("mtp", num_speculative_tokens=16)
+    assert load_backend("cuda").engine_defaults("mtp", num_speculative_tokens=16)
+    assert ascend.engine_defaults("base", num_speculative_tokens=16)
