@@ -14,7 +14,6 @@ from parity.run.envs import EnvSpec
 from parity.run.examine import Check
 from parity_backends import _local
 
-
 Remedy = tuple[tuple[str, ...], str]
 """Pieces of log text, any of which says what went wrong, and what to do."""
 

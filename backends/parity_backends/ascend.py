@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parity_backends import _impossible
-from typing import Any
-
 from parity.errors import ParityError
+from parity_backends import _impossible
 from parity_backends._accelerator import Accelerator
 
 MOST_DRAFT_TOKENS = 15
@@ -65,7 +63,7 @@ class AscendBackend(Accelerator):
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
         if variant == "mtp" and num_speculative_tokens > MOST_DRAFT_TOKENS:
             raise ParityError(
-                f"backend 'ascend': {num_speculative_tokens} draft tokens; vllm-ascend takes at most {MOST_DRAFT_TOKENS}",
+                f"vllm-ascend takes at most {MOST_DRAFT_TOKENS} draft tokens, not {num_speculative_tokens}",
                 hint=f"-k {MOST_DRAFT_TOKENS}",
             )
         return super().engine_defaults(variant, num_speculative_tokens=num_speculative_tokens)

@@ -19,7 +19,7 @@ class CudaBackend(Accelerator):
     remedies = (
         (
             ("driver on your system is too old", "CUDA driver version is insufficient", "no kernel image is available"),
-            "this build of torch does not fit the driver or the card: `parity doctor cuda` says which versions are there",
+            "this build of torch does not fit the driver or the card: `parity doctor cuda` says what is there",
         ),
         (
             ("No CUDA GPUs are available", "Found no NVIDIA driver"),
