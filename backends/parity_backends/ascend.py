@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parity.errors import ParityError
 from parity_backends import _impossible
 from parity_backends._accelerator import Accelerator
-
-MOST_DRAFT_TOKENS = 15
-"""vllm-ascend's attention asserts that k + 1 is at most 16 (attention/attention_v1.py 0.11.0, dsa_v1.py 0.23.0)."""
 
 SET_ENV = "`source /usr/local/Ascend/ascend-toolkit/set_env.sh` (`setup` of this backend in parity.toml)"
 
@@ -51,7 +47,7 @@ class AscendBackend(Accelerator):
         ),
         (
             ("decode_threshold exceeded",),
-            f"vllm-ascend takes at most {MOST_DRAFT_TOKENS} draft tokens",
+            f"vllm-ascend takes at most {_impossible.MOST_ON_ASCEND} draft tokens",
         ),
         (
             ("HCCL", "hccl"),
@@ -59,11 +55,3 @@ class AscendBackend(Accelerator):
             "the group is taken",
         ),
     )
-
-    def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
-        if variant == "mtp" and num_speculative_tokens > MOST_DRAFT_TOKENS:
-            raise ParityError(
-                f"vllm-ascend takes at most {MOST_DRAFT_TOKENS} draft tokens, not {num_speculative_tokens}",
-                hint=f"-k {MOST_DRAFT_TOKENS}",
-            )
-        return super().engine_defaults(variant, num_speculative_tokens=num_speculative_tokens)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from parity.errors import ParityError
 from parity.run import load_backend
 
 
@@ -35,14 +34,3 @@ from parity.run import load_backend
 def test_a_failure_is_explained(backend: str, log: str, words: str | None) -> None:
     said = load_backend(backend).explain(f"INFO loading\n{log}\n")
     assert said is None if words is None else words in str(said)
-
-
-def test_more_draft_tokens_than_ascend_takes() -> None:
-    ascend = load_backend("ascend")
-    assert (
-        ascend.engine_defaults("mtp", num_speculative_tokens=15)["speculative_config"]["num_speculative_tokens"] == 15
-    )
-    with pytest.raises(ParityError, match="at most 15 draft tokens, not 16"):
-        ascend.engine_defaults("mtp", num_speculative_tokens=16)
-    assert load_backend("cuda").engine_defaults("mtp", num_speculative_tokens=16)
-    assert ascend.engine_defaults("base", num_speculative_tokens=16)
