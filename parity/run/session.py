@@ -24,6 +24,10 @@ from parity.run.link import Link
 from parity.run.pool import merged_counters
 
 
+SAID_UNSCORED = 3
+"""A server without prompt_logprobs scores nothing at all: not a line for each."""
+
+
 def say_to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -227,7 +231,8 @@ class ArmSession:
                         continue
                     refused.add(tuple(entry[:4]))
                     unscored.append(entry)
-                    link.say(f"{self.name}: not scored: {entry[0]} {Key(*entry[1:4])}: {entry[4]}")
+                    if len(unscored) <= SAID_UNSCORED:
+                        link.say(f"{self.name}: not scored: {entry[0]} {Key(*entry[1:4])}: {entry[4]}")
                 elif message.get("event") == "scored":
                     sequences += messages.count(message.get("sequences"))
                     tokens += messages.count(message.get("tokens"))
@@ -237,6 +242,8 @@ class ArmSession:
                         busy.remove(link.speaker)
                 else:
                     link.event(message)
+            if len(unscored) > SAID_UNSCORED:
+                link.say(f"{self.name}: not scored: {len(unscored) - SAID_UNSCORED} more")
             counters: dict[str, Json] = {
                 "sequences": sequences + messages.count(_counters(held).get("sequences")),
                 "scored_tokens": tokens,
