@@ -23,7 +23,6 @@ from parity.run.items import ScoreItem, chunks, unscored_entry
 from parity.run.link import Link
 from parity.run.pool import merged_counters
 
-
 SAID_UNSCORED = 3
 """A server without prompt_logprobs scores nothing at all: not a line for each."""
 
