@@ -177,6 +177,14 @@ def test_a_run_that_appears(database: Path) -> None:
                 NewRun("20991231-000000-zzzz", {"model": {"name": "m"}, "baseline": "b", "arms": []}, "parity run")
             )
         await person.sees("running")
+        assert "running" in person.row, "the cursor was on the newest run and is still"
+        await person.press("j", "j")
+        assert "aaaa" in person.screen
+        with Store.open(database) as other:
+            other.create_run(NewRun("20991231-000001-yyyy", {"model": {"name": "m"}, "baseline": "b", "arms": []}, ""))
+        await person.until(lambda: person.app.screen.table.total == 4, "the new run")  # type: ignore[attr-defined]
+        await person.settles()
+        assert "20261120-100000-aaaa" in person.screen, "still on the same run"
 
     drive(database, task)
 

@@ -153,7 +153,16 @@ class RunsScreen(ParityScreen):
         self.query_one("#detail").display = True
         if self.app.screen is self:
             self.table.focus()
-        self.table.show(total)
+        self.table.show(total, cursor=self._same_run())
+
+    def _same_run(self) -> int | None:
+        """Where the run under the cursor is now, since new ones come in above it. None: stay where the cursor is."""
+        store, line, cursor = self.store, self.table.current, self.table.cursor
+        if store is None or line is None or not cursor:
+            return None
+        nothing: list[str] = []
+        above = self.parity.attempt(lambda: [run.id for run in store.runs(limit=cursor + 20)], nothing)
+        return above.index(line.run.id) if line.run.id in above else None
 
     def tick(self) -> None:
         """Now and then: the progress of the run under the cursor, where another process works on it."""
