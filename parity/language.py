@@ -64,7 +64,10 @@ class Catalogue:
         self._patterns = [(_pattern(english), _nested(english), messages[english]) for english in templates]
 
     def translate(self, text: str) -> str:
-        """The translation, or `text` itself; of text over several lines, line by line."""
+        """The translation, or `text` itself; of text over several lines, line by line where the first is known."""
+        first, newline, _ = text.partition("\n")
+        if newline and self.knows(first):
+            return self._by_line(text)
         return self._found(text) or self._by_line(text)
 
     def knows(self, text: str) -> bool:
