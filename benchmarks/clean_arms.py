@@ -172,6 +172,10 @@ def judge(folder: Path, *, table: bool) -> bool:
     """Print what is said of every arm; True when nothing was found."""
     total, wrong, lines = 0, 0, []
     for group, name in BASELINES.items():
+        if not is_whole(folder / f"{group}-scores.jsonl"):
+            print(f"the group {group} is not complete: collect first", file=sys.stderr)
+            wrong += 1
+            continue
         baseline, scores = read_capture(folder / f"{name}.jsonl"), read_scores(folder / f"{group}-scores.jsonl")
         for clean in members(group):
             candidate = read_capture(folder / f"{clean.name}.jsonl")

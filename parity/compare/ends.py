@@ -35,6 +35,8 @@ class Ends:
             by_length = "max_tokens" in past.evidence
             if by_length and self._name_gained(b, walked, past.length):
                 shift = past.length
+            if by_length and shift >= past.length:
+                self._say_so(walked, b, past.position)
             if not (by_length and (shift >= past.length or self._stretched(walked, past))):
                 found.append(past)
         why = stops.unexplained_end(b, self._rules)
@@ -47,6 +49,7 @@ class Ends:
             missing = limit - len(b.token_ids)
             if -shift >= missing or self._name_lost(walked, missing):
                 why = None
+                self._say_so(walked, b, limit)
         if why is not None:
             found.append(Event(Kind.EARLY_STOP, len(b.token_ids), 0, {"why": why}))
         elif walked.flip is None and len(b.token_ids) < len(a.token_ids) and past is None and not b.aborted:
@@ -87,10 +90,17 @@ class Ends:
         lost = suspect.kind is Kind.OMISSION and suspect.length == short
         gained = past is not None and "max_tokens" in past.evidence and 0 < past.length <= suspect.length
         if lost or (gained and suspect.kind is Kind.DUPLICATION):
-            suspect.evidence["corroborated_by"] = f"{len(b.token_ids)} tokens where max_tokens is {limit}"
             walked.events.append(suspect)
             events.append(suspect)
+            self._say_so(walked, b, limit)
             walked.suspect = walked.unjudged_from = None
+
+    @staticmethod
+    def _say_so(walked: Walk, b: Completion, limit: int) -> None:
+        """The chunks lost or gained are what the length lacks or has too much."""
+        for event in walked.events:
+            if event.kind in (Kind.OMISSION, Kind.DUPLICATION):
+                event.evidence["corroborated_by"] = f"{len(b.token_ids)} tokens where max_tokens is {limit}"
 
     def _stretched(self, walked: Walk, past: Event) -> bool:
         """Too long because tokens were gained that could not be named: keep the cause, not the length."""

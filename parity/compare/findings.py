@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parity.compare.greedy import Walk
+from parity.compare.greedy import STRONG_ANCHOR, STRONG_CHUNK, Walk
 from parity.compare.justify import BoolArray, Opinion
 from parity.compare.leak import SPEAKING, Leak
 from parity.compare.structure import Event
@@ -16,6 +16,12 @@ from parity.records import Completion, Finding, Json, Kind, Severity
 FOREIGN_AND_SUPPORTED = 3
 """A leak begins with fewer tokens than this that the reference supports: one or two of another text may happen to
 fit, more would be a text of the victim's own."""
+
+
+DOUBT = 2.0
+DOUBTFUL_TOKENS = 2
+"""A fault whose only witnesses are this many tokens, each within DOUBT times the tolerance, convicts nobody: on the
+embedded checkpoint 3 of 28,453 tokens of a baseline lay 0.38 to 0.44 nats below the best when it scored itself."""
 
 
 @dataclass(slots=True)
@@ -111,6 +117,30 @@ class Findings:
             length=length,
             evidence=evidence,
         )
+
+
+def is_doubtful(event: Event, case: Case, tolerance: float, doubt: float) -> bool:
+    """Do only one or two tokens speak for this event, which lie between `tolerance` and `doubt` nats below the best?
+
+    Not where a length says the same, a long chunk is lost or stands twice with long agreement behind it, or a token
+    lies at an unknown distance.
+    """
+    if case.view is None or event.kind not in _BY_TOKENS or "corroborated_by" in event.evidence:
+        return False
+    agreed = event.evidence.get("agree_again_for", 0)
+    if event.length >= STRONG_CHUNK and agreed >= STRONG_ANCHOR and "ambiguous" not in event.evidence:
+        return False
+    part = event.places(len(case.view.gap))
+    over = case.view.gap[part] > tolerance
+    gaps = case.view.gap[part][over]
+    if not 0 < len(gaps) <= DOUBTFUL_TOKENS or bool(case.view.bounded[part][over].any()):
+        return False
+    return float(gaps.max()) <= doubt
+
+
+_BY_TOKENS = frozenset(
+    {Kind.UNJUSTIFIED, Kind.GARBLED, Kind.DUPLICATION, Kind.OMISSION, Kind.REPETITION, Kind.ROW_LEAK, Kind.EARLY_STOP}
+)
 
 
 def leak_wins(event: Event, leak: Leak, unsupported: BoolArray | None) -> bool:

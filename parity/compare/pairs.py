@@ -10,7 +10,7 @@ import numpy as np
 from parity.compare import integrity, stops
 from parity.compare.columns import Pairs
 from parity.compare.ends import Ends
-from parity.compare.findings import Case, Findings, without_overlaps
+from parity.compare.findings import Case, Findings, is_doubtful, without_overlaps
 from parity.compare.greedy import Walk, looks_moved, walk
 from parity.compare.justify import Opinion, gap_of_other
 from parity.compare.naming import name_leaks
@@ -46,6 +46,8 @@ class Judged:
     """Completions on which the reference has no say from this position on."""
     suspects: dict[Key, Event] = field(default_factory=dict)
     """What unjudged completions look like."""
+    doubtful: dict[Key, tuple[int, float]] = field(default_factory=dict)
+    """Completions with nothing wrong but a token or two little beyond the tolerance: position and gap of the worst."""
     contradicted: list[Key] = field(default_factory=list)
     """Completions whose score rejects the baseline's own token where the two part."""
 
@@ -60,9 +62,11 @@ class PairJudge:
         reference: Reference,
         options: CompareOptions,
         tolerance: float,
+        doubt: float,
     ) -> None:
+        """`doubt`: nats up to which a token alone convicts nobody."""
         self._baseline, self._candidate = baseline, candidate
-        self._reference, self._options, self._tolerance = reference, options, tolerance
+        self._reference, self._options, self._tolerance, self._doubt = reference, options, tolerance, doubt
         self._rules = stops.stop_rules(candidate.header, baseline)
         self._vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
         self._plain = all(
@@ -265,7 +269,7 @@ class PairJudge:
 
     def _conclude(self, case: Case) -> None:
         a, b, walked = case.a, case.b, case.walked
-        events = without_overlaps(case.events)
+        events = self._without_doubtful(case, without_overlaps(case.events))
         start = min((event.position for event in events), default=len(b.token_ids))
         if b.logprobs is not None:
             whole = integrity.broken_logprobs(b) or (None if events else integrity.unlisted_logprobs(b))
@@ -298,6 +302,8 @@ class PairJudge:
             self.result.classes[b.key] = "corrupt"
         elif flip is None and (a.aborted or b.aborted):
             self.result.classes[b.key] = "identical"  # as far as they go
+        elif b.key in self.result.doubtful:
+            self.result.classes[b.key] = "near_tie"
         elif (flip is not None and supported is None) or (flip is None and not case.ends_at_near_tie):
             self.result.classes[b.key] = "unjudged"
             if walked.suspect is not None:
@@ -306,6 +312,24 @@ class PairJudge:
             self.result.classes[b.key] = "near_tie"
         if walked.unjudged_from is not None and not events:
             self.result.limited[b.key] = walked.unjudged_from
+
+    def _without_doubtful(self, case: Case, events: list[Event]) -> list[Event]:
+        """The events without those that convict nobody; all of them where any is beyond doubt."""
+        if case.view is None or not events:
+            return events
+        if not all(is_doubtful(event, case, self._tolerance, self._doubt) for event in events):
+            return events
+        places = [place for event in events for place in event.places(len(case.view.gap))]
+        gaps = np.nan_to_num(case.view.gap[places], nan=0.0)
+        worst = places[int(gaps.argmax())]
+        self.result.doubtful[case.b.key] = worst, float(gaps.max())
+        evidence: dict[str, Json] = {
+            "why": "a token or two little beyond the tolerance, and nothing else: two kernels may differ by that much",
+            "would_be": str(events[0].kind),
+        }
+        finding = self._make.of(case.b, Event(Kind.NEAR_TIE, worst, 1, evidence), Severity.BENIGN, case)
+        self.result.findings.append(finding)
+        return []
 
 
 def _trusted_detokenizer(options: CompareOptions, baseline: Capture) -> Callable[[Sequence[int]], str] | None:

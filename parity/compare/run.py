@@ -9,7 +9,9 @@ import numpy as np
 from parity.compare import asked, completeness, population, rounds, served, settings, verdict
 from parity.compare.churned import churned
 from parity.compare.columns import Pairs, pair_up
+from parity.compare.findings import DOUBT
 from parity.compare.justify import (
+    FLOOR_HEADROOM,
     Floor,
     Opinion,
     automatic_tolerance,
@@ -68,7 +70,9 @@ def compare(
                 "(`parity run --score all`)"
             )
     else:
-        judged = PairJudge(baseline, candidate, reference, options, tolerance).judge(pairs)
+        judged = PairJudge(baseline, candidate, reference, options, tolerance, _doubt(options, floor, tolerance)).judge(
+            pairs
+        )
         sampling = None
     findings += judged.findings
     findings += served.contradictions(baseline, candidate)
@@ -107,6 +111,7 @@ def compare(
     inconclusive += asked.reasons(baseline.header, candidate.header)
     notes += asked.notes(baseline.header, candidate.header)
     inconclusive += _coverage(pairs, judged, reference, stats, notes)
+    inconclusive += _doubtful(judged, floor, stats, notes)
     if judged.contradicted:
         inconclusive.append(
             f"the scores reject the baseline's own token in {len(judged.contradicted)} completions "
@@ -156,6 +161,15 @@ def _tolerance(options: CompareOptions, floor: Floor | None, notes: list[str]) -
     if not np.isfinite(value) or value < 0:
         raise ParityError(f"the tolerance must be a number of nats of 0 or more, got {value}")
     return value
+
+
+def _doubt(options: CompareOptions, floor: Floor | None, tolerance: float) -> float:
+    """Nats up to which a lone token convicts nobody: DOUBT times the tolerance, but no more than the baseline's own
+    tokens bear out where they are scored. None of it where the tolerance was calibrated."""
+    if options.tolerance == "auto":
+        return tolerance
+    measured = DOUBT * tolerance if floor is None else FLOOR_HEADROOM * floor.largest
+    return max(tolerance, min(DOUBT * tolerance, measured))
 
 
 def _loop_finding(baseline: Capture, candidate: Capture, pairs: Pairs, stats: dict[str, Json]) -> list[Finding]:
@@ -260,6 +274,25 @@ def _suspicions(judged: Judged, stats: dict[str, Json]) -> str:
         f"; {len(judged.suspects)} of them look like a chunk lost or emitted again (first: {key}, {event.kind} of "
         f"{event.length} tokens at {event.position}), which a near-tie can look like as well"
     )
+
+
+def _doubtful(judged: Judged, floor: Floor | None, stats: dict[str, Json], notes: list[str]) -> list[str]:
+    """Tokens little beyond the tolerance: noise where the baseline's own tokens show such gaps, else left open."""
+    if not judged.doubtful:
+        return []
+    stats["doubtful"] = [
+        {"request": key.request, "round": key.round, "sample": key.sample, "position": at, "gap": round(gap, 4)}
+        for key, (at, gap) in list(judged.doubtful.items())[:16]
+    ]
+    key, (at, gap) = max(judged.doubtful.items(), key=lambda item: item[1][1])
+    what = (
+        f"{len(judged.doubtful)} completions have a token or two little beyond the tolerance and nothing else wrong "
+        f"(the widest gap: {gap:.3f} nats, {key} at {at})"
+    )
+    if floor is not None:
+        notes.append(f"{what}; the baseline's own tokens lie up to {floor.largest:.3f} nats below the best: noise")
+        return []
+    return [f"{what}: score the baseline's own completions as well (`--score all`), or use `--tolerance auto`"]
 
 
 def _sampling_notes(sampling: dict[str, Json], pairs: Pairs) -> list[str]:

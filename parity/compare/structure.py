@@ -48,6 +48,10 @@ class Event:
     def end(self) -> int:
         return self.position + self.length
 
+    def places(self, length: int) -> range:
+        """Positions of the tokens concerned, in a completion of `length` tokens; the first one at least."""
+        return range(self.position, min(max(self.end, self.position + 1), length))
+
 
 @dataclass(frozen=True, slots=True)
 class Repeat:

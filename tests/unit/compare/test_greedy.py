@@ -168,6 +168,44 @@ def test_automatic_tolerance_follows_the_noise_of_the_baseline() -> None:
         assert result.verdict is verdict
 
 
+LONE = [*TEXT[:10], 700, *TEXT[11:]]
+
+
+@pytest.mark.parametrize(
+    ("gap", "floor", "verdict"),
+    [
+        (0.4, None, Verdict.INCONCLUSIVE),  # who knows
+        (0.4, 0.2, Verdict.PASS),  # the baseline's own tokens lie up to 0.2 below: 0.4 is noise
+        (0.4, 0.05, Verdict.DIVERGED),  # the baseline's are all but exact
+        (0.6, None, Verdict.DIVERGED),
+        (0.6, 0.4, Verdict.DIVERGED),
+    ],
+)
+def test_a_lone_token_little_beyond_the_tolerance(gap: float, floor: float | None, verdict: Verdict) -> None:
+    known = scores("cpu/mtp", p0=score(LONE, {10: gap}, TEXT))
+    if floor is not None:
+        known |= scores("cpu/base", p0=score(TEXT, {30: floor}))
+    result = compare(capture("cpu/base", completion(TEXT)), capture("cpu/mtp", completion(LONE)), known)
+    assert result.verdict is verdict
+    assert [one.position for one in result.findings] == [10]
+    told = " ".join([*result.reasons, *result.notes])
+    assert ("little beyond the tolerance" in told) == (verdict is not Verdict.DIVERGED)
+
+
+def test_three_tokens_little_beyond_the_tolerance_are_a_fault() -> None:
+    stream = [*TEXT[:10], 700, 701, 702, *TEXT[13:]]
+    known = scores("cpu/mtp", p0=score(stream, {10: 0.4, 11: 0.3, 12: 0.45}, TEXT))
+    result = compare(capture("cpu/base", completion(TEXT)), capture("cpu/mtp", completion(stream)), known)
+    assert result.verdict is Verdict.DIVERGED
+
+
+def test_a_length_takes_the_doubt_away() -> None:
+    stream = [*TEXT[:10], *TEXT[20:]]
+    known = scores("cpu/mtp", p0=score(stream, {10: 0.4}, TEXT))
+    result = compare(capture("cpu/base", completion(TEXT)), capture("cpu/mtp", completion(stream)), known)
+    assert [(one.kind, one.position, one.length) for one in result.corrupt] == [(Kind.OMISSION, 10, 10)]
+
+
 def test_automatic_tolerance_without_scores_of_the_baseline_says_so() -> None:
     result = compare(
         capture("cpu/base", completion(TEXT)), capture("cpu/mtp", completion(TEXT)), None, CompareOptions("auto")
