@@ -31,6 +31,7 @@ class ReplayBackend:
     name = "replay"
     variants = ("recorded",)
     takes_images = True
+    loads_weights = False
 
     def default_model(self) -> Path | None:
         # The recording names its model; the worker refuses one of another.

@@ -46,6 +46,7 @@ class ServerBackend:
     name = "server"
     variants = ("served",)
     takes_images = True
+    loads_weights = False
 
     def default_model(self) -> Path | None:
         return None

@@ -32,6 +32,7 @@ class TransformersBackend:
     name = "transformers"
     variants = ("base",)
     takes_images = False
+    loads_weights = True
 
     def __init__(self) -> None:
         self._cpu = CpuBackend()

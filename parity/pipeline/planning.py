@@ -101,7 +101,7 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
         prompts = request.questions.prompts
     else:
         prompts = load_prompts(request.prompts) if request.prompts else load_suite(request.suite or DEFAULT_SUITE)
-    checkpoint = read_checkpoint(request.model or default_model(backends))
+    checkpoint = read_checkpoint(request.model or default_model(backends), weights=_need_weights(request, backends))
     sampling, copies = _samples(request)
     overrides = dict(request.engine)
     if request.churn.kv_blocks is not None:
@@ -170,6 +170,13 @@ def _with_churn(plan: Plan, request: PlanRequest) -> Plan:
     return plan
 
 
+def _need_weights(request: PlanRequest, backends: Mapping[str, Backend]) -> bool:
+    """Does an engine of ours load the checkpoint? Servers and recordings need its tokenizer only."""
+    return request.arbiter is not None or any(
+        not isinstance(backend, OwnSettings) or backend.loads_weights for backend in backends.values()
+    )
+
+
 def check_images(plan: Plan, backends: Mapping[str, Backend]) -> None:
     """Raises ParityError where a request has image parts and a backend takes none."""
     with_images = [request.id for request in plan.requests if request.has_images]
@@ -210,7 +217,7 @@ def locate_model(plan: Plan, override: Path | None, backends: Mapping[str, Backe
         ]
     for place in places:
         if place.expanduser().is_dir():
-            found = read_checkpoint(place).model
+            found = read_checkpoint(place, weights="weights" in plan.model.fingerprint).model
             check_fingerprint(plan.model, found)
             return plan.with_model_path(found.path)
     raise ParityError(

@@ -28,8 +28,11 @@ class Checkpoint:
     """The EOS of the tokenizer: the only one an engine stops at by itself with generation_config="vllm"."""
 
 
-def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Look into a model directory. Raises ParityError where it is not one."""
+def read_checkpoint(path: str | Path, *, weights: bool = True) -> Checkpoint:
+    """Look into a model directory. Raises ParityError where it is not one.
+
+    `weights` False: it may lack them, since no engine here loads it; the fingerprint lacks them as well then.
+    """
     where = Path(path).expanduser().absolute()
     if not where.is_dir():
         raise ParityError(
@@ -48,7 +51,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
             f"{where} has no tokenizer.json, which parity tokenises prompts with",
             hint="save the fast tokenizer into the directory: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
         )
-    if not any(where.glob("*.safetensors")) and not any(where.glob("*.bin")):
+    if weights and not any(where.glob("*.safetensors")) and not any(where.glob("*.bin")):
         raise ParityError(f"{where} holds no weights (*.safetensors or *.bin)", hint="is the download complete?")
     primary = _tokenizer_eos(where)
     configured = _ids(setting("eos_token_id"))
@@ -122,7 +125,8 @@ def _fingerprint(where: Path) -> dict[str, str]:
             for start in sorted({0, max(0, size // 2), max(0, size - SAMPLE_BYTES)}):
                 stream.seek(start)
                 weights.update(stream.read(SAMPLE_BYTES))
-    prints["weights"] = weights.hexdigest()
+    if files:
+        prints["weights"] = weights.hexdigest()
     return prints
 
 

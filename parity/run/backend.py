@@ -109,6 +109,8 @@ class OwnSettings(Protocol):
 
     takes_images: bool
     """Whether a request may have image parts in its messages."""
+    loads_weights: bool
+    """Whether the checkpoint's weights must be here; config.json and tokenizer.json always must."""
 
     def arm_settings(self, given: Mapping[str, Json]) -> dict[str, Json]:
         """All settings of an arm from those given. Raises ParityError for one that is unknown or no good."""

@@ -68,6 +68,21 @@ def test_two_servers_that_say_the_same_pass(parity: Parity) -> None:
     assert any("its weights cannot be seen" in note for note in notes)
 
 
+def test_the_weights_need_not_be_here(parity: Parity, tmp_path: Path) -> None:
+    slim = tmp_path / MODEL.name
+    slim.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (slim / name).write_bytes((MODEL / name).read_bytes())
+    with ExitStack() as stack:
+        one, two = pair(stack, {}, {})
+        servers = ["--server", f"one={one.url}", "--server", f"two={two.url}", "--model", str(slim)]
+        done = parity("run", *servers, "--suite", "smoke", "--max-tokens", "8")
+        assert done.returncode == 0, done.stderr
+        refused = parity("plan", *servers, "--suite", "smoke", "--arbiter", "transformers")
+    assert refused.returncode == 2
+    assert "holds no weights" in refused.stderr
+
+
 def test_eight_asked_and_one_returned(parity: Parity, tmp_path: Path) -> None:
     """The chat endpoint with n=8 that gives one choice, as vLLM 0.7.3 did for a vision model."""
     prompts = tmp_path / "prompts.jsonl"
