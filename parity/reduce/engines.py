@@ -107,7 +107,7 @@ class Engines:
             raise
         except BackendError as error:
             self._end("candidate")
-            raise Unresolved(f"{setup.candidate.name}: {error.message.splitlines()[0]}") from error
+            raise Unresolved(error.message.splitlines()[0]) from error  # it names the arm
         expected = self._reference(reference, setup.reference, case, sampling)
         theirs = _capture(reference.engine(), expected, sampling)
         ours = _capture(candidate.engine(), completions, sampling, counters)

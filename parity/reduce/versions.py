@@ -124,16 +124,26 @@ class VersionSearch:
         return found
 
     def _ends(self, found: FirstBad) -> None:
-        bad = self._ask(found, found.bad)
-        self._check(found.bad, bad, wanted=True)
+        """The oldest version that can be tried must be clean, the newest must fail."""
+        found.bad, bad = self._first_tried(found, found.versions[::-1])
         if bad.repeats:
             self._say("it fails each time with the same output: one shot is an answer from here on")
             self._question = certain(self._question.alpha, self._question.beta)
-        self._check(found.good, self._ask(found, found.good), wanted=False)
+        self._check(found.bad, bad, wanted=True)
+        found.good, good = self._first_tried(found, found.versions[: found.versions.index(found.bad)])
+        self._check(found.good, good, wanted=False)
+
+    def _first_tried(self, found: FirstBad, versions: Sequence[str]) -> tuple[str, Decision]:
+        """The first of these that says anything, and what. Raises BackendError where none does."""
+        why = "there is no other version"
+        for version in versions:
+            decision = self._ask(found, version)
+            if not decision.unresolved:
+                return version, decision
+            why = decision.unresolved
+        raise BackendError(f"none of {', '.join(versions)} can be tried: {why}", hint="name other versions")
 
     def _check(self, version: str, decision: Decision, *, wanted: bool) -> None:
-        if decision.unresolved:
-            raise BackendError(f"{version} cannot be tried: {decision.unresolved}", hint="name another version")
         if decision.fails is not wanted:
             what = "does not fail" if wanted else "fails already"
             raise ParityError(

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Toy
+from toy_process import Toy
 
 from parity.plan import read_plan
 

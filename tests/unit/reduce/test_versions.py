@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated import Simulated, case_of, plan
 
-from parity.errors import ParityError
+from parity.errors import BackendError, ParityError
 from parity.reduce.case import Case, Setup
 from parity.reduce.notebook import Notebook
 from parity.reduce.oracle import Oracle
@@ -66,14 +66,22 @@ def test_versions_that_cannot_be_tried_are_gone_around(tmp_path: Path) -> None:
     [
         ("0.27.0", "", "0.27.1 fails already"),
         ("0.33.0", "", "0.32.0 does not fail"),
-        ("0.31.0", "0.27.1", "0.27.1 cannot be tried"),
-        ("0.31.0", "0.32.0", "0.32.0 cannot be tried"),
+        ("0.28.0", "0.27.1", "0.28.0 fails already"),
+        ("0.32.0", "0.32.0", "0.31.0 does not fail"),
     ],
 )
 def test_ends_that_are_not_what_they_should_be_are_said(first: str, refused: str, says: str, tmp_path: Path) -> None:
     engine = Simulated(1.0, begins(first), refuses=lambda setup: of(setup) == refused)
     with pytest.raises(ParityError, match=says):
         bisect(engine, tmp_path)
+
+
+def test_ends_that_cannot_be_tried_give_way_to_their_neighbours(tmp_path: Path) -> None:
+    engine = Simulated(1.0, begins("0.30.0"), refuses=lambda setup: of(setup) in ("0.27.1", "0.32.0"))
+    found = bisect(engine, tmp_path)
+    assert (found.good, found.bad, found.named) == ("0.29.0", "0.30.0", True)
+    with pytest.raises(BackendError, match="does not like it"):
+        bisect(Simulated(1.0, refuses=lambda setup: True), tmp_path / "none")
 
 
 def test_the_baseline_moves_with_the_version_unless_it_is_fixed(tmp_path: Path) -> None:
