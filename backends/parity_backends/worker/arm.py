@@ -136,7 +136,7 @@ class Arm:
             params.output_kind = RequestOutputKind.CUMULATIVE
         try:
             return self._add(request["prompt_token_ids"], params)
-        except ValueError as error:
+        except Exception as error:  # ValueError, and from vLLM 0.3x on VLLMValidationError, which is none
             raise ValueError("request %r: %s" % (request["id"], error)) from error
 
     def progress(self, done: int, tokens: int) -> None:
