@@ -100,7 +100,7 @@ def main() -> int:
         if options.only not in (None, name):
             continue
         with tempfile.TemporaryDirectory() as home:
-            os.environ.update(HOME=home, TZ="UTC")
+            os.environ.update(HOME=home, TZ="UTC", TEXTUAL_COLOR_SYSTEM="truecolor")
             svg = asyncio.run(picture(copied(database, Path(home)), options.run, size, keys))
         (options.out / f"{name}.svg").write_text(without_fonts(svg), encoding="utf-8")
         print(options.out / f"{name}.svg")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import real_run
 from driving import Person, drive
+from textual import constants
 
 from parity.store import triage, write
 
@@ -63,6 +64,9 @@ def test_screen(name: str, frozen: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     monkeypatch.setenv("HOME", str(frozen))
+    # All colours, whatever terminal the tests run in (TERM=dumb in continuous integration).
+    monkeypatch.setattr(constants, "COLOR_SYSTEM", "truecolor")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     taken: list[str] = []
 
     async def task(person: Person) -> None:
