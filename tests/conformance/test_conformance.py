@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Subject
 from gaps import ALL, GAPS, mark
+from subject import Subject
 from subjects import ENGINES, FAST, HARDWARE, MAX_TOKENS, PROMPTS, questions, text_of
 
 from parity.capture import check_capture, read_scores

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_plan
+from engine_plan import make_plan
 
 from parity.capture import check_capture, read_capture, read_scores
 from parity.errors import BackendError

@@ -82,7 +82,7 @@ def test_undo_history_label_note_and_link(database: Path) -> None:
         await person.press("tab")
         await person.type("https")
         await person.press("ctrl+s")
-        await person.told("1 finding now new")
+        await person.told("1 finding marked new")
         await person.press("c")
         await person.told("marked confirmed")
         await person.press("enter", "4")
@@ -139,6 +139,31 @@ def test_decide_about_many_at_once_and_take_it_back(database: Path) -> None:
         assert store.count_findings("20261121-110000-bbbb") == 27
         assert len(store.triage_history(limit=1000)) == 52, "26 changes and 26 entries that take them back"
         assert {row.state for row in store.page_findings("20261121-110000-bbbb", limit=-1)} == {TriageState.NEW}
+
+
+def test_many_at_once_keep_what_each_has(database: Path) -> None:
+    with Store.open(database) as store:
+        first, second = store.page_findings("20261120-100000-aaaa", limit=2)
+        store.set_triage([first.fingerprint], Triage(TriageState.REPORTED, note="mine", link="https://example.org/1"))
+
+    async def task(person: Person) -> None:
+        await person.press("j", "enter")
+        await person.sees("1/6")
+        await person.press("space", "space", "t")
+        await person.sees("Triage of 2 findings; what is left empty stays as it is", "as it is")
+        await person.type("loops")
+        await person.press("enter")
+        await person.told("2 findings have another label")
+
+    drive(database, task)
+    with Store.open(database) as store:
+        assert store.triage(first.fingerprint) == Triage(
+            TriageState.REPORTED, note="mine", link="https://example.org/1", label="loops"
+        )
+        assert store.triage(second.fingerprint) == Triage(label="loops")
+        assert len(store.undo_triage()) == 2
+        assert store.triage(first.fingerprint).note == "mine"
+        assert store.triage(second.fingerprint) == Triage()
 
 
 def test_duplicates_name_their_original(database: Path) -> None:

@@ -268,7 +268,7 @@ def test_what_a_person_types_is_no_markup_either(database: Path) -> None:
         await person.press("enter", "t")
         await person.sees("Triage of")
         await person.press("left_square_bracket", "b", "right_square_bracket", "enter")
-        await person.told("now new")
+        await person.told("marked new")
         await person.press("enter", "4")
         await person.sees("label: [b]")
 

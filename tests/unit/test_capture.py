@@ -596,7 +596,8 @@ def test_a_requests_own_limit_and_abort_are_kept(write: Writer, tmp_path: Path) 
     capture = read_capture(path)
     assert [(one.max_tokens, one.aborted) for one in capture] == [(7, False), (None, True)]
     write_capture(tmp_path / "again.jsonl", capture)
-    assert [(one.max_tokens, one.aborted) for one in read_capture(tmp_path / "again.jsonl")] == [(7, False), (None, True)]
+    again = read_capture(tmp_path / "again.jsonl")
+    assert [(one.max_tokens, one.aborted) for one in again] == [(7, False), (None, True)]
 
 
 @pytest.mark.parametrize("wrong", [{"max_tokens": -1}, {"max_tokens": "7"}, {"aborted": 1}, {"aborted": "yes"}])

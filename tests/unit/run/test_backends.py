@@ -27,7 +27,8 @@ def test_names_are_listed_without_importing_an_adapter() -> None:
 def test_one_adapter_loads_without_the_others() -> None:
     code = (
         "import sys, parity.run as r; r.load_backend('cpu').detect(); "
-        "print(sorted(m for m in sys.modules if m.startswith(('parity_backends.c', 'parity_backends.a', 'vllm', 'torch'))))"
+        "print(sorted(m for m in sys.modules "
+        "if m.startswith(('parity_backends.c', 'parity_backends.a', 'vllm', 'torch'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['parity_backends.cpu']"
