@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.compare.leak import Donors, Leak, Query
-from parity.compare.structure import LONGEST_LAG, Event, is_periodic
+from parity.compare.repeats import LONGEST_LAG, is_periodic
+from parity.compare.structure import Event
 from parity.records import Capture, Column, Completion, Kind
 
 SHORTEST_LEAK = 12

@@ -18,11 +18,11 @@ import numpy as np
 
 from parity.compare.align import common_prefix, realign
 from parity.compare.justify import BoolArray
+from parity.compare.repeats import is_periodic
 from parity.compare.structure import (
     Event,
     cluster_of,
     is_copy,
-    is_periodic,
     is_plain,
     loops_to_the_end,
     name_gap,

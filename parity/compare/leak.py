@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.compare.columns import Pairs
+from parity.compare.language import Counts, Language, pairs_of
 from parity.records import Capture, Column, Json, TokenIds
 
 SEED = 4
@@ -43,8 +44,6 @@ _SPEAKING_MOST = 1024
 
 _SAMPLE = 300_000
 """Tokens from which the run's language is counted."""
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +119,9 @@ class Donors:
         self._owner_numbers = np.array(
             [self._numbers.setdefault(request, len(self._numbers)) for request in self._owners], dtype=np.int64
         )
-        self._language: _Language | None = None
+        self._language: Language | None = None
         self._sampled: TokenIds | None = None
-        self._own_counts: dict[str, list[tuple[_Counts, _Counts]]] = {}
+        self._own_counts: dict[str, list[tuple[Counts, Counts]]] = {}
 
     def search(self, queries: list[Query]) -> list[Leak | None]:
         """The most telling leak for each query, or None. One pass over the run for all of them."""
@@ -246,17 +245,17 @@ class Donors:
         span, speaks = span[:_SPEAKING_MOST], None if speaks is None else speaks[:_SPEAKING_MOST]
         sample = self._sample()
         if self._language is None:
-            self._language = _Language(sample)
+            self._language = Language(sample)
         left_out = [counted for request in without for counted in self._counted(request, sample)]
         return int(self._bases[-1]) * self._language.probability(span, speaks, left_out)
 
-    def _counted(self, request: str, sample: TokenIds) -> list[tuple[_Counts, _Counts]]:
+    def _counted(self, request: str, sample: TokenIds) -> list[tuple[Counts, Counts]]:
         """Tokens and pairs in each of the request's streams, as far as the language was counted from them."""
         if request not in self._own_counts:
             streams = np.flatnonzero(self._owner_numbers == self._numbers.get(request, -1)).tolist()
             spans = [self._bounds[index : index + 2].tolist() for index in streams]
             own = [sample[start:end] for start, end in spans if end <= len(sample)]
-            self._own_counts[request] = [(_Counts(stream), _Counts(_pairs(stream))) for stream in own]
+            self._own_counts[request] = [(Counts(stream), Counts(pairs_of(stream))) for stream in own]
         return self._own_counts[request]
 
     def _sample(self) -> TokenIds:
@@ -267,60 +266,6 @@ class Donors:
                 size += len(parts[-1])
             self._sampled = np.concatenate(parts)
         return self._sampled
-
-
-class _Language:
-    """Smoothed bigram counts of a token stream, with other streams left out on demand."""
-
-    def __init__(self, corpus: TokenIds) -> None:
-        self._total = len(corpus)
-        self._single = _Counts(corpus)
-        self._pair = _Counts(_pairs(corpus))
-
-    def probability(
-        self, span: TokenIds, speaks: npt.NDArray[np.bool_] | None, left_out: list[tuple[_Counts, _Counts]]
-    ) -> float:
-        """Chance that text of this run says `span` at one place, from the tokens that speak.
-
-        left_out: counts of tokens and of pairs, of streams that are not to be counted.
-        """
-        singles, pairs = [single for single, _ in left_out], [pair for _, pair in left_out]
-        total = self._total - sum(single.total for single in singles)
-
-        def count(counts: _Counts, without: list[_Counts], wanted: npt.NDArray[np.int64]) -> FloatArray:
-            result = counts.of(wanted)
-            for other in without:
-                result = result - other.of(wanted)
-            return np.maximum(result, 0.0)
-
-        alone = (count(self._single, singles, span) + 0.5) / (total + 0.5 * len(self._single) + 1)
-        before = count(self._single, singles, span[:-1])
-        together = count(self._pair, pairs, _pairs(span))
-        chances = np.concatenate([alone[:1], (together + 2 * alone[1:]) / (before + 2)])
-        return float(np.prod(chances if speaks is None else chances[speaks]))
-
-
-class _Counts:
-    """How often each value stands in an array."""
-
-    def __init__(self, values: npt.NDArray[np.int64]) -> None:
-        self._values, self._counts = np.unique(values, return_counts=True)
-        self.total = len(values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def of(self, wanted: npt.NDArray[np.int64]) -> FloatArray:
-        if not len(self._values):
-            return np.zeros(len(wanted))
-        place = np.minimum(np.searchsorted(self._values, wanted), len(self._values) - 1)
-        return np.where(self._values[place] == wanted, self._counts[place], 0).astype(np.float64)
-
-
-def _pairs(tokens: TokenIds) -> npt.NDArray[np.int64]:
-    """Each two adjacent tokens as one number, shape (max(0, T - 1),)."""
-    with np.errstate(over="ignore"):
-        return tokens[:-1] * np.int64(1_000_003 * 4099) + tokens[1:]
 
 
 def _grams(tokens: TokenIds) -> npt.NDArray[np.int64]:

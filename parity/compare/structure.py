@@ -11,20 +11,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parity.compare.align import Gap, common_prefix, self_match
+from parity.compare.align import Gap, common_prefix
+from parity.compare.repeats import (
+    LONGEST_LAG,
+    LOOP_COPIES,
+    LOOP_TOKENS,
+    Repeat,
+    earlier_copy,
+    find_loop,
+    find_repeat,
+    loops_on,
+    repeats_around,
+)
 from parity.records import Json, Kind, TokenIds
-
-LONGEST_LAG = 256
-"""Longest chunk looked for when tokens are emitted again."""
-
-PARTIAL_COPY = 6
-"""So many tokens of a chunk standing again are a copy even where the rest of the chunk does not."""
-
-LOOP_COPIES = 3
-"""A stretch that repeats itself at least this many times more is a loop, not a chunk emitted again."""
-
-LOOP_TOKENS = 8
-"""Tokens a loop must cover."""
 
 GARBLED_TOKENS = 4
 """From this many unsupported tokens on, dense in one stretch, the output is garbled; below, `unjustified`."""
@@ -53,66 +52,6 @@ class Event:
         return range(self.position, min(max(self.end, self.position + 1), length))
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """b[start:end] repeats what stands `lag` tokens before each of its tokens."""
-
-    start: int
-    end: int
-    lag: int
-
-    @property
-    def copies(self) -> float:
-        return (self.end - self.start) / self.lag
-
-
-def find_repeat(b: TokenIds, position: int, earliest: int, *, exact_lag: int | None = None) -> Repeat | None:
-    """The repetition that the token at `position` belongs to, the most complete one, shortest lag first.
-
-    A chunk counts when all of it stands again (a whole lag's worth of tokens), or at least PARTIAL_COPY tokens of
-    a longer one, not before `earliest`.
-    """
-    best: Repeat | None = None
-    window_start = max(0, position - LONGEST_LAG)
-    if exact_lag is not None:
-        lags = [exact_lag]
-    else:
-        # Only lags at which this very token stood before.
-        same = np.flatnonzero(b[window_start:position][::-1] == b[position]) + 1
-        lags = [int(lag) for lag in same]
-    for lag in lags:
-        stretch = self_match(b, lag, position)
-        if stretch is None:
-            continue
-        start, end = max(stretch[0], earliest), stretch[1]
-        if end - start < min(lag, PARTIAL_COPY) or end <= position:
-            continue
-        whole = end - start >= lag
-        if whole and (lag > 1 or end - start > 1 or best is None):
-            # The shortest chunk of which all stands again; one equal token alone may be chance.
-            found = Repeat(start, end, lag)
-            if best is None or best.lag > lag or best.copies < 1 or best.end - best.start == 1:
-                best = found
-        elif best is None or (best.copies < 1 and end - start > best.end - best.start):
-            best = Repeat(start, end, lag)
-    return best
-
-
-def find_loop(b: TokenIds, position: int, earliest: int) -> Repeat | None:
-    """A loop that begins at or near `position` with a pattern of its own: its first period is new text."""
-    length = len(b)
-    for lag in range(1, min(64, (length - position) // 2) + 1):
-        stretch = self_match(b, lag, position + lag)
-        if stretch is None or stretch[0] > position + lag:
-            continue
-        start = max(stretch[0] - lag, earliest)
-        covered = stretch[1] - start
-        least = 2 * LOOP_COPIES * lag if stretch[1] == length else LOOP_TOKENS
-        if covered >= max(min(least, LOOP_TOKENS), LOOP_COPIES * lag):
-            return Repeat(start, stretch[1], lag)
-    return None
-
-
 def loops_to_the_end(a: TokenIds, b: TokenIds, position: int, unsupported: int) -> Event | None:
     """From `position` on the candidate only repeats itself, in a loop that the baseline is nowhere in.
 
@@ -124,30 +63,12 @@ def loops_to_the_end(a: TokenIds, b: TokenIds, position: int, unsupported: int) 
         return None
     for lag in range(1, min(64, len(rest) // LOOP_COPIES) + 1):
         if len(rest) >= LOOP_TOKENS and np.array_equal(rest[lag:], rest[:-lag]):
-            if _loops_on(a, b[len(b) - lag :]):
+            if loops_on(a, b[len(b) - lag :]):
                 return None
             why = f"falls into a loop of {lag} tokens that the baseline does not enter, and it is not supported"
             evidence: dict[str, Json] = {"period": lag, "copies": round(len(rest) / lag, 2), "why": why}
             return Event(Kind.REPETITION, position, len(rest), evidence)
     return None
-
-
-def is_periodic(tokens: TokenIds, *, longest: int = 64) -> int | None:
-    """The shortest period of a stretch that holds at least two periods, or None."""
-    length = len(tokens)
-    for lag in range(1, min(longest, length // 2) + 1):
-        if np.array_equal(tokens[lag:], tokens[:-lag]):
-            return lag
-    return None
-
-
-def repeats_around(stream: TokenIds, position: int, length: int) -> bool:
-    """Does the text around a stretch repeat itself so that the stretch's exact place cannot be told?"""
-    if length == 0:
-        return False
-    before = stream[max(0, position - length) : position]
-    after = stream[position : position + length]
-    return len(before) == length and len(after) == length and bool(np.array_equal(before, after))
 
 
 def name_repeat(
@@ -182,19 +103,6 @@ def name_repeat(
     chunk = repeat.lag * max(1, int(repeat.copies))
     evidence["why"] = f"the {repeat.lag} tokens before it are emitted again"
     return Event(Kind.DUPLICATION, position, min(chunk, repeat.end - position), evidence)
-
-
-def earlier_copy(b: TokenIds, position: int, length: int) -> int | None:
-    """Where b[position : position + length] stood earlier in b, the latest place; None if nowhere."""
-    if length < 4 or position < length:
-        return None
-    chunk = b[position : position + length]
-    past = b[:position]
-    hits = np.flatnonzero(past[: len(past) - length + 1] == chunk[0])[::-1]
-    for start in hits.tolist():
-        if np.array_equal(past[start : start + length], chunk):
-            return int(start)
-    return None
 
 
 def is_plain(gap: Gap) -> bool:
@@ -283,7 +191,7 @@ def name_tail(
     jump = _jump_ahead(a, b, parted_at) if parted_at is not None and parted == first else None
     loop = find_loop(b, first, earliest)
     repeat = find_repeat(b, first, earliest)
-    if loop is not None and repeat is not None and _loops_on(b[:first], b[loop.end - loop.lag : loop.end]):
+    if loop is not None and repeat is not None and loops_on(b[:first], b[loop.end - loop.lag : loop.end]):
         loop = None  # the loop was there before; what is new is the chunk emitted again
     if jump is not None and repeat is not None and (jump[0] < repeat.lag or repeat.end - repeat.start == 1):
         repeat = None  # a short way ahead in the baseline explains the tokens with less
@@ -295,7 +203,7 @@ def name_tail(
         if found.lag >= 3 or found.copies >= LOOP_COPIES or len(bad) <= 2:
             start = _start_of_repeat(found, first, parted, is_loop_of_its_own=found is loop)
             pattern = b[found.end - found.lag : found.end]
-            already = _loops_on(b[:start], pattern) and _loops_on(a, pattern)
+            already = loops_on(b[:start], pattern) and loops_on(a, pattern)
             inside = sum(start <= place < found.end for place in bad)
             return name_repeat(found, start, b, in_loop_already=already, unsupported=inside)
     if jump is not None:
@@ -318,18 +226,6 @@ def _is_habit(repeat: Repeat, bad: list[int], length: int) -> bool:
     if repeat.copies >= 1 or repeat.end == length:
         return False
     return not any(bad[0] + 2 <= place < repeat.end for place in bad)
-
-
-def _loops_on(stream: TokenIds, pattern: TokenIds) -> bool:
-    """Does the stream say `pattern` at least twice in a row?"""
-    size = len(pattern)
-    if len(stream) < 2 * size:
-        return False
-    same = stream[size:] == stream[:-size]
-    for start in np.flatnonzero(stream[: len(stream) - 2 * size + 1] == pattern[0]).tolist():
-        if np.array_equal(stream[start : start + size], pattern) and bool(same[start : start + size].all()):
-            return True
-    return False
 
 
 def _start_of_repeat(found: Repeat, first: int, parted: int | None, *, is_loop_of_its_own: bool) -> int:
