@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from parity.records import Key
-from parity.store import FindingFilter, FindingRow, FindingSort, Store, Triage, TriageState
+from parity.store import FindingFilter, FindingRow, FindingSort, Store, Triage
 from parity.store.read import TRIAGED_WITH_TEXT
 from parity.store.triage import _current, _next_batch, _record
 
@@ -189,13 +189,16 @@ class Browser(Store):
                 found[row["id"]] = row["fingerprint"]
         return [found[i] for i in ids if i in found]
 
-    def mark(self, fingerprints: Sequence[str], state: TriageState, *, duplicate_of: str | None = None) -> int:
-        """Give all these findings one state as one step, each keeping its own note and link. Returns the step."""
+    def amend(self, fingerprints: Sequence[str], **changes: Any) -> int:
+        """Change these fields of `Triage` for all these findings as one step, the others as each has them.
+
+        Returns the step, which one undo takes back.
+        """
         with self._write() as conn:
             batch = _next_batch(conn)
             for fingerprint in dict.fromkeys(fingerprints):
                 before = _current(conn, fingerprint)
-                after = replace(before or Triage(), state=state, duplicate_of=duplicate_of)
+                after = replace(before or Triage(), **changes)
                 if after != (before or Triage()):
                     _record(conn, batch, fingerprint, before, after, None)
             return batch

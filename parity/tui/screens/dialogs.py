@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from rich.text import Text
@@ -159,28 +158,35 @@ class ChooseFilter(Listing[frozenset[tuple[str, str]]]):
         self.dismiss(self.chosen)
 
 
-class EditTriage(Dialog[Triage]):
-    """State, label, note and link of one or several findings."""
+class EditTriage(Dialog[Mapping[str, Any]]):
+    """State, label, note and link of a finding, or of several: `said` is None then, and only what is filled in
+    is answered. The answer has the names of `Triage`'s fields."""
 
     BINDINGS: ClassVar[list[Any]] = [Binding("ctrl+s", "save", "Save", show=False, priority=True)]
 
-    def __init__(self, heading: str, triage: Triage, original: str | None, history: Sequence[TriageChange]) -> None:
+    def __init__(
+        self, heading: str, said: Triage | None, original: str | None, history: Sequence[TriageChange]
+    ) -> None:
         super().__init__()
-        self.heading, self.triage, self.original, self.history = heading, triage, original, history
+        self.heading, self.said, self.original, self.history = heading, said, original, history
 
     def compose(self) -> ComposeResult:
+        said = self.said or Triage()
         states = [(state.value, state) for state in TriageState]
         fields = (
-            ("label", "label", self.triage.label, "a word or two to find it by"),
-            ("note", "note", self.triage.note, "why"),
-            ("link", "link", self.triage.link, "the issue it was reported in"),
-            ("original", "duplicate of", self.triage.duplicate_of or self.original or "", "fingerprint"),
+            ("label", "label", said.label, "a word or two to find it by"),
+            ("note", "note", said.note, "why"),
+            ("link", "link", said.link, "the issue it was reported in"),
+            ("original", "duplicate of", said.duplicate_of or self.original or "", "fingerprint"),
         )
         with Vertical(classes="dialog"):
             yield Static(Text(plain(self.heading)), classes="heading")
             with Horizontal(classes="field"):
                 yield Static("state", markup=False)
-                yield Select(states, value=self.triage.state, allow_blank=False, id="state", compact=True)
+                if self.said is None:
+                    yield Select(states, prompt="as it is", id="state", compact=True)
+                else:
+                    yield Select(states, value=said.state, allow_blank=False, id="state", compact=True)
             for name, title, value, hint in fields:
                 with Horizontal(classes="field"):
                     yield Static(title, markup=False)
@@ -200,21 +206,18 @@ class EditTriage(Dialog[Triage]):
 
     def action_save(self) -> None:
         state = self.query_one("#state", Select).value
-        assert isinstance(state, TriageState)
-        said = {name: self.query_one(f"#{name}", Input).value.strip() for name in ("label", "note", "link", "original")}
-        if state is TriageState.DUPLICATE and not said["original"]:
-            self.notify("a duplicate needs the fingerprint of its original", severity="error", markup=False)
-            return
-        self.dismiss(
-            replace(
-                self.triage,
-                state=state,
-                label=said["label"],
-                note=said["note"],
-                link=said["link"],
-                duplicate_of=said["original"] if state is TriageState.DUPLICATE else None,
-            )
-        )
+        original = self.query_one("#original", Input).value.strip()
+        answer: dict[str, Any] = {}
+        for name in ("label", "note", "link"):
+            value = self.query_one(f"#{name}", Input).value.strip()
+            if value or self.said is not None:
+                answer[name] = value
+        if isinstance(state, TriageState):
+            if state is TriageState.DUPLICATE and not original:
+                self.notify("a duplicate needs the fingerprint of its original", severity="error", markup=False)
+                return
+            answer.update(state=state, duplicate_of=original if state is TriageState.DUPLICATE else None)
+        self.dismiss(answer)
 
 
 class Choose(Listing[tuple[str, FollowUp]]):

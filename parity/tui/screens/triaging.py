@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from parity.errors import ParityError
@@ -53,15 +53,19 @@ class TriageScreen(ParityScreen):
 
     def _mark(self, state: TriageState, original: FindingRow | None) -> None:
         ids = [i for i in self.targets() if original is None or i != original.id]
-        if not ids:
+        self._amend(ids, {"state": state, "duplicate_of": original.fingerprint if original else None})
+
+    def _amend(self, ids: Sequence[int], changes: Mapping[str, Any]) -> None:
+        if not ids or not changes:
             return
 
         def write(store: Browser) -> str:
             fingerprints = store.fingerprints(ids)
             if not fingerprints:
                 raise ParityError("these findings are no longer in the database", hint="the run was deleted meanwhile")
-            store.mark(fingerprints, state, duplicate_of=original.fingerprint if original else None)
-            return f"{_count(len(fingerprints))} marked {state}; u takes it back"
+            store.amend(fingerprints, **changes)
+            said = f"marked {changes['state']}" if "state" in changes else f"have another {' and '.join(changes)}"
+            return f"{_count(len(fingerprints))} {said}; u takes it back"
 
         self.parity.change(write)
         self.decided()
@@ -70,25 +74,16 @@ class TriageScreen(ParityScreen):
         store, row, ids = self.store, self.current(), list(self.targets())
         if store is None or row is None or not ids:
             return
-        bulk = len(ids) > 1
-        triage = Triage() if bulk else self.parity.attempt(lambda: store.triage(row.fingerprint), Triage())
-        nothing: list[TriageChange] = []
-        history = nothing if bulk else self.parity.attempt(lambda: store.triage_history(row.fingerprint), nothing)
         original = self.parity.original.fingerprint if self.parity.original else None
-        heading = f"Triage of {_count(len(ids))}" if bulk else f"Triage of {row.kind} in {row.arm}, {place(row.key)}"
-
-        def answered(chosen: Triage | None) -> None:
-            if chosen is None:
-                return
-
-            def write(writer: Browser) -> str:
-                writer.set_triage(writer.fingerprints(ids), chosen)
-                return f"{_count(len(ids))} now {chosen.state}; u takes it back"
-
-            self.parity.change(write)
-            self.decided()
-
-        self.app.push_screen(EditTriage(heading, triage, original, history), answered)
+        if len(ids) > 1:
+            dialog = EditTriage(f"Triage of {_count(len(ids))}; what is left empty stays as it is", None, original, ())
+        else:
+            said = self.parity.attempt(lambda: store.triage(row.fingerprint), Triage())
+            nothing: list[TriageChange] = []
+            history = self.parity.attempt(lambda: store.triage_history(row.fingerprint), nothing)
+            heading = f"Triage of {plain(row.kind)} in {plain(row.arm)}, {place(row.key)}"
+            dialog = EditTriage(heading, said, original, history)
+        self.app.push_screen(dialog, lambda changes: self._amend(ids, changes or {}))
 
     def action_undo(self) -> None:
         def write(store: Browser) -> str:
