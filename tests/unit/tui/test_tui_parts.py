@@ -115,7 +115,7 @@ def test_figures() -> None:
 def test_the_home_directory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/user")
     assert short_path("/home/user/x/parity.db") == "~/x/parity.db"
-    assert short_path("/home/username/parity.db") == "/home/username/parity.db"
+    assert short_path("/home/user-b/parity.db") == "/home/user-b/parity.db"
 
 
 def test_progress_counts_what_was_written_since(tmp_path: Path) -> None:
