@@ -10,21 +10,24 @@ PARITY=${PARITY:-parity}
 PYTHON=${PYTHON:-python3}
 
 make_case() {
-    name=$1
-    shift
+    name=$1 fault=$2
+    shift 2
     work=${WORK:+$WORK/$name}
     work=${work:-$(mktemp -d)}
     # Relative paths only: what a run records ends up in the folder.
-    test -f "$work/run/result.json" || "$PARITY" run --backends cpu --prompts "$name/prompts.jsonl" --max-num-seqs 4 --max-num-batched-tokens 48 \
+    test -f "$work/run/result.json" || "$PARITY" run --backends cpu --prompts "$name/prompts.jsonl" \
         --out "$work/run" --db "$work/parity.db" "$@" || test $? -eq 1
-    "$PYTHON" ../tools/publish_case.py "$work/run" "$work/parity.db" "$name"
+    "$PYTHON" ../tools/publish_case.py "$work/run" "$work/parity.db" "$name" ${fault:+"$fault"}
     test -n "${WORK:-}" || rm -rf "$work"
 }
 
+# The first two ask the same of the engine: four arms, of which the report is about the clean one or a planted one.
+controls="--positive-control chunk_twice:rate=0.3 --positive-control row_leak:rate=0.3 --positive-control loop:rate=0.3"
+
 case ${1:-all} in
-planted-chunk-twice) make_case "$1" --max-tokens 32 --positive-control chunk_twice:rate=0.2 ;;
-near-ties) make_case "$1" --max-tokens 48 ;;
-one-token-prompt) make_case "$1" --max-tokens 16 ;;
+planted-chunk-twice) make_case "$1" chunk_twice --max-tokens 48 --logprobs 5 $controls ;;
+near-ties) make_case "$1" "" --max-tokens 48 --logprobs 5 $controls ;;
+one-token-prompt) make_case "$1" "" --max-tokens 16 --max-num-seqs 4 --max-num-batched-tokens 48 ;;
 all)
     for name in planted-chunk-twice near-ties one-token-prompt; do
         sh regenerate.sh "$name"

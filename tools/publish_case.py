@@ -1,8 +1,8 @@
 """Write the folder of an example case from a run: report, reproduction, plots, captures without private paths.
 
-    python tools/publish_case.py RUN_DIRECTORY DATABASE FOLDER
+    python tools/publish_case.py RUN_DIRECTORY DATABASE FOLDER [FAULT]
 
-The report is about the worst finding of a positive control where the run has one, else about the run as a whole.
+The report is about the worst finding of the positive control FAULT where one is named, else about the run as a whole.
 The captures and scores are those of the run, compressed, with every absolute path cut to its last part; compared
 again (`parity compare`), they give the same findings. tests/unit/report/test_cases.py holds the folders to that.
 """
@@ -59,20 +59,21 @@ def compress(source: Path, target: Path) -> None:
     target.write_bytes(buffer.getvalue())
 
 
-def chosen(store: Store, run: str) -> Case:
-    """The case: a positive control's worst finding, else the run."""
+def chosen(store: Store, run: str, fault: str | None) -> Case:
+    """The case: the worst finding of a positive control, or the run."""
     case = build_case(store, run)
-    for control in case.controls:
-        where = FindingFilter(arms=frozenset({control.name}), severities=frozenset({"corrupt"}))
-        rows = store.page_findings(case.run.id, where)
-        if rows:
-            worst = max(rows, key=lambda row: (row.position is not None, row.gap or 0.0))
-            return build_case(store, f"finding:{worst.id}")
-    return case
+    if fault is None:
+        return case
+    names = frozenset(arm.name for arm in case.controls if arm.name.endswith(f"-{fault}"))
+    rows = store.page_findings(run, FindingFilter(arms=names, severities=frozenset({"corrupt"}))) if names else []
+    if not rows:
+        raise ParityError(f"nothing was found in a positive control {fault}", hint="plant it at a higher rate")
+    worst = max(rows, key=lambda row: (row.position is not None, row.gap or 0.0))
+    return build_case(store, f"finding:{worst.id}")
 
 
-def publish(directory: RunDirectory, store: Store, folder: Path) -> None:
-    case = chosen(store, directory.run_id)
+def publish(directory: RunDirectory, store: Store, folder: Path, fault: str | None) -> None:
+    case = chosen(store, directory.run_id, fault)
     report = bug_reports(case, "vllm", ReportOptions())[0]
     (folder / "report.md").write_text(neutral(report.markdown), encoding="utf-8")
     page = html_report(build_case(store, directory.run_id))
@@ -96,13 +97,14 @@ def publish(directory: RunDirectory, store: Store, folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 3:
+    if len(arguments) not in (3, 4):
         print(__doc__, file=sys.stderr)
         return 2
-    run, database, folder = map(Path, arguments)
+    run, database, folder = map(Path, arguments[:3])
+    fault = arguments[3] if len(arguments) > 3 else None
     try:
         with Store.open(database, create=False) as store:
-            publish(RunDirectory.open(run), store, folder)
+            publish(RunDirectory.open(run), store, folder, fault)
     except ParityError as error:
         print(f"error: {error.message}", file=sys.stderr)
         return error.exit_code

@@ -1,0 +1,96 @@
+"""The example cases in reports/: complete, without private paths, and true when compared again."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+from lxml import html as lxml_html
+
+import parity
+from parity.capture import check_capture
+from parity.records import Kind
+
+REPORTS = Path(__file__).resolve().parents[3] / "reports"
+CASES = {
+    # folder: (candidate's capture, verdict, kinds that must be among the findings)
+    "planted-chunk-twice": ("cpu-mtp-control-chunk_twice", "DIVERGED", {Kind.DUPLICATION}),
+    "near-ties": ("cpu-mtp", "PASS", {Kind.NEAR_TIE}),
+    "one-token-prompt": ("cpu-mtp", "DIVERGED", set()),
+}
+
+
+def compared(name: str, candidate: str) -> parity.Result:
+    captures = REPORTS / name / "captures"
+    return parity.compare(
+        captures / "cpu-base.jsonl.gz", captures / f"{candidate}.jsonl.gz", scores=captures / "scores.jsonl.gz"
+    )
+
+
+def test_every_folder_is_a_case_and_is_listed() -> None:
+    folders = {path.name for path in REPORTS.iterdir() if path.is_dir()}
+    assert folders == set(CASES)
+    listed = (REPORTS / "README.md").read_text(encoding="utf-8")
+    regenerate = (REPORTS / "regenerate.sh").read_text(encoding="utf-8")
+    for name in CASES:
+        assert f"({name}/README.md)" in listed
+        assert f"{name})" in regenerate
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_captures_give_the_verdict_again(name: str) -> None:
+    candidate, verdict, kinds = CASES[name]
+    result = compared(name, candidate)
+    assert result.verdict == verdict
+    assert kinds <= {finding.kind for finding in result.findings}
+    for path in (REPORTS / name / "captures").glob("cpu-*.jsonl.gz"):
+        assert check_capture(path) == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_report_says_what_the_captures_say(name: str) -> None:
+    candidate, verdict, _ = CASES[name]
+    result = compared(name, candidate)
+    report = (REPORTS / name / "report.md").read_text(encoding="utf-8")
+    page = lxml_html.parse(str(REPORTS / name / "report.html"))
+    assert "### Your current environment" in report
+    assert "vllm 0.32.0" in report
+    assert page.findtext(".//h1/span") in ("PASS", "DIVERGED")
+    assert f"of {len(result.classes)} completions" in report or f"| {len(result.classes)} |" in report
+    if verdict == "DIVERGED":
+        positions = {finding.position for finding in result.corrupt}
+        shown = re.search(r"at output token (\d+)", report)
+        assert shown is not None
+        assert int(shown.group(1)) in positions
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_reproduction_is_there_where_something_is_to_be_reproduced(name: str) -> None:
+    script = REPORTS / name / "repro.py"
+    assert script.exists() == (CASES[name][1] == "DIVERGED")
+    if script.exists():
+        ast.parse(script.read_text(encoding="utf-8"), feature_version=(3, 9))
+        assert script.read_text(encoding="utf-8") in (REPORTS / name / "report.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_private_is_published(name: str) -> None:
+    for path in (REPORTS / name).rglob("*"):
+        if path.is_dir():
+            continue
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        for found in re.findall(rb"(?<![\w.:/<\xa6])/(?:home|root|work|tmp|usr|opt|Users|mnt)/\S*", data):
+            if found == b"/usr/bin/env":  # the first line of the script
+                continue
+            raise AssertionError(f"{path}: {found!r}")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_folder_says_how_it_is_made_again(name: str) -> None:
+    text = (REPORTS / name / "README.md").read_text(encoding="utf-8")
+    assert f"regenerate.sh {name}" in text
+    assert (REPORTS / name / "prompts.jsonl").is_file()
+    assert (REPORTS / name / "plots" / "gaps.svg").is_file()
