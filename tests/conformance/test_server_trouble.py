@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from real_server import free_port
 
 from parity.capture import check_capture, read_capture
 from parity.errors import BackendError, ExitCode, ParityError
-from parity.run import load_backend, run_arm
+from parity.run import Interrupted, load_backend, run_arm
 
 TROUBLE = {
     "http 500": "HTTP 500: out of memory",
@@ -161,6 +163,30 @@ def test_many_requests_are_under_way_at_once(tmp_path: Path) -> None:
     with fake_server() as server:
         run(up(server, concurrency=32, timeout=30.0), tmp_path / "capture.jsonl", requests=requests)
     assert len(read_capture(tmp_path / "capture.jsonl").completions) == 200
+
+
+def test_ctrl_c_does_not_wait_for_a_server_that_hangs(tmp_path: Path) -> None:
+    capture, stop = tmp_path / "capture.jsonl", threading.Event()
+    with fake_server(mode="hang", after=2) as server:
+        one = up(server, timeout=60.0, concurrency=4)
+        began = time.monotonic()
+        timer = threading.Timer(1.0, stop.set)
+        timer.start()
+        with (
+            pytest.raises(Interrupted),
+            run_arm(one.plan(), one.arm, capture, tmp_path / "engine.log", stop=stop) as session,
+        ):
+            session.generate()
+        assert time.monotonic() - began < 15
+        timer.join()
+    assert len(read_capture(capture, partial=True).completions) == 1
+
+
+def test_the_url_may_end_in_v1(tmp_path: Path) -> None:
+    with fake_server() as server:
+        settings = subjects.settings("server", url=server.url + "/v1/")
+        run(subjects.Up("server", settings, {}), tmp_path / "capture.jsonl")
+        assert {path for path, _ in server.behaviour.requests} == {"/v1/completions"}
 
 
 @pytest.mark.parametrize(
