@@ -218,7 +218,7 @@ def prompt(subject: Subject, palette: Palette) -> Text:
         text.append("drafts accepted, step by step ", palette.title)
         text.append(" ".join(str(n) for n in subject.extras.accepted[:200]) + "\n")
     candidate = subject.arms.get(subject.arm)
-    if candidate is not None:
+    if candidate is not None and candidate.engine:
         text.append("engine ", palette.title)
         text.append(plain(", ".join(f"{k} {v}" for k, v in candidate.engine.items() if not isinstance(v, Mapping))))
     return text

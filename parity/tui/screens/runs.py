@@ -90,9 +90,9 @@ COLUMNS: list[Column[RunLine]] = [
     Column("found", 7, lambda line: (f"{line.others:,}", "corrupt" if line.others else "dim"), right=True),
     Column("ties", 7, lambda line: (f"{line.near_ties:,}", "dim"), right=True),
     Column("time", 6, lambda line: (seconds(line.run.duration), ""), right=True),
-    Column("arms", 0, lambda line: (_arms(line), ""), middle=True),
+    Column("arms", 0, lambda line: (_arms(line), ""), least=12, middle=True),
     Column("model", 0, lambda line: (plain(line.run.model), "dim"), from_width=120),
-    Column("kinds", 0, lambda line: (_kinds(line.counts), ""), from_width=140),
+    Column("kinds", 0, lambda line: (_kinds(line.counts), ""), from_width=140, least=14),
 ]
 
 

@@ -28,8 +28,8 @@ PAGES_KEPT: Final = 24
 class Column(Generic[Row]):
     """`cell` gives text (already safe) and the name of a style, "" for the ordinary one.
 
-    `width` in columns; 0 takes a share of what is left, at least `least`. A table narrower than `from_width`
-    or at least `below_width` wide goes without the column. `middle`: what is too long loses its middle.
+    `width` in columns; 0 takes a share of what is left, by `least` and at least that. A table narrower than
+    `from_width` or at least `below_width` wide goes without the column. `middle`: what is too long loses its middle.
     """
 
     title: str
@@ -168,11 +168,11 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
         columns = [c for c in self.columns if c.from_width <= self.size.width < c.below_width]
         fixed = sum(column.width + 1 for column in columns if column.width)
         shares = [column for column in columns if not column.width]
-        left = max(0, room - fixed)
+        left, weights = max(0, room - fixed), sum(column.least for column in shares) or 1
         placed: list[tuple[int, int, Column[Row]]] = []
         at = 2
         for column in columns:
-            width = column.width or max(column.least, left // len(shares) - 1)
+            width = column.width or max(column.least, left * column.least // weights - 1)
             width = min(width, self.size.width - at)
             if width <= 0:
                 break
