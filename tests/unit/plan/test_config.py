@@ -20,8 +20,10 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_the_example_of_the_documentation_is_read(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+def test_the_examples_of_the_documentation_are_read(tmp_path: Path) -> None:
+    example, *others = re.findall(r"```toml\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    for other in others:
+        assert read_config(write(tmp_path, other)).hosts
     config = read_config(write(tmp_path, example))
     cuda, npu = config.hosts["cuda"], config.hosts["npu-b"]
     assert (cuda.command, cuda.devices, cuda.workers) == (("ssh", "gpu1"), ("0,1,2,3", "4,5,6,7"), 2)
