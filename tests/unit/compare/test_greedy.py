@@ -8,7 +8,7 @@ from streams import EOS, TEXT, capture, completion, score, scores
 
 from parity.compare import CompareOptions, compare
 from parity.compare.columns import pair_up
-from parity.records import Finding, Kind, Verdict
+from parity.records import Finding, Kind, TopLogprobs, Verdict
 
 FAULT = 9.0
 """Nats below the best token: no noise."""
@@ -204,6 +204,17 @@ def test_a_length_takes_the_doubt_away() -> None:
     known = scores("cpu/mtp", p0=score(stream, {10: 0.4}, TEXT))
     result = compare(capture("cpu/base", completion(TEXT)), capture("cpu/mtp", completion(stream)), known)
     assert [(one.kind, one.position, one.length) for one in result.corrupt] == [(Kind.OMISSION, 10, 10)]
+
+
+@pytest.mark.parametrize(
+    ("apart", "verdict"),
+    [({7: 0.6}, Verdict.PASS), ({7: 1.2}, Verdict.DIVERGED), ({7: 0.6, 30: 0.6}, Verdict.DIVERGED)],
+)
+def test_one_logprob_may_be_a_little_off(apart: dict[int, float], verdict: Verdict) -> None:
+    entries = [[[token, -0.1 - apart.get(at, 0.0)], [998, -4.0]] for at, token in enumerate(TEXT)]
+    told = completion(TEXT, logprobs=TopLogprobs.from_json(entries))
+    known = scores("cpu/mtp", p0=score(TEXT))
+    assert compare(capture("cpu/base", completion(TEXT)), capture("cpu/mtp", told), known).verdict is verdict
 
 
 def test_automatic_tolerance_without_scores_of_the_baseline_says_so() -> None:
