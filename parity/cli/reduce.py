@@ -144,8 +144,12 @@ def _print(result: Reduction) -> None:
     from parity.text import visible
 
     out = console()
-    if result.after is None or result.confirmation is None:
-        out.print(Text(visible(f"{result.finding}: nothing smaller fails often enough")))
+    confirmation = result.confirmation
+    if result.after is None or confirmation is None:
+        why = "nothing smaller fails often enough"
+        if confirmation is not None:
+            why = f"what failed while searching did not fail again in {confirmation.shots} new shots"
+        out.print(Text(visible(f"{result.finding}: {why}")))
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("", "before", "after"):
@@ -159,7 +163,6 @@ def _print(result: Reduction) -> None:
     ):
         table.add_row(what, f"{getattr(result.before, name):,}", f"{getattr(result.after, name):,}")
     out.print(table)
-    confirmation = result.confirmation
     low, high = confirmation.interval
     lines = [
         f"a round fails with probability {confirmation.rate:.2g} ({low:.2g} to {high:.2g} at 95 %; "
@@ -169,6 +172,8 @@ def _print(result: Reduction) -> None:
         else "every one of them failed, with the same output: it is deterministic",
         f"kinds: {', '.join(result.found.kinds)}",
     ]
+    if not confirmation.shots:
+        lines[:2] = ["not confirmed: the time was spent"]
     if result.settings is not None and result.settings["settings"] is not None:
         names = [one["name"] for one in result.settings["settings"]]
         lines.append(f"settings it needs: {', '.join(names) if names else 'none of those in which the arms differ'}")

@@ -69,10 +69,11 @@ def reduce(
         oracle.until(wanted.until(CONFIRM))
         result.confirmation = confirm(oracle, found, setup, goal)
         say(_told(result.confirmation))
-        _write(subject, setup, result, directory, result.confirmation.rounds)
+        if result.confirmation.failures or not result.confirmation.shots:
+            _write(subject, setup, result, directory, result.confirmation.rounds)
     result.shots, result.tokens = oracle.shots, oracle.tokens
     result.engine_starts = oracle.starts
-    if result.plan is not None and rerun is not None and result.confirmation and result.confirmation.failures:
+    if result.plan is not None and rerun is not None:
         engines.stop()  # their memory and cores are wanted
         _reproduce(subject, setup, result, directory, rerun, say)
     result.seconds = oracle.spent
@@ -81,6 +82,8 @@ def reduce(
 
 
 def _told(confirmation: Confirmation) -> str:
+    if not confirmation.shots:
+        return "the time was spent before it was confirmed"
     low, high = confirmation.interval
     return (
         f"a round fails in {confirmation.failures} of {confirmation.shots} shots: {confirmation.rate:.2g} "

@@ -122,7 +122,7 @@ class Reduction:
 
 
 def confirm(oracle: Oracle, found: Found, setup: Setup, goal: Goal) -> Confirmation:
-    """Takes new shots at the case that was found, and chooses the rounds of the plan from them.
+    """Takes new shots at the case that was found, and chooses the rounds of the plan from them. (0, 0) without time.
 
     Enough rounds for the goal at the lower end of the 95 % interval, as long as they fit into the budget; at least
     enough at the observed share.
@@ -133,6 +133,8 @@ def confirm(oracle: Oracle, found: Found, setup: Setup, goal: Goal) -> Confirmat
     else:
         wanted = min(MOST_SHOTS, max(FEWEST_SHOTS, round(WANTED_FAILURES / max(found.share, 0.01))))
     failures, shots = oracle.count(found.case, setup, wanted)
+    if not shots:
+        return Confirmation(0, 0, goal.rounds(found.case))
     if not failures:
         return Confirmation(failures, shots, 1)
     if found.deterministic and failures == shots:

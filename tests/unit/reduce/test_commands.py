@@ -93,6 +93,18 @@ def test_what_does_not_fail_again_is_inconclusive(parity: Toy) -> None:
     assert "does not fail again on any part" in refused.stderr
 
 
+def test_a_failure_that_was_luck_is_not_claimed(parity: Toy, tmp_path: Path) -> None:
+    """An engine that fails a few times and never again: the search believes it, the confirming shots do not."""
+    prompts = ("--prompts", str(_two_prompts(parity.root)))
+    assert parity("run", "--backends", "toy", "--max-tokens", "16", *prompts, toy=ALWAYS).returncode == 1
+    toy = {**ALWAYS, "until": 64}
+    out = tmp_path / "reduction"
+    done = parity("reduce", "--no-settings", "--out", str(out), toy=toy)
+    assert done.returncode == 4, done.stderr
+    assert "did not fail again in 12 new shots" in " ".join(done.stdout.split())
+    assert not (out / "reduced.json").exists()
+
+
 def test_killed_in_the_middle_it_goes_on(parity: Toy, tmp_path: Path) -> None:
     toy = {**RARE, "needs": ["en-story", "en-email"]}
     assert parity("run", *MAKE, "--rounds", "8", toy=toy).returncode == 1

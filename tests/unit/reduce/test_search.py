@@ -137,6 +137,18 @@ def test_time_that_runs_out_leaves_the_best_so_far(tmp_path: Path) -> None:
     assert {"r20", "r21"} <= set(ids(found))
 
 
+def test_without_time_nothing_is_confirmed_and_nothing_claimed(tmp_path: Path) -> None:
+    made = plan()
+    engine = Simulated(0.1)
+    with Notebook(tmp_path / "shots.jsonl") as notebook:
+        oracle = Oracle(engine, notebook, clock=engine.clock)
+        found = Search(oracle, case_of(made), setup_of(made), goal=goal_of(made)).run()
+        oracle.until(0.0)
+        confirmation = confirm(oracle, found, setup_of(made), goal_of(made))
+    assert (confirmation.failures, confirmation.shots, confirmation.interval) == (0, 0, (0.0, 1.0))
+    assert confirmation.rounds >= 20
+
+
 @pytest.mark.parametrize("stop_after", [1, 7, 30])
 def test_an_interrupted_search_goes_on_where_it_was(stop_after: int, tmp_path: Path) -> None:
     """Every shot is asked for once, over both attempts, and the outcome is that of an uninterrupted search."""
