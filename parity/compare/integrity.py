@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from parity.compare.justify import Opinion
+from parity.compare.align import common_prefix
+from parity.compare.justify import BoolArray, FloatArray, Opinion
 from parity.compare.structure import Event
 from parity.records import Completion, Kind, TokenIds
 
@@ -14,9 +15,10 @@ LOGPROB_TOLERANCE = 0.5
 """Nats between an engine's own logprob of its token and the score. vLLM's tests use 0.5 (`logprob_atol`,
 tests/v1/e2e/general/async_scheduling_utils.py), clean runs there stay below 0.38."""
 
+ALONE = 2.0
 FEW = 1
-"""Positions in a completion at which logprobs may disagree by up to twice the tolerance: on the embedded checkpoint one
-clean token in some 10,000 comes to 0.49 nats."""
+"""Positions in a completion at which logprobs may disagree by up to ALONE times the tolerance: on the embedded
+checkpoint one clean token in some 10,000 comes to 0.49 nats."""
 
 LIKELY = -5.0
 """Nats. Below this logprob two kernels disagree by more than the tolerance without a fault."""
@@ -51,8 +53,12 @@ def logprob_mismatch(
     reference: Opinion | None,
     until: int,
     tolerance: float = LOGPROB_TOLERANCE,
+    baseline: Completion | None = None,
 ) -> Event | None:
     """The engine's own logprobs: as many as tokens, numbers, of the chosen tokens, and near the scores.
+
+    Where only FEW are off, and by little, the `baseline`'s own logprobs decide, if it has some: those of two engines
+    that both decoded lie nearer to each other than to a score.
 
     Looks at positions before `until` only: behind a fault the engine's state is not the reference's.
     """
@@ -84,9 +90,26 @@ def logprob_mismatch(
         off = apart > tolerance
         off &= np.maximum(chosen, expected) > LIKELY
     off &= np.isfinite(expected)
-    if int(off.sum()) > FEW or bool((apart[off] > 2 * tolerance).any()):
+    few = int(off.sum()) <= FEW and not bool((apart[off] > ALONE * tolerance).any())
+    if off.any() and (not few or _baseline_differs(chosen, off, tokens, baseline, tolerance)):
         return _event(off, chosen, expected, "the engine's logprobs disagree with the scores")
     return None
+
+
+def _baseline_differs(
+    chosen: FloatArray, off: BoolArray, tokens: TokenIds, baseline: Completion | None, tolerance: float
+) -> bool:
+    """Is the baseline's own logprob of the same token, after the same tokens, another one as well?"""
+    if baseline is None or baseline.logprobs is None or len(baseline.logprobs) != len(baseline.token_ids):
+        return False
+    same = common_prefix(tokens, baseline.token_ids)
+    for place in np.flatnonzero(off).tolist():
+        if place < same:
+            listed = baseline.logprobs.ids[place] == tokens[place]
+            values = baseline.logprobs.values[place][listed]
+            if len(values) and abs(float(values[0]) - float(chosen[place])) > tolerance:
+                return True
+    return False
 
 
 def broken_logprobs(completion: Completion) -> Event | None:

@@ -141,7 +141,7 @@ class PairJudge:
             events += self._text(a, b)
         if b.logprobs is not None:
             view = self._own_reference(a, b)
-            mismatch = integrity.logprob_mismatch(b, view, len(b.token_ids))
+            mismatch = integrity.logprob_mismatch(b, view, len(b.token_ids), baseline=a)
             if mismatch is not None:
                 events.append(mismatch)
         self.result.classes[b.key] = "corrupt" if events else "identical"
@@ -275,7 +275,7 @@ class PairJudge:
             whole = integrity.broken_logprobs(b) or (None if events else integrity.unlisted_logprobs(b))
             view = case.view if case.from_scores else own_logprobs(a)
             until = start if case.from_scores else min(start, walked.flip or 0)
-            mismatch = whole or (None if events else integrity.logprob_mismatch(b, view, until))
+            mismatch = whole or (None if events else integrity.logprob_mismatch(b, view, until, baseline=a))
             if mismatch is not None:
                 events.append(mismatch)
         if self._detokenize is not None and not any(one.kind is Kind.INVALID_TOKEN for one in events):
