@@ -51,6 +51,11 @@ def seconds(value: float | None) -> str:
     return f"{int(value // 3600)}h{int(value % 3600 // 60):02d}"
 
 
+def whole(value: object, otherwise: int = 0) -> int:
+    """A whole number of an ordinary size, as evidence has it; `otherwise` where it is something else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31 else otherwise
+
+
 def short_path(path: str | Path) -> str:
     """A path, harmless, with the home directory as `~`."""
     text, home = str(path), str(Path.home())

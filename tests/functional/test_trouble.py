@@ -276,3 +276,46 @@ def test_what_a_person_types_is_no_markup_either(database: Path) -> None:
     with Store.open(database) as store:
         row = store.page_findings("20261121-110000-bbbb", limit=1)[0]
         assert (row.label, row.state) == ("[b]", TriageState.NEW)
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_every_kind_opens_whatever_its_evidence_is(tmp_path: Path, odd: bool) -> None:
+    """Also where a side is missing, nothing has a position, and numbers are not numbers."""
+    kinds = list(Kind)
+    keys = [Key(f"p{i}", 0, 0) for i in range(len(kinds))]
+    plan = {
+        "model": {"name": "m"},
+        "requests": [{"id": key.request, "prompt": None, "prompt_token_ids": [1, 2]} for key in keys],
+        "arms": [{"name": name, "backend": "cpu", "variant": "v", "engine": {}} for name in ("a", "b")],
+        "baseline": "a",
+    }
+    names = ("donor_request", "donor_part", "donor_start", "donor_end", "period", "copies", "source_start", "gap",
+             "tolerance", "baseline_tokens", "candidate_tokens", "logprobs", "why")  # fmt: skip
+    tokens = np.arange(8, dtype=np.int64)
+    with Store.open(tmp_path / "parity.db") as store:
+        store.create_run(NewRun("r", plan, "parity run"))
+        for name in ("a", "b"):
+            completions = {key: Completion(key, tokens, tokens, None, None, None) for key in keys}
+            completions.pop(keys[0 if name == "a" else 1])
+            store.save_arm("r", name, Capture(Header(name, "cpu", "v", "m"), completions, {}, {}), None, ArmResult())
+        values = [{"x": 1}, "p3", -5, None, ["a", None], True, 1e300]
+        found = [
+            Finding(
+                "b", "a", key.request, 0, 0, kind, Severity.CORRUPT, (None, 3, 100, 0)[i % 4], (None, 2, 0, 500)[i % 4],
+                {name: values[(i + j) % len(values)] for j, name in enumerate(names)} if odd else {},
+            )
+            for i, (key, kind) in enumerate(zip(keys, kinds, strict=True))
+        ]  # fmt: skip
+        store.save_comparison("r", "b", ArmComparison("DIVERGED", [], {}, {}, {}, {}, found))
+        store.finish_run("r", RunStatus.FINISHED)
+
+    async def task(person: Person) -> None:
+        await person.press("enter", "z")
+        await person.sees(f"/{len(kinds)} of {len(kinds)}")
+        await person.press("enter")
+        for _ in kinds:
+            await person.press("1", "2", "3", "4", "5", "m", "m", "f", "a", "n")
+            await person.settles()
+        assert not [told for told in person._told() if "failed" in told]
+
+    drive(tmp_path / "parity.db", task)

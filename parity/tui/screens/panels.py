@@ -12,7 +12,7 @@ from rich.text import Text
 from parity.records import TopLogprobs
 from parity.store import CompletionRow, FindingRow, Triage, TriageChange
 from parity.tui.captures import step_of
-from parity.tui.format import bar, fit, nats, plain
+from parity.tui.format import bar, fit, nats, plain, whole
 from parity.tui.screens.dialogs import history_text
 from parity.tui.screens.subject import Subject
 from parity.tui.tokens import Decoder, spaced
@@ -74,9 +74,18 @@ def _opinions(subject: Subject, left: int, right: int) -> list[tuple[str, list[t
     ):
         pairs = _at(top, at)
         if not pairs and isinstance(stored, Mapping) and isinstance(stored.get(name), list):
-            pairs = [(int(t), float(v)) for t, v in stored[name] if v is not None]
+            pairs = _stored(stored[name])
         if pairs:
             found.append((title, pairs, token))
+    return found
+
+
+def _stored(value: Any) -> list[tuple[int, float]]:
+    """Top logprobs as in the evidence, `[[token_id, nats], …]`; what is not of that shape is left out."""
+    found = []
+    for pair in value if isinstance(value, list) else ():
+        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], int | float):
+            found.append((whole(pair[0], -1), float(pair[1])))
     return found
 
 
@@ -152,7 +161,7 @@ def origin(subject: Subject, palette: Palette) -> Text:
         return Text("No finding here.")
     evidence, decoder = finding.evidence, subject.decoder
     if "donor_request" in evidence:
-        first, last = int(evidence.get("donor_start", 0)), int(evidence.get("donor_end", 0))
+        first, last = whole(evidence.get("donor_start")), whole(evidence.get("donor_end"))
         part = plain(evidence.get("donor_part", ""))
         title = f"donor: {part} of {plain(evidence['donor_request'])}, tokens {first} to {last - 1}\n"
         text.append(title, palette.title)
@@ -165,9 +174,9 @@ def origin(subject: Subject, palette: Palette) -> Text:
             end = finding.position + (finding.length or 1)
             text.append(f"\nvictim: {plain(finding.request)}, tokens {finding.position} to {end - 1}\n", palette.title)
             _marked(text, decoder, subject.right, finding.position, end, palette)
-    elif isinstance(evidence.get("period"), int) and subject.candidate is not None:
-        period = int(evidence["period"])
-        start = max(0, int(evidence.get("source_start", (finding.position or 0) - period)))
+    elif whole(evidence.get("period")) > 0 and subject.candidate is not None:
+        period = whole(evidence["period"])
+        start = max(0, whole(evidence.get("source_start"), (finding.position or 0) - period))
         copies = evidence.get("copies")
         times = f", {copies:g} {'copy' if copies == 1 else 'copies'}" if isinstance(copies, int | float) else ""
         text.append(f"period of {period} {'token' if period == 1 else 'tokens'}{times}; one period:\n", palette.title)
@@ -177,7 +186,7 @@ def origin(subject: Subject, palette: Palette) -> Text:
             tokens_here = evidence.get(name)
             if isinstance(tokens_here, list) and tokens_here:
                 text.append(f"{title}, {len(tokens_here)} tokens: ", palette.title)
-                text.append("".join(decoder.piece(int(t)).text for t in tokens_here[:200]) + "\n")
+                text.append("".join(decoder.piece(whole(t, -1)).text for t in tokens_here[:200]) + "\n")
     if not text:
         text.append("Nothing is known of where these tokens come from.")
     return text
@@ -185,6 +194,7 @@ def origin(subject: Subject, palette: Palette) -> Text:
 
 def _marked(text: Text, decoder: Decoder, tokens: Any, first: int, last: int, palette: Palette) -> None:
     """The span between >> and <<, with some text around it."""
+    first, last = max(0, first), max(0, last)
     text.append(decoder.text(tokens[max(0, first - CONTEXT) : first]), palette.dim)
     text.append(f">>{decoder.text(tokens[first:last])}<<", style=palette.span)
     text.append(decoder.text(tokens[last : last + CONTEXT]), palette.dim)

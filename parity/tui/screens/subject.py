@@ -15,7 +15,7 @@ from parity.store import ArmRow, CompletionRow, FindingRow, RequestRow, RunRow
 from parity.store.browse import Browser
 from parity.tui.alignment import Alignment, align
 from parity.tui.captures import Extras, gaps
-from parity.tui.format import plain
+from parity.tui.format import plain, whole
 from parity.tui.tokens import Decoder, Piece
 from parity.tui.widgets.sides import Content
 
@@ -115,7 +115,7 @@ class Subject:
         arm = self.arms.get(self.arm)
         for place in (self.finding.evidence if self.finding else {}, arm.stats if arm else {}, self.run.plan):
             value = place.get("tolerance")
-            if isinstance(value, int | float):
+            if isinstance(value, int | float) and not isinstance(value, bool):
                 return float(value)
         return DEFAULT_TOLERANCE
 
@@ -167,7 +167,7 @@ class Subject:
         tokens, finding = self.donor_tokens(), self.finding
         if tokens is None or finding is None or finding.position is None:
             return {}
-        shift = int(finding.evidence.get("donor_start", 0)) - finding.position
+        shift = whole(finding.evidence.get("donor_start")) - finding.position
         first = max(0, -shift, finding.position - DONOR_CONTEXT)
         last = min(len(self.right), len(tokens) - shift, finding.position + (finding.length or 1) + DONOR_CONTEXT)
         if last <= first:
@@ -201,10 +201,10 @@ def _covered(findings: Sequence[FindingRow]) -> frozenset[int]:
 
 def _copies(finding: FindingRow | None, length: int) -> tuple[int, ...]:
     """Where each copy of a repetition's pattern begins, and where the last one ends."""
-    period = finding.evidence.get("period") if finding else None
-    if finding is None or finding.position is None or not isinstance(period, int) or period < 1:
+    period = whole(finding.evidence.get("period")) if finding else 0
+    if finding is None or finding.position is None or period < 1:
         return ()
-    start = finding.evidence.get("source_start")
-    first = start if isinstance(start, int) and start >= 0 else finding.position
+    start = whole(finding.evidence.get("source_start"), -1)
+    first = start if start >= 0 else finding.position
     end = min(length, finding.position + (finding.length or 0))
     return (*range(first, end, period), end) if end > first else ()
