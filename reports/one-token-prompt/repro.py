@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # tokens of another request, unsupported tokens, garbled text in 6 of 16 completions with cpu/mtp (mtp k=2) (tiny-qwen3-next-mtp, vllm 0.32.0)
 #
-# Written by parity 0.1.0 from run 20261121-073451-175b.
+# Written by parity 0.1.0 from run 20261121-080757-cfc8.
 # Needs the checkpoint tiny-qwen3-next-mtp and vLLM, nothing else; Python 3.9 or newer.
 # Seen with vllm 0.32.0, torch 2.13.0+cpu, transformers 5.19.0, triton 3.9.0.
 #
