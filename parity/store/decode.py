@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
 
 import orjson
 
+from parity.errors import ParityError
 from parity.store.connection import unpack_tokens
 from parity.store.rows import ArmRow, CompletionRow, FindingRow, RequestRow, RunRow, RunStatus, TriageState
 
+Made = TypeVar("Made")
 
+
+def _readable(make: Callable[[sqlite3.Row], Made]) -> Callable[[sqlite3.Row], Made]:
+    """A row that somebody else has written into, or a disk has, is an error in words."""
+
+    @wraps(make)
+    def checked(row: sqlite3.Row) -> Made:
+        try:
+            return make(row)
+        except (ValueError, KeyError, TypeError, IndexError) as error:  # JSON, token blobs, unknown states
+            what = make.__name__.removesuffix("_row")
+            raise ParityError(
+                f"the database holds a {what} that cannot be read: {error}",
+                hint="it was changed or damaged from outside: restore a backup, or delete that run",
+            ) from error
+
+    return checked
+
+
+@_readable
 def run_row(row: sqlite3.Row) -> RunRow:
     return RunRow(
         id=row["id"],
@@ -31,6 +55,7 @@ def run_row(row: sqlite3.Row) -> RunRow:
     )
 
 
+@_readable
 def arm_row(row: sqlite3.Row) -> ArmRow:
     return ArmRow(
         id=row["id"],
@@ -55,10 +80,12 @@ def arm_row(row: sqlite3.Row) -> ArmRow:
     )
 
 
+@_readable
 def request_row(row: sqlite3.Row) -> RequestRow:
     return RequestRow(row["ordinal"], row["name"], row["prompt"], unpack_tokens(row["prompt_tokens"]))
 
 
+@_readable
 def completion_row(row: sqlite3.Row) -> CompletionRow:
     return CompletionRow(
         arm=row["arm_name"],
@@ -75,6 +102,7 @@ def completion_row(row: sqlite3.Row) -> CompletionRow:
     )
 
 
+@_readable
 def finding_row(row: sqlite3.Row) -> FindingRow:
     return FindingRow(
         id=row["id"],

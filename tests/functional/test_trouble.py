@@ -74,6 +74,30 @@ def test_pages_damaged_underneath(database: Path) -> None:
     drive(database, task)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE findings SET evidence = 'no JSON'",
+        "UPDATE findings SET state = 'unheard of'",
+        "UPDATE completions SET tokens = x''",
+        "UPDATE completions SET tokens = x'09ff'",
+        "UPDATE arms SET stats = '{'",
+        "UPDATE requests SET prompt_tokens = x'02ff'",
+    ],
+)
+def test_rows_damaged_underneath(database: Path, damage: str) -> None:
+    with sqlite3.connect(database) as raw:
+        raw.execute(damage)
+    raw.close()
+
+    async def task(person: Person) -> None:
+        await person.sees("bbbb" if "arms" not in damage else "runs in")
+        await person.press("enter", "enter", "n", "1", "2", "3")
+        await person.told("that cannot be read")
+
+    drive(database, task)
+
+
 def test_an_older_schema_is_brought_up_to_date(database: Path) -> None:
     with sqlite3.connect(database) as raw:
         raw.execute("ALTER TABLE triage DROP COLUMN label")
