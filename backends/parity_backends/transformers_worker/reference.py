@@ -125,6 +125,8 @@ class Writer:
         self.text: str | None = None
         self.finish_reason: str | None = None
         self.stop_reason: Any = None
+        self.skipped = 0
+        """Characters said within min_tokens: a stop string among them counts for nothing, as in vLLM."""
 
     @property
     def done(self) -> bool:
@@ -155,12 +157,13 @@ class Writer:
         self.token_ids.append(token)
         if listed is not None:
             self.logprobs.append(listed)
-        early = len(self.token_ids) <= int(self.sampling.get("min_tokens") or 0)
+        if self.stops and len(self.token_ids) <= int(self.sampling.get("min_tokens") or 0):
+            self.skipped = len(self._text(self.token_ids))
         if token in self.eos:
             self.finish_reason = "stop"
         elif token in self.stop_ids:
             self.finish_reason, self.stop_reason = "stop", token
-        elif self.stops and not early and self._stopped():
+        elif self.stops and self._stopped():
             return True
         elif len(self.token_ids) >= self.max_tokens:
             self.finish_reason = "length"
@@ -175,8 +178,8 @@ class Writer:
         """Has a stop string come up? The text ends before it."""
         text = self._text(self.token_ids)
         for stop in self.stops:
-            at = text.find(stop)
-            if at >= 0:
+            at = text.find(stop, max(0, self.skipped - len(stop) + 1) if self.skipped else 0)
+            if at >= 0 and at + len(stop) > self.skipped:
                 self.text, self.finish_reason, self.stop_reason = text[:at], "stop", stop
                 return True
         return False
