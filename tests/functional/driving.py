@@ -58,8 +58,8 @@ class Person:
     def _told(self) -> list[str]:
         return [str(one.message) for one in self.app._notifications]
 
-    async def until(self, ready: Callable[[], Any], what: str) -> Any:
-        deadline = time.monotonic() + PATIENCE
+    async def until(self, ready: Callable[[], Any], what: str, *, patience: float = PATIENCE) -> Any:
+        deadline = time.monotonic() + patience
         while True:
             await self.pilot.pause()
             if value := ready():
