@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 
@@ -55,10 +56,9 @@ def _wrapped(console: Console, text: str, indent: str = "") -> None:
 
 
 def _folded(name: str, width: int) -> str:
-    """An arm's name over several lines, broken before a `+` where it is long."""
+    """An arm's name over several lines, broken before a `+` or a `-` where it is long."""
     lines = [""]
-    for number, part in enumerate(name.split("+")):
-        piece = part if number == 0 else "+" + part
+    for piece in re.split(r"(?=[+-])", name):
         if lines[-1] and len(lines[-1]) + len(piece) > width:
             lines.append(piece)
         else:
