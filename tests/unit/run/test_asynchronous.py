@@ -107,10 +107,10 @@ def run(arm: Arm, churn: dict[str, Any]) -> Round:
 
 def test_requests_arrive_by_the_clock_while_others_decode(engine: AsyncEngine) -> None:
     arm = Arm(engine, [40, 40, 40])
+    began = time.perf_counter()
     done = run(arm, {"arrival": "fixed", "every": 0.03, "unit": "seconds", "asynchronous": True})
     assert sorted(len(record["token_ids"]) for record in arm.records) == [40, 40, 40]
-    gaps = [later - earlier for earlier, later in zip(arm.added, arm.added[1:], strict=False)]
-    assert all(gap >= 0.029 for gap in gaps)
+    assert all(at - began >= 0.03 * number for number, at in enumerate(arm.added))  # late on a busy machine, not early
     counters = done.watch.counters()
     assert counters["arrivals_while_decoding"] == 2
     assert counters["steps"] == sum(counters["batch_sizes"].values()) == 120
