@@ -34,8 +34,9 @@ def test_arms_on_a_cluster(interpreter: Path, tmp_path: Path) -> None:
         )
         run = tmp_path / "run"
         done = subprocess.run(
-            [sys.executable, "-m", "parity", "run", "--backends", "gpu,npu", "--variants", "mtp", "--baseline", "gpu/mtp",
-             "-k", "1", "--model", str(tmp_path / "mimo"), "--suite", "smoke", "--max-tokens", "16", "--score", "none",
+            [sys.executable, "-m", "parity", "run", "--backends", "gpu,npu", "--variants", "mtp", "-k", "1",
+             "--baseline", "gpu/mtp",
+             "--model", str(tmp_path / "mimo"), "--suite", "smoke", "--max-tokens", "16", "--score", "none",
              "--db", str(tmp_path / "db"), "--out", str(run), "--json"],
             capture_output=True, text=True, cwd=tmp_path, timeout=420,
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,8 +12,13 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "run"))
+
+from run_doubles import FakeBackend, make_plan
+
 from parity.plan.hosts import Host
 from parity.ray.launcher import CANNOT, arguments, lacking
+from parity.run import Timeouts, run_arm
 from parity.run.launch import run_python
 
 LAUNCHER = (sys.executable, "-m", "parity.ray.launcher")
@@ -91,6 +97,22 @@ def test_it_is_a_command_prefix(cluster: str) -> None:
                 env={"MARK": "with 'quotes' and $signs"})  # fmt: skip
     source = "import os, sys; print(os.environ['MARK'], sys.argv[1:], 'OMP_NUM_THREADS' in os.environ)"
     assert run_python(host, source, ["a b"]).split("\n")[0] == "with 'quotes' and $signs ['a b'] False"
+
+
+def test_replicas_of_an_arm_share_its_requests(cluster: str, tmp_path: Path) -> None:
+    plan = make_plan(requests=6)
+    prefix = (*LAUNCHER, "--address", cluster, "--npus", "1")
+    host = Host("fake", "fake", command=prefix, python=sys.executable, replicas=2)
+    patience = Timeouts(start=90.0, stall=60.0, grace=10.0)
+    capture = tmp_path / "base.jsonl"
+    with run_arm(
+        plan, "fake/base", capture, tmp_path / "base.log", backend=FakeBackend(), host=host, timeouts=patience
+    ) as session:
+        session.generate()
+    records = [json.loads(line) for line in capture.read_text().splitlines()]
+    done = [record for record in records if record["record"] == "completion"]
+    assert sorted(record["request"] for record in done) == [f"p{i}" for i in range(6)]
+    assert {record["request"]: record["replica"] for record in done} == {f"p{i}": i % 2 for i in range(6)}
 
 
 def test_what_cannot_be_had(cluster: str) -> None:
