@@ -15,6 +15,8 @@ from parity.errors import ParityError
 from parity.text import visible
 
 BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+FULL_BAR: Final = 8.0
+"""Nats that fill the bar of a gap: one token in three thousand."""
 
 
 def plain(value: object, *, keep: str = "") -> str:

@@ -91,15 +91,19 @@ class Decoder:
     def _whole_character(self, ids: TokenIds, found: list[Piece], at: int) -> int:
         """Where a character that begins in token `at` ends, `at` itself if it is whole or never ends."""
         assert self._tokenizer is not None
-        if not found[at].odd or not found[at].text.startswith(("\\x", "<0x")) or int(ids[at]) in self._special:
+        if not self._bytes(int(ids[at]), found[at]):
             return at
         for end in range(at + 2, min(at + LONGEST_CHARACTER, len(found)) + 1):
-            if not found[end - 1].odd:
+            if not self._bytes(int(ids[end - 1]), found[end - 1]):
                 return at
             text = self._tokenizer.decode([int(i) for i in ids[at:end]], skip_special_tokens=False)
             if text and REPLACEMENT not in text:
                 return end
         return at
+
+    def _bytes(self, token_id: int, piece: Piece) -> bool:
+        """Is it shown as bytes? Neither text, nor a special token, nor an id that does not exist."""
+        return piece.odd and piece.text.startswith(("\\x", "<0x")) and token_id not in self._special
 
     def _make(self, token_id: int) -> Piece:
         if self._tokenizer is None or not 0 <= token_id < 2**32:

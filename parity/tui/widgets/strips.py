@@ -12,8 +12,7 @@ from textual import events
 from textual.message import Message
 from textual.widget import Widget
 
-from parity.tui.format import BLOCKS, bar, fit, plain, sparkline
-from parity.tui.widgets.tokenview import FULL_BAR
+from parity.tui.format import BLOCKS, FULL_BAR, bar, fit, plain, sparkline
 
 LEGEND = "gap per token; ^ cursor  ! finding  | first that differs"
 

@@ -14,7 +14,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from parity.tui.alignment import DELETED, EQUAL, INSERTED, MARKS, SUBSTITUTED, Alignment
-from parity.tui.format import bar, fit, nats
+from parity.tui.format import FULL_BAR, bar, fit, nats
 from parity.tui.tokens import Piece, spaced
 from parity.tui.widgets.sides import Content, Line, Side, flow
 
@@ -24,8 +24,6 @@ GAP: Final = 14
 """Columns of the gap and its bar in the view of tokens."""
 OPENS, CLOSES = "▸", "◂"
 """Around a stretch that differs, in flowing text; seen without colours."""
-FULL_BAR: Final = 8.0
-"""Nats that fill the bar: one token in three thousand."""
 
 _STYLES: Final = {EQUAL: "", SUBSTITUTED: "substituted", INSERTED: "inserted", DELETED: "deleted"}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -157,3 +159,12 @@ def test_every_command_has_an_action() -> None:
             assert hasattr(screens[name], method), f"{name}: {method}"
     for command in APP:
         assert hasattr(ParityApp, f"action_{command.action}")
+
+
+def test_the_list_of_runs_does_not_wait_for_the_comparison() -> None:
+    """First paint within a second: what only a finding needs is imported behind it."""
+    code = "import sys, parity.tui.app; print(*sorted({n.split('.')[0] for n in sys.modules} | set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    loaded = set(done.stdout.split())
+    assert "textual" in loaded
+    assert not loaded & {"parity.compare", "parity.pipeline", "parity.plan", "rapidfuzz", "tokenizers", "jinja2"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from parity.text import visible
@@ -60,6 +60,7 @@ def test_special_tokens_and_ids_that_do_not_exist(decoder: Decoder) -> None:
 
 
 @given(st.lists(st.integers(-5, 2100), max_size=40))
+@example([97, -1])  # half a character before an id that does not exist
 def test_no_tokens_whatever_can_control_a_terminal(tokens: list[int]) -> None:
     text = _decoder().text(np.array(tokens, dtype=np.int64))
     assert visible(text) == text
