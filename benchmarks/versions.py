@@ -12,6 +12,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,9 @@ def main() -> int:
     run = args.run
     if run is None:
         backends = ",".join(f"cpu@{version}" for version in reversed(args.versions))
-        command = [sys.executable, "-m", "parity", "run", "--backends", backends, "--suite", args.suite, "--json"]
-        done = subprocess.run([*command, "--max-tokens", args.max_tokens], stdout=subprocess.PIPE, text=True)
-        code = done.returncode
-        if not done.stdout.strip():
-            return code
-        run = Path(json.loads(done.stdout)["directory"])
+        run = Path(tempfile.mkdtemp(prefix="parity-versions-")) / "run"
+        command = [sys.executable, "-m", "parity", "run", "--backends", backends, "--suite", args.suite]
+        code = subprocess.run([*command, "--max-tokens", args.max_tokens, "--out", str(run)]).returncode
     print("| arm | torch | transformers | identical | drafts accepted | left out | start, s | tokens/s |")
     print("|---|---|---|---|---|---|---|---|")
     for row in rows(run):
