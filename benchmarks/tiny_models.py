@@ -18,7 +18,6 @@ from typing import Any
 
 from parity.tiny import FAMILIES, write_checkpoint
 
-
 VERDICTS = {0: "PASS", 1: "DIVERGED", 4: "INCONCLUSIVE"}
 
 
