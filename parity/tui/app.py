@@ -34,6 +34,10 @@ POLL_SECONDS = 1.5
 """How often to ask whether another process has changed the database: one pragma."""
 
 
+WARM_UP = 0.2
+"""Seconds after the list of runs is there."""
+
+
 class ParityApp(App[None]):
     """`database`: the file; `run`: open this run at once; `outside`: what other parts of parity do for it."""
 
@@ -67,7 +71,6 @@ class ParityApp(App[None]):
         self.push_screen(RunsScreen())
         self.open_database()
         self.set_interval(POLL_SECONDS, self._poll)
-        self.call_after_refresh(self.warm_up)
 
     @work(thread=True, group="warm up")
     def warm_up(self) -> None:
@@ -93,6 +96,7 @@ class ParityApp(App[None]):
         self.store, self.not_opened = store, None
         self._version = self.attempt(store.data_version, 0)
         self._reload_screens()
+        self.set_timer(WARM_UP, self.warm_up)  # not before the list is painted: both need the interpreter
         if self.wanted_run is not None:
             wanted, self.wanted_run = self.wanted_run, None
             run = self.attempt(lambda: store.run(wanted), None)
