@@ -69,3 +69,34 @@ def test_doctor_names_a_data_directory_that_cannot_be_written(tmp_path: Path) ->
     report = json.loads(parity("doctor", "--json", home=tmp_path / "file" / "sub").stdout)
     assert not report["data"]["writable"]
     assert any("PARITY_HOME" in problem for problem in report["problems"])
+
+
+def test_a_version_that_is_none_builds_nothing(tmp_path: Path) -> None:
+    for words in (("cpu", "--version", "../x"), ("cpu@../x",), ("cuda", "--version", "0.29.0")):
+        done = parity("env", "create", *words, home=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert "Traceback" not in done.stderr
+        assert not (tmp_path / "envs").exists()
+
+
+def test_doctor_gives_each_problem_a_remedy(tmp_path: Path) -> None:
+    report = json.loads(parity("doctor", "cuda", "ascend", "--json", home=tmp_path).stdout)
+    assert list(report["backends"]) == ["cuda", "ascend"]
+    for backend in report["backends"].values():
+        problems = [check for check in backend["checks"] if check["state"] == "problem"]
+        assert problems
+        assert all(check["remedy"] for check in problems)
+        assert not backend["available"]
+
+
+def test_doctor_looks_at_configured_hosts(tmp_path: Path) -> None:
+    (tmp_path / "hosts.toml").write_text(
+        f'[backends.npu-b]\nadapter = "ascend"\ncommand = "env"\npython = "{sys.executable}"\n'
+        '[backends.gone]\nadapter = "cuda"\ncommand = "/no/such/command"\n'
+    )
+    config = str(tmp_path / "hosts.toml")
+    report = json.loads(parity("doctor", "npu-b", "gone", "--config", config, "--json", home=tmp_path).stdout)
+    far = report["backends"]["npu-b"]
+    assert {check["name"] for check in far["checks"]} >= {"devices", "vLLM", "vllm-ascend", "memory"}
+    (check,) = report["backends"]["gone"]["checks"]
+    assert (check["name"], check["state"]) == ("host", "problem")
