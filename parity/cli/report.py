@@ -6,11 +6,14 @@ from pathlib import Path
 
 import click
 
+from parity import language
 from parity.cli.gate import policy_option
 from parity.cli.options import database_option
 from parity.cli.output import emit, say
 
 _FORMATS = ("md", "html", "json", "junit", "sarif", "github")
+FOR_READERS = frozenset({"md", "html", "github"})
+"""Formats in the language in use; the others are read by programs, and the same in every language."""
 _TARGETS = ("vllm", "vllm-ascend")
 """As in parity.report.write, which is not imported until it is needed (a test holds them equal)."""
 
@@ -88,7 +91,11 @@ def report(
     from parity.store import Store
 
     options = ReportOptions(
-        searched=searched, limit=limit, see_also=_addresses(see_also), policy=gate.load(policy_file)
+        language=language.current() if format_ in FOR_READERS else "en",
+        searched=searched,
+        limit=limit,
+        see_also=_addresses(see_also),
+        policy=gate.load(policy_file),
     )
     if format_ != "md" and target is not None:
         raise click.UsageError("--for is about Markdown: the other formats are the same for every project")
@@ -96,13 +103,15 @@ def report(
         if format_ != "md":
             _write(output, write_report(store, finding_or_run, format_, None, options))
             return
-        reports = bug_reports(build_case(store, finding_or_run, limit=limit), target, options, Texts())
+        reports = bug_reports(build_case(store, finding_or_run, limit=limit), target, options, Texts(options.language))
     for one in reports:
         path = output
         if output is not None and str(output) != "-" and len(reports) > 1:
             path = output.with_name(f"{output.stem}-{one.project}{output.suffix}")
         _write(path, one.markdown)
         say(f"for {one.project}: file it at {one.address}")
+        if options.language != "en":
+            say("the projects read English: `--lang en` writes it so")
         if one.project == "vllm" and not searched:
             say("its form has a box that says you searched for known reports: yours to tick, or --searched")
 

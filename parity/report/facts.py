@@ -140,14 +140,16 @@ def _shared_length(case: Case, texts: Texts) -> Iterator[str]:
 def inferred(case: Case, texts: Texts) -> Iterator[str]:
     chosen = case.chosen
     if chosen is not None and chosen.is_corrupt:
-        yield texts("inferred.kind", kind=code(chosen.row.kind), why=inline(chosen.why))
+        yield texts("inferred.kind", kind=code(chosen.row.kind), why=inline(texts.said(chosen.why)))
     for arm in case.suspected:
         rates = arm.row.stats.get("rates")
         bounds = rates.get("corrupt") if isinstance(rates, Mapping) else None
         if isinstance(bounds, Mapping) and "low" in bounds and "high" in bounds:
             yield texts("inferred.rate", low=f"{bounds['low']:.2%}", high=f"{bounds['high']:.2%}")
     if case.suspect is not None:
-        yield texts("inferred.suspect", name=inline(case.suspect.name), why=inline(case.suspect.why))
+        yield texts(
+            "inferred.suspect", name=inline(texts.said(case.suspect.name)), why=inline(texts.said(case.suspect.why))
+        )
     yield texts("inferred.none")
 
 

@@ -23,7 +23,7 @@ def step_summary(
     texts = texts or Texts()
     verdict = case.run.verdict or str(case.run.status)
     parts = [f"## parity: {_SIGNS.get(verdict, '')} {inline(verdict)}"]
-    parts += [inline(reason) for reason in case.run.reasons]
+    parts += [inline(texts.said(reason)) for reason in case.run.reasons]
     if broken:
         parts.append("\n".join(f"- {inline(line)}" for line in broken))
     parts.append(arms_table(case, texts))
@@ -49,7 +49,7 @@ def _table(findings: Sequence[FindingCase], texts: Texts) -> str:
             code(finding.row.key),
             "-" if finding.row.position is None else str(finding.row.position),
             "-" if finding.row.gap is None else f"{finding.row.gap:.2f}",
-            inline(finding.why[:300]),
+            inline(texts.said(finding.why)[:300]),
         ]
         for finding in findings
     ]

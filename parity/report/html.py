@@ -46,7 +46,7 @@ def html_report(case: Case, texts: Texts | None = None) -> str:
         f'<link rel="icon" href="data:,">\n<title>{markup(heading)}</title>',
         f"<style>\n{_data('report.css')}</style>\n</head>\n<body>",
         f'<h1><span class="{markup(verdict)}">{markup(verdict)}</span> {markup(case.run.model)}</h1>',
-        *(f"<p>{markup(reason)}</p>" for reason in case.run.reasons),
+        *(f"<p>{markup(texts.said(reason))}</p>" for reason in case.run.reasons),
         f'<p class="quiet">{texts("column.run")} {markup(case.run.id)}, {markup(case.run.created)}</p>',
         _arms(case, texts),
         _plots(case, evidence, texts),
@@ -123,7 +123,7 @@ def _card(case: Case, finding: FindingCase, evidence: Evidence, texts: Texts) ->
         f'<h3 class="badge kind">{markup(row.kind)}</h3><span>{markup(texts.kind(row.kind))}</span>',
         *(f'<span class="badge">{badge}</span>' for badge in badges),
         "</header>",
-        f"<p>{markup(finding.why)}</p>",
+        f"<p>{markup(texts.said(finding.why))}</p>",
     ]
     if finding.request is not None:
         prompt = finding.request.prompt

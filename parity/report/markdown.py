@@ -184,7 +184,7 @@ def _listed(heading: str, lines: Iterator[str]) -> str:
 def _verdict(case: Case, texts: Texts) -> str:
     if case.run.verdict is None:
         return texts("lead.unfinished", status=inline(case.run.status))
-    reasons = "; ".join(inline(reason) for reason in case.run.reasons) or inline(case.run.message or "-")
+    reasons = "; ".join(inline(texts.said(reason)) for reason in case.run.reasons) or inline(case.run.message or "-")
     return texts("lead.verdict", verdict=inline(case.run.verdict), reasons=reasons)
 
 
@@ -249,7 +249,7 @@ def evidence(case: Case, finding: FindingCase, texts: Texts) -> str:
     row = finding.row
     logprobs = row.evidence.get("logprobs")
     pairs = logprobs.get("reference") if isinstance(logprobs, Mapping) else None
-    parts = [inline(finding.why)] if finding.why else []
+    parts = [inline(texts.said(finding.why))] if finding.why else []
     if row.gap is not None:
         bound = texts("evidence.bound") if row.evidence.get("gap_is_lower_bound") else ""
         allowed = row.evidence.get("tolerance", case.tolerance)
@@ -306,7 +306,7 @@ def _versions(case: Case, texts: Texts) -> str:
 def _reproduction(case: Case, texts: Texts, script: str | None, no_script: str) -> str:
     command = f"{texts('repro.command')}\n\n{block(without_paths(case.run.command), 'sh')}"
     if script is None:
-        return f"{texts('repro.none', why=inline(no_script))}\n\n{command}"
+        return f"{texts('repro.none', why=inline(texts.said(no_script)))}\n\n{command}"
     how = block("python repro.py --model PATH_OR_NAME", "sh")
     if len(script) > LONGEST_SCRIPT:
         what = f"finding:{case.chosen.row.id}" if case.chosen is not None else case.run.id

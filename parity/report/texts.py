@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from parity.errors import ParityError
+from parity.language import catalogue
 from parity.report import texts_zh
 
 ENGLISH: dict[str, str] = {
@@ -202,6 +203,10 @@ class Texts:
 
     def __call__(self, name: str, /, **values: object) -> str:
         return self._sentences[name].format(**values) if values else self._sentences[name]
+
+    def said(self, sentence: str) -> str:
+        """A sentence of the comparison (a reason, a finding's why), which is stored in English."""
+        return sentence if self.language == "en" else catalogue(self.language).translate(sentence)
 
     def kind(self, kind: str) -> str:
         """A kind of finding in words; one that this version does not know stays as it is."""

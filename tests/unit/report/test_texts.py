@@ -31,3 +31,9 @@ def test_a_language_that_there_is_not() -> None:
     assert Texts("zh").kind("row_leak") != Texts("en").kind("row_leak")
     with pytest.raises(ParityError, match="there are no reports in 'tlh'"):
         Texts("tlh")
+
+
+def test_sentences_of_the_comparison_are_translated_where_they_are_shown() -> None:
+    reason = "3 of 64 completions are corrupt: row_leak"
+    assert Texts("en").said(reason) == reason
+    assert Texts("zh").said(reason) == "64 条补全中有 3 条损坏:row_leak"
