@@ -26,15 +26,49 @@ from parity.language import catalogue
 ROOT = Path(__file__).parents[1]
 ROOMS = ("cli", "compare", "pipeline", "plan", "reduce", "report", "run", "store", "watch", "capture.py", "paths.py")
 SHOWN = (*(f"parity/{room}" for room in ROOMS), "backends/parity_backends")
-NOT_SHOWN = ("worker", "faults", "schema", "html", "svg")
+NOT_SHOWN = (
+    "worker", "faults", "schema", "html", "svg", "_bundle",  # programs, data
+    "report/texts", "report/markdown", "report/junit", "report/sarif", "report/known",  # reports: report/texts_zh.py
+    "watch/metrics",  # Prometheus: the same names and help everywhere
+)  # fmt: skip
 """Parts of paths whose strings are programs, data or pages of their own."""
 
 PROGRAM = re.compile(
     r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|PRAGMA|BEGIN|AND|WHERE|FROM|import|eval|<\??\w|bold )"
-    r"|.*\b(IN|DESC|ASC|IS NULL)\b",
+    r"|.*\b(IN|DESC|ASC|IS NULL|WHERE)\b|.* = \?$|.*\{direction|# \[Bug\]|python repro\.py",
     re.DOTALL,
 )
 """Strings that are programs: SQL, Python, shell, markup, styles."""
+
+PIECE = re.compile(r"[,;] | (?! )|\[|## ")
+"""Beginnings of strings that never stand alone: the sentence that they end has templates of its own."""
+
+MATCHED = frozenset({
+    # What engines, pip, ssh, docker and kubectl say: looked for in their output, never said by parity.
+    "Permission denied (", "Host key verification failed", "Could not resolve hostname", "Connection refused",
+    "Connection timed out", "No route to host", "No such container", "is not running",
+    "the input device is not a TTY", "unable to upgrade connection", "this setup ended with status",
+    "command not found", "No such file or directory", "executable file not found", "not found in $PATH",
+    "disk is full", "unable to open", "not a database",
+    "out of memory", "No available memory for the cache blocks", "Free memory on device", "Not enough memory",
+    "not supported for GDN_ATTN", "is not supported for now", "are not supported for now", "no vLLM implementation",
+    "No module named", "No module named 'vllm'", "No module named 'torch_npu'", "No module named 'vllm_ascend'",
+    "error code is 507033", "error code is 507899", "decode_threshold exceeded", "torchvision::nms does not exist",
+    "driver on your system is too old", "CUDA driver version is insufficient", "no kernel image is available",
+    "No CUDA GPUs are available", "Found no NVIDIA driver", "connection refused", "OpenAI-compatible server?",
+    "HTTP 401", "HTTP 403", "does not load", "is a recording of the model", "was recorded with",
+    "has another prompt", "has nothing for", "pip install",
+    # Names, which are the same in every language, and what only programmers see.
+    "Ascend NPU", "NVIDIA GPU", "vLLM and vllm-ascend", "vLLM {vllm}, vllm-ascend {plugin}",
+    "cannot write a {__name__} as JSON", "cannot store a {__name__} as JSON", "nowhere to write",
+    "module {__name__} has no attribute {name}", "the question is answered already",
+    "p0 = {p0} and p1 = {p1}: wanted 0 < p0 < p1 <= 1", "alpha = {alpha} and beta = {beta} must lie between 0 and 0.5",
+    "parity {__version__}, Python {version}\n{argv}",
+    # The table for an issue, which is in English as issues are.
+    "planted in {rows} {steps} of {hit} requests",  # "step" or "steps": both have one
+    "min len", "stop counts", "tok/s incl. start", "corrupt (95 %)",
+})  # fmt: skip
+"""Strings with a space that nobody is told, or that stay as they are."""
 
 SAMPLE = "7"
 
@@ -48,11 +82,13 @@ def templates_in(path: Path) -> Iterator[str]:
             skipped.add(id(node.value))  # docstrings
         if isinstance(node, ast.JoinedStr):
             skipped.update(id(part) for part in ast.walk(node) if part is not node)
+        if isinstance(node, ast.Compare):
+            skipped.update(id(part) for part in (node.left, *node.comparators))
     for node in ast.walk(tree):
         if id(node) in skipped:
             continue
         text = _template(node)
-        if text is None or PROGRAM.match(text):
+        if text is None or text in MATCHED or PROGRAM.match(text) or PIECE.match(text):
             continue
         if " " in text.strip() and re.search(r"[A-Za-z]{2}", re.sub(r"\{\w+\}", "", text)):
             yield text.strip("\n")
@@ -104,7 +140,7 @@ def all_help() -> Iterator[str]:
 
 def known(template: str) -> bool:
     """Whether what the template becomes finds a translation."""
-    sample = re.sub(r"\{\w+\}", SAMPLE, template)
+    sample = re.sub(r"\{\w+\}|%[sd]", SAMPLE, template)
     return catalogue("zh").knows(sample)
 
 
