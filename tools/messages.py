@@ -88,7 +88,7 @@ def templates_in(path: Path) -> Iterator[str]:
         if id(node) in skipped:
             continue
         text = _template(node)
-        if text is None or text in MATCHED or PROGRAM.match(text) or PIECE.match(text):
+        if text is None or text.strip("\n") in MATCHED or PROGRAM.match(text) or PIECE.match(text):
             continue
         if " " in text.strip() and re.search(r"[A-Za-z]{2}", re.sub(r"\{\w+\}", "", text)):
             yield text.strip("\n")

@@ -13,6 +13,7 @@ from parity.cli.options import Names
 from parity.cli.output import console, emit_json, say
 from parity.cli.searching import search_options
 from parity.errors import ExitCode, ParityError
+from parity.language import t
 
 if TYPE_CHECKING:
     from parity.compare import Suspect
@@ -227,7 +228,7 @@ def _print_flip(flip: Flip, case: Case, suspect: Suspect | None, spent: dict[str
         lines.append(f"suspect: {suspect.name}: {suspect.why}")
     lines.append(f"{spent['shots']} shots, {spent['engine_starts']} engine starts, {spent['seconds']:.0f} s")
     for line in lines:
-        out.print(Text(visible(line)))
+        out.print(Text(visible(t(line))))
 
 
 def _print_versions(found: FirstBad, goal: Goal, spent: dict[str, Json]) -> None:
@@ -258,4 +259,4 @@ def _print_versions(found: FirstBad, goal: Goal, spent: dict[str, Json]) -> None
         f"{goal.beta:g} (said to be clean) at most; {spent['engine_starts']} engine starts, {spent['seconds']:.0f} s"
     )
     for line in lines:
-        out.print(Text(visible(line)))
+        out.print(Text(visible(t(line))))

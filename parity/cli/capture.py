@@ -9,6 +9,7 @@ import click
 from parity.cli.options import json_option
 from parity.cli.output import emit, emit_json
 from parity.errors import ExitCode
+from parity.language import t
 from parity.text import visible
 
 
@@ -39,7 +40,7 @@ def check(file: Path, as_json: bool) -> int:
     else:
         for problem in problems:
             where = f"{file}, line {problem.line}" if problem.line is not None else str(file)
-            emit(visible(f"{where}: {problem.message}"))
+            emit(visible(t(f"{where}: {problem.message}")))
         if not problems:
-            emit(visible(f"{file}: a valid capture"))
+            emit(visible(t(f"{file}: a valid capture")))
     return ExitCode.USAGE if problems else ExitCode.PASS

@@ -14,6 +14,7 @@ import click
 from parity.cli.config import chosen_hosts, configuration, host_options
 from parity.cli.options import json_option
 from parity.cli.output import emit, emit_json, say
+from parity.language import t
 from parity.records import Json
 
 ROOM_FOR_ENGINE = 3 * 1024**3
@@ -36,22 +37,29 @@ def doctor(backends: tuple[str, ...], model: str | None, as_json: bool, **option
     if as_json:
         emit_json(report)
         return
-    emit(f"parity {report['parity']}, Python {report['python']}, {report['platform']}")
+    emit(t(f"parity {report['parity']}, Python {report['python']}, {report['platform']}"))
     data = report["data"]
     room = f"{data['free_bytes'] / 1024**3:.1f} GB free" if data["free_bytes"] is not None else "no such disk"
-    emit(f"data directory {data['path']}: {'writable' if data['writable'] else 'NOT WRITABLE'}, {room}")
+    emit(t(f"data directory {data['path']}: {'writable' if data['writable'] else 'NOT WRITABLE'}, {room}"))
     for name, backend in report["backends"].items():
-        emit(f"\nbackend {name}: {'can run' if backend['available'] else 'cannot run yet'}")
+        emit("\n" + t(f"backend {name}: {'can run' if backend['available'] else 'cannot run yet'}"))
         for line in backend["looked_for"]:
-            emit(f"  {line}")
+            emit(f"  {t(line)}")
         for check in backend["checks"]:
-            emit(f"  {check['state']:8} {check['name']}: {check['found']}")
+            emit(f"  {_state(check['state'])} {t(check['name'])}: {t(check['found'])}")
             if check["remedy"]:
-                emit(f"           {'→ ' + check['remedy']}")
+                emit(f"           → {t(check['remedy'])}")
         if backend["hint"]:
-            emit(f"  hint: {backend['hint']}")
+            emit("  " + t(f"hint: {backend['hint']}"))
     for problem in report["problems"]:
-        emit(f"\nproblem: {problem}")
+        emit("\n" + t(f"problem: {problem}"))
+
+
+def _state(state: str) -> str:
+    """In eight columns."""
+    from parity.text import cell_width
+
+    return t(state) + " " * max(0, 8 - cell_width(t(state)))
 
 
 def examine(

@@ -11,6 +11,7 @@ from parity.cli.doctor import doctor
 from parity.cli.options import json_option
 from parity.cli.output import console, emit, emit_json, say
 from parity.errors import ParityError
+from parity.language import t
 
 if TYPE_CHECKING:
     from parity.run import EnvSpec
@@ -68,10 +69,10 @@ def list_environments(as_json: bool) -> None:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("environment", "versions", "place"):
-        table.add_column(column, overflow="fold")
+        table.add_column(t(column), overflow="fold")
     for root, marker in found:
         versions = (marker or {}).get("versions", {})
-        shown = ", ".join(f"{key} {value}" for key, value in versions.items()) if marker else "unfinished"
+        shown = ", ".join(f"{key} {value}" for key, value in versions.items()) if marker else t("unfinished")
         table.add_row(root.name, shown, str(root))
     console().print(table)
 

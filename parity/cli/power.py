@@ -8,6 +8,7 @@ import click
 
 from parity.cli.options import json_option
 from parity.cli.output import console, emit_json, say
+from parity.language import t
 
 RATES = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 
@@ -65,7 +66,7 @@ def power(
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     titles = ["rate", "one in", f"requests ({confidence:.4g})", f"rounds of {per_round}"]
     for title in [*titles, *([f"chance in {requests:,}"] if requests is not None else [])]:
-        table.add_column(title, justify="right", no_wrap=True)
+        table.add_column(t(title), justify="right", no_wrap=True)
     for row in rows:
         cells = [f"{row['rate']:g}", f"{1 / row['rate']:,.0f}", f"{row['requests']:,}", f"{row['rounds']:,}"]
         if requests is not None:

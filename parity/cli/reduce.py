@@ -10,6 +10,7 @@ import click
 from parity.cli.output import console, emit_json, say
 from parity.cli.searching import search_options
 from parity.errors import ExitCode, ParityError
+from parity.language import t
 
 if TYPE_CHECKING:
     from parity.reduce.result import Reduction
@@ -149,11 +150,11 @@ def _print(result: Reduction) -> None:
         why = "nothing smaller fails often enough"
         if confirmation is not None:
             why = f"what failed while searching did not fail again in {confirmation.shots} new shots"
-        out.print(Text(visible(f"{result.finding}: {why}")))
+        out.print(Text(visible(t(f"{result.finding}: {why}"))))
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("", "before", "after"):
-        table.add_column(column, justify="left" if not column else "right")
+        table.add_column(t(column), justify="left" if not column else "right")
     for name, what in (
         ("requests", "requests"),
         ("prompt_tokens", "prompt tokens"),
@@ -161,7 +162,7 @@ def _print(result: Reduction) -> None:
         ("rounds", "rounds"),
         ("tokens", "tokens, all rounds"),
     ):
-        table.add_row(what, f"{getattr(result.before, name):,}", f"{getattr(result.after, name):,}")
+        table.add_row(t(what), f"{getattr(result.before, name):,}", f"{getattr(result.after, name):,}")
     out.print(table)
     low, high = confirmation.interval
     lines = [
@@ -189,4 +190,4 @@ def _print(result: Reduction) -> None:
         lines.append(f"NOT reproduced with fresh engines: {', '.join(result.attempts)}")
     lines.append(f"parity run --plan {result.plan_file}")
     for line in lines:
-        out.print(Text(visible(line)))
+        out.print(Text(visible(t(line))))

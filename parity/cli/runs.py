@@ -10,6 +10,7 @@ import click
 
 from parity.cli.options import database_option, json_option
 from parity.cli.output import console, emit, emit_json, say
+from parity.language import t
 
 if TYPE_CHECKING:
     from parity.store import ArmRow, FindingRow, RunRow, Store
@@ -44,7 +45,7 @@ def list_runs(db: Path | None, as_json: bool, limit: int) -> None:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("run", "verdict", "arms", "model"):
-        table.add_column(column, overflow="fold", no_wrap=column in ("run", "verdict"))
+        table.add_column(t(column), overflow="fold", no_wrap=column in ("run", "verdict"))
     for row in rows:
         values = (row.id, row.verdict or actual_status(row), " ".join(arms[row.id]), row.model)
         table.add_row(*(Text(visible(value)) for value in values))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from parity.language import t
 from parity.report.escape import code, inline
 from parity.report.escape import table as markdown_table
 from parity.report.table import SHORT, ExperimentTable, Output, Row
-from parity.text import clip, visible
+from parity.text import clip, visible, wrap
 
 ARM_WIDTH = 20
 
@@ -22,14 +22,14 @@ def print_table(console: Console, made: ExperimentTable) -> None:
     """The whole table; readable at 80 columns, in a pipe, and without colours."""
     _wrapped(console, made.question)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=False)
-    table.add_column("arm", overflow="fold")
+    table.add_column(t("arm"), overflow="fold")
     for name in ("count", "bad", "min", *(f"<{bound}" for bound in SHORT), "tok/s", "+start", "accept"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(t(name), justify="right", no_wrap=True)
     for row in made.rows:
         table.add_row(
             Text(_folded(visible(row.arm), max(ARM_WIDTH, console.width - 62))),
             f"{row.completions:,}",
-            "base" if row.baseline else _plain(row.corrupt),
+            t("base") if row.baseline else _plain(row.corrupt),
             _plain(row.shortest),
             *(f"{row.shorter_than[str(bound)]:,}" for bound in SHORT),
             _speed(row.tokens_per_second),
@@ -42,16 +42,13 @@ def print_table(console: Console, made: ExperimentTable) -> None:
         for detail in details(row):
             _wrapped(console, visible(detail), indent="  ")
     for output in made.outputs:
-        console.print(Text(clip(_output(output), console.width - 1)), soft_wrap=True)
+        console.print(Text(clip(t(_output(output)), console.width - 1)), soft_wrap=True)
     for line in left_out(made):
         _wrapped(console, visible(line))
 
 
 def _wrapped(console: Console, text: str, indent: str = "") -> None:
-    more = indent + "  "
-    for line in textwrap.wrap(
-        text, console.width - 1, initial_indent=indent, subsequent_indent=more, break_on_hyphens=False
-    ):
+    for line in wrap(t(text), console.width - 1, first=indent, other=indent + "  "):
         console.print(Text(line), soft_wrap=True)
 
 
@@ -89,7 +86,7 @@ def details(row: Row) -> Iterator[str]:
         rate = f"{row.not_excluded:.2g} (1 in {1 / row.not_excluded:,.0f})"
         yield f"none corrupt; a fault rarer than {rate} could be missed"
     if row.batch:
-        yield batch_words(row)
+        yield "; ".join(t(part) for part in batch_words(row).split("; "))
     yield from (note.removeprefix(f"{row.arm}: ") for note in row.notes)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
+from parity.language import t
 from parity.run.events import ArmEvent, OnEvent, Phase
 
 LINE_SECONDS = 10.0
@@ -49,7 +50,7 @@ class PlainProgress:
         if phase == event.phase and now - at < LINE_SECONDS:
             return
         self._last[event.arm] = (event.phase, now)
-        print(self._line(event, rate), file=self._stream, flush=True)
+        print(t(self._line(event, rate)), file=self._stream, flush=True)
 
     @staticmethod
     def _line(event: ArmEvent, rate: float) -> str:
@@ -91,20 +92,20 @@ def progress(arms: Sequence[str], stream: TextIO | None = None) -> Iterator[OnEv
 
     def show(event: ArmEvent) -> None:
         rate = rates.rate(event)
-        speed = f"{rate:,.0f} tokens/s" if rate else ""
+        speed = t(f"{rate:,.0f} tokens/s") if rate else ""
         if event.running:
-            speed += f"  {event.running} running"
+            speed += t(f"  {event.running} running")
         if event.arm not in tasks:  # an engine that only scores
             tasks[event.arm] = bars.add_task("", total=None, start=True, arm=event.arm, state="", speed="")
         bars.update(
             tasks[event.arm],
             total=event.total or None,
             completed=event.done,
-            state=str(event.phase),
+            state=t(str(event.phase)),
             speed=speed,
         )
 
     with bars:
         for arm in arms:
-            tasks[arm] = bars.add_task("", total=None, start=True, arm=arm, state="waiting", speed="")
+            tasks[arm] = bars.add_task("", total=None, start=True, arm=arm, state=t("waiting"), speed="")
         yield show
