@@ -20,6 +20,15 @@ PATIENCE = 20.0
 class Person:
     def __init__(self, app: ParityApp, pilot: Pilot[Any]) -> None:
         self.app, self.pilot = app, pilot
+        self.heard = [str(one.message) for one in app._notifications]
+        """Every notification so far: on the screen each is there for a few seconds only."""
+        notify = app.notify
+
+        def listening(message: str, **options: Any) -> None:
+            self.heard.append(message)
+            notify(message, **options)
+
+        app.notify = listening  # type: ignore[method-assign]
 
     @property
     def screen(self) -> str:
@@ -53,10 +62,7 @@ class Person:
 
     async def told(self, wanted: str) -> str:
         """Wait for a notification with these words."""
-        return await self.until(lambda: next((t for t in self._told() if wanted in t), ""), f"being told {wanted!r}")
-
-    def _told(self) -> list[str]:
-        return [str(one.message) for one in self.app._notifications]
+        return await self.until(lambda: next((t for t in self.heard if wanted in t), ""), f"being told {wanted!r}")
 
     async def until(self, ready: Callable[[], Any], what: str, *, patience: float = PATIENCE) -> Any:
         deadline = time.monotonic() + patience
@@ -92,7 +98,10 @@ def drive(
     async def session() -> None:
         app = ParityApp(database, run, **options)
         async with app.run_test(size=size) as pilot:
-            await task(Person(app, pilot))
+            person = Person(app, pilot)
+            # Keys pressed before the list is there would be for nothing.
+            await person.until(lambda: app.store is not None or app.not_opened is not None, "the database")
+            await task(person)
 
     asyncio.run(session())
 

@@ -148,7 +148,7 @@ def test_locked_by_a_running_job(database: Path, monkeypatch: pytest.MonkeyPatch
             await person.press("z")  # reading goes on meanwhile
             await person.sees("1/27 of 27")
             await person.told("nothing was changed")
-            assert any("locked by another process" in told for told in person._told())
+            assert any("locked by another process" in told for told in person.heard)
         await person.press("c")
         await person.told("1 finding marked confirmed")
 
@@ -340,6 +340,6 @@ def test_every_kind_opens_whatever_its_evidence_is(tmp_path: Path, odd: bool) ->
         for _ in kinds:
             await person.press("1", "2", "3", "4", "5", "m", "m", "f", "a", "n")
             await person.settles()
-        assert not [told for told in person._told() if "failed" in told]
+        assert not [told for told in person.heard if "failed" in told]
 
     drive(tmp_path / "parity.db", task)
