@@ -61,7 +61,7 @@ class Catalogue:
         templates = [english for english in messages if _FIELD.search(english)]
         # The template with the most words of its own wins: "{a} in {b}" fits nearly everything.
         templates.sort(key=lambda english: -len(_FIELD.sub("", english)))
-        self._patterns = [(_pattern(english), _nested(english), messages[english]) for english in templates]
+        self._templates = [(english, _literals(english), messages[english]) for english in templates]
 
     def translate(self, text: str) -> str:
         """The translation, or `text` itself; of text over several lines, line by line where the first is known."""
@@ -76,9 +76,10 @@ class Catalogue:
     def _found(self, text: str) -> str | None:
         if text in self._plain:
             return self._plain[text]
-        for pattern, nested, other in self._patterns:
-            match = pattern.fullmatch(text)
-            if match is not None:
+        for english, literals, other in self._templates:
+            # Patterns are made only of templates that can have become this text: making all takes 0.2 s.
+            if all(literal in text for literal in literals) and (match := _pattern(english).fullmatch(text)):
+                nested = _nested(english)
                 fields = {
                     name: self.translate(value) if name in nested else value
                     for name, value in match.groupdict().items()
@@ -92,6 +93,12 @@ class Catalogue:
         return "\n".join(self._found(line) or line for line in text.split("\n"))
 
 
+def _literals(english: str) -> tuple[str, ...]:
+    """What stands between the fields."""
+    return tuple(literal for literal in _FIELD.sub("\0", english).split("\0") if literal)
+
+
+@cache
 def _pattern(english: str) -> re.Pattern[str]:
     """Matches what the template can have become. A field that is named twice must hold the same text twice."""
     parts: list[str] = []

@@ -144,21 +144,27 @@ def known(template: str) -> bool:
     return catalogue("zh").knows(sample)
 
 
+def everything(under: str = "") -> dict[str, None]:
+    """All sentences, those of files below `under` only, or of 'help'."""
+    found: dict[str, None] = {}
+    if under in ("", "help"):
+        found.update(dict.fromkeys(all_help()))
+    for place in SHOWN:
+        where = ROOT / place
+        for path in sorted(where.rglob("*.py")) if where.is_dir() else [where]:
+            inside = str(path.relative_to(ROOT))
+            if inside.startswith(under) and not any(part in inside for part in NOT_SHOWN):
+                found.update(dict.fromkeys(templates_in(path)))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--all", action="store_true", help="those that are translated, too")
     parser.add_argument("--under", default="", help="only sentences of files below this path, or 'help'")
     parser.add_argument("--count", action="store_true", help="only how many there are and lack a translation")
     options = parser.parse_args()
-    found: dict[str, None] = {}
-    if options.under in ("", "help"):
-        found.update(dict.fromkeys(all_help()))
-    for place in SHOWN:
-        where = ROOT / place
-        for path in sorted(where.rglob("*.py")) if where.is_dir() else [where]:
-            inside = str(path.relative_to(ROOT))
-            if inside.startswith(options.under) and not any(part in inside for part in NOT_SHOWN):
-                found.update(dict.fromkeys(templates_in(path)))
+    found = everything(options.under)
     missing = [one for one in found if not known(one)]
     if options.count:
         print(f"{len(found)} sentences, {len(missing)} without a translation")

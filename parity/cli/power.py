@@ -36,7 +36,8 @@ def power(
 ) -> None:
     """Say how many requests show a fault of a given rate.
 
-    With --requests also what so many show, and what they exclude where they are clean. Hits are taken as independent between completions (binomial); --overdispersion is for those that are not.
+    With --requests also what so many show, and what they exclude where they are clean. Hits are taken as
+    independent between completions (binomial); --overdispersion is for those that are not.
     """
     from parity.compare.power import chance_to_see, rate_excluded, requests_needed
 
