@@ -71,6 +71,7 @@ MATCHED = frozenset({
 """Strings with a space that nobody is told, or that stay as they are."""
 
 SAMPLE = "7"
+ENGLISH = re.compile(r"[A-Za-z][a-z']+ [A-Za-z][a-z']+ [A-Za-z][a-z']+")
 
 
 def templates_in(path: Path) -> Iterator[str]:
@@ -139,9 +140,14 @@ def all_help() -> Iterator[str]:
 
 
 def known(template: str) -> bool:
-    """Whether what the template becomes finds a translation."""
+    """Whether what the template becomes finds a translation, and no three English words in a row are left in it.
+
+    The second, because "{arm}: {sentence!t}" fits many sentences that begin with a name.
+    """
     sample = re.sub(r"\{\w+\}|%[sd]", SAMPLE, template)
-    return catalogue("zh").knows(sample)
+    if not catalogue("zh").knows(sample):
+        return False
+    return not ENGLISH.search(re.sub(r"`[^`]*`", "", catalogue("zh").translate(sample)))
 
 
 def everything(under: str = "") -> dict[str, None]:
