@@ -178,7 +178,7 @@ def _ranked(pairs: Sequence[Sequence[Json]], example: Example, tokens: TokenText
     for index, (token, value) in enumerate(pairs):
         is_chosen = int(token) == chosen
         if index < 3 or is_chosen:
-            text = f"{tokens.token(int(token))} {float(value):.2f}{' (chosen)' if is_chosen else ''}"
+            text = f"{tokens.token(int(token))} {float(value):.2f}{' ' + t('(chosen)') if is_chosen else ''}"
             shown.append((index == 0 or is_chosen, text))
     while True:
         line = "nats: " + ", ".join(text for _, text in shown)
