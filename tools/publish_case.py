@@ -24,7 +24,7 @@ from parity.report.escape import public
 from parity.report.evidence import read_evidence
 from parity.report.html import html_report
 from parity.report.plots import plots, write_plots
-from parity.report.repro import repro_of
+from parity.report.repro import repro_of, repro_script
 from parity.report.write import ReportOptions, bug_reports
 from parity.store import FindingFilter, Store
 
@@ -72,6 +72,18 @@ def chosen(store: Store, run: str, fault: str | None) -> Case:
     return build_case(store, f"finding:{worst.id}")
 
 
+def near_tie_script(store: Store, run: str) -> str | None:
+    """Where nothing is corrupt: the script of a near-tie, which exits with 0 on an engine without a fault."""
+    case = build_case(store, run)
+    controls = {arm.name for arm in case.controls}
+    rows = store.page_findings(run, FindingFilter(severities=frozenset({"benign"})))
+    tie = next((row for row in rows if row.arm not in controls), None)
+    if tie is None:
+        return None
+    case = build_case(store, f"finding:{tie.id}")
+    return None if case.chosen is None else repro_script(case, case.chosen)
+
+
 def publish(directory: RunDirectory, store: Store, folder: Path, fault: str | None) -> None:
     case = chosen(store, directory.run_id, fault)
     report = bug_reports(case, "vllm", ReportOptions())[0]
@@ -79,6 +91,8 @@ def publish(directory: RunDirectory, store: Store, folder: Path, fault: str | No
     page = html_report(build_case(store, directory.run_id))
     (folder / "report.html").write_text(neutral(page), encoding="utf-8")
     script, why_not = repro_of(case)
+    if script is None:
+        script = near_tie_script(store, directory.run_id)
     repro = folder / "repro.py"
     if script is not None:
         repro.write_text(script, encoding="utf-8")

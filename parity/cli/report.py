@@ -135,8 +135,8 @@ def repro(finding: str | None, output: Path | None, model: str | None, db: Path 
     """Write a Python file that shows a finding with vLLM alone.
 
     FINDING is the number or the fingerprint of a finding; a run's id, or nothing for the newest run, means its
-    worst corrupt finding. The script exits with 1 when the fault shows, 0 when it does not, 2 when it could not
-    ask.
+    worst corrupt finding. The script exits with 1 when the fault shows, 0 when it does not (so it does for a
+    near-tie, which is none), 2 when it could not ask.
     """
     from parity.errors import ParityError
     from parity.report.case import build_case
@@ -145,7 +145,7 @@ def repro(finding: str | None, output: Path | None, model: str | None, db: Path 
 
     with Store.open(db, create=False) as store:
         case = build_case(store, finding)
-        if case.chosen is None or not case.chosen.is_corrupt:
+        if case.chosen is None or not (case.chosen.is_corrupt or case.asked_for_finding):
             raise ParityError(
                 f"run {case.run.id} has nothing corrupt to reproduce", hint="name a finding, or a run that diverged"
             )

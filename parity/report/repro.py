@@ -68,7 +68,8 @@ def repro_script(case: Case, finding: FindingCase, *, model: str | None = None) 
     elif case.run.source == "compare":
         engine = {key: value for key, value in engine.items() if key in _PLAIN_ARGUMENTS}
     engine = {key: value for key, value in engine.items() if key not in _NOT_NUMERIC and key != "model"}
-    environment = {k: v for k, v in (planned.get("env") or {}).items() if not k.startswith("PARITY_")}
+    variables = planned.get("env") or _recorded_variables(arm)
+    environment = {k: v for k, v in variables.items() if not k.startswith("PARITY_")}
     expected, near_ties = _expected(case, finding)
     text = resources.files("parity.report").joinpath("data/repro.py.txt").read_text(encoding="utf-8")
     filled = {
@@ -99,6 +100,14 @@ def repro_script(case: Case, finding: FindingCase, *, model: str | None = None) 
         )
     ast.parse(script)
     return script
+
+
+def _recorded_variables(arm: ArmCase) -> dict[str, str]:
+    """vLLM's own variables of a capture that was made elsewhere: its plan is not at hand, its header is."""
+    recorded = arm.row.environment.get("variables")
+    if not isinstance(recorded, Mapping):
+        return {}
+    return {name: str(value) for name, value in recorded.items() if str(name).startswith("VLLM_")}
 
 
 def _check_arm(case: Case, arm: ArmCase) -> None:
