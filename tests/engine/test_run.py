@@ -58,7 +58,7 @@ def test_scores_agree_with_greedy_decoding(base_arm: Base) -> None:
     outside = ScoreItem("cpu/other", "p1", 0, 0, [1, 2], [5000])
     long = ScoreItem("cpu/other", "p2", 0, 0, [1, 2], [3] * 300)
     said: list[str] = []
-    session._say = said.append
+    session.link.say = said.append
     session.score([*items, again, outside, long], directory / "scores.jsonl", top=5)
     scores = read_scores(directory / "scores.jsonl")
     assert len(scores) == 5
