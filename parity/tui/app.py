@@ -83,7 +83,7 @@ class ParityApp(App[None]):
         try:
             store = Browser.open(self.database, create=False)
         except ParityError as error:
-            self.call_from_thread(self._not_opened, error)
+            self.hand_over(None, self._not_opened, error)
             return
         if get_current_worker().is_cancelled:
             store.close()
@@ -118,6 +118,18 @@ class ParityApp(App[None]):
             if self._background is None:
                 self._background = Browser.open(self.database, create=False)
             return self._background
+
+    def hand_over(self, to: Screen[Any] | None, then: Callable[..., object], *found: Any) -> None:
+        """From a thread: call `then` in the application, unless `to` is on its way out. None: the application.
+
+        Asked where it is called: between a thread's look and its turn the screen may have lost its widgets.
+        """
+
+        def deliver() -> None:
+            if self.is_running and (to is None or (to.is_attached and to.display)):  # display: not while it is removed
+                then(*found)
+
+        self.call_from_thread(deliver)
 
     def _poll(self) -> None:
         if self.store is None:
@@ -164,9 +176,9 @@ class ParityApp(App[None]):
                 self._writer = Browser.open(self.database, create=False)
             said = write(self._writer)
         except ParityError as error:
-            self.call_from_thread(self._change_failed, error)
+            self.hand_over(None, self._change_failed, error)
             return
-        self.call_from_thread(self._changed, said)
+        self.hand_over(None, self._changed, said)
 
     def _changed(self, said: str) -> None:
         self.notify(plain(said), timeout=2.5, markup=False)
@@ -234,7 +246,7 @@ class ParityApp(App[None]):
         try:
             text = self.outside.report(self.database, finding)
         except ParityError as error:
-            self.call_from_thread(self.complain, error)
+            self.hand_over(None, self.complain, error)
             return
         name = f"report-{finding.run}-{finding.id}.md"
         self.call_from_thread(self.save_as, "Write the bug report to", name, lambda: text, "R marks it as reported")

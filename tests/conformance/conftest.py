@@ -9,7 +9,7 @@ import subjects
 from subject import Subject
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """vLLM's own server, for all subjects that ask it."""
     with subjects.real_server(tmp_path_factory.mktemp("server")) as url:

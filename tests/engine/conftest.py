@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_plan import make_plan
+from engine_plan import BaseArm, make_plan
 
-from parity.run import ArmSession, Backend, load_backend, run_arm
+from parity.capture import read_capture
+from parity.run import Backend, ScoreItem, load_backend, run_arm
 
 
 @pytest.fixture(scope="session")
@@ -31,11 +31,20 @@ def base_plan(cpu: Backend) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def base_arm(
-    interpreter: Path, base_plan: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[ArmSession, Path]]:
-    """A `cpu/base` session that has generated, with its engine still up, and its directory."""
+def base_arm(interpreter: Path, base_plan: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> BaseArm:
+    """`cpu/base` has generated and scored what it gave; its engine is gone, so that the next has the machine."""
     directory = tmp_path_factory.mktemp("base")
-    with run_arm(base_plan, "cpu/base", directory / "cpu-base.jsonl", directory / "base.log") as session:
+    path = directory / "cpu-base.jsonl"
+    said: list[str] = []
+    with run_arm(base_plan, "cpu/base", path, directory / "base.log") as session:
         session.generate()
-        yield session, directory
+        asked = [
+            ScoreItem("cpu/base", *c.key, c.prompt_token_ids.tolist(), c.token_ids.tolist())
+            for c in read_capture(path, partial=True)
+        ]
+        asked.append(ScoreItem("cpu/other", "p0", 0, 0, asked[0].prompt_token_ids, asked[0].token_ids))
+        asked.append(ScoreItem("cpu/other", "outside", 0, 0, [1, 2], [5000]))
+        asked.append(ScoreItem("cpu/other", "long", 0, 0, [1, 2], [3] * 300))
+        session.link.say = said.append
+        session.score(asked, directory / "scores.jsonl", top=5)
+    return BaseArm(directory, path, asked, said)

@@ -1,14 +1,25 @@
-"""A small plan for the real engine."""
+"""A small plan for the real engine, and what one engine start gives for it."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
-from parity.run import Backend
+from parity.run import Backend, ScoreItem
 
 PROMPTS = ("In the beginning God", "def main(argv):", "The capital of France is", "And it came to pass")
+
+
+class BaseArm(NamedTuple):
+    """What one engine start gave: `cpu-base.jsonl`, `scores.jsonl` and `base.log` in `directory`."""
+
+    directory: Path
+    capture: Path
+    asked: list[ScoreItem]
+    said: list[str]
+    """What the session said while scoring."""
 
 
 def make_plan(cpu: Backend, *, max_tokens: int = 16, rounds: int = 1, **sampling: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine_plan import BaseArm
 from parity_backends import faults
 
 from parity.capture import read_capture
@@ -17,19 +18,16 @@ from parity.pipeline import arm_result
 from parity.records import Capture, Completion, Finding, Header, Kind, Severity
 from parity.report.case import build_case
 from parity.report.repro import repro_script
-from parity.run import ArmSession
 from parity.store import ArmComparison, NewRun, Store
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def script(
-    base_plan: dict[str, Any], base_arm: tuple[ArmSession, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def script(base_plan: dict[str, Any], base_arm: BaseArm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`parity repro` of a finding in cpu/mtp: the baseline is real, the finding is that a chunk came twice."""
     folder = tmp_path_factory.mktemp("repro")
-    captured = base_arm[1] / "cpu-base.jsonl"
+    captured = base_arm.capture
     baseline = read_capture(captured, partial=True)
     broken = {
         one.key: Completion(

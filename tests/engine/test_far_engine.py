@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_plan import BaseArm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -24,7 +25,7 @@ import parity
 from parity.capture import check_capture, read_capture
 from parity.errors import BackendError
 from parity.plan.hosts import Host
-from parity.run import ArmSession, Backend, run_arm
+from parity.run import Backend, run_arm
 
 pytestmark = pytest.mark.engine
 
@@ -78,7 +79,7 @@ def with_fingerprint(plan: dict[str, Any], cpu: Backend) -> dict[str, Any]:
 
 
 def test_parity_run_over_ssh(
-    base_arm: tuple[ArmSession, Path], base_plan: dict[str, Any], cpu: Backend, interpreter: Path, sshd: Sshd,
+    base_arm: BaseArm, base_plan: dict[str, Any], cpu: Backend, interpreter: Path, sshd: Sshd,
     checkpoint: Path, tmp_path: Path,
 ) -> None:  # fmt: skip
     plan = tmp_path / "plan.json"
@@ -92,7 +93,7 @@ def test_parity_run_over_ssh(
     env = {**os.environ, "PARITY_HOME": str(tmp_path / "home")}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    here = base_arm[1] / "cpu-base.jsonl"
+    here = base_arm.capture
     assert tokens_and_logprobs(out / "cpu-base.jsonl") == tokens_and_logprobs(here)
     assert check_capture(out / "scores.jsonl") == []
     header = read_capture(out / "cpu-base.jsonl").header
@@ -103,7 +104,7 @@ def test_parity_run_over_ssh(
 
 
 def test_in_a_container_like_place(
-    base_arm: tuple[ArmSession, Path], base_plan: dict[str, Any], interpreter: Path, checkpoint: Path, tmp_path: Path
+    base_arm: BaseArm, base_plan: dict[str, Any], interpreter: Path, checkpoint: Path, tmp_path: Path
 ) -> None:
     """As behind `docker exec -i`: another directory, an environment of its own, a checkpoint in another place."""
     script = tmp_path / "docker"
@@ -114,7 +115,7 @@ def test_in_a_container_like_place(
     )
     with run_arm(base_plan, "cpu/base", tmp_path / "a.jsonl", tmp_path / "a.log", host=host) as session:
         session.generate()
-    assert tokens_and_logprobs(tmp_path / "a.jsonl") == tokens_and_logprobs(base_arm[1] / "cpu-base.jsonl")
+    assert tokens_and_logprobs(tmp_path / "a.jsonl") == tokens_and_logprobs(base_arm.capture)
 
 
 def test_another_checkpoint_is_refused(
@@ -134,7 +135,7 @@ def test_another_checkpoint_is_refused(
 
 
 def test_by_hand_without_this_project(
-    base_arm: tuple[ArmSession, Path], base_plan: dict[str, Any], cpu: Backend, interpreter: Path, checkpoint: Path,
+    base_arm: BaseArm, base_plan: dict[str, Any], cpu: Backend, interpreter: Path, checkpoint: Path,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """Plan and worker carried to a directory, run by the engine's own Python, the capture carried back."""
@@ -155,4 +156,4 @@ def test_by_hand_without_this_project(
         )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     assert check_capture(island / "base.jsonl") == []
-    assert tokens_and_logprobs(island / "base.jsonl") == tokens_and_logprobs(base_arm[1] / "cpu-base.jsonl")
+    assert tokens_and_logprobs(island / "base.jsonl") == tokens_and_logprobs(base_arm.capture)

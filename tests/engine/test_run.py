@@ -10,22 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_plan import make_plan
+from engine_plan import BaseArm, make_plan
 
 from parity.capture import check_capture, read_capture, read_scores
 from parity.errors import BackendError
-from parity.run import ArmEvent, ArmSession, Backend, Phase, ScoreItem, run_arm
+from parity.run import ArmEvent, Backend, Phase, run_arm
 
 pytestmark = pytest.mark.engine
 
-Base = tuple[ArmSession, Path]
 
-
-def test_everything_is_captured_with_what_the_engine_resolved_to(base_arm: Base) -> None:
-    _, directory = base_arm
-    path = directory / "cpu-base.jsonl"
-    capture = read_capture(path)
-    assert check_capture(path) == []
+def test_everything_is_captured_with_what_the_engine_resolved_to(base_arm: BaseArm) -> None:
+    capture = read_capture(base_arm.capture)
+    assert check_capture(base_arm.capture) == []
     assert len(capture.completions) == 4
     assert all(len(completion.token_ids) == 16 for completion in capture)
     engine = capture.header.engine
@@ -44,25 +40,15 @@ def test_everything_is_captured_with_what_the_engine_resolved_to(base_arm: Base)
     assert 0 < counters["generate_seconds"] <= counters["ready_to_last_seconds"] + 0.01
 
 
-def test_the_engines_own_talk_is_in_the_log_only(base_arm: Base) -> None:
-    _, directory = base_arm
-    assert "vllm" in (directory / "base.log").read_text().lower()
+def test_the_engines_own_talk_is_in_the_log_only(base_arm: BaseArm) -> None:
+    assert "vllm" in (base_arm.directory / "base.log").read_text().lower()
 
 
-def test_scores_agree_with_greedy_decoding(base_arm: Base) -> None:
-    session, directory = base_arm
-    capture = read_capture(directory / "cpu-base.jsonl")
-    items = [ScoreItem("cpu/base", *c.key, c.prompt_token_ids.tolist(), c.token_ids.tolist()) for c in capture]
-    first = items[0]
-    again = ScoreItem("cpu/other", "p0", 0, 0, first.prompt_token_ids, first.token_ids)
-    outside = ScoreItem("cpu/other", "p1", 0, 0, [1, 2], [5000])
-    long = ScoreItem("cpu/other", "p2", 0, 0, [1, 2], [3] * 300)
-    said: list[str] = []
-    session.link.say = said.append
-    session.score([*items, again, outside, long], directory / "scores.jsonl", top=5)
-    scores = read_scores(directory / "scores.jsonl")
+def test_scores_agree_with_greedy_decoding(base_arm: BaseArm) -> None:
+    scores = read_scores(base_arm.directory / "scores.jsonl")
+    *items, again, _outside, _long = base_arm.asked
     assert len(scores) == 5
-    assert len(said) == 2
+    assert len(base_arm.said) == 2, "the last two cannot be scored"
     for item in items:
         score = scores[item.key]
         assert score.ids.shape[0] == 16
@@ -70,7 +56,7 @@ def test_scores_agree_with_greedy_decoding(base_arm: Base) -> None:
         assert np.isfinite(chosen).all()  # the chosen token is always among them
         # Teacher-forced, greedy's own choice is the best token but for rounding.
         assert (np.nanmax(score.values, axis=1) - chosen).max() < 0.25
-    assert np.array_equal(scores[again.key].values, scores[first.key].values)
+    assert np.array_equal(scores[again.key].values, scores[items[0].key].values)
 
 
 def descendants(pid: int) -> list[int]:

@@ -115,8 +115,7 @@ class FindingScreen(TriageScreen):
     @work(thread=True, exclusive=True, group="align")
     def align(self, subject: Subject) -> None:
         subject.align()
-        if self.is_attached:
-            self.app.call_from_thread(self._aligned, subject)
+        self.parity.hand_over(self, self._aligned, subject)
 
     def _aligned(self, subject: Subject) -> None:
         if (subject.arm, subject.key) == (self.arm, self.key):  # else somebody has gone on meanwhile
@@ -132,8 +131,7 @@ class FindingScreen(TriageScreen):
             return
         arms = subject.arms
         found = load_extras(self.run, arms.get(self.run.baseline), arms.get(subject.arm), subject.key)
-        if self.is_attached:
-            self.app.call_from_thread(self._extras_are, subject, found)
+        self.parity.hand_over(self, self._extras_are, subject, found)
 
     def _extras_are(self, subject: Subject, found: Extras) -> None:
         if subject is self.subject:

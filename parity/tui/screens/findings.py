@@ -172,10 +172,9 @@ class FindingsScreen(SelectingScreen):
         try:
             found = read()
         except ParityError as error:
-            self.app.call_from_thread(self.parity.complain, error)
+            self.parity.hand_over(None, self.parity.complain, error)
             return
-        if self.is_attached:
-            self.app.call_from_thread(then, found)
+        self.parity.hand_over(self, then, found)
 
     def _facets_are(self, facets: list[Facet]) -> None:
         self.facets = facets
