@@ -221,6 +221,8 @@ class CpuBackend:
             return f"that Python has no vLLM: unset {INTERPRETER_VARIABLE}, or `parity env create cpu`"
         if "torchvision::nms does not exist" in log_tail:
             return "a CUDA build of torchvision lies beside the CPU build of torch: uninstall torchvision"
+        if "chunk_gated_delta_rule_cpu: initial_state dtype mismatch" in log_tail:
+            return "this version's CPU kernel takes the state in float32 only: --engine mamba_ssm_cache_dtype=float32"
         if "Not enough memory" in log_tail or "MemoryError" in log_tail or "bad_alloc" in log_tail:
             return "out of memory: lower VLLM_CPU_KVCACHE_SPACE (GiB) or max_num_seqs"
         return None

@@ -29,6 +29,7 @@ from parity.run import load_backend
         ("cuda", "RuntimeError: VLLM batch_invariant mode is not supported for GDN_ATTN", "vllm#42960"),
         ("ascend", "ValueError: Model architectures ['XForCausalLM'] are not supported for now.", "a newer one"),
         ("cuda", "KeyError: 'something else'", None),
+        ("cpu", "chunk_gated_delta_rule_cpu: initial_state dtype mismatch", "mamba_ssm_cache_dtype=float32"),
     ],
 )
 def test_a_failure_is_explained(backend: str, log: str, words: str | None) -> None:
