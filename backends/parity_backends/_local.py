@@ -29,7 +29,7 @@ print(json.dumps(found))
 
 WORKER_MODULES = (
     "protocol", "records", "secrets", "environment", "table", "arguments", "resolved", "identity", "faults",
-    "schedule", "rounds", "asynchronous", "arm", "main",
+    "seeds", "schedule", "rounds", "asynchronous", "arm", "main",
 )  # fmt: skip
 """Of parity_backends.worker, each after those it imports."""
 

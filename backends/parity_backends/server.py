@@ -19,6 +19,7 @@ MODULES = (
     "parity_backends.worker:records",
     "parity_backends.worker:resolved",
     "parity_backends.worker:identity",
+    "parity_backends.worker:seeds",
     "transport",
     "asking",
     "answers",

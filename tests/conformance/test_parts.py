@@ -75,15 +75,16 @@ def test_thoughts_that_a_parser_split_off_come_first() -> None:
 
 def test_sampling_parameters_by_dialect() -> None:
     random = {**GREEDY, "temperature": 0.5, "seed": 4, "n": 3, "top_k": 5, "logprobs": 2, "stop": ["x"]}
-    sent = sampling_body(random, VLLM, COMPLETIONS, 2)
+    sent = sampling_body(random, VLLM, COMPLETIONS, 10)
     assert (sent["seed"], sent["top_k"], sent["logprobs"], sent["stop"]) == (10, 5, 2, ["x"])
     assert sent["return_token_ids"] is True
-    plain = sampling_body(random, OPENAI, CHAT, 0)
+    plain = sampling_body(random, OPENAI, CHAT, None)
     assert (plain["logprobs"], plain["top_logprobs"]) == (True, 2)
     assert "top_k" not in plain
     assert not_sent(random, OPENAI) == {"top_k": 5}
     assert not_sent(random, VLLM) == {}
-    assert "seed" not in sampling_body(GREEDY, VLLM, COMPLETIONS, 0)
+    assert "seed" not in plain
+    assert "seed" not in sampling_body(GREEDY, VLLM, COMPLETIONS, 4)
 
 
 def test_a_prompt_becomes_a_message_only_where_all_arms_do_that() -> None:

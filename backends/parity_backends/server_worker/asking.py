@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
@@ -25,16 +25,14 @@ VLLM = "vllm"
 OPENAI = "openai"
 
 
-def sampling_body(sampling: dict[str, Any], dialect: str, endpoint: str, round_: int) -> dict[str, Any]:
-    """The sampling parameters of one round, those that the dialect has. Nothing is left to a server's default."""
+def sampling_body(sampling: dict[str, Any], dialect: str, endpoint: str, seed: Optional[int]) -> dict[str, Any]:
+    """The sampling parameters, those that the dialect has, with this seed. Nothing is left to a server's default."""
     body = {name: sampling[name] for name in STANDARD if sampling.get(name) is not None}
     if not body.get("stop"):
         body.pop("stop", None)
-    if not sampling.get("temperature") or "seed" not in body:
-        body.pop("seed", None)
-    else:
-        # A server gives sample i the seed + i (vLLM does), so rounds step over all samples of the round before.
-        body["seed"] = body["seed"] + round_ * int(sampling.get("n") or 1)
+    body.pop("seed", None)
+    if sampling.get("temperature") and seed is not None:
+        body["seed"] = seed
     if dialect == VLLM:
         body.update({name: sampling[name] for name in EXTENDED if sampling.get(name) is not None})
         body.update(return_token_ids=True, return_tokens_as_token_ids=True)

@@ -12,6 +12,7 @@ from typing import Any, Callable, Iterable
 from parity_backends.worker.identity import plan_digest
 from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told, refuse_churn
 from parity_backends.worker.resolved import since
+from parity_backends.worker.seeds import seed_of
 
 from .about import describe, server_counters
 from .answers import Answer, Sample, assembled, prompt_entries, whole
@@ -69,7 +70,7 @@ class ServerArm:
         unchecked += [] if self.gives_ids else [TEXT_ONLY]
         unchecked += [] if gives_prompt else [PROMPT_UNSEEN]
         unchecked += ["%s=%r: the server takes no such parameter, it was not sent" % item for item in missing.items()]
-        sent = sampling_body(self.plan["sampling"], self.dialect, self.path, 0)
+        sent = sampling_body(self.plan["sampling"], self.dialect, self.path, self.plan["sampling"].get("seed"))
         model = self.plan["model"]
         header = {
             "record": "header",
@@ -147,7 +148,7 @@ class ServerArm:
                 request,
                 self.server["model"],
                 self.path,
-                sampling_body(sampling, self.dialect, self.path, round_),
+                sampling_body(sampling, self.dialect, self.path, seed_of(sampling, request["id"], round_)),
                 stream=stream,
                 wrap=self.wrap,
                 as_text=self.as_text,

@@ -19,6 +19,7 @@ from .resolved import counters, resolved_engine, since
 from .rounds import PROGRESS_SECONDS, Round, add_up
 from .schedule import round_schedule
 from .secrets import without_secrets
+from .seeds import seed_of
 
 
 class Arm:
@@ -115,10 +116,10 @@ class Arm:
         wanted = dict(self.plan["sampling"])
         if request.get("max_tokens") is not None:  # a limit of its own: output lengths are mixed
             wanted["max_tokens"] = request["max_tokens"]
-        seed = wanted.pop("seed", None)
-        if wanted.get("temperature", 0.0) > 0 and seed is not None:
-            # vLLM gives sample i the seed + i, so rounds step over all samples of the round before.
-            wanted["seed"] = seed + round_ * int(wanted.get("n") or 1)
+        seed = seed_of(wanted, request["id"], round_)
+        wanted.pop("seed", None)
+        if seed is not None:
+            wanted["seed"] = seed
         params = SamplingParams(**translate_sampling(wanted, self.table)[0])
         params.output_kind = RequestOutputKind.FINAL_ONLY
         return params
