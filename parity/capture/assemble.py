@@ -1,0 +1,87 @@
+"""Records put together to a capture, and what is wrong with their order and number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from parity.capture.fields import count_of, object_of, shown
+from parity.capture.parse import parse_completion, parse_header, parse_score
+from parity.capture.problems import Malformed
+from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
+
+
+@dataclass
+class Assembler:
+    """Puts records together and says what is wrong; `report` raises or collects."""
+
+    report: Callable[[int | None, str], None]
+    source: str = ""
+    header: Header | None = None
+    bad_header: bool = False
+    completions: dict[Key, Completion] = field(default_factory=dict)
+    scores: dict[ScoreKey, TopLogprobs] = field(default_factory=dict)
+    score_lines: dict[ScoreKey, int] = field(default_factory=dict)
+    counters: Mapping[str, Json] | None = None
+    footer_line: int | None = None
+
+    def add(self, line: int, record: Any) -> None:
+        if not isinstance(record, dict):
+            self.report(line, f"a record must be a JSON object, got {shown(record)}")
+            return
+        kind = record.get("record")
+        if self.footer_line is not None:
+            self.report(line, f"a record after the footer (line {self.footer_line})")
+        if (kind == "header") != (self.header is None) and not self.bad_header:
+            self.report(line, "a second header" if kind == "header" else "the first record must be the header")
+        try:
+            if kind == "header":
+                self.header = parse_header(record)
+            elif kind == "completion":
+                self._completion(line, parse_completion(record, line))
+            elif kind == "score":
+                self._score(line, *parse_score(record))
+            elif kind == "round":
+                count_of(record, "round")
+                object_of(record, "counters")
+            elif kind == "footer":
+                self._footer(line, record)
+            else:
+                self.report(line, f"unknown record {shown(kind)}; known: header, completion, score, round, footer")
+        except Malformed as error:
+            self.bad_header |= kind == "header"
+            self.report(line, f"{kind}: {error}")
+
+    def _completion(self, line: int, completion: Completion) -> None:
+        first = self.completions.setdefault(completion.key, completion)
+        if first is not completion:
+            self.report(line, f"completion {completion.key} given twice (first on line {first.line})")
+
+    def _score(self, line: int, key: ScoreKey, logprobs: TopLogprobs) -> None:
+        if key in self.scores:
+            self.report(
+                line,
+                f"score of {key.arm} {Key(*key[1:])} given twice (first on line {self.score_lines[key]})",
+            )
+            return
+        self.scores[key] = logprobs
+        self.score_lines[key] = line
+
+    def _footer(self, line: int, record: Mapping[str, Any]) -> None:
+        self.footer_line = line
+        self.counters = object_of(record, "counters")
+        for name, found in (("completions", len(self.completions)), ("scores", len(self.scores))):
+            said = count_of(record, name, found)
+            if said != found:
+                self.report(line, f"the footer says {said} {name}, the file has {found}")
+
+    def finish(self, last_line: int) -> None:
+        if self.header is None and not self.bad_header:
+            self.report(None if last_line == 0 else 1, "no header: this is not a capture, or it is empty")
+        elif self.footer_line is None:
+            self.report(last_line, "no footer after this line: the capture is incomplete")
+
+    def capture(self) -> Capture:
+        assert self.header is not None
+        return Capture(self.header, self.completions, self.scores, self.counters, self.source)

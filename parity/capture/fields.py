@@ -1,0 +1,100 @@
+"""Single fields of a record, taken out of parsed JSON: each raises Malformed where it is not what it should be."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from parity.capture.problems import Malformed
+from parity.records import Json, Key, SpecTrace, TokenIds, TopLogprobs
+
+
+def encode_token_ids(token_ids: TokenIds) -> Json:
+    """The compact form of a token array: little-endian int32 in base64. Ids must fit into int32."""
+    return {"int32": base64.b64encode(np.asarray(token_ids, dtype="<i4").tobytes()).decode("ascii")}
+
+
+def decode_token_ids(value: Any, name: str = "token_ids") -> TokenIds:
+    """Token ids from a JSON list or from the compact form, as int64 of shape (T,)."""
+    if isinstance(value, dict):
+        try:
+            raw = base64.b64decode(value["int32"], validate=True)
+            return np.frombuffer(raw, dtype="<i4").astype(np.int64)
+        except (KeyError, TypeError, ValueError, binascii.Error) as error:
+            raise Malformed(f"{name} is neither a list nor {{'int32': base64}}: {error}") from None
+    if not isinstance(value, list):
+        raise Malformed(f"{name} must be a list of integers, got {shown(value)}")
+    if not value:
+        return np.empty(0, dtype=np.int64)
+    try:
+        array = np.array(value)
+    except (ValueError, OverflowError):
+        raise Malformed(f"{name} must be a flat list of integers") from None
+    if array.ndim != 1 or array.dtype.kind != "i":
+        raise Malformed(f"{name} must be a flat list of integers that fit into 64 bits")
+    return array.astype(np.int64, copy=False)
+
+
+def logprobs_of(value: Any) -> TopLogprobs:
+    if not isinstance(value, list):
+        raise Malformed(f"logprobs must be a list with one entry per token, got {shown(value)}")
+    try:
+        return TopLogprobs.from_json([entry if entry is not None else [] for entry in value])
+    except (ValueError, TypeError, OverflowError) as error:
+        raise Malformed(f"logprobs must be [[[token_id, logprob], …], …]: {error}") from None
+
+
+def spec_of(value: Any) -> SpecTrace | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise Malformed(f"spec must be an object, got {shown(value)}")
+    return SpecTrace(
+        decode_token_ids(value.get("accepted", []), "spec.accepted"),
+        decode_token_ids(value.get("drafted", []), "spec.drafted"),
+    )
+
+
+def shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def text_of(record: Mapping[str, Any], name: str, *, optional: bool = False) -> Any:
+    value = record.get(name)
+    if value is None and optional:
+        return None
+    if not isinstance(value, str):
+        raise Malformed(f"{name} must be a string, got {shown(value)}" if name in record else f"no {name}")
+    return value
+
+
+def count_of(record: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    value = record.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise Malformed(f"{name} must be a whole number, got {shown(value)}" if value is not None else f"no {name}")
+    return value
+
+
+def flag_of(record: Mapping[str, Any], name: str) -> bool:
+    value = record.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise Malformed(f"{name} must be true or false, got {shown(value)}")
+    return bool(value)
+
+
+def object_of(record: Mapping[str, Any], name: str) -> Mapping[str, Json]:
+    value = record.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise Malformed(f"{name} must be an object, got {shown(value)}")
+    return value
+
+
+def key_of(record: Mapping[str, Any]) -> Key:
+    return Key(text_of(record, "request"), count_of(record, "round", 0), count_of(record, "sample", 0))

@@ -1,0 +1,91 @@
+"""A capture file as lines of JSON: bounded, whole ones only, `.gz` or not."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from parity.errors import ParityError
+from parity.records import Json
+
+MAX_LINE_BYTES = 256 * 1024 * 1024
+"""A record longer than this is refused: no completion needs it, and captures come from other hosts."""
+
+
+def open_capture(path: Path) -> IO[bytes]:
+    try:
+        return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+    except FileNotFoundError:
+        raise ParityError(f"no such capture: {path}", hint="check the path; `parity runs list` names runs") from None
+    except OSError as error:
+        raise ParityError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def lines_of(path: Path, report: Callable[[int | None, str], None]) -> Iterator[tuple[int, Any]]:
+    """(line number, parsed JSON) of each whole line; what is not JSON goes to `report`."""
+    number = 0
+    with open_capture(path) as file:
+        try:
+            while raw := file.readline(MAX_LINE_BYTES + 1):
+                number += 1
+                if len(raw) > MAX_LINE_BYTES:
+                    report(number, f"a record longer than {MAX_LINE_BYTES >> 20} MiB")
+                    return
+                if not raw.strip():
+                    continue
+                try:
+                    parsed = loads(raw)
+                except (ValueError, RecursionError):
+                    cut = not raw.endswith(b"\n")
+                    report(number, "the line is cut off: the writer was interrupted" if cut else "not valid JSON")
+                    continue
+                yield number, parsed
+        except (OSError, EOFError, zlib.error) as error:
+            report(number, f"cannot be read further: {error}")
+
+
+@contextmanager
+def no_cycle_search() -> Iterator[None]:
+    """Python's search for reference cycles stopped: parsed JSON has none, and millions of small lists make the
+    search take as long as the reading."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def loads(raw: bytes) -> Any:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        # orjson refuses NaN and Infinity, which Python's own writer makes of broken logprobs, and half a
+        # character (a lone surrogate), which it makes of broken text and nothing behind here could write again.
+        value = json.loads(raw.decode("utf-8"))
+        return _mended(value) if b"\\ud" in raw.lower() else value
+
+
+def _mended(value: Any) -> Any:
+    """With U+FFFD for each lone surrogate in its strings."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_mended(item) for item in value]
+    if isinstance(value, dict):
+        return {_mended(name): _mended(item) for name, item in value.items()}
+    return value
+
+
+def dump_line(record: Mapping[str, Json]) -> bytes:
+    """One record as a line; NaN and infinities become null."""
+    return orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
