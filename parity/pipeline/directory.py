@@ -184,11 +184,26 @@ def find_unfinished(run: str | None, stored: Iterable[Path] = ()) -> RunDirector
 
 def write_json(path: Path, value: Json) -> None:
     """Write a JSON file whole or not at all, and surely on the disk. Raises OSError."""
+    options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+    write_whole(path, [orjson.dumps(value, option=options), b"\n"])
+
+
+def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file piece by piece: all of it or nothing, and surely on the disk. Raises OSError.
+
+    What is no regular file (`-o /dev/null`, a named pipe) is written into: to put a file in its place would
+    take the device away. A link stays a link.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as other:
+            other.writelines(pieces)
+        return
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    data = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
     try:
         with temporary.open("wb") as file:
-            file.write(data + b"\n")
+            for piece in pieces:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
