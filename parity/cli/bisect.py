@@ -60,7 +60,7 @@ def settings(
     Interrupted, the same command goes on. Exit code 0 when the settings were found, 4 when not.
     """
     from parity.cli.searching import laboratory, placed_subject
-    from parity.reduce.sequential import certain
+    from parity.reduce.sequential import repeated
     from parity.reduce.settings import SettingsSearch
     from parity.reduce.subject import find_arm
     from parity.store import Store
@@ -78,7 +78,7 @@ def settings(
             found = _grown(subject, oracle, goal)
             case = found.case
             assert case is not None
-            question = certain(alpha, beta) if found.deterministic else goal.question(case)
+            question = repeated(alpha, beta) if found.deterministic else goal.question(case)
             search = SettingsSearch(oracle, case, subject.setup.reference, question, say=say)
             flip = search.run(subject.setup.candidate, replace(other, control=None), checked=True)
             flip.steps[:0] = found.steps

@@ -169,8 +169,8 @@ def _print(result: Reduction) -> None:
         f"a round fails with probability {confirmation.rate:.2g} ({low:.2g} to {high:.2g} at 95 %; "
         f"{confirmation.failures} of {confirmation.shots} shots taken after the search)",
         f"the plan fails with probability {confirmation.probability:.3g} (at least {confirmation.at_least:.2g})"
-        if not result.found.deterministic
-        else "every one of them failed, with the same output: it is deterministic",
+        if not confirmation.alike
+        else "every one of them failed, with the same output: it seems to be deterministic",
         f"kinds: {', '.join(result.found.kinds)}",
     ]
     if not confirmation.shots:

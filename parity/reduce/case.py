@@ -21,6 +21,7 @@ class Case:
     requests: tuple[Request, ...]
     sampling: Sampling
     churn: Churn = field(default_factory=Churn)
+    _digest: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def limit(self, request: Request) -> int:
         """max_tokens of this request."""
@@ -36,13 +37,17 @@ class Case:
         return self.prompt_tokens + sum(self.limit(request) for request in self.requests) * self.sampling.n
 
     def digest(self) -> str:
-        return _digest(
-            {
-                "requests": [[list(r.prompt_token_ids), self.limit(r)] for r in self.requests],
-                "sampling": asdict(self.sampling),
-                "churn": self.churn.to_json(),
-            }
-        )
+        """Made once: every shot is filed under it."""
+        if not self._digest:
+            made = _digest(
+                {
+                    "requests": [[list(r.prompt_token_ids), self.limit(r)] for r in self.requests],
+                    "sampling": asdict(self.sampling),
+                    "churn": self.churn.to_json(),
+                }
+            )
+            self._digest.append(made)
+        return self._digest[0]
 
     def with_requests(self, requests: Sequence[Request]) -> Case:
         """The same with these requests; a needle that is none of them is one no longer."""
@@ -93,7 +98,7 @@ class Shot:
     streams: str = ""
 
     def to_json(self) -> dict[str, Json]:
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @staticmethod
     def from_json(value: Mapping[str, Json]) -> Shot:

@@ -26,6 +26,7 @@ class Notebook:
         """Reads what is there. Raises ParityError for a file that is no notebook, or that another process has."""
         self.path = path
         self._shots: dict[tuple[str, str], list[Shot]] = defaultdict(list)
+        self._era: dict[tuple[str, str], list[int]] = defaultdict(list)
         self._refused: dict[str, str] = {}
         self._start_seconds = 0.0
         self.starts = 0
@@ -64,7 +65,9 @@ class Notebook:
             if kind != "notebook" or record["schema"] != SCHEMA:
                 raise ValueError(f"schema {record.get('schema')!r}")
         elif kind == "shot":
-            self._shots[str(record["setup"]), str(record["case"])].append(Shot.from_json(record["shot"]))  # type: ignore[arg-type]
+            key = str(record["setup"]), str(record["case"])
+            self._shots[key].append(Shot.from_json(record["shot"]))  # type: ignore[arg-type]
+            self._era[key].append(self.starts)
         elif kind == "start":
             self.starts += 1
             self._start_seconds += float(record["seconds"])  # type: ignore[arg-type]
@@ -82,6 +85,16 @@ class Notebook:
         key = setup.digest(), case.digest()
         self._file.add({"record": "shot", "setup": key[0], "case": key[1], "shot": shot.to_json()})
         self._shots[key].append(shot)
+        self._era[key].append(self.starts)
+
+    def anew(self, case: Case, setup: Setup, first: int, number: int) -> bool:
+        """Whether shot `number` may be one of the `first` shots once more.
+
+        An engine that was started anew since may do the same again from its start on, its faults included. So as many
+        shots of it as those were are not new.
+        """
+        era = self._era[setup.digest(), case.digest()]
+        return first > 0 and era[number] != era[first - 1] and era[first:number].count(era[number]) < first
 
     def refuse(self, setup: Setup, why: str) -> None:
         """This setup cannot be tried: not asked again in this attempt. The next attempt may find it mended."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from parity.errors import BackendError
 from parity.reduce.case import Case, Laboratory, Setup, Shot, Unresolved
 from parity.reduce.notebook import Notebook
 from parity.reduce.sequential import Answer, Question, Tally
@@ -28,6 +29,18 @@ class Decision:
     repeats: bool = False
     """Two or more shots, all failed, with the same output token by token: it is deterministic."""
     unresolved: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Shots that no decision has seen."""
+
+    failures: int
+    shots: int
+    alike: bool = False
+    """All failed, with the same output token by token."""
+    passed_over: int = 0
+    """Shots that were taken and not counted, since an engine that was started anew may have repeated itself."""
 
 
 class Oracle:
@@ -102,16 +115,28 @@ class Oracle:
         except Unresolved:
             return False
 
-    def count(self, case: Case, setup: Setup, shots: int) -> tuple[int, int]:
-        """(failures, shots) of `shots` shots that no decision has seen; fewer when the time is spent."""
-        first = self._seen.get((setup.digest(), case.digest()), 0)
+    def count(self, case: Case, setup: Setup, shots: int) -> Fresh:
+        """`shots` shots that no decision has seen; fewer when the time is spent. How many does not depend on them.
+
+        Raises BackendError where the engine dies of it, and Interrupted.
+        """
+        first = number = self._seen.get((setup.digest(), case.digest()), 0)
         new: list[Shot] = []
         try:
             while len(new) < shots:
-                new.append(self._shot(case, setup, first + len(new)))
+                shot = self._shot(case, setup, number)
+                if not self._notebook.anew(case, setup, first, number):
+                    new.append(shot)
+                number += 1
         except OutOfTime:
             pass
-        return sum(map(self.failed, new)), len(new)
+        except Unresolved as error:
+            raise BackendError(
+                str(error), hint="its log is beside the notebook; the same command tries again"
+            ) from error
+        failures = sum(map(self.failed, new))
+        alike = failures == len(new) and len({shot.streams for shot in new}) == 1
+        return Fresh(failures, len(new), alike, number - first - len(new))
 
     def _shot(self, case: Case, setup: Setup, number: int) -> Shot:
         known = self._notebook.of(case, setup)

@@ -15,7 +15,7 @@ from parity.reduce.engines import Engines
 from parity.reduce.oracle import Oracle
 from parity.reduce.result import Confirmation, Reduction, Size, confirm, reduced_plan
 from parity.reduce.search import Goal, Search
-from parity.reduce.sequential import certain
+from parity.reduce.sequential import repeated
 from parity.reduce.settings import SettingsSearch
 from parity.reduce.subject import Subject
 
@@ -55,8 +55,29 @@ def reduce(
     say: Say = lambda line: None,
 ) -> Reduction:
     """The smaller plan, written to `directory`/reduced.json. Raises BackendError, Interrupted, ParityError."""
+    result, setup = _narrowed(subject, wanted, oracle, say, one_shot=True)
+    confirmation = result.confirmation
+    if result.found.deterministic and confirmation is not None and confirmation.failures < confirmation.shots:
+        say("it does not fail every time after all: searching again, with as many shots as it takes")
+        steps = result.found.steps
+        result, setup = _narrowed(subject, wanted, oracle, say, one_shot=False)
+        result.found.steps[:0] = steps
+    if result.confirmation is not None and (result.confirmation.failures or not result.confirmation.shots):
+        _write(subject, setup, result, directory, result.confirmation.rounds)
+    result.shots, result.tokens = oracle.shots, oracle.tokens
+    result.engine_starts = oracle.starts
+    if result.plan is not None and rerun is not None:
+        engines.stop()  # their memory and cores are wanted
+        _reproduce(subject, setup, result, directory, rerun, say)
+    result.seconds = oracle.spent
+    _save(result, directory)
+    return result
+
+
+def _narrowed(subject: Subject, wanted: Wanted, oracle: Oracle, say: Say, *, one_shot: bool) -> tuple[Reduction, Setup]:
+    """Search, settings and confirmation; the setup that fails. What was asked before costs nothing."""
     goal = wanted.goal
-    search = Search(oracle, subject.case, subject.setup, goal=goal, first=subject.first, say=say)
+    search = Search(oracle, subject.case, subject.setup, goal=goal, first=subject.first, one_shot=one_shot, say=say)
     result = Reduction(subject.name, search.found, Size.of(subject.case, subject.plan.rounds))
     oracle.until(wanted.until(SEARCH))
     found = search.run()
@@ -69,16 +90,10 @@ def reduce(
         oracle.until(wanted.until(CONFIRM))
         result.confirmation = confirm(oracle, found, setup, goal)
         say(_told(result.confirmation))
-        if result.confirmation.failures or not result.confirmation.shots:
-            _write(subject, setup, result, directory, result.confirmation.rounds)
-    result.shots, result.tokens = oracle.shots, oracle.tokens
-    result.engine_starts = oracle.starts
-    if result.plan is not None and rerun is not None:
-        engines.stop()  # their memory and cores are wanted
-        _reproduce(subject, setup, result, directory, rerun, say)
-    result.seconds = oracle.spent
-    _save(result, directory)
-    return result
+        if result.confirmation.passed_over:
+            over = result.confirmation.passed_over
+            say(f"{over} shots are not counted: an engine that was started anew may repeat those that chose the case")
+    return result, setup
 
 
 def _told(confirmation: Confirmation) -> str:
@@ -105,7 +120,7 @@ def _fewer_settings(subject: Subject, setup: Setup, oracle: Oracle, goal: Goal, 
     passing = replace(baseline, env={**baseline.env, **faulty}, control=None)
     if (dict(passing.engine), dict(passing.env)) == (dict(setup.candidate.engine), dict(setup.candidate.env)):
         return setup
-    question = certain(goal.alpha, goal.beta) if found.deterministic else goal.question(found.case)
+    question = repeated(goal.alpha, goal.beta) if found.deterministic else goal.question(found.case)
     search = SettingsSearch(oracle, found.case, setup.reference, question, say=say)
     try:
         flip = search.run(setup.candidate, passing, checked=True, or_none=True)
@@ -129,12 +144,17 @@ def _write(subject: Subject, setup: Setup, result: Reduction, directory: Path, r
 
 
 def _reproduce(subject: Subject, setup: Setup, result: Reduction, directory: Path, rerun: Rerun, say: Say) -> None:
-    """Runs the plan in fresh engines; where luck has it that it passes, once more with twice the rounds."""
+    """Runs the plan in fresh engines; where luck has it that it passes, once more with twice the rounds.
+
+    Rounds that passed are shots like any other: what is stated of the longer plan reckons with them.
+    """
     assert result.confirmation is not None
+    passed = 0
     for factor in (1, 2):
-        rounds = result.confirmation.rounds * factor
+        before = result.confirmation
+        rounds = before.rounds * factor
         if factor > 1:
-            result.confirmation = replace(result.confirmation, rounds=rounds)
+            result.confirmation = replace(before, rounds=rounds, shots=before.shots + passed, alike=False)
             _write(subject, setup, result, directory, rounds)
         assert result.plan is not None
         say(f"running the reduced plan in fresh engines ({rounds} rounds)")
@@ -144,6 +164,7 @@ def _reproduce(subject: Subject, setup: Setup, result: Reduction, directory: Pat
             result.reproduced = run
             return
         say(f"run {run} is {verdict}: not reproduced")
+        passed = rounds if verdict is Verdict.PASS else 0
 
 
 def _save(result: Reduction, directory: Path) -> None:

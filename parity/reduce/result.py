@@ -10,13 +10,14 @@ from parity.plan import Plan
 from parity.records import Json
 from parity.reduce.case import Case, Setup
 from parity.reduce.oracle import Oracle
-from parity.reduce.search import Found, Goal
-from parity.reduce.sequential import clopper_pearson, in_rounds, rounds_for
+from parity.reduce.search import FEWEST_ROUNDS, MOST_ROUNDS, Found, Goal
+from parity.reduce.sequential import clopper_pearson, in_rounds, predictive, rounds_predicted
 
-CERTAIN_SHOTS = 12
-"""For what seems to fail every time: seven tenths do so twelve times in a row once in seventy."""
+FEWEST_SHOTS, MOST_SHOTS = 12, MOST_ROUNDS
+"""Twelve are enough for what seems to fail every time: seven tenths do so twelve times in a row once in seventy. And
+as many as the rarest failure worth having is to show itself in: no fewer, or a true result would be thrown away often
+for want of a failure."""
 
-FEWEST_SHOTS, MOST_SHOTS = 12, 40
 WANTED_FAILURES = 8
 """As many failures as the confirming shots should give: then the interval is within a factor of about two."""
 
@@ -47,6 +48,10 @@ class Confirmation:
     failures: int
     shots: int
     rounds: int
+    alike: bool = False
+    """Every one failed, with the same output token by token."""
+    passed_over: int = 0
+    """Shots not counted, since an engine that was started anew may have repeated those that chose the case."""
 
     @property
     def rate(self) -> float:
@@ -58,12 +63,12 @@ class Confirmation:
 
     @property
     def probability(self) -> float:
-        """That the plan fails, all rounds together, from the share of the shots."""
-        return in_rounds(self.rate, self.rounds)
+        """That the plan fails, all rounds together: what few shots leave open is reckoned with. 0 without shots."""
+        return predictive(self.failures, self.shots, self.rounds) if self.shots else 0.0
 
     @property
     def at_least(self) -> float:
-        """The same from the lower end of the interval."""
+        """The same at the lower end of the interval."""
         return in_rounds(self.interval[0], self.rounds)
 
     def to_json(self) -> dict[str, Json]:
@@ -71,6 +76,8 @@ class Confirmation:
         return {
             "failures": self.failures,
             "shots": self.shots,
+            "alike": self.alike,
+            "passed_over": self.passed_over,
             "round": {"rate": round(self.rate, 4), "low": round(low, 4), "high": round(high, 4)},
             "rounds": self.rounds,
             "plan": {"probability": round(self.probability, 4), "at_least": round(self.at_least, 4)},
@@ -106,7 +113,7 @@ class Reduction:
             "after": None if self.after is None else self.after.to_json(),
             "plan": None if self.plan_file is None else str(self.plan_file),
             "kinds": list(self.found.kinds),
-            "deterministic": self.found.deterministic,
+            "deterministic": self.found.deterministic and (self.confirmation is None or self.confirmation.alike),
             "order_matters": self.found.order_matters,
             "confirmation": None if self.confirmation is None else self.confirmation.to_json(),
             "reproduced": self.reproduced,
@@ -124,26 +131,19 @@ class Reduction:
 def confirm(oracle: Oracle, found: Found, setup: Setup, goal: Goal) -> Confirmation:
     """Takes new shots at the case that was found, and chooses the rounds of the plan from them. (0, 0) without time.
 
-    Enough rounds for the goal at the lower end of the 95 % interval, as long as they fit into the budget; at least
-    enough at the observed share.
+    How many shots is settled before the first of them, from the search's: then their share is what it seems. Enough
+    rounds for the goal as `predictive` has it, as far as they fit into the budget. Raises BackendError, Interrupted.
     """
     assert found.case is not None
-    if found.deterministic:
-        wanted = CERTAIN_SHOTS
-    else:
-        wanted = min(MOST_SHOTS, max(FEWEST_SHOTS, round(WANTED_FAILURES / max(found.share, 0.01))))
-    failures, shots = oracle.count(found.case, setup, wanted)
-    if not shots:
-        return Confirmation(0, 0, goal.rounds(found.case))
-    if not failures:
-        return Confirmation(failures, shots, 1)
-    if found.deterministic and failures == shots:
-        return Confirmation(failures, shots, 1)
-    found.deterministic = False
-    low, _ = clopper_pearson(failures, shots)
-    affordable = max(1, goal.tokens // max(1, found.case.tokens))
-    needed = rounds_for(goal.probability, failures / shots)
-    return Confirmation(failures, shots, max(needed, min(affordable, rounds_for(goal.probability, low))))
+    wanted = FEWEST_SHOTS
+    if not found.deterministic:
+        wanted = max(FEWEST_SHOTS, round(min(MOST_SHOTS, WANTED_FAILURES / max(found.at_least, 0.01))))
+    fresh = oracle.count(found.case, setup, wanted)
+    affordable = max(FEWEST_ROUNDS, goal.tokens // max(1, found.case.tokens))
+    rounds = goal.rounds(found.case)
+    if fresh.shots:
+        rounds = rounds_predicted(goal.probability, fresh.failures, fresh.shots, affordable)
+    return Confirmation(fresh.failures, fresh.shots, rounds, fresh.alike, fresh.passed_over)
 
 
 def reduced_plan(plan: Plan, case: Case, setup: Setup, rounds: int, tolerance: float) -> Plan:

@@ -22,7 +22,7 @@ from parity.records import Json
 from parity.reduce.case import Case, Setup
 from parity.reduce.ddmin import ddmin
 from parity.reduce.oracle import Decision, Oracle, OutOfTime
-from parity.reduce.sequential import Question, certain, per_round
+from parity.reduce.sequential import Question, certain, clopper_pearson, per_round
 
 FEWEST_ROUNDS, MOST_ROUNDS = 20, 60
 """A reduced plan repeats its round at most MOST_ROUNDS times (a failure in twenty rounds or so is the rarest worth
@@ -90,7 +90,9 @@ class Found:
     case: Case | None = None
     deterministic: bool = False
     share: float = 0.0
-    """Of the shots of the decision that `case` rests on, how many failed."""
+    """Of the shots of the decision that `case` rests on, how many failed. They chose it, so this is too high."""
+    at_least: float = 0.0
+    """The lower end of the 95 % interval of that share."""
     kinds: tuple[str, ...] = ()
     out_of_time: bool = False
     order_matters: bool | None = None
@@ -108,13 +110,14 @@ class Search:
         *,
         goal: Goal,
         first: Sequence[str] = (),
-        deterministic: bool = False,
+        one_shot: bool = True,
         say: Say = lambda line: None,
     ) -> None:
-        """`first`: ids of the requests to begin with, the likeliest first."""
+        """`first`: ids of the requests to begin with, the likeliest first. `one_shot`: what has failed a few times in
+        a row with the same output is taken to do so always, and one shot is an answer from then on."""
         self._oracle, self._original, self._setup, self._goal, self._say = oracle, original, setup, goal, say
-        self._first = first
-        self.found = Found(deterministic=deterministic)
+        self._first, self._one_shot = first, one_shot
+        self.found = Found()
 
     def run(self) -> Found:
         """Grow, then shrink in every way. Raises BackendError and Interrupted; time that runs out is no error."""
@@ -144,10 +147,11 @@ class Search:
         self._note(what, decision)
         if not decision.fails:
             return False
-        if decision.repeats and not found.deterministic:
+        if decision.repeats and self._one_shot and not found.deterministic:
             found.deterministic = True
             self._say("it fails each time with the same output: one shot is an answer from here on")
         found.case, found.share = case, decision.failures / decision.shots
+        found.at_least, _ = clopper_pearson(decision.failures, decision.shots)
         found.kinds = tuple(sorted({*found.kinds, *decision.kinds}))
         return True
 
@@ -297,10 +301,10 @@ class Search:
         case = self._best()
         if len(case.requests) < 2:
             return
-        kept = self.found.case, self.found.share
+        kept = self.found.case, self.found.share, self.found.at_least
         fails = self._fails(case.with_requests(case.requests[::-1]), "the requests in reverse order")
         self.found.order_matters = not fails
-        self.found.case, self.found.share = kept  # it is a question, not a simplification
+        self.found.case, self.found.share, self.found.at_least = kept  # it is a question, not a simplification
 
 
 def _requests(count: int) -> str:

@@ -4,6 +4,9 @@ A case of a rare fault fails in some shots and not in others. Asking a fixed num
 out of nine settle the matter long before the twentieth shot. Wald's test asks just until the likelihoods of "fails
 with probability p1" and "with p0" are far enough apart for the error rates wanted, and on average nothing needs fewer
 shots (A. Wald, Sequential Tests of Statistical Hypotheses, Ann. Math. Stat. 16, 1945; Wald and Wolfowitz 1948).
+
+Stopping when the shots say so is part of the test and spoils nothing. It does spoil the share of failures among those
+shots (a search keeps what failed early), so how often a case fails is estimated from other shots, `predictive`.
 """
 
 from __future__ import annotations
@@ -27,11 +30,13 @@ class Answer(StrEnum):
 class Question:
     """H1: fails with probability p1 or more, against H0: with p0 or less. Between them either answer is right.
 
-    alpha: chance of FAILS although p = p0; beta: chance of CLEAN although p = p1 (Wald's bounds, which the chance
-    stays below up to the overshoot of the last step).
+    alpha: the chance of FAILS where p <= p0 is this at most; beta: that of CLEAN where p >= p1. Both hold exactly:
+    the bounds are log(1 / alpha) and log(beta), for a likelihood ratio passes 1 / alpha with probability alpha at most
+    (J. Ville, 1939). Wald's own, log((1 - beta) / alpha) and log(beta / (1 - alpha)), save a shot in fifty and hold
+    approximately: where alpha and beta are unequal, one of the rates can be passed.
 
     p1 = 1 is the question to ask of what fails every time: then one clean shot is CLEAN, exactly, and one failure is
-    FAILS where p0 <= alpha / (1 - beta).
+    FAILS where p0 <= alpha.
     """
 
     p0: float
@@ -48,12 +53,12 @@ class Question:
     @property
     def upper(self) -> float:
         """Log likelihood ratio (nats) from which on the answer is FAILS."""
-        return math.log((1 - self.beta) / self.alpha)
+        return -math.log(self.alpha)
 
     @property
     def lower(self) -> float:
         """Log likelihood ratio (nats) down from which the answer is CLEAN."""
-        return math.log(self.beta / (1 - self.alpha))
+        return math.log(self.beta)
 
     @property
     def per_failure(self) -> float:
@@ -116,22 +121,28 @@ class Tally:
         self.shots += 1
         self.failures += failed
         self._ratio += self.question.per_failure if failed else self.question.per_clean
-        # A hair of room: p0 = alpha / (1 - beta) must answer at the first failure whatever the rounding.
+        # A hair of room: p0 = alpha must answer at the first failure whatever the rounding.
         if self._ratio >= self.question.upper - 1e-9:
             self.answer = Answer.FAILS
         elif self._ratio <= self.question.lower + 1e-9:
             self.answer = Answer.CLEAN
         return self.answer
 
-    def give_up(self) -> Answer:
-        """No more shots can be had: the side that is more likely so far, CLEAN when neither is."""
-        self.answer = Answer.FAILS if self._ratio > 0 else Answer.CLEAN
-        return self.answer
-
 
 def certain(alpha: float = 0.05, beta: float = 0.05) -> Question:
-    """The question for a failure that repeats on a deterministic engine: one shot answers it."""
-    return Question(alpha / (1 - beta), 1.0, alpha, beta)
+    """The question for a failure that repeats on a deterministic engine: one shot answers it.
+
+    beta holds where the failure comes every time only, so the answers need a check at the end.
+    """
+    return Question(alpha, 1.0, alpha, beta)
+
+
+def repeated(alpha: float = 0.05, beta: float = 0.05) -> Question:
+    """The question for a failure that repeated itself, where nothing checks the answers: p1 is a half.
+
+    Three failures of three say no more than that. A few shots more cost little beside the start of an engine.
+    """
+    return Question(0.125, 0.5, alpha, beta)
 
 
 def clopper_pearson(failures: int, shots: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -156,11 +167,28 @@ def _where(rising: Callable[[float], float]) -> float:
     return (low + high) / 2
 
 
-def rounds_for(goal: float, p: float) -> int:
-    """Rounds after which at least one has failed with probability `goal`, when each fails with p > 0."""
-    if p >= 1:
-        return 1
-    return max(1, math.ceil(math.log1p(-goal) / math.log1p(-p) - 1e-9))
+def predictive(failures: int, shots: int, rounds: int) -> float:
+    """Chance that at least one of `rounds` to come fails, after `failures` of `shots`.
+
+    With the share put in for the probability, what comes out is too high: a share that is too high by luck also asks
+    for too few rounds. This is the mean over what the probability may be instead, with Jeffreys' prior Beta(1/2, 1/2),
+    whose intervals are about as good as their name (L. Brown, T. Cai, A. DasGupta, Statistical Science 16, 2001).
+    """
+
+    def log_beta(a: float, b: float) -> float:
+        return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
+    hits, misses = failures + 0.5, shots - failures + 0.5
+    return -math.expm1(log_beta(hits, misses + rounds) - log_beta(hits, misses))
+
+
+def rounds_predicted(goal: float, failures: int, shots: int, most: int) -> int:
+    """Rounds after which one has failed with probability `goal`, as `predictive` says; `most` where it takes more."""
+    low, high = 1, most
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if predictive(failures, shots, middle) >= goal else (middle + 1, high)
+    return high
 
 
 def in_rounds(p: float, rounds: int) -> float:

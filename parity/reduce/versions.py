@@ -16,7 +16,7 @@ from parity.records import Json
 from parity.reduce.case import Case, Setup, reference_of
 from parity.reduce.oracle import Decision, Oracle, OutOfTime
 from parity.reduce.search import Step
-from parity.reduce.sequential import Question, certain
+from parity.reduce.sequential import Question, repeated
 
 Say = Callable[[str], None]
 
@@ -126,9 +126,9 @@ class VersionSearch:
     def _ends(self, found: FirstBad) -> None:
         """The oldest version that can be tried must be clean, the newest must fail."""
         found.bad, bad = self._first_tried(found, found.versions[::-1])
-        if bad.repeats:
-            self._say("it fails each time with the same output: one shot is an answer from here on")
-            self._question = certain(self._question.alpha, self._question.beta)
+        if bad.repeats and self._question.p1 < 0.5:
+            self._say("it fails each time with the same output: few shots are an answer from here on")
+            self._question = repeated(self._question.alpha, self._question.beta)
         self._check(found.bad, bad, wanted=True)
         found.good, good = self._first_tried(found, found.versions[: found.versions.index(found.bad)])
         self._check(found.good, good, wanted=False)
