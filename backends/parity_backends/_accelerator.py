@@ -117,7 +117,7 @@ class Accelerator:
     def _elsewhere(self) -> str:
         return (
             f"set {self.interpreter_variable} to a Python that has {' and '.join(self.required)}, on a machine "
-            f"with {self.hardware}; or carry the plan to another host (`parity plan`), run it there by hand "
+            f"with {self.hardware}s; or carry the plan to another host (`parity plan`), run it there by hand "
             f"(`parity worker --write worker.py`, carry it along, `python worker.py PLAN.json --arm {self.name}/mtp "
             "> mtp.jsonl`) and `parity compare` the captures here"
         )

@@ -82,7 +82,7 @@ def plant(fault: str) -> dict[str, str]:
     except ValueError as error:
         raise ParityError(
             f"the fault {fault!r} cannot be planted: {error}",
-            hint=f"known: {', '.join(sorted(faults.FAULTS))}; NAME[:rate=R][:seed=N]",
+            hint="write NAME[:rate=R][:seed=N]; docs/fault-lab.md says what each fault does",
         ) from None
 
 

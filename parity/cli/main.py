@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ INTERRUPTED = 130
 
 CRASHED = 70
 """EX_SOFTWARE of sysexits.h: a fault of parity itself, never mistaken for a verdict."""
+
+UNREAD = 141
+"""128 + SIGPIPE, as shells report it: whoever read stdout has gone (`parity … | head`)."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("parity.cli.run:run", "Run the same prompts through every arm and compare them."),
@@ -67,6 +71,19 @@ class Commands(click.Group):
         assert isinstance(command, click.Command)
         return speaking(command)
 
+    # A pipe that nobody reads is noticed here, before click does: it exits with 1, which is a verdict.
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **extra)
+        except BrokenPipeError:
+            leave_unread()
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            leave_unread()
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
@@ -88,10 +105,6 @@ class Commands(click.Group):
         except (KeyboardInterrupt, click.Abort):
             say("interrupted")
             leave(INTERRUPTED)
-        except BrokenPipeError:
-            # Whoever read stdout has gone (`parity … | head`); keep Python from complaining at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            leave(ExitCode.PASS)
         except Exception as error:  # noqa: BLE001 - the last line of defence: a message, never a traceback
             show_crash(error)
             leave(CRASHED)
@@ -100,6 +113,11 @@ class Commands(click.Group):
 
 def leave(code: int) -> NoReturn:
     sys.exit(int(code))
+
+
+def leave_unread() -> NoReturn:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at exit
+    leave(UNREAD)
 
 
 @click.command(
@@ -125,4 +143,6 @@ cli.params.append(language_option(hidden=False))
 
 def entry() -> NoReturn:
     """The console script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a locale without UTF-8 lacks characters, as stderr does
     cli.main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +29,16 @@ class Tolerance(click.ParamType[float | str]):
             return parse_tolerance(value)
         except (TypeError, ValueError) as error:
             self.fail(f"{value!r} {error}", param, ctx)
+
+
+class Real(click.FloatRange):
+    """A number within bounds; click takes "nan" for one that is within all of them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 class Setting(click.ParamType[tuple[str, Json]]):
@@ -113,12 +124,12 @@ _PLAN_OPTIONS: list[Callable[[Any], Any]] = [
         help="Draft tokens per step in mtp.",
     ),
     click.option("--max-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Output tokens."),
-    click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="0 is greedy."),
-    click.option("--top-p", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Nucleus sampling."),
+    click.option("--temperature", type=Real(min=0), default=0.0, show_default=True, help="0 is greedy."),
+    click.option("--top-p", type=Real(0, 1), default=1.0, show_default=True, help="Nucleus sampling."),
     click.option("--top-k", type=click.IntRange(min=0), default=0, show_default=True, help="0 is all tokens."),
     click.option(
         "--repetition-penalty",
-        type=click.FloatRange(min=0),
+        type=Real(min=0, min_open=True),
         default=1.0,
         show_default=True,
         help="1 is none.",

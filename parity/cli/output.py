@@ -28,9 +28,14 @@ def say(line: str = "") -> None:
     print(visible(t(line), keep="\n\t"), file=sys.stderr, flush=True)
 
 
-def emit(text: str) -> None:
-    """Data on stdout."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+def emit(text: str, *, document: bool = False) -> None:
+    """Data on stdout. A `document` (JSON, a report) is UTF-8 in every locale: programs and browsers read it so."""
+    text = text if text.endswith("\n") else text + "\n"
+    if document and (sys.stdout.encoding or "").lower().replace("-", "") != "utf8" and hasattr(sys.stdout, "buffer"):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+    else:
+        sys.stdout.write(text)
     sys.stdout.flush()
 
 
@@ -46,17 +51,21 @@ def emit_json(value: Json, *, on_one_line: bool = False) -> None:
         raise TypeError(f"cannot write a {type(thing).__name__} as JSON")
 
     options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | (0 if on_one_line else orjson.OPT_INDENT_2)
-    emit(orjson.dumps(value, option=options, default=plain).decode())
+    emit(orjson.dumps(value, option=options, default=plain).decode(), document=True)
 
 
 def console() -> Console:
     """A rich console on stdout: the terminal's width there, 80 columns and no styles in a pipe."""
     from rich.console import Console
 
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # rich would exit with 1, which is a verdict: cli/main.py knows what to do
+
     if sys.stdout.isatty():
-        return Console(file=sys.stdout, highlight=False, soft_wrap=False)
+        return Plain(file=sys.stdout, highlight=False, soft_wrap=False)
     width = os.environ.get("COLUMNS", "")
-    return Console(
+    return Plain(
         file=sys.stdout,
         highlight=False,
         width=int(width) if width.isdigit() and int(width) >= 40 else NARROWEST,

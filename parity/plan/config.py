@@ -50,7 +50,7 @@ def find_config(path: Path | None = None) -> Config:
     if path is not None:
         return read_config(path)
     here = Path(FILE_NAME)
-    return read_config(here) if here.is_file() else Config()
+    return read_config(here) if here.exists() else Config()
 
 
 def read_config(path: Path) -> Config:
@@ -60,7 +60,8 @@ def read_config(path: Path) -> Config:
             value = tomllib.load(file)
     except OSError as error:
         raise ParityError(
-            f"cannot read the configuration {path}: {error.strerror}", hint="check the path given with --config"
+            f"cannot read the configuration {path}: {error.strerror}",
+            hint="check the path given with --config or --policy",
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ParityError(f"{path} is not TOML: {error}", hint="docs/hosts.md has an example") from error

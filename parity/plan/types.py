@@ -302,7 +302,10 @@ def parse_tolerance(value: Json) -> float | str:
     """Nats as a number, or "auto". Raises ValueError."""
     if value == "auto":
         return "auto"
-    nats = number(float(value) if isinstance(value, str) else value)
+    try:
+        nats = number(float(value) if isinstance(value, str) else value)
+    except ValueError:
+        nats = -1.0  # words: the same sentence as for a number that is none of these
     if not 0 <= nats < float("inf"):
         raise ValueError("must be a number of nats, 0 or more, or auto")
     return nats

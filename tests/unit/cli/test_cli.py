@@ -297,8 +297,21 @@ def test_an_unexpected_error_is_one_line_and_a_file(invoke: Any, monkeypatch: py
     os.environ.pop("PARITY_DEBUG", None)
 
 
-def test_a_reader_that_goes_away_is_no_error(files: dict[str, str]) -> None:
-    command = f"'{sys.executable}' -m parity compare '{files['base']}' '{files['bad']}' --json | head -c 1"
+@pytest.mark.parametrize("what", ["compare '{base}' '{bad}' --json", "compare '{base}' '{bad}'", "--help", "run -h"])
+def test_a_reader_that_goes_away_is_no_error_and_no_verdict(files: dict[str, str], what: str) -> None:
+    command = f"'{sys.executable}' -m parity {what.format_map(files)} | true"
     done = subprocess.run(["bash", "-c", command + '; exit "${PIPESTATUS[0]}"'], capture_output=True, text=True)
-    assert "Traceback" not in done.stderr
-    assert "Exception" not in done.stderr
+    assert done.stderr == ""
+    assert done.returncode == 141  # not 1, which would say DIVERGED of whatever it was
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_locale_without_utf8_ends_nothing(files: dict[str, str], encoding: str) -> None:
+    """Text is spelled out, JSON stays JSON."""
+    command = [sys.executable, "-m", "parity", "--lang", "zh", "compare", files["base"], files["bad"]]
+    env = {**os.environ, "PYTHONIOENCODING": f"{encoding}:strict"}
+    said = subprocess.run(command, env=env, capture_output=True)
+    assert said.returncode == 1
+    assert "\\u635f\\u574f" in said.stdout.decode(encoding)  # "corrupt"
+    data = subprocess.run([*command, "--json"], env=env, capture_output=True)
+    assert json.loads(data.stdout.decode("utf-8"))["verdict"] == "DIVERGED"
