@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,7 +46,13 @@ def subject_of(made: Plan) -> Subject:
     return Subject("the finding", made, made.arm("fake/mtp"), ("r2",), None, 0.25, {})
 
 
-def reduced(engine: Simulated, made: Plan, directory: Path, verdicts: list[Verdict] | None = None) -> Reduction:
+def reduced(
+    engine: Simulated,
+    made: Plan,
+    directory: Path,
+    verdicts: list[Verdict] | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Reduction:
     """`parity reduce` on this engine; where `verdicts` are given, the reduced plan runs with them in turn."""
     goal = Goal(tokens=case_of(made).tokens * made.rounds // 4)
     left = iter(verdicts or ())
@@ -58,6 +65,7 @@ def reduced(engine: Simulated, made: Plan, directory: Path, verdicts: list[Verdi
             Engines(),  # type: ignore[arg-type]
             directory,
             rerun=None if verdicts is None else lambda plan: ("run", next(left)),
+            say=say,
         )
 
 
@@ -159,25 +167,24 @@ def test_shots_of_the_engine_that_chose_the_case_are_new_ones(tmp_path: Path) ->
 
 
 def test_what_only_looked_deterministic_is_searched_again_with_more_shots(tmp_path: Path) -> None:
-    """Three failures alike are taken for certainty. Where the confirming shots say otherwise, nothing is claimed."""
+    """Three failures alike are taken for certainty, and single shots for answers, until the confirming shots say no."""
     made = plan(requests=8, max_tokens=16, rounds=40)
-    again = plans = 0
+    again, found = 0, []
     for seed in range(30):
         engine = SamePlace(1.0, lambda case, setup: {"r2", "r5"} <= {r.id for r in case.requests}, seed=seed)
-        result = reduced(engine, made, tmp_path / str(seed))
-        again += any(step.shots == 1 and not step.accepted for step in result.found.steps)
-        assert not result.to_json()["deterministic"] or result.confirmation is not None
-        if result.plan is None:
-            continue
-        plans += 1
-        assert {request.id for request in result.plan.requests} >= {"r2", "r5"}
+        said: list[str] = []
+        result = reduced(engine, made, tmp_path / str(seed), say=said.append)
+        assert result.plan is not None
         assert result.confirmation is not None
+        assert result.to_json()["deterministic"] == result.confirmation.alike
+        again += any("searching again" in line for line in said)
+        found.append({request.id for request in result.plan.requests})
         if not result.confirmation.alike:
             low, high = result.confirmation.interval
             assert low < 1
             assert high > 0.5
-    assert plans >= 28
-    assert again >= 3  # some were taken for deterministic at first
+    assert again >= 5
+    assert found.count({"r2", "r5"}) >= 29
 
 
 def test_rounds_that_did_not_fail_again_count_against_the_plan(tmp_path: Path) -> None:
