@@ -156,18 +156,25 @@ class RunDirectory:
 
 
 def find_unfinished(run: str | None, stored: Iterable[Path] = ()) -> RunDirectory:
-    """The newest unfinished run, or the one whose id starts with `run`.
+    """The newest unfinished run, the one whose id starts with `run`, or the one in the directory `run`.
 
     Looked for in the default place and among `stored`, the directories that a database names (a run may
     have been given another place). Raises ParityError when there is none, or several.
     """
     base = runs_dir()
+    if run and (Path(run) / "plan.json").is_file():
+        return RunDirectory(Path(run).absolute())
     roots = {path.absolute() for path in (*base.glob("*/"), *stored) if (path / "plan.json").is_file()}
     found = sorted(map(RunDirectory, roots), key=lambda directory: directory.run_id, reverse=True)
     if run:
         found = [d for d in found if d.run_id == run] or [d for d in found if d.run_id.startswith(run)]
+        if not found and (Path(run) / "plan.json").is_file():
+            return RunDirectory(Path(run).absolute())
         if not found:
-            raise ParityError(f"there is no run {run!r} in {base}", hint="`parity runs list` shows the runs")
+            raise ParityError(
+                f"there is no run {run!r} in {base}, and no directory of a run of that name here",
+                hint="`parity runs list` shows the runs",
+            )
         if len(found) > 1:
             raise ParityError(
                 f"{run!r} could be any of {', '.join(d.run_id for d in found)}", hint="write more of the run's id"

@@ -87,10 +87,23 @@ def test_a_path_that_was_not_exercised_is_inconclusive(parity: Parity) -> None:
 def test_resuming_a_finished_run_starts_nothing_and_says_the_same(parity: Parity) -> None:
     parity(*RUN)
     before, rows = result(parity), stored(parity)
-    again = parity("run", "--resume", parity.run_directory.name)
-    assert again.returncode == 0, again.stderr
+    for run in (parity.run_directory.name, str(parity.run_directory)):
+        again = parity("run", "--resume", run)
+        assert again.returncode == 0, again.stderr
     assert parity.starts == ["fake/mtp", "fake/base"]
     assert (result(parity), stored(parity)) == (before, rows)
+
+
+def test_resuming_by_the_directory_that_out_named(parity: Parity, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    assert parity(*RUN, "--out", str(elsewhere)).returncode == 0
+    starts = list(parity.starts)
+    again = parity("run", "--resume", str(elsewhere))
+    assert again.returncode == 0, again.stderr
+    assert parity.starts == starts
+    unknown = parity("run", "--resume", str(tmp_path))
+    assert unknown.returncode == 2
+    assert "no directory of a run" in unknown.stderr
 
 
 def test_a_baseline_with_speculation_is_scored_without_it(parity: Parity) -> None:
