@@ -44,6 +44,8 @@ def main() -> int:
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
     parser.add_argument("--out", type=Path, help="Where checkpoints and runs go. [default: a temporary directory]")
     args = parser.parse_args()
+    if unknown := set(args.families) - set(FAMILIES):
+        parser.error(f"unknown family {min(unknown)}; known: {', '.join(FAMILIES)}")
     bad = 0
     with tempfile.TemporaryDirectory() as temporary:
         home = args.out or Path(temporary)
@@ -54,13 +56,16 @@ def main() -> int:
                 write_checkpoint(name, model)
             command = [sys.executable, "-m", "parity", "run", "--backends", "cpu", "--model", str(model), "-k", "1"]
             command += ["--suite", "smoke", "--max-tokens", "16", "--db", str(home / "db"), "--out", str(run), "--json"]
+            command += [f"--engine={key}={json.dumps(value)}" for key, value in FAMILIES[name].on_cpu.items()]
             done = subprocess.run(command, capture_output=True, text=True)
             base, _ = read(run / "cpu-base.jsonl")
             mtp, counted = read(run / "cpu-mtp.jsonl")
             same = f"{sum(base.get(key) == tokens for key, tokens in mtp.items())} of {len(mtp)}" if mtp else "–"
             accepted = f"{counted.get('accepted_tokens')} of {counted.get('draft_tokens')}" if counted else "–"
             verdict, remark = VERDICTS.get(done.returncode, f"exit code {done.returncode}"), ""
-            if done.returncode not in VERDICTS:
+            if done.returncode in VERDICTS:
+                remark = "; ".join(json.loads(done.stdout)["reasons"]) if done.returncode else ""
+            else:
                 bad += 1
                 logs = [run / "logs" / f"cpu-{variant}.log" for variant in ("mtp", "base")]
                 remark = last_words(next((log for log in logs if log.is_file()), logs[0])).replace("|", "/")

@@ -6,7 +6,7 @@ Names and shapes follow vLLM's own model files (`vllm/model_executor/models/`), 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -56,7 +56,9 @@ class Family:
     config: Config
     weights: Callable[[Maker, Weights], Weights]
     centred_norms: bool = False
-    prefix: str = "model."
+    on_cpu: Mapping[str, bool] = field(default_factory=dict)
+    """What `parity run` must ask vLLM's CPU build for, besides what it asks anyway (`--engine`): there it has no
+    choice, and a setting that does not resolve as asked makes a run INCONCLUSIVE."""
 
 
 def _rope(**more: Any) -> Config:
@@ -280,6 +282,7 @@ DEEPSEEK_V3 = Family(
         "rope_interleave": True,
     },
     _deepseek,
+    on_cpu={"enable_chunked_prefill": False},  # "MLA is enabled on a non-GPU platform" (vllm/platforms/cpu.py)
 )
 
 GLM4_MOE = Family(
