@@ -19,6 +19,8 @@ SETTINGS = (
     "--served-model-name", "tiny", "--disable-uvicorn-access-log", "--max-logprobs", "20",
 )  # fmt: skip
 """Those of the `cpu` adapter, so that its arms and this server are the same engine."""
+SPECULATION = ("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}')
+"""As production runs such a checkpoint; what is served must be the same without."""
 
 
 def free_port() -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_server import MODEL, VOCABULARY, fake_server
-from real_server import vllm_server
+from real_server import SPECULATION, vllm_server
 from tokenizers import Tokenizer
 
 from parity.plan.messages import parse_messages
@@ -142,7 +142,7 @@ def real_server(directory: Path) -> AbstractContextManager[str]:
     python = adapter.interpreter(print)
     env = {**adapter.env_defaults("base"), **adapter.launch_env(python)}
     env.pop("VLLM_ENABLE_V1_MULTIPROCESSING")  # the server runs as it does in production
-    return vllm_server(python, MODEL, directory / "server.log", {**os.environ, **env})
+    return vllm_server(python, MODEL, directory / "server.log", {**os.environ, **env}, SPECULATION)
 
 
 FAST: dict[str, Callable[[Path], AbstractContextManager[Up]]] = {

@@ -6,6 +6,8 @@ What a backend cannot do stands in gaps.py, strictly: a gap that works fails the
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 from gaps import ALL, GAPS, mark
 from subject import Subject
-from subjects import ENGINES, FAST, HARDWARE, MAX_TOKENS, PROMPTS, questions, text_of
+from subjects import ENGINES, FAST, HARDWARE, MAX_TOKENS, PROMPTS, SERVERS, questions, text_of
 
 from parity.capture import check_capture, read_scores
 from parity.errors import BackendError, ExitCode
@@ -194,6 +196,24 @@ def test_an_input_that_does_not_fit_is_named(subject: Subject) -> None:
     with pytest.raises(BackendError, match="too-long") as caught:
         subject.ask(requests=[request])
     assert caught.value.exit_code is ExitCode.BACKEND_FAILED
+
+
+# --------------------------------------------------------------------------- a server that speculates
+
+
+@pytest.mark.engine
+def test_a_server_that_speculates_says_what_the_engine_says_without(servers: None, tmp_path: Path) -> None:
+    """`parity run` of production as it runs, prediction layers in use, against an engine that does not use them."""
+    done = subprocess.run(
+        [sys.executable, "-m", "parity", "run", "--backends", "cpu", "--variants", "base",
+         "--server", f"prod={SERVERS['vllm']}", "--suite", "smoke", "--max-tokens", "32", "--json",
+         "--db", str(tmp_path / "db"), "--out", str(tmp_path / "run")],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    stats = json.loads(done.stdout)["arms"]["server/prod"]["stats"]
+    assert stats["completions"] == stats["identical"] + stats["near_tie"] == len(PROMPTS)
+    assert stats["exercised"]["accepted_tokens"] > 0
 
 
 # --------------------------------------------------------------------------- hardware that is not here
