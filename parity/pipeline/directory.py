@@ -162,8 +162,6 @@ def find_unfinished(run: str | None, stored: Iterable[Path] = ()) -> RunDirector
     have been given another place). Raises ParityError when there is none, or several.
     """
     base = runs_dir()
-    if run and (Path(run) / "plan.json").is_file():
-        return RunDirectory(Path(run).absolute())
     roots = {path.absolute() for path in (*base.glob("*/"), *stored) if (path / "plan.json").is_file()}
     found = sorted(map(RunDirectory, roots), key=lambda directory: directory.run_id, reverse=True)
     if run:
