@@ -33,15 +33,15 @@ class Wanted:
     settings: bool = True
     """Also look for the settings that it needs."""
     seconds: float | None = None
-    """For all of it, the start of engines included; the run with fresh engines at the end comes on top where the
-    search took all that it may."""
+    """For all of it, the start of engines included. The run with fresh engines at the end is not cut off: it is left
+    a fifth, and may take more."""
 
     def until(self, share: float) -> float | None:
         return None if self.seconds is None else self.seconds * share
 
 
-SEARCH, SETTINGS, CONFIRM = 0.6, 0.75, 0.9
-"""Shares of the time after which each of these has to be over."""
+SEARCH, SETTINGS, CONFIRM = 0.5, 0.7, 0.8
+"""Shares of the time after which each of these has to be over; the rest is for the run in fresh engines."""
 
 
 def reduce(

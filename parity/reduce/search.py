@@ -37,6 +37,9 @@ GLANCE = 16
 OFTEN = 0.3
 """Share of the shots that must fail for shorter outputs to be worth trying."""
 
+WORTH = 0.75
+"""Share of a round's tokens that shorter prompts may leave, where a failure is rare: asking costs dozens of shots."""
+
 SHORTEST_PROMPT = 2
 """Tokens. vLLM 0.32.0 garbles one-token prompts beside speculative rows (docs/fault-lab.md): a reduction that cut
 down to one would slip from the fault it was given to that one."""
@@ -277,6 +280,8 @@ class Search:
         while length < longest:
             case = self._best()
             cut = case.with_requests([_cut(r, r.prompt_token_ids[-length:]) for r in case.requests])
+            if self.found.share < OFTEN and cut.tokens > WORTH * case.tokens:
+                break
             if self._fails(cut, f"prompts of {length} tokens"):
                 break
             length *= 4
