@@ -59,6 +59,8 @@ class Family:
     on_cpu: Mapping[str, bool] = field(default_factory=dict)
     """What `parity run` must ask vLLM's CPU build for, besides what it asks anyway (`--engine`): there it has no
     choice, and a setting that does not resolve as asked makes a run INCONCLUSIVE."""
+    not_on_cpu: str | None = None
+    """Why vLLM's CPU build, in the environment that parity builds, does not run it. None: it does."""
 
 
 def _rope(**more: Any) -> Config:
@@ -151,6 +153,8 @@ QWEN3_5 = Family(
     },
     lambda make, top: _qwen(make, lambda make: mlp(make, INNER), split=True),
     centred_norms=True,
+    not_on_cpu="vLLM's qwen3_5.py imports the vision model's modules, and those torchvision, which is left out of the "
+    "environment: what a resolver picks beside a CPU build of torch is a CUDA build that breaks it",
 )
 
 
