@@ -33,12 +33,13 @@ def read(capture: Path) -> tuple[dict[str, list[int]], dict[str, Any]]:
 
 
 def last_words(log: Path) -> str:
-    """The engine's error: the first line of its log that names one; what follows is what came of it."""
+    """The engine's error: the last that its log names, but for a module that is missing, which the last came of."""
     if not log.is_file():
         return "no log"
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     errors = [found.group() for line in lines if (found := re.search(r"\w+Error: .+", line))]
-    return (errors[0] if errors else (lines or ["nothing"])[-1].strip())[:160]
+    missing = [error for error in errors if error.startswith("ModuleNotFoundError")]
+    return (missing or errors[-1:] or [line.strip() for line in lines[-1:]] or ["nothing"])[0][:160]
 
 
 def main() -> int:
