@@ -23,6 +23,7 @@ from parity.compare.statistics import (
     in_two_stages,
     mann_whitney,
     mcnemar_more,
+    mean_difference,
     sign_flip_more,
 )
 from parity.records import Completion, Json, Key, TokenIds, TopLogprobs
@@ -39,6 +40,13 @@ ORDINARY = 3.0
 RARE = 4.6
 """Nats of surprise that a sampler gives to one token in a hundred: next to a stretch that no sampler draws, such a
 token belongs to it."""
+
+ENOUGH = 0.02
+"""Nats per token by which two clean backends may differ in mean surprise: rounding alone makes tokens less likely to
+another engine, and a large run would see that."""
+
+MOST = 30.0
+"""Nats of surprise that count at most for one token in a mean: a token that is not listed has no bound of its own."""
 
 FEATURES = 512
 """Hash buckets for pairs of adjacent tokens in the two-sample test."""
@@ -82,6 +90,12 @@ def tail_logs(top: TopLogprobs, tokens: TokenIds, temperature: float, vocab_size
         logs = np.log(np.minimum(1.0, (lower + unlisted) / total))
     result[:length] = np.where(np.isneginf(chosen) & ~is_chosen.any(axis=1), np.nan, logs)
     return result
+
+
+def mean_surprise(logs: FloatArray) -> float:
+    """Nats per token of a completion by its tail_logs: at most 1 on average for tokens that were drawn; NaN without."""
+    known = -logs[np.isfinite(logs) | np.isneginf(logs)]
+    return float(np.minimum(known, MOST).mean()) if len(known) else float("nan")
 
 
 def find_unlikely(logs: FloatArray, windows_in_run: int, alpha: float, slack: float = SLACK) -> list[Unlikely]:
@@ -145,10 +159,14 @@ def run_tests(
     candidate: Sequence[Completion],
     baseline_views: Mapping[Key, Opinion],
     candidate_views: Mapping[Key, Opinion],
+    surprises: tuple[Sequence[float], Sequence[float]] = ((), ()),
 ) -> dict[str, Json]:
     """Two-sample tests over the whole run: raw and Holm-adjusted p-values by name.
 
     likelihood: mean log-likelihood per token of the candidate other than the baseline's, paired by request.
+    surprise: `surprises`, the mean surprise of each scored completion of baseline and candidate, by permutation. What
+    is likely at a place is in it already, so completions of all requests count alike, where likelihood has as many
+    values as there are requests.
     length: Mann-Whitney over completion lengths. finish_reason: permutation chi-square over the reasons.
     loops: McNemar exact, completions that end in a loop. wording: MMD over hashed token pairs, labels permuted
     within each request (Gretton et al. 2012; for model equality Gao et al. 2024, arXiv:2410.20247).
@@ -158,6 +176,12 @@ def run_tests(
     if np.isfinite(differences).sum() >= 8:
         known = differences[np.isfinite(differences)]
         p_values["likelihood"] = min(1.0, 2 * min(sign_flip_more(known), sign_flip_more(-known)))
+    known_surprises = [np.array([value for value in arm if np.isfinite(value)]) for arm in surprises]
+    if min(map(len, known_surprises)) >= 8:
+        a, b = known_surprises
+        more = in_two_stages(lambda draws, seed: mean_difference(a + ENOUGH, b, draws=draws, seed=seed))
+        less = in_two_stages(lambda draws, seed: mean_difference(b + ENOUGH, a, draws=draws, seed=seed))
+        p_values["surprise"] = min(1.0, 2 * min(more, less))
     lengths = [np.array([len(one.token_ids) for one in arm], dtype=float) for arm in (baseline, candidate)]
     if min(map(len, lengths)) >= 8:
         p_values["length"] = mann_whitney(lengths[0], lengths[1])
@@ -182,6 +206,7 @@ def run_tests(
     return {
         "p_values": p_values,
         "adjusted": holm(p_values),
+        "mean_surprise": [float(one.mean()) if len(one) else None for one in known_surprises],
         "mean_length": [float(one.mean()) if len(one) else None for one in lengths],
         "finish_reasons": {reason: [counts[0][n], counts[1][n]] for n, reason in enumerate(reasons)},
         "distinct_samples": [_distinct(baseline), _distinct(candidate)],

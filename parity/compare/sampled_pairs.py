@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from parity.compare import completeness, integrity, sampled, stops
 from parity.compare.columns import Pairs
-from parity.compare.justify import PENALTY_REACH
+from parity.compare.justify import PENALTY_REACH, Opinion
 from parity.compare.leak import Donors, Query
 from parity.compare.pairs import Judged
 from parity.compare.reference import Reference, penalised_tokens
 from parity.compare.structure import GARBLED_TOKENS, Event
 from parity.compare.types import CompareOptions
-from parity.records import Capture, Completion, Finding, Json, Kind, Severity
+from parity.records import Capture, Completion, Finding, Json, Key, Kind, Severity, TopLogprobs
 
 _RUN_KINDS = {
     "likelihood": Kind.UNJUSTIFIED,
+    "surprise": Kind.UNJUSTIFIED,
     "length": Kind.EARLY_STOP,
     "finish_reason": Kind.EARLY_STOP,
     "loops": Kind.REPETITION,
@@ -87,11 +88,19 @@ def judge_sampled(
     for finding in judged.findings:
         judged.classes[finding.key] = "corrupt"
     whole = [(a, b) for a, b in zip(pairs.baseline, pairs.candidate, strict=True) if not (a.aborted or b.aborted)]
+
+    def surprises(arm: list[Completion], views: dict[Key, tuple[Opinion, TopLogprobs]]) -> list[float]:
+        known = [(one, views[one.key][1]) for one in arm if one.key in views]
+        return [
+            sampled.mean_surprise(sampled.tail_logs(top, one.token_ids, temperature, vocab_size)) for one, top in known
+        ]
+
     tests = sampled.run_tests(
         [a for a, _ in whole],
         [b for _, b in whole],
         {key: view for key, (view, _) in baseline_scored.items()},
         {key: view for key, (view, _) in scored.items()},
+        (surprises([a for a, _ in whole], baseline_scored), surprises([b for _, b in whole], scored)),
     )
     for name, p_value in tests["adjusted"].items():
         if p_value < options.alpha:

@@ -65,7 +65,7 @@ def compared(seed: int, *, temperature: float = 0.8, top_k: int = WORDS) -> Comp
 def test_draws_from_the_same_model_pass_and_p_values_are_honest() -> None:
     results = [compared(seed) for seed in range(25)]
     assert {result.verdict for result in results} == {Verdict.PASS}
-    for name in ("likelihood", "wording"):
+    for name in ("likelihood", "surprise", "wording"):
         p_values = np.array([result.stats["sampling"]["p_values"][name] for result in results])
         # 25 uniform draws: more than one below 0.01 comes in one of 40 tries, a median below 0.2 in one of 1,000.
         assert (p_values < 0.01).sum() <= 1
@@ -77,6 +77,30 @@ def test_another_temperature_than_asked_is_seen(temperature: float) -> None:
     result = compared(1, temperature=temperature)
     assert result.verdict is Verdict.DIVERGED
     assert result.stats["sampling"]["adjusted"]["likelihood"] < 0.001
+    assert result.stats["sampling"]["adjusted"]["surprise"] < 0.001
+
+
+def few(requests: int, temperature: float, *, seed: int) -> Comparison:
+    """Two samples each of so few requests that pairing them by request can convict nobody."""
+    rng = np.random.default_rng(seed)
+    model = Model(rng)
+    known: dict[ScoreKey, TopLogprobs] = {}
+    arms = []
+    for name, drawn_at in (("cpu/base", 0.8), ("cpu/mtp", temperature)):
+        whole, scores = model.arm(name, model.ranks(rng, drawn_at))
+        known |= scores
+        kept = [one for key, one in whole.completions.items() if int(key.request[1:]) < requests and key.sample < 2]
+        arms.append(capture(name, *kept, **{**SAMPLING, "n": 2}))
+    return compare(arms[0], arms[1], known)
+
+
+def test_drafts_taken_at_any_temperature_are_seen_in_twenty_completions() -> None:
+    """A flat distribution in the place of the one asked for, token by token no impossible one."""
+    result = few(10, 1.2, seed=3)
+    assert result.stats["sampling"]["adjusted"]["likelihood"] > 0.001
+    assert result.stats["sampling"]["adjusted"]["surprise"] < 0.001
+    assert result.verdict is Verdict.DIVERGED
+    assert {few(10, 0.8, seed=seed).verdict for seed in range(20)} == {Verdict.PASS}
 
 
 def test_a_cut_off_distribution_accuses_no_token() -> None:
