@@ -5,7 +5,7 @@ a count that does not add up: each an error that names the line) and lenient abo
 wrong, because that is what the comparison is there to find: logprobs of the wrong length, NaN, token ids
 outside the vocabulary all load.
 
-    lines → fields → parse → assemble → read | check        write
+    lines → fields → parse → assemble → read | scores | check        write
 
 """
 
@@ -17,6 +17,7 @@ from parity.capture.lines import MAX_LINE_BYTES, dump_line
 from parity.capture.parse import SCHEMA, parse_completion, parse_header, parse_score
 from parity.capture.problems import CaptureError, Problem
 from parity.capture.read import read_capture, read_scores
+from parity.capture.scores import ScoreFile
 from parity.capture.write import (
     capture_records,
     completion_record,
@@ -31,6 +32,7 @@ __all__ = [
     "SCHEMA",
     "CaptureError",
     "Problem",
+    "ScoreFile",
     "capture_records",
     "check_capture",
     "completion_record",

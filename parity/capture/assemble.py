@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from parity.capture.fields import count_of, object_of, shown
+from parity.capture.lines import Report
 from parity.capture.parse import parse_completion, parse_header, parse_score
 from parity.capture.problems import Malformed
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
@@ -16,7 +17,7 @@ from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, Top
 class Assembler:
     """Puts records together and says what is wrong; `report` raises or collects."""
 
-    report: Callable[[int | None, str], None]
+    report: Report
     source: str = ""
     header: Header | None = None
     bad_header: bool = False
@@ -41,7 +42,7 @@ class Assembler:
             elif kind == "completion":
                 self._completion(line, parse_completion(record, line))
             elif kind == "score":
-                self._score(line, *parse_score(record))
+                self.score(line, record)
             elif kind == "round":
                 count_of(record, "round")
                 object_of(record, "counters")
@@ -58,7 +59,9 @@ class Assembler:
         if first is not completion:
             self.report(line, f"completion {completion.key} given twice (first on line {first.line})")
 
-    def _score(self, line: int, key: ScoreKey, logprobs: TopLogprobs) -> None:
+    def score(self, line: int, record: Mapping[str, Any]) -> None:
+        """Take a score record in. Raises Malformed."""
+        key, logprobs = parse_score(record)
         if key in self.scores:
             self.report(
                 line,
@@ -68,10 +71,13 @@ class Assembler:
         self.scores[key] = logprobs
         self.score_lines[key] = line
 
+    def score_count(self) -> int:
+        return len(self.scores)
+
     def _footer(self, line: int, record: Mapping[str, Any]) -> None:
         self.footer_line = line
         self.counters = object_of(record, "counters")
-        for name, found in (("completions", len(self.completions)), ("scores", len(self.scores))):
+        for name, found in (("completions", len(self.completions)), ("scores", self.score_count())):
             said = count_of(record, name, found)
             if said != found:
                 self.report(line, f"the footer says {said} {name}, the file has {found}")

@@ -16,6 +16,9 @@ import orjson
 from parity.errors import ParityError
 from parity.records import Json
 
+Report = Callable[[int | None, str], None]
+"""Told of what is wrong in which line; raises or collects."""
+
 MAX_LINE_BYTES = 256 * 1024 * 1024
 """A record longer than this is refused: no completion needs it, and captures come from other hosts."""
 
@@ -29,9 +32,9 @@ def open_capture(path: Path) -> IO[bytes]:
         raise ParityError(f"cannot read {path}: {error.strerror or error}") from None
 
 
-def lines_of(path: Path, report: Callable[[int | None, str], None]) -> Iterator[tuple[int, Any]]:
-    """(line number, parsed JSON) of each whole line; what is not JSON goes to `report`."""
-    number = 0
+def raw_lines(path: Path, report: Report) -> Iterator[tuple[int, int, bytes]]:
+    """(line number, its first byte's place in the file, the line) of each line that is not empty."""
+    number = begin = 0
     with open_capture(path) as file:
         try:
             while raw := file.readline(MAX_LINE_BYTES + 1):
@@ -39,17 +42,29 @@ def lines_of(path: Path, report: Callable[[int | None, str], None]) -> Iterator[
                 if len(raw) > MAX_LINE_BYTES:
                     report(number, f"a record longer than {MAX_LINE_BYTES >> 20} MiB")
                     return
-                if not raw.strip():
-                    continue
-                try:
-                    parsed = loads(raw)
-                except (ValueError, RecursionError):
-                    cut = not raw.endswith(b"\n")
-                    report(number, "the line is cut off: the writer was interrupted" if cut else "not valid JSON")
-                    continue
-                yield number, parsed
+                if raw.strip():
+                    yield number, begin, raw
+                begin += len(raw)
         except (OSError, EOFError, zlib.error) as error:
             report(number, f"cannot be read further: {error}")
+
+
+def lines_of(path: Path, report: Report) -> Iterator[tuple[int, Any]]:
+    """(line number, parsed JSON) of each whole line; what is not JSON goes to `report`."""
+    for number, _, raw in raw_lines(path, report):
+        parsed = parsed_or_none(number, raw, report)
+        if parsed is not None:
+            yield number, parsed[0]
+
+
+def parsed_or_none(number: int, raw: bytes, report: Report) -> tuple[Any] | None:
+    """The parsed JSON of a line, in a tuple; None where it is not JSON, which goes to `report`."""
+    try:
+        return (loads(raw),)
+    except (ValueError, RecursionError):
+        cut = not raw.endswith(b"\n")
+        report(number, "the line is cut off: the writer was interrupted" if cut else "not valid JSON")
+        return None
 
 
 @contextmanager

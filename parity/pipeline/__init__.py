@@ -5,11 +5,13 @@ from __future__ import annotations
 from parity.pipeline.analyse import analyse, arm_result, for_store, plan_of_captures
 from parity.pipeline.arbitrate import with_arbiter
 from parity.pipeline.arms import OwnArm
-from parity.pipeline.capturing import Runner, Session, engines, score_items
+from parity.pipeline.capturing import Runner, Session, engines
 from parity.pipeline.directory import RunDirectory, find_unfinished, new_run_id
-from parity.pipeline.execute import Outcome, execute
+from parity.pipeline.execute import execute
+from parity.pipeline.outcome import Outcome
 from parity.pipeline.placing import hosts_of_plan, load_adapters, look_at, placed
 from parity.pipeline.planning import PlanRequest, check_images, load_backends, locate_model, make_plan
+from parity.pipeline.scoring import score_items
 
 __all__ = [
     "Outcome",

@@ -6,17 +6,16 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
-
-from parity.capture import read_scores
+from parity.capture import ScoreFile
 from parity.compare import Comparison
 from parity.compare.arbiter import rulings, with_rulings
 from parity.errors import ParityError
 from parity.pipeline.capturing import Runner
 from parity.pipeline.directory import RunDirectory
+from parity.pipeline.scoring import disputed
 from parity.plan import DEFAULT_TOLERANCE, Arm, Plan
 from parity.records import Capture, Scores
-from parity.run import Backend, OwnSettings, ScoreItem, load_backend
+from parity.run import Backend, OwnSettings, load_backend
 
 VARIANT = "arbiter"
 
@@ -45,39 +44,20 @@ def with_arbiter(plan: Plan, name: str | None) -> Plan:
     return plan if name is None else replace(plan, arbiter=arbiter_arm(name, plan))
 
 
-def arbitrate(plan: Plan, directory: RunDirectory, runner: Runner, captures: Mapping[str, Capture]) -> Scores:
-    """The arbiter's scores, kept in the run's directory; {} without an arbiter or where nothing differs.
+def arbitrate(plan: Plan, directory: RunDirectory, runner: Runner, captures: Mapping[str, Capture]) -> ScoreFile | None:
+    """The arbiter's scores, kept in the run's directory; None without an arbiter or where nothing differs.
 
     Raises BackendError, Interrupted, ParityError as any arm does; what was scored stays.
     """
     if plan.arbiter is None:
-        return {}
+        return None
     items = disputed(plan, captures)
     if not items:
-        return {}
+        return None
     with_arbiter = replace(plan, arms=(*plan.arms, plan.arbiter))
     with runner.open(with_arbiter, plan.arbiter, directory, threading.Event()) as session:
         session.score(items, directory.arbiter, top=plan.score.top)
-    return read_scores(directory.arbiter)
-
-
-def disputed(plan: Plan, captures: Mapping[str, Capture]) -> list[ScoreItem]:
-    """Both sides of every pair that differs, each baseline completion once; none with images (only text is scored)."""
-    baseline = captures[plan.baseline]
-    with_images = {request.id for request in plan.requests if request.has_images}
-    items: dict[tuple[str, str, int, int], ScoreItem] = {}
-    for arm in plan.candidates:
-        for completion in captures[arm.name]:
-            other = baseline.completions.get(completion.key)
-            if other is None or completion.key.request in with_images:
-                continue
-            if np.array_equal(other.token_ids, completion.token_ids):
-                continue
-            for name, one in ((arm.name, completion), (plan.baseline, other)):
-                if len(one.token_ids):
-                    item = ScoreItem(name, *one.key, one.prompt_token_ids.tolist(), one.token_ids.tolist())
-                    items[(name, *one.key)] = item
-    return list(items.values())
+    return ScoreFile(directory.arbiter)
 
 
 def second_opinion(

@@ -5,7 +5,8 @@ engine start per arm and never two engines at once. A baseline on a machine of i
 and its engine waits for the last of them to score. Only a baseline with speculation needs another start, with
 speculation off, for the scores.
 
-When an arm fails the others are ended in order; what they have captured stays.
+A candidate whose engine fails is left out; the others go on. Where the baseline fails, or the last candidate, or
+anything else goes wrong, all are ended in order. What they have captured stays.
 """
 
 from __future__ import annotations
@@ -18,15 +19,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
 from parity.capture import read_capture
-from parity.errors import ParityError
+from parity.errors import BackendError, ParityError
 from parity.pipeline.directory import RunDirectory
 from parity.pipeline.held import HeldCaptures
+from parity.pipeline.scoring import score_items
 from parity.plan import Arm, Plan
 from parity.plan.hosts import Host, host_of
-from parity.records import Capture, Completion
+from parity.records import Capture
 from parity.run import Interrupted, OnEvent, ScoreItem, run_arm
 
 Say = Callable[[str], None]
@@ -98,50 +98,73 @@ class Recorder(Protocol):
     def arm_failed(self, arm: str, error: ParityError) -> None: ...
 
 
-def capture_all(
-    plan: Plan, directory: RunDirectory, runner: Runner, recorder: Recorder, say: Say
-) -> Mapping[str, Capture]:
+@dataclass(frozen=True)
+class Captured:
+    """The captures there are, the baseline's among them, and what became of the other candidates."""
+
+    captures: Mapping[str, Capture]
+    failed: Mapping[str, BackendError]
+
+
+def capture_all(plan: Plan, directory: RunDirectory, runner: Runner, recorder: Recorder, say: Say) -> Captured:
     """Every arm's capture, and the scores file where the plan asks for one.
 
-    Raises the first failure; Interrupted or KeyboardInterrupt when the user ends it.
+    Raises the first failure that leaves nothing to compare; Interrupted or KeyboardInterrupt when the user ends it.
     """
     turns: dict[str, list[Arm]] = {}
     for arm in (*plan.candidates, plan.arm(plan.baseline)):
         turns.setdefault(runner.turn(arm), []).append(arm)
-    crew = _Crew(plan, directory, runner, recorder)
+    crew = _Crew(plan, directory, runner, recorder, say)
     if len(turns) == 1:
         (arms,) = turns.values()
         crew.take_turns(arms, crew.record)
     else:
-        crew.work(list(turns.values()), say)
-    return crew.captures
+        crew.work(list(turns.values()))
+    return Captured(crew.captures, crew.failed)
 
 
 Report = Callable[[Arm, Capture | BaseException], None]
 
 
 class _Crew:
-    def __init__(self, plan: Plan, directory: RunDirectory, runner: Runner, recorder: Recorder) -> None:
-        self.plan, self.directory, self.runner, self.recorder = plan, directory, runner, recorder
+    def __init__(self, plan: Plan, directory: RunDirectory, runner: Runner, recorder: Recorder, say: Say) -> None:
+        self.plan, self.directory, self.runner, self.recorder, self.say = plan, directory, runner, recorder, say
         self.captures = HeldCaptures(plan.baseline)
+        self.failed: dict[str, BackendError] = {}
         self.baseline = plan.arm(plan.baseline)
         self._stop = threading.Event()
         self._all_captured = threading.Event()
 
     def record(self, arm: Arm, result: Capture | BaseException) -> None:
-        """In the main thread: the store's connection belongs to it."""
+        """In the main thread: the store's connection belongs to it. Raises the failure that ends the run."""
         if isinstance(result, Capture):
             self.captures.add(arm.name, result, self.directory.capture(arm.name))
             self.recorder.arm(arm.name, result, self.directory.capture(arm.name))
-            if all(each.name in self.captures for each in self.plan.arms):
-                self._all_captured.set()
-            return
-        if isinstance(result, ParityError) and not isinstance(result, Interrupted):
-            self.recorder.arm_failed(arm.name, result)
-        raise result
+        else:
+            if isinstance(result, ParityError) and not isinstance(result, Interrupted):
+                self.recorder.arm_failed(arm.name, result)
+            if not isinstance(result, BackendError) or not self._can_do_without(arm, result):
+                raise result
+            self.failed[arm.name] = result
+            if all(each.name in self.failed for each in self.plan.candidates):
+                raise self._nothing_to_compare(result)
+            self.say(f"{arm.name} failed, the other arms go on: {result.message}")
+            if result.hint:
+                self.say(f"hint: {result.hint}")
+        if all(each.name in self.captures or each.name in self.failed for each in self.plan.arms):
+            self._all_captured.set()
+
+    def _can_do_without(self, arm: Arm, error: BaseException) -> bool:
+        """Whether there is still something to compare when this arm has failed."""
+        return arm is not self.baseline and isinstance(error, BackendError) and not isinstance(error, Interrupted)
+
+    def _nothing_to_compare(self, last: BackendError) -> BackendError:
+        if len(self.failed) == 1:
+            return last
+        return BackendError(f"all {len(self.failed)} candidates failed; the last: {last.message}", hint=last.hint)
 
     def take_turns(self, arms: Sequence[Arm], report: Report) -> None:
-        """Run these one after the other; the first that fails is reported and ends it."""
+        """Run these one after the other, until one fails without which nothing can be compared."""
         for arm in arms:
             if self._stop.is_set():
                 return
@@ -149,7 +172,8 @@ class _Crew:
                 self._capture(arm, report)
             except BaseException as error:  # noqa: BLE001 - it is raised again where it is reported
                 report(arm, error)
-                return
+                if not self._can_do_without(arm, error):
+                    return
 
     def _capture(self, arm: Arm, report: Report) -> None:
         speculates = bool(arm.engine.get("speculative_config"))
@@ -193,8 +217,8 @@ class _Crew:
 
     # ------------------------------------------------------------------ several machines
 
-    def work(self, turns: Sequence[Sequence[Arm]], say: Say) -> None:
-        """A thread for each machine; results are recorded here. The first failure ends the others in order."""
+    def work(self, turns: Sequence[Sequence[Arm]]) -> None:
+        """A thread for each machine; results are recorded here. What ends the run ends the others in order."""
         results: queue.Queue[tuple[Arm, Capture | BaseException]] = queue.Queue()
         threads = [
             threading.Thread(target=self.take_turns, args=(arms, lambda *result: results.put(result)), daemon=True)
@@ -216,9 +240,9 @@ class _Crew:
                     if failed is None:
                         failed = error
                     elif isinstance(error, Interrupted):
-                        say(f"{error.message} (ended since another arm failed)")
+                        self.say(f"{error.message} (ended since another arm failed)")
                     elif isinstance(error, ParityError):
-                        say(f"also failed: {error.message}")
+                        self.say(f"also failed: {error.message}")
         except KeyboardInterrupt:
             self._stop.set()
             for thread in threads:
@@ -228,27 +252,3 @@ class _Crew:
             ) from None
         if failed is not None:
             raise failed
-
-
-def score_items(plan: Plan, captures: Mapping[str, Capture]) -> list[ScoreItem]:
-    """What the baseline is to teacher-force: nothing, the candidates' completions that differ from the
-    baseline's, or all of them and the baseline's own (the noise floor)."""
-    if plan.score.mode == "none":
-        return []
-    baseline = captures[plan.baseline]
-    with_images = {request.id for request in plan.requests if request.has_images}
-    chosen: list[tuple[str, Completion]] = []
-    for arm in plan.candidates:
-        for completion in captures[arm.name]:
-            other = baseline.completions.get(completion.key)
-            same = other is not None and np.array_equal(other.token_ids, completion.token_ids)
-            if plan.score.mode == "all" or not same:
-                chosen.append((arm.name, completion))
-    if plan.score.mode == "all":
-        chosen += [(plan.baseline, completion) for completion in baseline]
-    return [
-        ScoreItem(arm, *completion.key, completion.prompt_token_ids.tolist(), completion.token_ids.tolist())
-        for arm, completion in chosen
-        # Teacher-forced without its images, an answer about them would be judged by another question.
-        if len(completion.token_ids) and completion.key.request not in with_images
-    ]

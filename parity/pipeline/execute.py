@@ -9,47 +9,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from parity.capture import read_scores
-from parity.compare import Comparison, Suspect, triangulate
+from parity.capture import ScoreFile
+from parity.compare import Comparison
 from parity.errors import ParityError
 from parity.pipeline import controls
 from parity.pipeline.analyse import analyse, arm_result, for_store
 from parity.pipeline.arbitrate import arbitrate, second_opinion
-from parity.pipeline.capturing import Runner, capture_all
-from parity.pipeline.directory import RunDirectory, write_json
-from parity.plan import Plan
-from parity.records import Capture, Json, ScoreKey, Scores, TopLogprobs, Verdict
+from parity.pipeline.capturing import Captured, Runner, capture_all
+from parity.pipeline.compared import Compared
+from parity.pipeline.directory import RunDirectory, write_whole
+from parity.pipeline.outcome import Outcome, conclude
+from parity.plan import Arm, Plan
+from parity.records import Capture, Scores, Verdict
 from parity.run import Interrupted
 from parity.store import NewRun, RunStatus, Store
 
 Say = Callable[[str], None]
-
-
-@dataclass
-class Outcome:
-    """What a run came to. `comparisons` by candidate arm."""
-
-    run_id: str
-    directory: Path
-    verdict: Verdict
-    reasons: list[str]
-    comparisons: dict[str, Comparison] = field(default_factory=dict)
-    suspect: Suspect | None = None
-    """What the arms together point at, where several were compared."""
-
-    def to_json(self) -> dict[str, Json]:
-        return {
-            "schema": "parity.result/1",
-            "run": self.run_id,
-            "directory": str(self.directory),
-            "verdict": str(self.verdict),
-            "reasons": self.reasons,
-            "suspect": None if self.suspect is None else {"name": self.suspect.name, "why": self.suspect.why},
-            "arms": {name: comparison.to_json() for name, comparison in self.comparisons.items()},
-        }
 
 
 def execute(
@@ -64,6 +41,9 @@ def execute(
 ) -> Outcome:
     """Run a plan in its directory, or finish what an earlier attempt left.
 
+    A candidate whose engine fails is left out, as long as another one can be compared: the outcome is an ERROR that
+    names it, and what the others came to.
+
     Raises BackendError (an engine), Interrupted (Ctrl-C), ParityError (disk, database, input). Whatever it
     raises, what was captured stays, the store holds whole stages only, and calling it again goes on.
     """
@@ -73,10 +53,9 @@ def execute(
         recorder = _Recorder(store, run_id, say)
         store.create_run(NewRun(run_id, plan.to_json(), command, directory=str(directory.root), versions=versions))
         try:
-            captures = capture_all(plan, directory, runner, recorder, say)
-            scores = read_scores(directory.scores) if directory.scores.exists() else {}
-            opinions = arbitrate(plan, directory, runner, captures)
-            outcome = _compare_all(plan, directory, captures, scores, opinions, recorder)
+            captured = capture_all(plan, directory, runner, recorder, say)
+            opinions = arbitrate(plan, directory, runner, captured.captures)
+            outcome = _compare_all(plan, directory, captured, opinions, recorder)
         except Interrupted as error:
             recorder.close(RunStatus.INTERRUPTED, message=error.message, duration=time.monotonic() - began)
             raise
@@ -92,14 +71,16 @@ def execute(
             )
             raise
         recorder.close(
-            RunStatus.FINISHED,
+            RunStatus.FAILED if outcome.failed else RunStatus.FINISHED,
             verdict=outcome.verdict,
             reasons=outcome.reasons,
             duration=time.monotonic() - began,
         )
         recorder.raise_if_failed()
+        if outcome.failed:
+            return outcome  # without a result the run is unfinished: resuming it tries the failed arms again
         try:
-            write_json(directory.result, outcome.to_json())
+            write_whole(directory.result, outcome.json_pieces())
         except OSError as error:
             raise ParityError(
                 f"the result could not be written to {directory.result}: {error.strerror}",
@@ -149,6 +130,7 @@ class _Recorder:
             return  # a later stage must not be stored when an earlier one is missing
         try:
             write()
+            self._store.forget_pages()  # else they add up with every arm, to what the store allows itself
         except ParityError as error:
             self._failed = error
             self._say(f"warning: not stored: {error.message}; going on, the captures are safe")
@@ -164,60 +146,54 @@ class _Recorder:
 
 # --------------------------------------------------------------------------- comparing
 
-_ORDER = (Verdict.ERROR, Verdict.DIVERGED, Verdict.INCONCLUSIVE, Verdict.PASS)
-"""The worst verdict of an arm is the run's."""
-
 
 def _compare_all(
     plan: Plan,
     directory: RunDirectory,
-    captures: Mapping[str, Capture],
-    scores: Scores,
-    opinions: Scores,
+    captured: Captured,
+    opinions: ScoreFile | None,
     recorder: _Recorder,
 ) -> Outcome:
-    baseline = captures[plan.baseline]
-    comparisons: dict[str, Comparison] = {}
+    """One candidate after the other, each gone before the next is read."""
+    scores = ScoreFile(directory.scores) if directory.scores.exists() else None
+    baseline = captured.captures[plan.baseline]
+    of_baseline = [{} if file is None else file.of({plan.baseline}) for file in (scores, opinions)]
+    comparisons = Compared(directory.root)
+    controlled: list[controls.Control] = []
     for arm in plan.candidates:
-        candidate = captures[arm.name]
-        comparison = analyse(
-            baseline,
-            candidate,
-            scores_of(scores, {arm.name, plan.baseline}),
-            tolerance=plan.tolerance,
-            model=Path(plan.model.path),
+        if arm.name not in captured.captures:
+            continue
+        of_arm, ruled = (
+            {} if file is None else {**file.of({arm.name}), **known}
+            for file, known in zip((scores, opinions), of_baseline, strict=True)
         )
-        comparison = second_opinion(comparison, plan, baseline, candidate, opinions)
-        comparisons[arm.name] = comparison
-        recorder.comparison(arm.name, comparison, baseline, candidate)
-    controlled = [
-        controls.judge(
-            arm.name, arm.control, controls.read_planted(directory.log(arm.name)), captures[arm.name],
-            comparisons.pop(arm.name),
+        control = _compare_one(
+            plan, arm, directory, baseline, captured.captures[arm.name], of_arm, ruled, comparisons, recorder
         )
-        for arm in plan.candidates
-        if arm.control
-    ]  # fmt: skip
+        controlled += [control] if control is not None else []
     if not comparisons:
         raise ParityError("the plan has positive controls only", hint="add an arm without a planted fault")
-    verdict = min((c.verdict for c in comparisons.values()), key=_ORDER.index)
-    several = len(comparisons) > 1
-    reasons = [
-        f"{name}: {reason}" if several else reason
-        for name, comparison in comparisons.items()
-        if comparison.verdict is verdict
-        for reason in comparison.reasons
-    ]
-    suspect = None
-    if several:
-        suspect = triangulate({name: c.verdict for name, c in comparisons.items()}, plan.baseline)
-    if suspect is not None:
-        reasons.append(f"suspect: {suspect.name}: {suspect.why}")
-    reasons += [control.sentence for control in controlled]
-    if verdict is Verdict.PASS and not all(control.as_expected for control in controlled):
-        verdict = Verdict.INCONCLUSIVE  # a run that misses a planted fault cannot clear anything
-    return Outcome(directory.run_id, directory.root, verdict, reasons, comparisons, suspect)
+    failed = {name: error.message for name, error in captured.failed.items()}
+    return conclude(directory.run_id, directory.root, plan.baseline, comparisons, controlled, failed)
 
 
-def scores_of(scores: Scores, arms: set[str]) -> dict[ScoreKey, TopLogprobs]:
-    return {key: value for key, value in scores.items() if key.arm in arms}
+def _compare_one(
+    plan: Plan,
+    arm: Arm,
+    directory: RunDirectory,
+    baseline: Capture,
+    candidate: Capture,
+    scores: Scores,
+    opinions: Scores,
+    comparisons: Compared,
+    recorder: _Recorder,
+) -> controls.Control | None:
+    """Compare and store one arm; a positive control is judged and not added to the comparisons."""
+    comparison = analyse(baseline, candidate, scores, tolerance=plan.tolerance, model=Path(plan.model.path))
+    comparison = second_opinion(comparison, plan, baseline, candidate, opinions)
+    recorder.comparison(arm.name, comparison, baseline, candidate)
+    if arm.control:
+        planted = controls.read_planted(directory.log(arm.name))
+        return controls.judge(arm.name, arm.control, planted, candidate, comparison)
+    comparisons.add(arm.name, comparison)
+    return None

@@ -1,8 +1,7 @@
-"""The captures of a run, as many in memory as fit into a budget, the others read again when they are asked for."""
+"""The captures of a run: small ones in memory, of large ones the baseline and one candidate at a time."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -10,40 +9,37 @@ from typing import Final
 from parity.capture import read_capture
 from parity.records import Capture
 
-BUDGET: Final = 50_000
-"""Completions held at a time, the baseline's not counted: of 64 tokens each they take about 100 MB."""
+BUDGET: Final = 8 * 1024 * 1024
+"""Bytes of capture files whose candidates stay in memory, where they take about twice as much."""
 
 
 class HeldCaptures(Mapping[str, Capture]):
-    """Captures by arm. Memory does not grow with the number of arms: of those that were not asked for lately only the
-    path is kept. The baseline is asked for with every other one, so it stays."""
+    """Captures by arm. Memory does not grow with the number of arms: beside the baseline, which is asked for with every
+    other one, and what fits into the budget, only the one that was asked for last is held. The others are read again;
+    whoever asks for one after the other must let go of each before the next."""
 
     def __init__(self, baseline: str, budget: int = BUDGET) -> None:
-        self._baseline = baseline
-        self._budget = budget
+        self._always = baseline
+        self._room = budget
         self._paths: dict[str, Path] = {}
-        self._held: OrderedDict[str, Capture] = OrderedDict()
+        self._held: dict[str, Capture] = {}
+        self._last: tuple[str, Capture] | None = None
 
     def add(self, arm: str, capture: Capture, path: Path) -> None:
         self._paths[arm] = path
-        self._keep(arm, capture)
+        size = 0 if arm == self._always else path.stat().st_size
+        if size <= self._room:
+            self._room -= size
+            self._held[arm] = capture
 
     def __getitem__(self, arm: str) -> Capture:
         path = self._paths[arm]
-        if arm not in self._held:
-            self._keep(arm, read_capture(path))
-        self._held.move_to_end(arm)
-        return self._held[arm]
-
-    def _keep(self, arm: str, capture: Capture) -> None:
-        self._held[arm] = capture
-        self._held.move_to_end(arm)
-        others = [name for name in self._held if name not in (arm, self._baseline)]
-        room = self._budget - len(capture.completions)
-        for name in reversed(others):  # the latest first
-            room -= len(self._held[name].completions)
-            if room < 0:
-                del self._held[name]
+        if arm in self._held:
+            return self._held[arm]
+        if self._last is None or self._last[0] != arm:
+            self._last = None  # before reading: never two large ones at a time
+            self._last = (arm, read_capture(path))
+        return self._last[1]
 
     def __contains__(self, arm: object) -> bool:
         return arm in self._paths

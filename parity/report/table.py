@@ -146,7 +146,7 @@ def _stored_row(store: Store, run_id: str, arm: ArmRow, config: str, expected: i
         control=controls.get(arm.name),
         acceptance=(arm.acceptance_rate, arm.acceptance_length),
         overdispersion=measured_overdispersion([bad for _, bad in rounds], [total for total, _ in rounds]),
-        more=[*([arm.message] if arm.message else []), *told],
+        more=[*([arm.message.splitlines()[0]] if arm.message else []), *told],  # a log may follow
     )
 
 

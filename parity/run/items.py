@@ -43,6 +43,11 @@ def _plain_ids(ids: Sequence[int] | TokenIds) -> list[int]:
     return plain
 
 
+def _as_bytes(ids: Sequence[int] | TokenIds) -> bytes:
+    """The same for the same ids; a tenth of what their numbers would take."""
+    return np.asarray(ids, dtype=np.int64).tobytes()
+
+
 def unscored_entry(message: Mapping[str, Json], lengths: Mapping[ScoreKey, int]) -> list[Json]:
     try:
         key = ScoreKey(**message["key"])
@@ -60,9 +65,9 @@ def chunks(items: Sequence[ScoreItem], replicas: int = 1) -> Iterator[list[Score
     Small enough that each of `replicas` gets one where there are few items.
     """
     size = max(1, min(SCORE_CHUNK, -(-len(items) // replicas)))
-    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[ScoreItem]] = {}
+    groups: dict[tuple[bytes, bytes], list[ScoreItem]] = {}
     for item in items:
-        sequence = (tuple(_plain_ids(item.prompt_token_ids)), tuple(_plain_ids(item.token_ids)))
+        sequence = (_as_bytes(item.prompt_token_ids), _as_bytes(item.token_ids))
         groups.setdefault(sequence, []).append(item)
     chunk: list[ScoreItem] = []
     for group in groups.values():

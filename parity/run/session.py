@@ -57,11 +57,10 @@ class ArmSession:
         held = resume.read_held(self.capture_path)
         resume.check_same_plan(held, self.plan, self.arm, self.capture_path)
         link = self.link
-        link.enter(Phase.STARTING, len(held.completions), self._expected.completions, held.tokens)
         if held.complete:
             link.enter(Phase.DONE, len(held.completions), self._expected.completions, held.tokens)
             return
-        header = link.start()
+        header = self._started(len(held.completions), self._expected.completions, held.tokens)
         if held.header is not None:
             resume.check_same_engine(held.header, header, self.capture_path)
         with link.guarded():
@@ -85,16 +84,21 @@ class ArmSession:
         wanted = {item.key: item for item in items}
         missing = [item for key, item in wanted.items() if key not in held.scores and key not in refused]
         link = self.link
-        link.enter(Phase.STARTING, len(held.scores), len(wanted), 0)
         if held.complete and not missing:
             link.enter(Phase.DONE, len(held.scores), len(wanted), 0)
             return
-        header = link.start()
+        header = self._started(len(held.scores), len(wanted), 0)
         if held.header is not None:
             resume.check_same_engine(held.header, header, scores_path)
         with link.guarded():
             self._score(held, header, missing, len(wanted), scores_path, top)
         link.enter(Phase.DONE, link.done, link.total, link.tokens)
+
+    def _started(self, done: int, total: int, tokens: int) -> dict[str, Json]:
+        """The engine's header; starts it, and says so, unless it is up."""
+        if self.link.header is None:
+            self.link.enter(Phase.STARTING, done, total, tokens)
+        return self.link.start()
 
     def close(self) -> None:
         """End the engine, orderly where it goes along; safe to call again."""

@@ -255,6 +255,10 @@ class Writer(Reader):
             if not changed:
                 raise _no_run(run_id)
 
+    def forget_pages(self) -> None:
+        """Give the memory of cached pages back: the next stage is about other rows."""
+        self._read("PRAGMA shrink_memory")
+
     def delete_run(self, run_id: str) -> None:
         """Remove a run and all its rows. Triage stays: it belongs to the fingerprints. Files stay too."""
         with self._write() as conn:

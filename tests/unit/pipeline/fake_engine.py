@@ -1,7 +1,8 @@
 """Appended to the real worker's source: a deterministic engine of a few lines in place of vLLM.
 
 A token id tells how good it is: ids from 1900 up are what no reference would say. FAKE names what goes
-wrong, FAKE_STEP (seconds) how long a completion takes.
+wrong, FAKE_ARM an arm whose engine alone dies at its start, FAKE_STEP (seconds) how long a completion takes. One in
+FAKE_EVERY completions of an arm that speculates parts at a near-tie.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ import time
 
 MODE = os.environ.get("FAKE", "")
 STEP = float(os.environ.get("FAKE_STEP", "0"))
+EVERY = int(os.environ.get("FAKE_EVERY", "3"))
 BAD = 1900
 
 
@@ -31,7 +33,7 @@ class Arm:
         self.channel.event("starting", pid=os.getpid())
         with open(os.environ["FAKE_STARTS"], "a") as file:
             file.write(self.name + "\n")
-        if MODE == "die at start":
+        if MODE == "die at start" or os.environ.get("FAKE_ARM") == self.name:
             sys.stderr.write("the last words\n")
             os.kill(os.getpid(), signal.SIGKILL)
         self.channel.event("ready", engine_start_seconds=0.1)
@@ -53,8 +55,8 @@ class Arm:
 
     def tokens(self, index, request, round_, length):
         tokens = stream(request["id"], round_, length)
-        if self.speculates and index % 3 == 1:  # a near-tie: another text from there on
-            at = 5 + index
+        if self.speculates and index % EVERY == 1:  # a near-tie: another text from there on
+            at = 5 + index % max(1, length - 5)
             tokens[at:] = stream(request["id"], round_, length, 1)[at:]
         if self.speculates and MODE in ("corrupt", "misplaced") and index == 2:
             tokens[11:15] = [BAD + i for i in range(4)]

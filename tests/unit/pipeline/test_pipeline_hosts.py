@@ -79,13 +79,25 @@ def test_hosts_work_at_the_same_time_and_one_takes_turns(there: Parity) -> None:
     }  # fmt: skip
 
 
-def test_one_arm_fails_and_the_others_end_in_order(there: Parity) -> None:
+def test_without_the_baseline_the_others_end_in_order(there: Parity) -> None:
+    configure(there, far='FAKE_STEP = "0.2"', away='FAKE = "die at start"')
+    failed = there("run", "--backends", "far,away", "--baseline", "away/base", "--out", "out")
+    assert failed.returncode == 3, failed.stderr
+    assert "error: away/base: the worker ended while starting" in failed.stderr
+    assert "ended since another arm failed" in failed.stderr
+    assert failed.stdout == ""
+
+
+def test_the_arms_of_one_host_fail_and_the_others_go_on(there: Parity) -> None:
     configure(there, far='FAKE_STEP = "0.2"', away='FAKE = "die at start"')
     failed = there("run", "--backends", "far,away", "--out", "out")
     assert failed.returncode == 3, failed.stderr
     assert "away/base: the worker ended while starting" in failed.stderr
-    assert "ended since another arm failed" in failed.stderr
+    assert "away/mtp: the worker ended while starting" in failed.stderr
     assert "hint: the remedy" in failed.stderr
+    assert sorted(there.starts) == ["away/base", "away/mtp", "far/base", "far/mtp"]
+    assert "also: away/mtp failed: " in " ".join(failed.stdout.split())
+    assert "also: far/mtp: " in " ".join(failed.stdout.split())
     configure(there)
     done = there("run", "--resume", "--out", "out")
     assert done.returncode == 3, done.stderr  # the run's own record says where its backends are

@@ -296,6 +296,9 @@ def test_scores_go_into_a_file_of_their_own(runner: Runner) -> None:
         session.generate()
         session.score(items(4), runner.scores)
     assert runner.backend.starts == 1
+    phases = [event.phase for event in runner.events]
+    assert phases.count(Phase.READY) == 1
+    assert Phase.STARTING not in phases[phases.index(Phase.DONE) :]  # the engine is up already, nobody waits for it
     scores = read_scores(runner.scores)
     assert {key.request for key in scores} == {"p0", "p1", "p2", "p3"}
     assert all(len(score) == 3 for score in scores.values())

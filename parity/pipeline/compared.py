@@ -1,0 +1,110 @@
+"""What comparing each arm gave, as the run's result: kept in a file, for an experiment has many arms and findings."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from parity.compare import Comparison
+from parity.errors import ParityError
+from parity.records import Finding, Json, Key, Kind, Severity, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What is asked for often, and where the rest is in the file: (begin, size) in bytes."""
+
+    verdict: Verdict
+    reasons: list[str]
+    said: tuple[int, int]
+    classes: tuple[int, int]
+
+
+class Compared(Mapping[str, Comparison]):
+    """Comparisons by candidate arm. Each is read again when it is asked for; only verdicts and reasons are in memory.
+
+    The file has no name and goes with this object. Values come back as JSON has them: no NaN, names as strings.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Raises ParityError where nothing can be written in `directory`."""
+        self._kept: dict[str, _Kept] = {}
+        try:
+            self._file: IO[bytes] = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - it lives as long as this
+        except OSError as error:
+            raise _not_written(directory, error) from error
+        self._directory = directory
+
+    def add(self, arm: str, comparison: Comparison) -> None:
+        """Raises ParityError where the disk is full."""
+        classes = [(*key, str(kind)) for key, kind in comparison.classes.items()]
+        try:
+            said = self._append(dumped(comparison.to_json()))
+            self._kept[arm] = _Kept(
+                comparison.verdict, list(comparison.reasons), said, self._append(orjson.dumps(classes))
+            )
+        except OSError as error:
+            raise _not_written(self._directory, error) from error
+
+    def verdicts(self) -> dict[str, Verdict]:
+        return {arm: kept.verdict for arm, kept in self._kept.items()}
+
+    def reasons(self, arm: str) -> list[str]:
+        return self._kept[arm].reasons
+
+    def json_text(self, arm: str) -> bytes:
+        """`Comparison.to_json` as indented JSON."""
+        return self._read(self._kept[arm].said)
+
+    def __getitem__(self, arm: str) -> Comparison:
+        said: dict[str, Any] = orjson.loads(self.json_text(arm))
+        return Comparison(
+            baseline=said["baseline"],
+            candidate=said["candidate"],
+            verdict=Verdict(said["verdict"]),
+            reasons=said["reasons"],
+            findings=[_finding(one) for one in said["findings"]],
+            classes={Key(*row[:3]): row[3] for row in orjson.loads(self._read(self._kept[arm].classes))},
+            stats=said["stats"],
+            notes=said["notes"],
+        )
+
+    def __contains__(self, arm: object) -> bool:
+        return arm in self._kept
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def _append(self, data: bytes) -> tuple[int, int]:
+        begin = self._file.seek(0, 2)
+        self._file.write(data)
+        self._file.flush()
+        return begin, len(data)
+
+    def _read(self, place: tuple[int, int]) -> bytes:
+        begin, size = place
+        self._file.seek(begin)
+        return self._file.read(size)
+
+
+def dumped(value: Json) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _finding(value: dict[str, Any]) -> Finding:
+    return Finding(**{**value, "kind": Kind(value["kind"]), "severity": Severity(value["severity"])})
+
+
+def _not_written(directory: Path, error: OSError) -> ParityError:
+    return ParityError(
+        f"cannot write the comparisons in {directory}: {error.strerror}",
+        hint="make room, then `parity run --resume`: the captures are kept",
+    )

@@ -1,0 +1,87 @@
+"""What a run came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from parity.compare import Comparison, Suspect, triangulate
+from parity.pipeline.compared import Compared, dumped
+from parity.pipeline.controls import Control
+from parity.records import Json, Verdict
+
+_ORDER = (Verdict.ERROR, Verdict.DIVERGED, Verdict.INCONCLUSIVE, Verdict.PASS)
+"""The worst verdict of an arm is the run's."""
+
+
+@dataclass
+class Outcome:
+    """What a run came to. `comparisons` by candidate arm; `failed` says why the others have none."""
+
+    run_id: str
+    directory: Path
+    verdict: Verdict
+    reasons: list[str]
+    comparisons: Mapping[str, Comparison] = field(default_factory=dict)
+    suspect: Suspect | None = None
+    """What the arms together point at, where several were compared."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Json]:
+        return {**self._head(), "arms": {name: comparison.to_json() for name, comparison in self.comparisons.items()}}
+
+    def _head(self) -> dict[str, Json]:
+        return {
+            "schema": "parity.result/1",
+            "run": self.run_id,
+            "directory": str(self.directory),
+            "verdict": str(self.verdict),
+            "reasons": self.reasons,
+            **({"failed": dict(self.failed)} if self.failed else {}),
+            "suspect": None if self.suspect is None else {"name": self.suspect.name, "why": self.suspect.why},
+        }
+
+    def json_pieces(self) -> Iterator[bytes]:
+        """`to_json` as indented JSON, an arm at a time."""
+        yield dumped(self._head()).removesuffix(b"\n}")
+        yield b',\n  "arms": {'
+        for number, name in enumerate(self.comparisons):
+            said = (
+                self.comparisons.json_text(name)
+                if isinstance(self.comparisons, Compared)
+                else dumped(self.comparisons[name].to_json())
+            )
+            yield (b"," if number else b"") + b"\n    " + orjson.dumps(name) + b": "
+            yield said.replace(b"\n", b"\n    ")
+        yield b"\n  }\n}\n"
+
+
+def conclude(
+    run_id: str,
+    directory: Path,
+    baseline: str,
+    comparisons: Compared,
+    controlled: Sequence[Control],
+    failed: Mapping[str, str],
+) -> Outcome:
+    """The run's verdict and reasons, from those of its arms. `comparisons` holds one at least."""
+    verdicts = comparisons.verdicts()
+    verdict = min(verdicts.values(), key=_ORDER.index)
+    several = len(verdicts) + len(failed) > 1
+    reasons = [f"{name} failed: {why.splitlines()[0]}" for name, why in failed.items()]
+    reasons += [
+        f"{name}: {reason}" if several else reason
+        for name, one in verdicts.items()
+        if one is verdict
+        for reason in comparisons.reasons(name)
+    ]
+    suspect = triangulate(verdicts, baseline) if len(verdicts) > 1 else None
+    if suspect is not None:
+        reasons.append(f"suspect: {suspect.name}: {suspect.why}")
+    reasons += [control.sentence for control in controlled]
+    if verdict is Verdict.PASS and not all(control.as_expected for control in controlled):
+        verdict = Verdict.INCONCLUSIVE  # a run that misses a planted fault cannot clear anything
+    return Outcome(run_id, directory, Verdict.ERROR if failed else verdict, reasons, comparisons, suspect, failed)

@@ -1,0 +1,80 @@
+"""Comparisons kept in a file are the ones that went in, and the result is written as one JSON would be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity.compare import Comparison
+from parity.errors import ParityError
+from parity.pipeline.compared import Compared
+from parity.pipeline.controls import Control
+from parity.pipeline.directory import write_json, write_whole
+from parity.pipeline.outcome import Outcome, conclude
+from parity.records import Finding, Key, Kind, Severity, Verdict
+
+
+def comparison(arm: str, verdict: Verdict = Verdict.PASS) -> Comparison:
+    evidence = {"why": 'two lines\nand "quotes"', "gap": 0.1 + 0.2, "logprobs": {"reference": [[5, -0.1]]}}
+    finding = Finding(arm, "x/a", "p0", 1, 2, Kind.NEAR_TIE, Severity.BENIGN, 3, None, evidence)
+    classes = {Key("p0", 1, 2): "near_tie", Key("p1", 0, 0): "identical"}
+    stats = {"drift": None, "rates": {"garbled": {"completions": 3}}, "bound": np.float64(0.25)}
+    return Comparison("x/a", arm, verdict, [f"{arm} is as it is"], [finding], classes, stats, ["a note"])  # type: ignore[arg-type]
+
+
+def test_what_comes_back_is_what_went_in(tmp_path: Path) -> None:
+    compared = Compared(tmp_path)
+    for arm in ("x/b", "x/c"):
+        compared.add(arm, comparison(arm))
+    assert list(compared) == ["x/b", "x/c"]
+    assert len(compared) == 2
+    back, given = compared["x/c"], comparison("x/c")
+    assert (back.findings, back.corrupt, back.counts) == (given.findings, [], {"near_tie": 1})
+    assert back.classes == given.classes
+    assert (back.verdict, back.reasons, back.notes, back.stats) == (
+        given.verdict,
+        given.reasons,
+        given.notes,
+        given.stats,
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_result_is_written_piece_by_piece_as_if_it_were_one(tmp_path: Path) -> None:
+    compared = Compared(tmp_path)
+    for arm in ("x/b", 'x/"odd"'):
+        compared.add(arm, comparison(arm))
+    for comparisons in (compared, {arm: comparison(arm) for arm in compared}):
+        outcome = Outcome("id", tmp_path, Verdict.PASS, ["a reason"], comparisons)
+        write_whole(tmp_path / "pieces.json", outcome.json_pieces())
+        write_json(tmp_path / "whole.json", outcome.to_json())
+        assert (tmp_path / "pieces.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
+    assert list(json.loads((tmp_path / "pieces.json").read_bytes())["arms"]) == list(compared)
+
+
+def test_a_failed_arm_is_an_error_and_says_what_the_others_came_to(tmp_path: Path) -> None:
+    compared = Compared(tmp_path)
+    compared.add("x/b", comparison("x/b", Verdict.DIVERGED))
+    compared.add("x/c", comparison("x/c"))
+    outcome = conclude("id", tmp_path, "x/a", compared, [], {"x/d": "it died\nthe end of its log"})
+    assert outcome.verdict is Verdict.ERROR
+    assert outcome.reasons[:2] == ["x/d failed: it died", "x/b: x/b is as it is"]
+    assert outcome.to_json()["failed"] == {"x/d": "it died\nthe end of its log"}
+    assert "failed" not in conclude("id", tmp_path, "x/a", compared, [], {}).to_json()
+
+
+def test_a_control_that_is_missed_leaves_no_pass(tmp_path: Path) -> None:
+    compared = Compared(tmp_path)
+    compared.add("x/b", comparison("x/b"))
+    missed = [Control("x/b-control", "loop", False, "NOT caught")]
+    outcome = conclude("id", tmp_path, "x/a", compared, missed, {})
+    assert (outcome.verdict, outcome.reasons) == (Verdict.INCONCLUSIVE, ["x/b is as it is", "NOT caught"])
+
+
+def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(ParityError, match="cannot write the comparisons") as caught:
+        Compared(tmp_path / "gone")
+    assert "--resume" in str(caught.value.hint)
