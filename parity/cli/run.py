@@ -6,6 +6,7 @@ import platform
 import shlex
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,12 +98,12 @@ def run(
             from parity.report.summary import from_store
             from parity.report.terminal import print_summary
 
-            print_summary(console(), from_store(store, outcome.run_id))
+            screen, rows = console(), None
             if len(plan.arms) > 2 or plan.rounds > 1:  # an experiment: the row of each arm as well
                 from parity.report import table, table_text
 
-                say("")
-                table_text.print_table(console(), table.from_store(store, outcome.run_id))
+                rows = partial(table_text.print_table, screen, table.from_store(store, outcome.run_id))
+            print_summary(screen, from_store(store, outcome.run_id), rows)
     return judgement.exit_code if judgement is not None else exit_code(outcome.verdict)
 
 

@@ -24,8 +24,9 @@ def triangulate(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | Non
 
     With `base` and speculating arms on several backends: a backend whose `base` already diverges has a
     numerics problem of its own; a backend whose `base` passes while its speculation diverges has it in its
-    speculation; speculation that diverges wherever it was tried is an upstream bug. None when nothing diverges
-    or too little was run to tell.
+    speculation; speculation that diverges wherever it was tried is an upstream bug. Where one arm with speculation
+    passes and another of the same backend diverges, its settings are suspected. None when nothing diverges or too
+    little was run to tell.
     """
     verdicts = {**verdicts, baseline: Verdict.PASS}
     diverged = {arm for arm, verdict in verdicts.items() if verdict is Verdict.DIVERGED}
@@ -52,6 +53,16 @@ def triangulate(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | Non
         )
     if len(bad) > 1:
         return Suspect("speculation everywhere", f"{', '.join(bad)} all diverge with speculation and agree without")
+    speculation = sorted(arm for arm in verdicts if arm.startswith(f"{bad[0]}/") and _speculates(arm.partition("/")[2]))
+    passed = ", ".join(arm for arm in speculation if verdicts[arm] is Verdict.PASS)
+    if passed:
+        names = ", ".join(arm for arm in speculation if arm in diverged)
+        return Suspect(f"the settings of {names}", f"{passed} also ran with speculation, and passed")
+    if plain[bad[0]] == baseline:
+        return Suspect(
+            f"speculation on {bad[0]}",
+            f"{baseline} is that without speculation; another backend's arms would tell whether the fault is upstream",
+        )
     return Suspect(
         f"speculation on {bad[0]}",
         f"{bad[0]} agrees without speculation; another backend's arms would tell whether the fault is upstream",

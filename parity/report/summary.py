@@ -163,7 +163,7 @@ def from_comparison(
     lines = [
         ArmLine(
             arm,
-            arm == baseline.header.arm,
+            capture is baseline,
             len(capture.completions),
             {} if capture is baseline else dict(classes),
             {} if capture is baseline else dict(corrupt),

@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from parity.language import t
+from parity.report.arm_lines import print_arms
 from parity.report.escape import code, inline
 from parity.report.escape import table as markdown_table
 from parity.report.table import SHORT, ExperimentTable, Output, Row
 from parity.text import clip, visible, wrap
 
-ARM_WIDTH = 20
-
 
 def print_table(console: Console, made: ExperimentTable) -> None:
     """The whole table; readable at 80 columns, in a pipe, and without colours."""
     _wrapped(console, made.question)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=False)
-    table.add_column(t("arm"), overflow="fold")
-    for name in ("count", "bad", "min", *(f"<{bound}" for bound in SHORT), "tok/s", "+start", "accept"):
-        table.add_column(t(name), justify="right", no_wrap=True)
-    for row in made.rows:
-        table.add_row(
-            Text(_folded(visible(row.arm), max(ARM_WIDTH, console.width - 62))),
-            f"{row.completions:,}",
-            t("base") if row.baseline else _plain(row.corrupt),
-            _plain(row.shortest),
-            *(f"{row.shorter_than[str(bound)]:,}" for bound in SHORT),
-            _speed(row.tokens_per_second),
-            _speed(row.tokens_per_second_with_start),
-            "-" if row.acceptance_rate is None else f"{row.acceptance_rate:.0%}",
-        )
-    console.print(table)
+    names = ("count", "bad", "min", *(f"<{bound}" for bound in SHORT), "tok/s", "+start", "accept")
+    print_arms(console, t("arm"), [t(name) for name in names], [(visible(row.arm), _cells(row)) for row in made.rows])
     for row in made.rows:
         console.print(Text(visible(row.arm), style="bold"), soft_wrap=True)
         for detail in details(row):
@@ -52,15 +35,16 @@ def _wrapped(console: Console, text: str, indent: str = "") -> None:
         console.print(Text(line), soft_wrap=True)
 
 
-def _folded(name: str, width: int) -> str:
-    """An arm's name over several lines, broken before a `+` or a `-` where it is long."""
-    lines = [""]
-    for piece in re.split(r"(?=[+-])", name):
-        if lines[-1] and len(lines[-1]) + len(piece) > width:
-            lines.append(piece)
-        else:
-            lines[-1] += piece
-    return "\n".join(lines)
+def _cells(row: Row) -> list[str]:
+    return [
+        f"{row.completions:,}",
+        t("base") if row.baseline else _plain(row.corrupt),
+        _plain(row.shortest),
+        *(f"{row.shorter_than[str(bound)]:,}" for bound in SHORT),
+        _speed(row.tokens_per_second),
+        _speed(row.tokens_per_second_with_start),
+        "-" if row.acceptance_rate is None else f"{row.acceptance_rate:.0%}",
+    ]
 
 
 def _plain(value: int | None) -> str:

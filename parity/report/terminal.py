@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from parity.compare.power import requests_needed
 from parity.language import t
 from parity.records import Json
+from parity.report.arm_lines import print_arms
 from parity.report.summary import CONTROL, ArmLine, Example, Summary
 from parity.report.tokens import TokenText
 from parity.text import cell_width, clip, visible, wrap
@@ -19,13 +19,16 @@ from parity.text import cell_width, clip, visible, wrap
 _STYLE = {"PASS": "bold green", "DIVERGED": "bold red", "INCONCLUSIVE": "bold yellow", "ERROR": "bold red"}
 
 
-def print_summary(console: Console, summary: Summary) -> None:
-    """The whole report: verdict, arms, worst findings, what could have been missed, what to do next."""
+def print_summary(console: Console, summary: Summary, before_steps: Callable[[], None] | None = None) -> None:
+    """The whole report: verdict, arms, worst findings, what could have been missed, what to do next.
+
+    `before_steps` prints what belongs before the last of these.
+    """
     _verdict(console, summary)
     console.print()
-    console.print(_table(summary.arms, summary.baseline))
+    _arms(console, summary.arms)
     for arm in summary.arms:
-        for detail in _below(arm):
+        for detail in _below(arm, [*summary.reasons, summary.message or ""]):
             _wrapped(console, t(f"{visible(arm.name)}: {detail}"))
     tokens = TokenText(summary.model_path)
     if summary.examples:
@@ -33,6 +36,11 @@ def print_summary(console: Console, summary: Summary) -> None:
         worst = "The worst findings" if summary.examples[0].severity == "corrupt" else "The widest near-tie"
         total = f" of {summary.findings}" if summary.findings > len(summary.examples) else ""
         _line(console, t(f"{worst} ({len(summary.examples)}{total}):"), style="bold")
+        if any(_reference_of(example) for example in summary.examples):
+            _wrapped(
+                console,
+                f"(reference: {visible(summary.baseline)}, speculation off, asked about the candidate's own tokens)",
+            )
         for number, example in enumerate(summary.examples, 1):
             console.print()
             for line in example_lines(number, example, summary.baseline, tokens, console.width):
@@ -41,6 +49,9 @@ def print_summary(console: Console, summary: Summary) -> None:
         if not number:
             console.print()
         _wrapped(console, paragraph)
+    if before_steps is not None:
+        console.print()
+        before_steps()
     steps = next_steps(summary)
     if steps:
         console.print()
@@ -66,7 +77,7 @@ def headline(summary: Summary) -> str:
     """The verdict in one line."""
     if summary.verdict is None:
         return f"{(summary.status or 'unfinished').upper()}  {t('no verdict yet')}"
-    reason = summary.reasons[0] if summary.reasons else (summary.message or "")
+    reason, *_ = (summary.reasons[0] if summary.reasons else summary.message or "").split("\n")
     return f"{summary.verdict}  {visible(t(reason))}".rstrip()
 
 
@@ -76,37 +87,46 @@ def _verdict(console: Console, summary: Summary) -> None:
     console.print(Text.assemble((word, _STYLE.get(word, "bold")), " " + tail), soft_wrap=True)
     for line in lines[1:]:
         _line(console, line)
+    if summary.reasons:
+        _log(console, summary.reasons[0])
     for reason in summary.reasons[1:]:
-        _wrapped(console, visible(reason), indent=t("  also: "))
+        _wrapped(console, visible(reason.split("\n")[0]), indent=t("  also: "))
+        _log(console, reason)
     about = [f"run {summary.run}" if summary.run else "", f"model {summary.model}" if summary.model else ""]
     if summary.duration is not None:
         about.append(f"{summary.duration:.0f} s")
     if any(about):
         _line(console, visible(", ".join(t(part) for part in about if part)), style="dim")
-    if summary.message and summary.verdict in (None, "ERROR"):
-        _wrapped(console, visible(summary.message))
+    if summary.message and summary.verdict in (None, "ERROR") and summary.message not in summary.reasons:
+        if summary.verdict is None or summary.reasons:  # else it is the headline
+            _wrapped(console, visible(summary.message.split("\n")[0]))
+        _log(console, summary.message)
 
 
-def _table(arms: Sequence[ArmLine], baseline: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=False)
-    table.add_column(t("arm"), overflow="fold")
-    for name in ("completions", "identical", "near-tie", "corrupt", "acceptance", "tokens/s"):
-        table.add_column(t(name), justify="right", no_wrap=True)
-    for arm in arms:
-        judged = bool(arm.classes) and not arm.is_baseline
-        table.add_row(
-            Text(visible(arm.name)),
-            str(arm.completions),
-            str(arm.classes.get("identical", 0)) if judged else t("baseline") if arm.name == baseline else "-",
-            str(arm.classes.get("near_tie", 0)) if judged else "",
-            str(arm.classes.get("corrupt", 0)) if judged else "",
-            _acceptance(arm),
-            f"{arm.tokens_per_second:,.0f}" if arm.tokens_per_second else "-",
-        )
-    return table
+def _log(console: Console, message: str) -> None:
+    """What stands below the first line of an engine's failure: the end of its log, line by line."""
+    for line in message.split("\n")[1:]:
+        _line(console, "  " + visible(t(line)), style="dim")
 
 
-def _below(arm: ArmLine) -> Iterator[str]:
+def _arms(console: Console, arms: Sequence[ArmLine]) -> None:
+    names = ("completions", "identical", "near-tie", "corrupt", "acceptance", "tokens/s")
+    print_arms(console, t("arm"), [t(name) for name in names], [(visible(arm.name), _cells(arm)) for arm in arms])
+
+
+def _cells(arm: ArmLine) -> list[str]:
+    judged = bool(arm.classes) and not arm.is_baseline
+    return [
+        str(arm.completions),
+        str(arm.classes.get("identical", 0)) if judged else t("baseline") if arm.is_baseline else "-",
+        str(arm.classes.get("near_tie", 0)) if judged else "",
+        str(arm.classes.get("corrupt", 0)) if judged else "",
+        _acceptance(arm),
+        f"{arm.tokens_per_second:,.0f}" if arm.tokens_per_second else "-",
+    ]
+
+
+def _below(arm: ArmLine, said: Sequence[str]) -> Iterator[str]:
     if CONTROL in arm.name:
         yield "a positive control: its fault was planted on purpose, what is found there is no news"
     if arm.corrupt:
@@ -114,8 +134,8 @@ def _below(arm: ArmLine) -> Iterator[str]:
     others = {name: arm.classes[name] for name in ("sampled", "unjudged", "missing") if arm.classes.get(name)}
     if others and not arm.is_baseline:
         yield ", ".join(f"{count} {name}" for name, count in others.items())
-    if arm.message:
-        yield clip(visible(arm.message.splitlines()[0]), 76)
+    if arm.message and not any(line.startswith(arm.message.split("\n")[0]) for line in said):
+        yield visible(arm.message.split("\n")[0].removeprefix(f"{arm.name}: "))
 
 
 def _acceptance(arm: ArmLine) -> str:
@@ -154,6 +174,23 @@ def example_lines(number: int, example: Example, baseline: str, tokens: TokenTex
         if example.first_divergence is not None and example.first_divergence < position:
             yield row("", t(f"(the texts had parted at token {example.first_divergence} already)"))
         yield from _opinions(example, labels, tokens, row, room)
+        if (distance := _distance(example)) is not None:
+            yield from wrap(t(distance), width - 1, first=row("", ""), other=row("", ""))
+
+
+def _reference_of(example: Example) -> bool:
+    opinions = example.evidence.get("logprobs")
+    return isinstance(opinions, Mapping) and bool(opinions.get("reference"))
+
+
+def _distance(example: Example) -> str | None:
+    """Why the token is held for rounding, or is not; None where it is the best one, or the gap does not decide."""
+    gap, tolerance = example.evidence.get("gap"), example.evidence.get("tolerance")
+    if not isinstance(gap, int | float) or not isinstance(tolerance, int | float) or gap <= 0:
+        return None
+    if example.evidence.get("gap_is_lower_bound"):
+        return f"at least {gap:.2f} nats below the best; up to {tolerance:.3g} passes as rounding"
+    return f"{gap:.2f} nats below the best; up to {tolerance:.3g} passes as rounding"
 
 
 def _opinions(example: Example, labels: Mapping[str, str], tokens: TokenText, row: Any, room: int) -> Iterator[str]:
@@ -181,7 +218,7 @@ def _ranked(pairs: Sequence[Sequence[Json]], example: Example, tokens: TokenText
             text = f"{tokens.token(int(token))} {float(value):.2f}{' ' + t('(chosen)') if is_chosen else ''}"
             shown.append((index == 0 or is_chosen, text))
     while True:
-        line = "nats: " + ", ".join(text for _, text in shown)
+        line = "logprobs: " + ", ".join(text for _, text in shown)
         optional = [index for index, (must, _) in enumerate(shown) if not must]
         if cell_width(line) <= room or not optional:
             return clip(line, room)
@@ -212,9 +249,18 @@ def next_steps(summary: Summary) -> list[str]:
         if summary.findings:
             steps.append(f"all near-ties with their logprobs: {show}")
     elif summary.verdict == "DIVERGED":
-        steps.append(f"all findings with their evidence: {show}")
-        steps.append("see whether it comes back, and how often: `parity run … --rounds 5`")
-        steps.append("narrow it down: fewer draft tokens (`-k 1`), one row (`--max-num-seqs 1`)")
+        if summary.run:
+            steps.append(f"go through the findings: `parity tui {summary.run}`")
+        steps.append(f"all of them with their evidence: {show}")
+        if all(arm.name.startswith("replay/") for arm in summary.arms):
+            steps.append("recordings answer nothing new; with an engine on this machine: `parity run --backends cpu`")
+        else:
+            steps.append("see whether it comes back, and how often: `parity run … --rounds 5`")
+            steps.append(
+                "narrow it down: `parity reduce`; by hand `-k 1` (one draft token), `--max-num-seqs 1` (one row)"
+            )
+        if summary.run:
+            steps.append(f"the bug report: `parity report {summary.run}`")
     elif summary.verdict == "INCONCLUSIVE":
         steps.append("the verdict line says what kept the run from a conclusion; remove that and run again")
     if summary.directory:

@@ -77,6 +77,7 @@ PASS, DIVERGED = Verdict.PASS, Verdict.DIVERGED
         ({"cpu/mtp": DIVERGED}, "speculation on cpu"),
         ({"cpu/mtp-k3": DIVERGED, "cpu/eager": PASS}, "speculation on cpu"),
         ({"cpu/mtp": PASS, "cpu/eager": DIVERGED}, "the settings of cpu/eager"),
+        ({"cpu/mtp": PASS, "cpu/mtp-k3": DIVERGED}, "the settings of cpu/mtp-k3"),
     ],
 )
 def test_the_suspect(verdicts: dict[str, Verdict], suspect: str | None) -> None:

@@ -41,6 +41,8 @@ def summary(**changes: Any) -> Summary:
         1,
         {
             "why": "the reference does not support this token",
+            "gap": 9.3,
+            "tolerance": 0.25,
             "logprobs": {
                 "reference": [[int(theirs[at]), -0.2], [5, -1.0], [6, -2.0], [int(ours[at]), -9.5]],
                 "candidate": [[int(ours[at]), -0.4]],
@@ -134,10 +136,33 @@ def test_wide_characters_stay_within_80_columns() -> None:
     assert all(cell_width(line) <= 80 or "/" in line for line in text.splitlines())
 
 
+def test_it_says_why_this_is_no_rounding() -> None:
+    lines = [line.strip() for line in show(summary()).splitlines()]
+    assert "9.30 nats below the best; up to 0.25 passes as rounding" in lines
+
+
+@pytest.mark.parametrize("width", [40, 60, 72, 80, 120])
+def test_an_arm_keeps_its_name_at_every_width(width: int) -> None:
+    text = show(summary(), width)
+    table = text[text.index("completions") : text.index("The worst")]
+    assert "cpu/base" in table
+    assert "cpu/mtp" in table
+    assert "87% (2.74)" in table
+
+
+def test_a_failure_is_said_once_and_its_log_line_by_line() -> None:
+    message = "cpu/mtp: the engine failed\nthe end of the log:\n  Traceback\n  ValueError: \x1b[2J"
+    arms = [ArmLine("cpu/base", True, 0), ArmLine("cpu/mtp", False, 0, message=message)]
+    text = show(summary(verdict="ERROR", status="failed", reasons=[], arms=arms, examples=[], message=message))
+    assert text.count("the engine failed") == 1
+    assert "\n    Traceback\n" in text
+    assert "\x1b" not in text
+
+
 def test_without_a_tokenizer_the_ids_are_shown() -> None:
     text = show(summary(model_path=None))
     assert ">>[" in text
-    assert "nats: [" in text
+    assert "logprobs: [" in text
 
 
 def test_a_run_without_a_verdict_says_how_to_finish_it() -> None:
