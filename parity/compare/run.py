@@ -322,7 +322,11 @@ def _reasons(findings: list[Finding], inconclusive: Iterable[str], stats: dict[s
     if corrupt:
         keys = {finding.key for finding in corrupt if finding.request != RUN}
         kinds = ", ".join(sorted({str(finding.kind) for finding in corrupt}))
-        reasons.append(f"{len(keys)} of {stats['completions']} completions are corrupt: {kinds}")
+        told_of_all = sorted(str(finding.evidence["test"]) for finding in corrupt if "test" in finding.evidence)
+        if keys or not told_of_all:
+            reasons.append(f"{len(keys)} of {stats['completions']} completions are corrupt: {kinds}")
+        if told_of_all:
+            reasons.append(f"the samples of the run as a whole differ from the baseline's: {', '.join(told_of_all)}")
         other = settings.as_reason(stats["differences"])
         reasons += [other] if other else []
     reasons += inconclusive

@@ -94,12 +94,17 @@ def few(requests: int, temperature: float, *, seed: int) -> Comparison:
     return compare(arms[0], arms[1], known)
 
 
-def test_drafts_taken_at_any_temperature_are_seen_in_twenty_completions() -> None:
-    """A flat distribution in the place of the one asked for, token by token no impossible one."""
-    result = few(10, 1.2, seed=3)
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_another_temperature_is_seen_in_twenty_completions(temperature: float) -> None:
+    """No token is an impossible one."""
+    result = few(10, temperature, seed=3)
     assert result.stats["sampling"]["adjusted"]["likelihood"] > 0.001
     assert result.stats["sampling"]["adjusted"]["surprise"] < 0.001
     assert result.verdict is Verdict.DIVERGED
+    assert result.reasons == ["the samples of the run as a whole differ from the baseline's: surprise"]
+
+
+def test_few_draws_from_the_same_model_pass() -> None:
     assert {few(10, 0.8, seed=seed).verdict for seed in range(20)} == {Verdict.PASS}
 
 
