@@ -35,28 +35,49 @@ _SAMPLE = 300_000
 """Tokens of the baseline looked at for shared spans and repeats."""
 
 
-def proven_leaks(cases: list[tuple[Completion, int]], donors: Donors, baseline: Capture) -> list[tuple[int, Leak]]:
-    """(index, leak) for each completion that goes on, from where it parts, with what is another request's for sure.
+RESUMED = 8
+"""Tokens with which the victim's own text must go on behind a span, at the very place where it would have been."""
 
-    `cases`: candidate completions that nothing judges, and the position at which each parts from its baseline.
+
+def seeming_leaks(
+    cases: list[tuple[Completion, Completion, int]], donors: Donors, baseline: Capture
+) -> list[tuple[int, Leak, bool]]:
+    """(index, leak, is it proven) for each completion that goes on, from where it parts, with what only one other
+    request says.
+
+    Proven: behind the span the victim's own text goes on where it would have been without it. A phrase that a model
+    says of its own accord, a refusal or a licence, stands in two requests too and in no third, but it does not give
+    the text back at the token where it took it.
+
+    `cases`: baseline and candidate completions that nothing judges, and the position at which they part.
     """
-    queries = [Query(b.key.request, b.token_ids, at, at + 1, at, None) for b, at in cases]
+    queries = [Query(b.key.request, b.token_ids, at, at + 1, at, None) for _, b, at in cases]
     found = [
         (index, leak)
         for index, leak in enumerate(donors.search(queries))
         if leak is not None
         and leak.donor_part != "candidate completion"  # of two that nobody judged, either may be the donor
-        and leak.start == cases[index][1]
+        and leak.start == cases[index][2]
         and leak.length >= SHORTEST_LEAK
         and leak.chance <= CERTAIN
         and leak.sharing == 1
-        and is_periodic(cases[index][0].token_ids[leak.start : leak.start + leak.length]) is None
+        and is_periodic(cases[index][1].token_ids[leak.start : leak.start + leak.length]) is None
     ]
     lengths = sorted({max(SHORTEST_LEAK // 2, int(SHARED_SHARE * leak.length)) for _, leak in found})
     owners = _owners(baseline)
     # A span that is shared makes all shorter ones shared.
     free = next((size for size in lengths if not shares(baseline.tokens, owners, size)), None)
-    return [(index, leak) for index, leak in found if free is not None and SHARED_SHARE * leak.length >= free]
+    return [
+        (index, leak, _resumes(*cases[index][:2], leak))
+        for index, leak in found
+        if free is not None and SHARED_SHARE * leak.length >= free
+    ]
+
+
+def _resumes(a: Completion, b: Completion, leak: Leak) -> bool:
+    end = leak.start + leak.length
+    own, resumed = a.token_ids[end : end + RESUMED], b.token_ids[end : end + RESUMED]
+    return len(own) == RESUMED and np.array_equal(own, resumed)
 
 
 def proven_copy(b: Completion, suspect: Event, baseline: Capture, places: int) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 
+from parity.compare.align import common_prefix
 from parity.compare.reference import Reference
+from parity.compare.statistics import in_two_stages
 from parity.records import Capture, Completion, Finding, Json, Key, Kind, Severity
 
 COPIES_BY_CHANCE = 0.001
@@ -18,9 +21,15 @@ LONG = 24
 baseline's samples of the same length differ."""
 
 
-def missing(baseline: Capture, candidate: Capture) -> list[Finding]:
-    """Completions that one side has and the other lacks, and samples that neither has though n asked for them."""
+def missing(baseline: Capture, candidate: Capture, not_asked: frozenset[str] = frozenset()) -> list[Finding]:
+    """Completions that one side has and the other lacks, and samples that neither has though n asked for them.
+
+    `not_asked`: requests that were asked of one side alone (`plans.Plans`).
+    """
     findings = []
+    if not_asked_alike(baseline, candidate) and not baseline.completions.keys() & candidate.completions.keys():
+        return []  # captures of other requests: nothing is missing, nothing was compared
+    shared_rounds = _rounds(baseline) & _rounds(candidate)
     asked = max(_asked(baseline), _asked(candidate))
     if asked == 1 and baseline.completions.keys() == candidate.completions.keys():
         return []
@@ -30,7 +39,9 @@ def missing(baseline: Capture, candidate: Capture) -> list[Finding]:
             expected.setdefault(Key(key.request, key.round, sample))
     for key in dict.fromkeys([*expected, *candidate.completions]):
         in_baseline, in_candidate = key in baseline.completions, key in candidate.completions
-        if in_baseline and in_candidate:
+        if (in_baseline and in_candidate) or (shared_rounds and key.round not in shared_rounds):
+            continue
+        if key.request in not_asked:
             continue
         if in_baseline:
             who, why = "candidate", "the candidate did not return this completion"
@@ -42,18 +53,42 @@ def missing(baseline: Capture, candidate: Capture) -> list[Finding]:
     return findings
 
 
+def _rounds(capture: Capture) -> set[int]:
+    return {key.round for key in capture.completions}
+
+
+def not_asked_alike(baseline: Capture, candidate: Capture) -> list[str]:
+    """Whole rounds, or everything, that only one side has: it was not asked of the other, so nothing is missing there.
+    An arm without any completion was asked and gave none."""
+    left, right = _rounds(baseline), _rounds(candidate)
+    if not left or not right:
+        return []
+    if not left & right or not baseline.completions.keys() & candidate.completions.keys():
+        return ["the captures have no completion in common: they are of other requests or rounds"]
+    return [
+        f"{capture.header.arm} has {len(more)} rounds that {other.header.arm} has not: those were not compared"
+        for capture, other, more in ((baseline, candidate, left - right), (candidate, baseline, right - left))
+        if more
+    ]
+
+
 def _asked(capture: Capture) -> int:
     value = capture.header.sampling.get("n")
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 4096 else 1
 
 
-def duplicates(baseline: Capture, candidate: Capture, reference: Reference) -> list[Finding]:
-    """Samples of one request that are copies of each other though they were drawn at random."""
+def duplicates(baseline: Capture, candidate: Capture, reference: Reference, alpha: float) -> list[Finding]:
+    """Samples of one request that are copies of each other though they were drawn at random.
+
+    Where no logprobs say how likely a text is, the baseline's samples do: see `_copies_by_chance`, held against
+    `alpha`.
+    """
     if not temperature(candidate):
         return []
-    normal = {len(tokens) for group in _groups(baseline).values() for tokens in _copies(group)}
     findings = []
     groups = _groups(candidate)
+    by_chance: float | None = None
+    alike = (0, 0)
     pairs = sum(len(group) * (len(group) - 1) / 2 for group in groups.values())
     allowed = math.log(COPIES_BY_CHANCE / max(1.0, pairs))
     for group in groups.values():
@@ -64,14 +99,22 @@ def duplicates(baseline: Capture, candidate: Capture, reference: Reference) -> l
             if likelihood is not None:
                 if likelihood > allowed:
                     continue
-            elif length < LONG or any(other >= length for other in normal):
+            elif length < LONG:
                 continue
+            else:
+                if by_chance is None:
+                    by_chance = _copies_by_chance(_groups(baseline), groups)
+                    alike = _most_alike(_groups(baseline), groups)
+                if by_chance >= alpha and not _stands_out(length, pairs, *alike):
+                    continue
             for other in others:
                 evidence: dict[str, Json] = {
                     "why": f"the same {length} tokens as sample {first.key.sample} of this request",
                     "copy_of_sample": first.key.sample,
                     "log_likelihood": None if likelihood is None else round(likelihood, 2),
                 }
+                if likelihood is None:
+                    evidence["p_value"] = by_chance
                 finding = _finding(baseline, candidate, other.key, Kind.DUPLICATE_COMPLETION, evidence)
                 findings.append(finding)
     return findings
@@ -91,8 +134,65 @@ def _copies_of(group: list[Completion]) -> list[list[Completion]]:
     return [same for same in by_tokens.values() if len(same) > 1]
 
 
-def _copies(group: list[Completion]) -> list[np.typing.NDArray[np.int64]]:
-    return [same[0].token_ids for same in _copies_of(group)]
+def _stands_out(length: int, pairs: float, count: int, longest: int) -> bool:
+    """Is an equal pair of `length` tokens beyond anything that the run's other pairs have in common?
+
+    `longest` tokens in common, at most, in `count` other pairs: by the rule of three fewer than 3 in `count` agree for
+    longer, and if agreeing does not get likelier as a text goes on, a pair does so for `length` tokens with that rate
+    to the power of the stretches of `longest + 1` in them. Held against COPIES_BY_CHANCE over all `pairs`.
+    """
+    rate = min(1.0, 3 / count) if count else 1.0
+    return pairs * rate ** (length // (longest + 1)) < COPIES_BY_CHANCE
+
+
+def _most_alike(
+    baseline: Mapping[tuple[str, int], list[Completion]], candidate: Mapping[tuple[str, int], list[Completion]]
+) -> tuple[int, int]:
+    """(pairs of unequal samples of one request, of either arm; tokens that the most alike of them begin with)."""
+    count, longest = 0, 0
+    for name, mine in candidate.items():
+        texts = [one.token_ids for one in (*mine, *baseline.get(name, []))][:16]
+        for index, one in enumerate(texts):
+            for other in texts[:index]:
+                if not np.array_equal(one, other):
+                    count, longest = count + 1, max(longest, common_prefix(one, other))
+    return count, longest
+
+
+def _copies_by_chance(
+    baseline: Mapping[tuple[str, int], list[Completion]], candidate: Mapping[tuple[str, int], list[Completion]]
+) -> float:
+    """p-value that the candidate's samples are no more often equal to each other than the baseline's are to theirs and
+    to the candidate's: permutation of the arms' names within each request, over pairs of LONG tokens and more.
+
+    Were both arms drawn from one distribution, their samples of a request would be interchangeable, however likely
+    equal ones are at this temperature.
+    """
+    groups = []
+    for name, mine in candidate.items():
+        theirs = baseline.get(name, [])
+        numbers: dict[bytes, int] = {}
+        texts = [one.token_ids for one in (*mine, *theirs)]
+        kinds = np.array(
+            [
+                numbers.setdefault(tokens.tobytes(), len(numbers)) if len(tokens) >= LONG else -1 - index
+                for index, tokens in enumerate(texts)
+            ]
+        )
+        same = np.triu(kinds[:, None] == kinds[None, :], 1)
+        if same.any():
+            groups.append((same.astype(np.float64), len(mine)))
+
+    def test(draws: int, seed: int) -> float:
+        rng = np.random.default_rng(seed)
+        observed, simulated = 0.0, np.zeros(draws)
+        for same, size in groups:
+            observed += float(same[:size, :size].sum())
+            of_candidate = (rng.random((draws, len(same))).argsort(axis=1) < size).astype(np.float64)
+            simulated += np.einsum("di,ij,dj->d", of_candidate, same, of_candidate, optimize=True)
+        return float(((simulated >= observed - 1e-9).sum() + 1) / (draws + 1))
+
+    return in_two_stages(test)
 
 
 def _log_likelihood(completion: Completion, arm: Capture, reference: Reference) -> float | None:
@@ -122,8 +222,9 @@ def _log_likelihood(completion: Completion, arm: Capture, reference: Reference) 
         kept &= values >= highest + math.log(min_p)
     known = is_chosen.any(axis=1) & np.isfinite(highest[:, 0])
     values, highest, is_chosen, kept = values[known], highest[known], is_chosen[known], kept[known]
-    total = highest[:, 0] + np.log(np.where(kept | is_chosen, np.exp(values - highest), 0.0).sum(axis=1))
-    logs = np.where(is_chosen, values, -np.inf).max(axis=1) - total
+    own = np.where(is_chosen, values, -np.inf).max(axis=1)  # the chosen token may be listed twice
+    others = np.where(kept & ~is_chosen, np.exp(values - highest), 0.0).sum(axis=1)
+    logs = own - highest[:, 0] - np.log(others + np.exp(own - highest[:, 0]))
     top_p = sampling.get("top_p")
     if isinstance(top_p, int | float) and 0 < top_p < 1:
         logs = logs - math.log(top_p)

@@ -9,7 +9,7 @@ from parity.compare.greedy import Walk
 from parity.compare.justify import gap_of_other
 from parity.compare.reference import Reference
 from parity.compare.structure import Event
-from parity.records import Completion, Json, Kind
+from parity.records import Completion, Json, Key, Kind
 
 AFTER_GARBLE = 8
 """Tokens between the last fault and an end of the stream that still belong together."""
@@ -22,8 +22,19 @@ class Ends:
         self._rules, self._reference = rules, reference
         self._baseline_arm, self._tolerance = baseline_arm, tolerance
 
-    def judge(self, a: Completion, b: Completion, walked: Walk, past: Event | None, events: list[Event]) -> list[Event]:
-        """early_stop and overrun, unless chunks lost or gained before explain the length."""
+    def judge(
+        self,
+        a: Completion,
+        b: Completion,
+        walked: Walk,
+        past: Event | None,
+        events: list[Event],
+        baseline_ends: dict[Key, str],
+    ) -> list[Event]:
+        """early_stop and overrun, unless chunks lost or gained before explain the length.
+
+        `baseline_ends`: gets the completions where it is the baseline's end that cannot be right, and why.
+        """
         found: list[Event] = []
         self._corroborate(b, walked, past, events)
         shift = sum(
@@ -53,13 +64,21 @@ class Ends:
         if why is not None:
             found.append(Event(Kind.EARLY_STOP, len(b.token_ids), 0, {"why": why}))
         elif walked.flip is None and len(b.token_ids) < len(a.token_ids) and past is None and not b.aborted:
-            found += self._prefix(a, b)
+            too_long = stops.overrun(a, self._rules)
+            if too_long is not None and too_long.position <= len(b.token_ids) and not events:
+                baseline_ends[b.key] = str(too_long.evidence["why"])
+            else:
+                found += self._prefix(a, b)
         elif self._ends_in_garble(a, b, events):
             at = len(b.token_ids) - 1
             note = "ends right after unsupported tokens, before the baseline does"
             found.append(Event(Kind.EARLY_STOP, at, 1, {"why": note}))
-        goes_on = walked.flip is None and len(b.token_ids) > len(a.token_ids) and not self.is_open(a)
-        if goes_on and past is None and not events:
+        goes_on = len(b.token_ids) > len(a.token_ids) and past is None and not events
+        goes_on = goes_on and (walked.flip is None or walked.flip == len(a.token_ids))
+        too_short = stops.unexplained_end(a, self._rules) if goes_on else None
+        if too_short is not None:
+            baseline_ends[b.key] = too_short
+        elif goes_on and walked.flip is None and not self.is_open(a):
             at = len(a.token_ids)
             why = f"goes on for {len(b.token_ids) - at} tokens where the baseline ended ({a.finish_reason})"
             found.append(Event(Kind.OVERRUN, at, len(b.token_ids) - at, {"why": why}))

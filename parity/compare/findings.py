@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,6 +37,10 @@ class Case:
     from_scores: bool
     ends_at_near_tie: bool = False
     """Ends before the baseline does, and ending there was as likely."""
+    gap_is_the_others: bool = False
+    """The gap where they part is that of the baseline's token in the candidate's own list."""
+    contradicted: bool = False
+    """The score rejects the baseline's token where they part."""
 
     def unsupported(self, tolerance: float) -> BoolArray | None:
         """Tokens that the scores do not support, shape (T,); None without scores."""
@@ -67,8 +72,7 @@ class Findings:
         if case.view is not None and math.isfinite(case.view.gap[position]):
             evidence |= case.view.at(position)
             evidence["tolerance"] = round(self.tolerance, 4)
-            own = "logprobs at the first divergent token" if position == flip else "the engine's own logprobs"
-            evidence["judged_by"] = "scores" if case.from_scores else own
+            evidence["judged_by"] = self._judged_by(case, position)
             if event.kind is not Kind.NEAR_TIE:
                 gaps = case.view.gap[position : max(event.end, position + 1)]
                 over = np.flatnonzero(gaps > self.tolerance)
@@ -77,6 +81,14 @@ class Findings:
                     evidence["largest_gap"] = round(float(min(1e9, gaps[over].max())), 4)
         if flip is not None and flip < position:
             evidence["first_divergent_token"] = flip
+
+    @staticmethod
+    def _judged_by(case: Case, position: int) -> str:
+        if case.from_scores:
+            return "scores"
+        if position != case.walked.flip:
+            return "the engine's own logprobs"
+        return "the candidate's own logprobs" if case.gap_is_the_others else "logprobs at the first divergent token"
 
     def input_mismatch(self, a: Completion, b: Completion) -> Finding:
         """The prompts of a pair differ."""
@@ -119,23 +131,57 @@ class Findings:
         )
 
 
-def is_doubtful(event: Event, case: Case, tolerance: float, doubt: float) -> bool:
-    """Do only one or two tokens speak for this event, which lie between `tolerance` and `doubt` nats below the best?
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What convicts nobody: a few tokens little beyond the tolerance, and nothing else wrong."""
 
-    Not where a length says the same, a long chunk is lost or stands twice with long agreement behind it, or a token
-    lies at an unknown distance.
-    """
-    if case.view is None or event.kind not in _BY_TOKENS or "corroborated_by" in event.evidence:
+    limit: float
+    """Nats below the best token that such a token may lie."""
+    share: float = 0.0
+    """Share of the baseline's own tokens that lie beyond the tolerance, where they are scored: completions may have as
+    many as that makes likely."""
+    free: float = 0.0
+    """Nats that are two steps of the logits as the scores show them: tokens so near are not counted."""
+
+    def covers(self, events: Sequence[Event], case: Case, tolerance: float) -> bool:
+        """Is this all there is against a completion?
+
+        Not where a length says the same, a long chunk is lost or stands twice with long agreement behind it, or a
+        token lies at an unknown distance.
+        """
+        if case.view is None or not all(_by_tokens_alone(event) for event in events):
+            return False
+        beyond: set[int] = set()
+        for event in events:
+            part = event.places(len(case.view.gap))
+            over = part.start + np.flatnonzero(case.view.gap[part.start : part.stop] > tolerance)
+            if not len(over):
+                return False
+            beyond.update(over.tolist())
+        places = sorted(beyond)
+        gaps = case.view.gap[places]
+        if bool(case.view.bounded[places].any()) or float(gaps.max()) > max(self.limit, self.free):
+            return False
+        return int((gaps > self.free).sum()) <= self._most(len(case.b.token_ids))
+
+    def _most(self, length: int) -> int:
+        """Tokens beyond the tolerance that a clean completion of this length stays below but once in 10,000."""
+        expected = length * self.share
+        most, chance = 0, math.exp(-expected)
+        left = 1.0 - chance  # of more than `most`, Poisson
+        while left > 1e-4 and most < length:
+            most += 1
+            chance *= expected / most
+            left -= chance
+        return max(DOUBTFUL_TOKENS, most)
+
+
+def _by_tokens_alone(event: Event) -> bool:
+    """Does nothing but tokens speak for it?"""
+    if event.kind not in _BY_TOKENS or "corroborated_by" in event.evidence:
         return False
     agreed = event.evidence.get("agree_again_for", 0)
-    if event.length >= STRONG_CHUNK and agreed >= STRONG_ANCHOR and "ambiguous" not in event.evidence:
-        return False
-    part = event.places(len(case.view.gap))
-    over = case.view.gap[part] > tolerance
-    gaps = case.view.gap[part][over]
-    if not 0 < len(gaps) <= DOUBTFUL_TOKENS or bool(case.view.bounded[part][over].any()):
-        return False
-    return float(gaps.max()) <= doubt
+    return not (event.length >= STRONG_CHUNK and agreed >= STRONG_ANCHOR and "ambiguous" not in event.evidence)
 
 
 _BY_TOKENS = frozenset(

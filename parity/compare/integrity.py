@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy as np
 from parity.compare.align import common_prefix
 from parity.compare.justify import BoolArray, FloatArray, Opinion
 from parity.compare.structure import Event
-from parity.records import Completion, Kind, TokenIds
+from parity.records import Column, Completion, Kind, TokenIds
 
 LOGPROB_TOLERANCE = 0.5
 """Nats between an engine's own logprob of its token and the score. vLLM's tests use 0.5 (`logprob_atol`,
@@ -26,6 +28,15 @@ LIKELY = -5.0
 UNLISTED = "the chosen token is not among the engine's own logprobs"
 
 INT32_MAX = 2**31 - 1
+
+
+def invalid_rows(tokens: Column, vocab_size: int | None) -> set[int]:
+    """Streams with a token id outside the vocabulary."""
+    limit = vocab_size if vocab_size is not None else INT32_MAX
+    # Seen as unsigned, a negative id is larger than any limit: one pass over the tokens.
+    if not len(tokens.flat) or int(tokens.flat.view(np.uint64).max()) < limit:
+        return set()
+    return set(tokens.rows_with(tokens.flat.view(np.uint64) >= limit))
 
 
 def invalid_tokens(tokens: TokenIds, vocab_size: int | None) -> list[Event]:
@@ -160,19 +171,25 @@ def _event(
     return Event(Kind.LOGPROB_MISMATCH, first, int(positions[-1]) - first + 1, evidence)
 
 
-def text_mismatch(completion: Completion, detokenize: Callable[[Sequence[int]], str]) -> Event | None:
+def text_mismatch(
+    completion: Completion, detokenize: Callable[[Sequence[int]], str], *, cut_short: bool = False
+) -> Event | None:
     """The text is not what the token ids say.
 
     Engines detokenise as tokens come: bytes that do not yet make a character are held back at the end, and a
-    stop string is cut off. Both are allowed for.
+    stop string is cut off. Both are allowed for. `cut_short`: stop strings were asked for, so that a text that ended
+    by "stop" may be cut though the capture does not say at which.
     """
     if completion.text is None:
         return None
     ids = [int(token) for token in completion.token_ids if 0 <= token <= INT32_MAX]
     expected = detokenize(ids)
-    if _same_text(completion.text, expected):
+    if same_text(completion.text, expected):
         return None
-    if isinstance(completion.stop_reason, str) and expected.startswith(completion.text):
+    may_be_cut = isinstance(completion.stop_reason, str) or (
+        cut_short and completion.finish_reason == "stop" and completion.stop_reason is None
+    )
+    if may_be_cut and expected.startswith(completion.text):
         return None
     at = next(
         (n for n, (x, y) in enumerate(zip(completion.text, expected, strict=False)) if x != y),
@@ -188,10 +205,21 @@ def text_mismatch(completion: Completion, detokenize: Callable[[Sequence[int]], 
     return Event(Kind.TEXT_MISMATCH, position, max(1, len(ids) - position), evidence)
 
 
-def _same_text(text: str, expected: str) -> bool:
+def same_text(text: str, expected: str, *, normalised: bool = False) -> bool:
+    """Are two texts of one token stream the same, but for what detokenisers differ in?
+
+    Bytes that make no character become one replacement character or several, and at the end none.
+    `normalised`: composed and decomposed characters (Unicode NFC, NFD) count as equal too.
+    """
     if text == expected:
         return True
-    return text.rstrip("\ufffd") == expected.rstrip("\ufffd")
+    plain = [_UNREADABLE.sub("\ufffd", one).rstrip("\ufffd") for one in (text, expected)]
+    if normalised:
+        plain = [unicodedata.normalize("NFC", one) for one in plain]
+    return plain[0] == plain[1]
+
+
+_UNREADABLE = re.compile("\ufffd+")
 
 
 def _token_at(ids: list[int], character: int, detokenize: Callable[[Sequence[int]], str]) -> int:

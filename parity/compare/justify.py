@@ -194,11 +194,17 @@ def _covered(
 
 
 def gap_of_other(
-    top: TopLogprobs | None, position: int, token_id: int, penalised: TokenIds | None = None
+    top: TopLogprobs | None,
+    position: int,
+    token_id: int,
+    penalised: TokenIds | None = None,
+    *,
+    own: int | None = None,
 ) -> tuple[float, bool] | None:
     """How far `token_id` lies below the best token in the list of one position (nats).
 
-    `penalised`: all tokens that a penalty pushes down at this position; they are no rivals.
+    `penalised`: all tokens that a penalty pushes down at this position; they are no rivals. `own`: the token that the
+    list was made for, which stands in it whatever its rank, so that others may lie between it and the rest.
 
     (gap, exact); with exact False the token is not listed and the gap is a lower bound. None: no list there.
     """
@@ -208,12 +214,17 @@ def gap_of_other(
     if penalised is not None:
         values = np.where(np.isin(ids, penalised) & (ids != token_id), np.nan, values)
     # One short list: plain Python is faster than arrays here.
-    usable = [(value, listed) for listed, value in zip(ids.tolist(), values.tolist(), strict=True) if value <= 1e-3]
+    usable = [
+        (value, listed) for listed, value in zip(ids.tolist(), values.tolist(), strict=True) if -np.inf < value <= 1e-3
+    ]
     if not usable:
         return None
     best = max(usable)[0]
     here = [value for value, listed in usable if listed == token_id]
-    return (best - max(here), True) if here else (best - min(usable)[0], False)
+    if here:
+        return best - max(here), True
+    ranked = [value for value, listed in usable if listed != own]
+    return best - min(ranked, default=best), False
 
 
 def _seen_before(ids: npt.NDArray[np.int64], token_ids: TokenIds, penalised: TokenIds) -> BoolArray:
@@ -226,9 +237,50 @@ def _seen_before(ids: npt.NDArray[np.int64], token_ids: TokenIds, penalised: Tok
     return np.asarray(seen | np.isin(ids, penalised))
 
 
+NOT_NOISE = 1.0
+"""Nats. A token of the baseline that its own scores hold for that much worse than the best one is no rounding: it is
+two steps of a bf16 logit between 64 and 128, and more than twice what any clean run of the embedded checkpoint has
+shown (0.44)."""
+
+STEPS = (0.5, 0.25)
+"""Nats by which bf16 logits of 64 and more, and of 32 and more, step."""
+
+STEPS_SEEN = 0.75
+"""Share of positions at which the two best logprobs must differ by a whole number of steps, to say so: with steps
+half as large, half of them do."""
+
+FEW_POSITIONS = 64
+"""Positions that it takes to see a step."""
+
+
+def logit_step(tops: Iterable[TopLogprobs]) -> float:
+    """The step (nats) that the logits behind some scores are seen to make, where it is more than the tolerance allows
+    for: one of STEPS, else 0. Logits are rounded to bfloat16, and logprobs of one position keep their differences."""
+    differences = []
+    for top in tops:
+        if top.values.shape[1] < 2:
+            continue
+        values = np.where(np.isnan(top.values), -np.inf, top.values)
+        best = values.max(axis=1, keepdims=True)
+        second = np.where(values < best - 1e-3, values, -np.inf).max(axis=1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            differences.append(best[:, 0] - second)
+    known = np.concatenate(differences) if differences else np.empty(0)
+    known = known[known < 4.0]
+    if len(known) < FEW_POSITIONS:
+        return 0.0
+    for step in STEPS:
+        if float((np.abs(known / step - np.round(known / step)) * step < 3e-3).mean()) >= STEPS_SEEN:
+            return step
+    return 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """How far the baseline's own tokens lie below the best token when scored: the noise of the method."""
+    """How far the baseline's own tokens lie below the best token when scored: the noise of the method.
+
+    Tokens beyond NOT_NOISE are counted in `tokens` and left out of the rest: something is wrong with them.
+    """
 
     tokens: int
     largest: float
@@ -237,8 +289,20 @@ class Floor:
     """Share of positions where the five best tokens lie within the default tolerance: there, nearly any
     token is justified and a fault cannot be seen."""
 
+    wide: FloatArray
+    """The gaps beyond SMALLEST_TOLERANCE, in any order."""
+    rejected: int = 0
+    """Tokens beyond NOT_NOISE."""
+
+    def share_beyond(self, tolerance: float) -> float:
+        """Share of the tokens that lie beyond the tolerance and are noise. Tolerances below SMALLEST_TOLERANCE count as
+        that."""
+        return float((self.wide > tolerance).sum()) / self.tokens
+
     def to_json(self) -> dict[str, Json]:
+        rejected = {"rejected_tokens": self.rejected} if self.rejected else {}
         return {
+            **rejected,
             "tokens": self.tokens,
             "largest_gap": round(self.largest, 4),
             "mean_gap": round(self.mean, 6),
@@ -248,19 +312,27 @@ class Floor:
 
 def measure_floor(scored: Iterable[tuple[Opinion, TopLogprobs]], tolerance: float) -> Floor | None:
     """The floor from the baseline's own completions and their scores; None without any."""
-    tokens, total, largest, flat = 0, 0.0, 0.0, 0
+    tokens, total, largest, flat, rejected = 0, 0.0, 0.0, 0, 0
+    wide: list[FloatArray] = []
     for view, top in scored:
         known = view.gap[np.isfinite(view.gap)]
         tokens += len(known)
+        if len(known) and float(known.max()) > NOT_NOISE:
+            rejected += int((known > NOT_NOISE).sum())
+            known = known[known <= NOT_NOISE]
         if not len(known):
             continue
+        wide.append(known[known > SMALLEST_TOLERANCE])
         total += float(known.sum())
         largest = max(largest, float(known.max()))
         if top.values.shape[1] >= 5:
             ordered = np.sort(np.where(np.isnan(top.values), -np.inf, top.values), axis=1)[:, ::-1]
             with np.errstate(invalid="ignore"):
                 flat += int((ordered[:, 0] - ordered[:, 4] <= tolerance).sum())
-    return Floor(tokens, largest, total / tokens, flat / tokens) if tokens else None
+    if not tokens:
+        return None
+    beyond = np.concatenate(wide) if wide else np.empty(0)
+    return Floor(tokens, largest, total / tokens, flat / tokens, beyond, rejected)
 
 
 def automatic_tolerance(floor: Floor) -> float:

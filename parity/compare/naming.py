@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parity.compare.bare import proven_copy, proven_leaks
+from parity.compare.bare import proven_copy, seeming_leaks
 from parity.compare.columns import Pairs
 from parity.compare.findings import Case, become_leak, leak_wins
 from parity.compare.leak import Donors, Query
@@ -43,11 +43,14 @@ def name_leaks(cases: list[Case], baseline: Capture, candidate: Capture, pairs: 
         if suspect is not None and proven_copy(case.b, suspect, baseline, len(bare)):
             suspect.evidence["judged_by"] = "the baseline says nothing nearly as long twice"
             case.events.append(suspect)
-    for index, leak in proven_leaks([(case.b, flip) for case, flip in bare], donors, baseline):
+    for index, leak, is_proven in seeming_leaks([(case.a, case.b, flip) for case, flip in bare], donors, baseline):
         case, flip = bare[index]
         if case.events:
             continue
         event = Event(Kind.ROW_LEAK, flip, leak.length, earliest=flip)
         become_leak(case, event, leak)
+        if not is_proven:
+            case.walked.suspect = case.walked.suspect or event
+            continue
         event.evidence["judged_by"] = "no two requests of the baseline have nearly as long a span in common"
         case.events.append(event)

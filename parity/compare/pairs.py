@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from parity.compare import integrity, stops
 from parity.compare.columns import Pairs
 from parity.compare.ends import Ends
-from parity.compare.findings import Case, Findings, is_doubtful, without_overlaps
-from parity.compare.greedy import Walk, looks_moved, walk
+from parity.compare.findings import Case, Doubt, Findings, without_overlaps
+from parity.compare.greedy import Walk, walk
+from parity.compare.habits import own_lists_speak, scores_tell_lists, trusted_detokenizer
 from parity.compare.justify import Opinion, gap_of_other
 from parity.compare.naming import name_leaks
 from parity.compare.reference import (
@@ -30,10 +30,6 @@ CONTRADICTION = 0.25
 contradiction: the baseline chose it, with the noise of one more kernel."""
 
 
-CALIBRATION = 256
-"""Completions of the baseline looked at to learn a habit of the engine."""
-
-
 @dataclass(slots=True)
 class Judged:
     """What was found in all pairs."""
@@ -50,6 +46,9 @@ class Judged:
     """Completions with nothing wrong but a token or two little beyond the tolerance: position and gap of the worst."""
     contradicted: list[Key] = field(default_factory=list)
     """Completions whose score rejects the baseline's own token where the two part."""
+    notes: list[str] = field(default_factory=list)
+    baseline_ends: dict[Key, str] = field(default_factory=dict)
+    """Completions where it is the baseline's end that cannot be right, and why."""
 
 
 class PairJudge:
@@ -62,12 +61,16 @@ class PairJudge:
         reference: Reference,
         options: CompareOptions,
         tolerance: float,
-        doubt: float,
+        doubt: Doubt,
+        *,
+        drops_eos: bool = False,
     ) -> None:
-        """`doubt`: nats up to which a token alone convicts nobody."""
+        """`doubt`: what convicts nobody. `drops_eos`: the candidate leaves out the token that it stopped at."""
         self._baseline, self._candidate = baseline, candidate
         self._reference, self._options, self._tolerance, self._doubt = reference, options, tolerance, doubt
         self._rules = stops.stop_rules(candidate.header, baseline)
+        if drops_eos:
+            self._rules = replace(self._rules, keeps_terminator=False)
         self._vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
         self._plain = all(
             penalised_tokens(capture.header.sampling, completion) is None
@@ -76,16 +79,25 @@ class PairJudge:
         )
         self._ends = Ends(self._rules, reference, baseline.header.arm, tolerance)
         self._make = Findings(candidate.header.arm, baseline.header.arm, tolerance)
-        self._lists_speak = self._own_lists_speak()
-        self._detokenize = _trusted_detokenizer(options, baseline)
+        self._lists_speak = own_lists_speak(baseline, tolerance, plain=self._plain)
+        self._scores_tell_lists = True
+        self._detokenize = trusted_detokenizer(options, baseline)
         self.result = Judged()
         self._cases: list[Case] = []
 
     def judge(self, pairs: Pairs) -> Judged:
         """Findings for every pair with the same prompt."""
         self.result.classes = dict.fromkeys(pairs.keys, "identical")
-        invalid = self._invalid_rows(pairs)
+        invalid = integrity.invalid_rows(pairs.candidate_tokens, self._vocab_size)
         plain = pairs.identical & pairs.same_prompt
+        self._scores_tell_lists = scores_tell_lists(
+            pairs, self._reference, self._baseline.header.arm, self._candidate.header.arm
+        )
+        if not self._scores_tell_lists:
+            self.result.notes.append(
+                "the baseline's own logprobs are not those of the scores (another temperature or kind of logprobs?): "
+                "the arms' logprobs were compared with each other"
+            )
         differing = np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist()
         others = [pairs.candidate[row] for row in differing]
         scored = self._reference.opinions(self._candidate.header.arm, others)
@@ -108,27 +120,6 @@ class PairJudge:
         self._finish(pairs)
         return self.result
 
-    def _own_lists_speak(self) -> bool:
-        """May a token below the best of the engine's own list be held against it?
-
-        Greedy decoding takes the best. An engine whose lists are not what it chose from (penalties, bias, bad
-        words) shows that in the baseline as well.
-        """
-        lists = [one for one in self._baseline if one.logprobs is not None][:CALIBRATION]
-        sampling = self._baseline.header.sampling
-        return (bool(lists) or self._plain) and not any(
-            own_rejections(one, None, 0, self._tolerance, sampling) is not None for one in lists
-        )
-
-    def _invalid_rows(self, pairs: Pairs) -> set[int]:
-        """Completions with a token id outside the vocabulary; counts even where both arms agree."""
-        tokens = pairs.candidate_tokens
-        limit = self._vocab_size if self._vocab_size is not None else integrity.INT32_MAX
-        # Seen as unsigned, a negative id is larger than any limit: one pass over the tokens.
-        if not len(tokens.flat) or int(tokens.flat.view(np.uint64).max()) < limit:
-            return set()
-        return set(tokens.rows_with(tokens.flat.view(np.uint64) >= limit))
-
     # ------------------------------------------------------------------ one pair
 
     def _identical(self, a: Completion, b: Completion, *, is_invalid: bool) -> None:
@@ -150,6 +141,8 @@ class PairJudge:
     def _own_reference(self, a: Completion, b: Completion) -> Opinion | None:
         """For equal streams: the score of either, else the baseline's own logprobs."""
         for arm, completion in ((self._candidate.header.arm, b), (self._baseline.header.arm, a)):
+            if not self._scores_tell_lists:
+                break
             view = self._reference.opinion(arm, completion)
             if view is not None:
                 return view
@@ -164,13 +157,21 @@ class PairJudge:
         }
         if a.finish_reason is None or b.finish_reason is None or a.aborted or b.aborted:
             return []
+        if stops.same_end(a, b, self._rules):
+            return []
+        fault = stops.unexplained_end(a, self._rules)
+        if fault is not None and stops.unexplained_end(b, self._rules) is None:
+            self.result.baseline_ends[b.key] = fault
+            return []
         return [Event(Kind.EARLY_STOP, len(b.token_ids), 0, evidence)]
 
     def _text(self, a: Completion, b: Completion) -> list[Event]:
         if self._detokenize is not None:
-            event = integrity.text_mismatch(b, self._detokenize)
+            event = integrity.text_mismatch(b, self._detokenize, cut_short=self._rules.has_stop_strings)
             return [] if event is None else [event]
         if b.text is None or a.text is None or not np.array_equal(a.token_ids, b.token_ids):
+            return []
+        if integrity.same_text(a.text, b.text, normalised=not self._rules.counts):
             return []
         at = next((n for n, (x, y) in enumerate(zip(a.text, b.text, strict=False)) if x != y), None)
         at = min(len(a.text), len(b.text)) if at is None else at
@@ -193,10 +194,11 @@ class PairJudge:
     ) -> None:
         """One pair that parts at `first`; `view` is the score, `past` and `invalid` what is known already."""
         masked_from = past.position if past is not None else None
-        from_scores = view is not None
+        from_scores, of_the_other, contradicted = view is not None, False, False
         if view is None:
             sampling = self._candidate.header.sampling
-            view = first_divergence_opinion(a, b, first, self._tolerance, sampling)
+            found = first_divergence_opinion(a, b, first, self._tolerance, sampling)
+            view, of_the_other = (None, False) if found is None else found
             if b.logprobs is not None and self._lists_speak:
                 view = own_rejections(b, view, first, self._tolerance, sampling)
         unjustified = unknown = None
@@ -204,8 +206,7 @@ class PairJudge:
         if view is not None:
             unjustified, unknown = view.unjustified(self._tolerance), view.unknown(self._tolerance)
             best_ids = view.best_id
-            if from_scores and self._contradicts_baseline(a, b, first):
-                unjustified[first] = True
+            contradicted = from_scores and self._contradicts_baseline(a, b, first)
             for event in invalid:
                 unjustified[event.position : event.end] = False
                 unknown[event.position : event.end] = False
@@ -225,11 +226,13 @@ class PairJudge:
         events = [*walked.events, *invalid]
         if invalid and walked.unjudged_from is not None and walked.unjudged_from >= invalid[0].position:
             walked.unjudged_from = None  # nothing behind an invalid token can be scored
-        ends = self._ends.judge(a, b, walked, past, events)
+        ends = self._ends.judge(a, b, walked, past, events, self.result.baseline_ends)
         benign = [event for event in ends if event.kind is Kind.NEAR_TIE]
         self.result.findings += [self._make.of(b, event, Severity.BENIGN) for event in benign]
         events += [event for event in ends if event.kind is not Kind.NEAR_TIE]
-        self._cases.append(Case(a, b, walked, view, events, from_scores, ends_at_near_tie=bool(benign)))
+        case = Case(a, b, walked, view, events, from_scores, ends_at_near_tie=bool(benign))
+        case.gap_is_the_others, case.contradicted = of_the_other, contradicted
+        self._cases.append(case)
         if from_scores and view is not None:
             self.result.opinions[b.key] = view
 
@@ -243,22 +246,16 @@ class PairJudge:
             walked.unjudged_from = end
 
     def _contradicts_baseline(self, a: Completion, b: Completion, first: int) -> bool:
-        """The score of the candidate rejects the *baseline's* token where they part.
+        """Does the score of the candidate reject the *baseline's* token where they part?
 
         Both sides saw the same text up to there and the baseline chose that token: the baseline is at fault
-        there, or the score is not of these tokens. The candidate is not to blame for that, so it only permits
-        what structure alone shows beyond doubt: a chunk lost or emitted again, with long agreement behind it.
+        there, or the score is not of these tokens. The candidate is not to blame for that.
         """
         if first >= min(len(a.token_ids), len(b.token_ids)) or not self._plain:
             return False
-        rival = gap_of_other(self._reference.score(self._candidate.header.arm, b), first, int(a.token_ids[first]))
-        if rival is None or rival[0] <= self._tolerance + CONTRADICTION:
-            return False
-        if looks_moved(a.token_ids, b.token_ids, first):
-            return True
-        if rival[1]:
-            self.result.contradicted.append(b.key)
-        return False
+        top = self._reference.score(self._candidate.header.arm, b)
+        rival = gap_of_other(top, first, int(a.token_ids[first]), own=int(b.token_ids[first]))
+        return rival is not None and rival[0] > self._tolerance + CONTRADICTION
 
     # ------------------------------------------------------------------ over all pairs
 
@@ -273,8 +270,9 @@ class PairJudge:
         start = min((event.position for event in events), default=len(b.token_ids))
         if b.logprobs is not None:
             whole = integrity.broken_logprobs(b) or (None if events else integrity.unlisted_logprobs(b))
-            view = case.view if case.from_scores else own_logprobs(a)
-            until = start if case.from_scores else min(start, walked.flip or 0)
+            by_scores = case.from_scores and self._scores_tell_lists
+            view = case.view if by_scores else own_logprobs(a)
+            until = start if by_scores else min(start, walked.flip or 0)
             mismatch = whole or (None if events else integrity.logprob_mismatch(b, view, until, baseline=a))
             if mismatch is not None:
                 events.append(mismatch)
@@ -285,12 +283,15 @@ class PairJudge:
         supported = None
         if flip is not None and flip < len(b.token_ids) and case.view is not None:
             supported = case.view.supports(flip, self._tolerance)
+        if case.contradicted:
+            self.result.contradicted.append(b.key)
         if (
             flip is not None
             and supported
+            and not case.contradicted
             and all(not (one.position <= flip < max(one.end, one.position + 1)) for one in events)
         ):
-            evidence: dict[str, Json] = {"why": "both tokens are nearly as likely to the reference"}
+            evidence = self._near_tie_evidence(case, flip)
             if not case.from_scores:
                 evidence["looked_until"] = flip
                 evidence["limit"] = "no scores: what follows this token could not be judged"
@@ -300,6 +301,8 @@ class PairJudge:
             self.result.findings.append(self._make.of(b, event, Severity.CORRUPT, case))
         if events:
             self.result.classes[b.key] = "corrupt"
+        elif b.key in self.result.baseline_ends or case.contradicted:
+            self.result.classes[b.key] = "unjudged"  # it is the baseline that is wrong there
         elif flip is None and (a.aborted or b.aborted):
             self.result.classes[b.key] = "identical"  # as far as they go
         elif b.key in self.result.doubtful:
@@ -313,11 +316,28 @@ class PairJudge:
         if walked.unjudged_from is not None and not events:
             self.result.limited[b.key] = walked.unjudged_from
 
+    def _near_tie_evidence(self, case: Case, flip: int) -> dict[str, Json]:
+        """Why it is one, and how good the baseline's token is there, where the list says it."""
+        a, b = case.a, case.b
+        if case.gap_is_the_others:
+            return {"why": "the candidate's own logprobs hold the baseline's token for nearly as likely as its own"}
+        evidence: dict[str, Json] = {"why": "the reference holds the candidate's token for nearly as good as its best"}
+        if flip < len(a.token_ids):
+            top = self._reference.score(self._candidate.header.arm, b) if case.from_scores else a.logprobs
+            rival = gap_of_other(top, flip, int(a.token_ids[flip]), own=int(b.token_ids[flip]))
+            if rival is not None and (rival[1] or rival[0] > 0):
+                evidence["gap_of_baseline_token"] = round(rival[0], 4)
+                if not rival[1]:
+                    evidence["gap_of_baseline_token_is_lower_bound"] = True
+                elif rival[0] <= self._tolerance:
+                    evidence["why"] = "both tokens are nearly as likely to the reference"
+        return evidence
+
     def _without_doubtful(self, case: Case, events: list[Event]) -> list[Event]:
         """The events without those that convict nobody; all of them where any is beyond doubt."""
         if case.view is None or not events:
             return events
-        if not all(is_doubtful(event, case, self._tolerance, self._doubt) for event in events):
+        if not self._doubt.covers(events, case, self._tolerance):
             return events
         places = [place for event in events for place in event.places(len(case.view.gap))]
         gaps = np.nan_to_num(case.view.gap[places], nan=0.0)
@@ -330,14 +350,3 @@ class PairJudge:
         finding = self._make.of(case.b, Event(Kind.NEAR_TIE, worst, 1, evidence), Severity.BENIGN, case)
         self.result.findings.append(finding)
         return []
-
-
-def _trusted_detokenizer(options: CompareOptions, baseline: Capture) -> Callable[[Sequence[int]], str] | None:
-    """The tokenizer, if it is the one these captures were made with: it must reproduce the baseline's text."""
-    if options.detokenize is None:
-        return None
-    with_text = [one for one in baseline if one.text is not None and len(one.token_ids)][:32]
-    if not with_text:
-        return None
-    wrong = sum(integrity.text_mismatch(one, options.detokenize) is not None for one in with_text)
-    return options.detokenize if wrong * 4 <= len(with_text) else None

@@ -14,18 +14,21 @@ import numpy as np
 from parity.compare.justify import Opinion, gap_of_other, opinion, opinions
 from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs
 
+MORE_THAN_HALF = float(np.log(0.5))
+"""Nats: a token with more than half of the probability is the best one, whatever else there is."""
+
 
 class Reference:
     """The scores of a comparison, looked up by completion."""
 
-    def __init__(self, baseline: Capture, candidate: Capture, scores: Scores | None) -> None:
-        merged: dict[ScoreKey, TopLogprobs] = {}
-        for source in (baseline.scores, candidate.scores, scores or {}):
-            merged.update(source)
-        self._scores: Mapping[ScoreKey, TopLogprobs] = merged
+    def __init__(self, baseline: Capture, candidate: Capture, scores: Scores) -> None:
+        """`scores`: all there are, those of the captures among them (`conventions.level`)."""
+        self._scores: Mapping[ScoreKey, TopLogprobs] = scores
+        self.chosen_alone = bool(scores) and all(top.ids.shape[1] <= 1 for top in scores.values())
+        """The scores list nothing but the chosen tokens: how good the best one was, they do not say."""
         self._ambiguous = baseline.header.arm == candidate.header.arm
         self._sampling = {**baseline.header.sampling, **candidate.header.sampling}
-        self._arms = {key.arm for key in merged}
+        self._arms = {key.arm for key in scores}
         self.misfits: list[str] = []
 
     def __bool__(self) -> bool:
@@ -36,7 +39,14 @@ class Reference:
         top = self.score(arm, completion)
         if top is None:
             return None
-        return opinion(top, completion.token_ids, penalised_tokens(self._sampling, completion))
+        view = opinion(top, completion.token_ids, penalised_tokens(self._sampling, completion))
+        return self._as_far_as_known(view)
+
+    def _as_far_as_known(self, view: Opinion) -> Opinion:
+        """Where a list holds the chosen token alone, it is the best one for sure only with more than half of all."""
+        if self.chosen_alone:
+            view.gap[~(view.chosen >= MORE_THAN_HALF)] = np.nan
+        return view
 
     def opinions(self, arm: str, completions: Sequence[Completion]) -> dict[Key, tuple[Opinion, TopLogprobs]]:
         """`opinion` and `score` of all of `completions` that are scored."""
@@ -48,7 +58,7 @@ class Reference:
             views = opinions([(top, one.token_ids) for one, top in scored])
         else:
             views = [opinion(top, one.token_ids, tokens) for (one, top), tokens in zip(scored, penalised, strict=True)]
-        return {one.key: (view, top) for (one, top), view in zip(scored, views, strict=True)}
+        return {one.key: (self._as_far_as_known(view), top) for (one, top), view in zip(scored, views, strict=True)}
 
     def score(self, arm: str, completion: Completion) -> TopLogprobs | None:
         """The score of this completion in this arm, or None. Wrong lengths are noted in `misfits`."""
@@ -89,12 +99,12 @@ def first_divergence_opinion(
     position: int,
     tolerance: float,
     sampling: Mapping[str, Json],
-) -> Opinion | None:
+) -> tuple[Opinion, bool] | None:
     """Without a score: both sides' own logprobs, at the first divergent token alone.
 
     The baseline's list there is what the score would be: the text before it is the same. Where the baseline
-    gave none, the candidate's own list says whether it saw the baseline's token as a near-tie.
-    None when neither says anything.
+    gave none, or one too short to say, the candidate's own list says whether it saw the baseline's token as a
+    near-tie: (opinion, True), and the gap is that token's. None when neither says anything.
     """
     length = len(candidate.token_ids)
     if position >= length or position >= len(baseline.token_ids):
@@ -103,27 +113,20 @@ def first_divergence_opinion(
     penalised = penalised_tokens(sampling, candidate)
     if penalised is not None:
         penalised = np.concatenate([penalised, candidate.token_ids[:position]])
-    views = [
-        gap_of_other(baseline.logprobs, position, chosen, penalised) if _fits(baseline) else None,
-        gap_of_other(candidate.logprobs, position, other, penalised) if _fits(candidate) else None,
-    ]
-    decided = [view for view in views if view is not None and (view[1] or view[0] > tolerance)]
-    if not decided:
-        return None
-    gap, exact = max(decided) if views[0] is None else (decided[0] if views[0] in decided else decided[-1])
-    own = candidate.logprobs
-    result = opinion(TopLogprobs(np.empty((0, 1), np.int64), np.empty((0, 1))), candidate.token_ids)
-    result.gap[position] = max(0.0, gap)
-    result.bounded[position] = not exact
-    source = baseline.logprobs if views[0] is not None else own
-    if source is not None and position < len(source):
-        values = source.values[position]
-        if np.isfinite(values).any():
-            column = int(np.nanargmax(values))
-            result.best_id[position] = source.ids[position, column]
-            result.best[position] = values[column]
-            result.chosen[position] = values[column] - gap
-    return result
+    for source, token, own in ((baseline, chosen, other), (candidate, other, chosen)):
+        view = gap_of_other(source.logprobs, position, token, penalised, own=own) if _fits(source) else None
+        if source.logprobs is None or view is None or not (view[1] or view[0] > tolerance):
+            continue
+        result = opinion(TopLogprobs(np.empty((0, 1), np.int64), np.empty((0, 1))), candidate.token_ids)
+        result.gap[position], result.bounded[position] = max(0.0, view[0]), not view[1]
+        ids, values = source.logprobs.ids[position], source.logprobs.values[position]
+        column = int(np.nanargmax(np.where(values <= 1e-3, values, -np.inf)))
+        result.best_id[position], result.best[position] = ids[column], values[column]
+        listed = values[ids == chosen]
+        if len(listed):
+            result.chosen[position] = listed[0]
+        return result, source is candidate
+    return None
 
 
 def _fits(completion: Completion) -> bool:

@@ -6,28 +6,18 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from parity.compare import asked, completeness, population, rounds, served, settings, verdict
+from parity.compare import asked, completeness, conventions, plans, population, reasons, rounds, served, settings, verdict
 from parity.compare.churned import churned
 from parity.compare.columns import Pairs, pair_up
-from parity.compare.findings import DOUBT
-from parity.compare.justify import (
-    FLOOR_HEADROOM,
-    Floor,
-    Opinion,
-    automatic_tolerance,
-    measure_floor,
-)
+from parity.compare.justify import Opinion, measure_floor
 from parity.compare.pairs import Judged, PairJudge
 from parity.compare.reference import Reference
 from parity.compare.sampled_pairs import judge_sampled
 from parity.compare.statistics import FloatArray
+from parity.compare.tolerance import doubt_of, in_force
 from parity.compare.types import CompareOptions, Comparison, CompletionClass
 from parity.compare.verdict import RUN
-from parity.errors import ParityError
 from parity.records import DEFAULT_TOLERANCE, Capture, Finding, Json, Key, Kind, Scores, Severity, TopLogprobs
-
-FLAT = 0.2
-"""Share of flat positions from which a checkpoint's distributions leave little power."""
 
 FEW_LOOPS = 0.001
 """p-value of the paired loop test below which the run gets a finding of its own."""
@@ -47,32 +37,41 @@ def compare(
     """
     options = options or CompareOptions()
     baseline, candidate = served.level(baseline, candidate)
-    reference = Reference(baseline, candidate, scores)
+    levelled = conventions.level(baseline, candidate, scores)
+    baseline, candidate, notes = levelled.baseline, levelled.candidate, levelled.notes
+    reference = Reference(baseline, candidate, levelled.scores)
     pairs = pair_up(baseline, candidate)
-    notes: list[str] = []
     inconclusive = verdict.different_questions(baseline, candidate)
+    other_plan = plans.differences(baseline, candidate, inconclusive)
     random = max(completeness.temperature(baseline), completeness.temperature(candidate)) > 0
 
     baseline_scored = reference.opinions(baseline.header.arm, list(baseline))
     # What is drawn at random may lie anywhere below the best: no floor, and nothing the tolerance is asked about.
     floor = None if random else measure_floor(baseline_scored.values(), DEFAULT_TOLERANCE)
-    tolerance = _tolerance(options, floor, [] if random else notes)
+    tolerance = in_force(options, floor, [] if random else notes)
 
     findings = [run_finding(baseline, candidate, Kind.INPUT_MISMATCH, {"why": problem}) for problem in inconclusive]
-    findings += completeness.missing(baseline, candidate)
-    findings += completeness.duplicates(baseline, candidate, reference)
+    findings += completeness.missing(baseline, candidate, other_plan.not_asked)
+    inconclusive += other_plan.reasons
+    notes += other_plan.notes
+    findings += completeness.duplicates(baseline, candidate, reference, options.alpha)
     if random:
-        judged, sampling = judge_sampled(baseline, candidate, pairs, reference, options)
-        inconclusive += _sampling_notes(sampling, pairs)
+        judged, sampling = judge_sampled(
+            baseline, candidate, pairs, reference, options, drops_eos=levelled.candidate_drops_eos
+        )
+        inconclusive += reasons.sampling_notes(sampling, pairs)
         if sampling["scored"] and "likelihood" not in sampling["adjusted"]:
             notes.append(
                 "the likelihood of the arms was not compared: it needs scores of both, for 8 requests or more "
                 "(`parity run --score all`)"
             )
     else:
-        judged = PairJudge(baseline, candidate, reference, options, tolerance, _doubt(options, floor, tolerance)).judge(
-            pairs
+        doubt = doubt_of(options, floor, tolerance, levelled.scores.values())
+        judge = PairJudge(
+            baseline, candidate, reference, options, tolerance, doubt, drops_eos=levelled.candidate_drops_eos
         )
+        judged = judge.judge(pairs)
+        notes += judged.notes
         sampling = None
     findings += judged.findings
     findings += served.contradictions(baseline, candidate)
@@ -110,17 +109,17 @@ def compare(
     notes += [unseen] if unseen else []
     inconclusive += asked.reasons(baseline.header, candidate.header)
     notes += asked.notes(baseline.header, candidate.header)
-    inconclusive += _coverage(pairs, judged, reference, stats, notes)
-    inconclusive += _doubtful(judged, floor, stats, notes)
-    if judged.contradicted:
-        inconclusive.append(
-            f"the scores reject the baseline's own token in {len(judged.contradicted)} completions "
-            f"(first: {judged.contradicted[0]}): the baseline is at fault there, or the scores are not of these arms"
-        )
+    inconclusive += completeness.not_asked_alike(baseline, candidate)
+    inconclusive += reasons.coverage(pairs, judged, reference, stats, notes)
+    inconclusive += reasons.doubtful(judged, floor, stats, notes)
+    inconclusive += reasons.faulty_baseline(judged, baseline_scored, floor)
+    inconclusive += [] if random else reasons.blind(pairs, judged, candidate.header.vocab_size, tolerance, stats)
+    if reference.chosen_alone:
+        notes.append("the scores list the chosen tokens alone: only those with more than half of the probability count")
     notes += sorted(set(reference.misfits))
     stats["differences"] = settings.differences(baseline.header, candidate.header)
     notes += settings.as_notes(stats["differences"])
-    notes += _power_notes(floor)
+    notes += reasons.power_notes(floor)
     notes += served.unchecked(baseline, candidate)
 
     findings = sorted(findings, key=_order)
@@ -147,29 +146,6 @@ def _order(finding: Finding) -> tuple[bool, str, int, int, int, str]:
         -1 if finding.position is None else finding.position,
         str(finding.kind),
     )
-
-
-def _tolerance(options: CompareOptions, floor: Floor | None, notes: list[str]) -> float:
-    if options.tolerance == "auto":
-        if floor is None:
-            notes.append(
-                f"--tolerance auto needs scores of the baseline's own completions; using {DEFAULT_TOLERANCE} nats"
-            )
-            return DEFAULT_TOLERANCE
-        return automatic_tolerance(floor)
-    value = float(options.tolerance)
-    if not np.isfinite(value) or value < 0:
-        raise ParityError(f"the tolerance must be a number of nats of 0 or more, got {value}")
-    return value
-
-
-def _doubt(options: CompareOptions, floor: Floor | None, tolerance: float) -> float:
-    """Nats up to which a lone token convicts nobody: DOUBT times the tolerance, but no more than the baseline's own
-    tokens bear out where they are scored. None of it where the tolerance was calibrated."""
-    if options.tolerance == "auto":
-        return tolerance
-    measured = DOUBT * tolerance if floor is None else FLOOR_HEADROOM * floor.largest
-    return max(tolerance, min(DOUBT * tolerance, measured))
 
 
 def _loop_finding(baseline: Capture, candidate: Capture, pairs: Pairs, stats: dict[str, Json]) -> list[Finding]:
@@ -228,119 +204,40 @@ def _add_gap_statistics(
     stats["position_in_step"] = population.position_in_step(candidate.completions, judged.opinions, tolerance)
 
 
-def _coverage(
-    pairs: Pairs, judged: Judged, reference: Reference, stats: dict[str, Json], notes: list[str]
-) -> list[str]:
-    problems = []
-    if not pairs.keys:
-        problems.append("no completion is in both captures: nothing was compared")
-    taken_back = sum(a.aborted or b.aborted for a, b in zip(pairs.baseline, pairs.candidate, strict=True))
-    if taken_back:
-        stats["aborted"] = taken_back
-        notes.append(f"{taken_back} completions were taken back while they ran: compared as far as they go")
-        if taken_back == len(pairs.keys) and not len(pairs.candidate_tokens.flat):
-            problems.append("every completion was taken back before its first token: nothing was compared")
-    unjudged = stats["unjudged"]
-    if unjudged:
-        problems.append(
-            f"{unjudged} completions differ and nothing says whether that is noise: score them "
-            "(`parity run --score all`) or capture with --logprobs" + _suspicions(judged, stats)
-        )
-    limited = {key: at for key, at in judged.limited.items() if judged.classes.get(key) == "near_tie"}
-    if limited:
-        skipped = sum(
-            len(pairs.candidate[row].token_ids) - limited[key] for row, key in enumerate(pairs.keys) if key in limited
-        )
-        stats["tokens_not_judged"] = skipped
-        message = f"{len(limited)} completions could be judged only up to their first divergent token"
-        if reference and judged.opinions:
-            problems.append(f"the scores do not cover {skipped} tokens of {len(limited)} completions")
-        else:
-            notes.append(f"{message} ({skipped} tokens behind it not judged): there are no scores")
-    return problems
-
-
-def _suspicions(judged: Judged, stats: dict[str, Json]) -> str:
-    """What unjudged completions look like, for the reason and the statistics."""
-    stats["suspects"] = [
-        {"request": key.request, "round": key.round, "sample": key.sample, "looks_like": str(event.kind)}
-        | {"position": event.position, "length": event.length}
-        for key, event in list(judged.suspects.items())[:16]
-    ]
-    if not judged.suspects:
-        return ""
-    key, event = next(iter(judged.suspects.items()))
-    return (
-        f"; {len(judged.suspects)} of them look like a chunk lost or emitted again (first: {key}, {event.kind} of "
-        f"{event.length} tokens at {event.position}), which a near-tie can look like as well"
-    )
-
-
-def _doubtful(judged: Judged, floor: Floor | None, stats: dict[str, Json], notes: list[str]) -> list[str]:
-    """Tokens little beyond the tolerance: noise where the baseline's own tokens show such gaps, else left open."""
-    if not judged.doubtful:
-        return []
-    stats["doubtful"] = [
-        {"request": key.request, "round": key.round, "sample": key.sample, "position": at, "gap": round(gap, 4)}
-        for key, (at, gap) in list(judged.doubtful.items())[:16]
-    ]
-    key, (at, gap) = max(judged.doubtful.items(), key=lambda item: item[1][1])
-    what = (
-        f"{len(judged.doubtful)} completions have a token or two little beyond the tolerance and nothing else wrong "
-        f"(the widest gap: {gap:.3f} nats, {key} at {at})"
-    )
-    if floor is not None:
-        notes.append(f"{what}; the baseline's own tokens lie up to {floor.largest:.3f} nats below the best: noise")
-        return []
-    return [f"{what}: score the baseline's own completions as well (`--score all`), or use `--tolerance auto`"]
-
-
-def _sampling_notes(sampling: dict[str, Json], pairs: Pairs) -> list[str]:
-    if sampling["scored"] or (len(pairs.keys) and bool((pairs.identical & pairs.same_prompt).all())):
-        return []  # equal draws need no distribution
-    return ["sampling is random and there are no scores: only the run's statistics could be compared"]
-
-
-def _power_notes(floor: Floor | None) -> list[str]:
-    notes = []
-    if floor is not None and floor.share_flat > FLAT:
-        notes.append(
-            f"at {floor.share_flat:.0%} of positions the five best tokens lie within {DEFAULT_TOLERANCE} nats "
-            "(random weights?): nearly any token passes there, and little power is left"
-        )
-    if floor is not None and floor.largest > 2.0:
-        notes.append(
-            f"the baseline's own tokens lie up to {floor.largest:.2f} nats below the best when scored: the scoring "
-            "engine does not agree with the baseline, or the baseline itself is faulty"
-        )
-    return notes
-
-
 def _reasons(findings: list[Finding], inconclusive: Iterable[str], stats: dict[str, Json]) -> list[str]:
-    reasons = []
-    corrupt = [finding for finding in findings if finding.severity is Severity.CORRUPT]
+    told = []
+    corrupt = [
+        finding
+        for finding in findings
+        if finding.severity is Severity.CORRUPT and not (finding.kind is Kind.INPUT_MISMATCH and finding.request == RUN)
+    ]
     if corrupt:
         keys = {finding.key for finding in corrupt if finding.request != RUN}
         kinds = ", ".join(sorted({str(finding.kind) for finding in corrupt}))
         told_of_all = sorted(str(finding.evidence["test"]) for finding in corrupt if "test" in finding.evidence)
         if keys or not told_of_all:
-            reasons.append(f"{len(keys)} of {stats['completions']} completions are corrupt: {kinds}")
+            told.append(f"{len(keys)} of {stats['completions']} completions are corrupt: {kinds}")
         if told_of_all:
-            reasons.append(f"the samples of the run as a whole differ from the baseline's: {', '.join(told_of_all)}")
+            told.append(f"the samples of the run as a whole differ from the baseline's: {', '.join(told_of_all)}")
         other = settings.as_reason(stats["differences"])
-        reasons += [other] if other else []
-    reasons += inconclusive
-    if not reasons:
+        told += [other] if other else []
+    told += inconclusive
+    if not told:
         bound, skipped = stats["fault_rate_not_excluded"], stats.get("tokens_not_judged", 0)
         noise = f"{stats['near_tie']} part at near-ties" if stats["near_tie"] else "none differs"
         if stats["sampled"] and stats["sampling"]["scored"]:
             noise = f"drawn at temperature {stats['sampling']['temperature']:g}, no test tells the arms apart"
-        reasons.append(
+        told.append(
             f"{stats['completions']} completions, {noise}, none is corrupt"
-            + (f"; a fault rarer than {bound:.2%} of completions could have been missed (95 %)" if bound else "")
+            + (
+                f"; a fault that hits fewer than {bound:.2%} of completions, each by itself, could have been missed "
+                "(95 %)"
+                if bound
+                else ""
+            )
             + (f"; {skipped} tokens behind near-ties were not judged: there are no scores" if skipped else "")
         )
-    return reasons
+    return told
 
 
 __all__ = ["RUN", "compare", "run_finding"]

@@ -41,6 +41,9 @@ RARE = 4.6
 """Nats of surprise that a sampler gives to one token in a hundred: next to a stretch that no sampler draws, such a
 token belongs to it."""
 
+HABIT = 0.05
+"""p-value of the baseline's own tokens by its own lists, below which these are not what it drew from."""
+
 ENOUGH = 0.02
 """Nats per token by which two clean backends may differ in mean surprise: rounding alone makes tokens less likely to
 another engine, and a large run would see that."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parity.compare import completeness, integrity, sampled, stops
 from parity.compare.columns import Pairs
+from parity.compare.habits import trusted_detokenizer
 from parity.compare.justify import PENALTY_REACH, Opinion
 from parity.compare.leak import Donors, Query
 from parity.compare.pairs import Judged
@@ -28,10 +31,15 @@ def judge_sampled(
     pairs: Pairs,
     reference: Reference,
     options: CompareOptions,
+    *,
+    drops_eos: bool = False,
 ) -> tuple[Judged, dict[str, Json]]:
     """Judge every candidate completion by its likelihood, and the run by two-sample tests."""
     judged = Judged()
     rules = stops.stop_rules(candidate.header, baseline)
+    if drops_eos:
+        rules = replace(rules, keeps_terminator=False)
+    detokenize = trusted_detokenizer(options, baseline)
     vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
     temperature = completeness.temperature(candidate) or completeness.temperature(baseline)
     scored = reference.opinions(candidate.header.arm, list(candidate))
@@ -40,11 +48,13 @@ def judge_sampled(
     slack = sampled.SLACK
     if any(penalised_tokens(arm.header.sampling, one) is not None for arm in (baseline, candidate) for one in arm):
         slack += PENALTY_REACH / temperature  # a penalty on the likely tokens makes others likelier by that much
-    lists_speak = not any(
+    lists = [one for one in baseline if one.logprobs is not None]
+    raw = candidate.header.engine.get("logprobs_mode") == "raw_logprobs"
+    lists_speak = (raw or bool(lists)) and not any(
         sampled.find_unlikely(
-            sampled.tail_logs(one.logprobs, one.token_ids, temperature, vocab_size), windows, options.alpha, slack
+            sampled.tail_logs(one.logprobs, one.token_ids, temperature, vocab_size), windows, sampled.HABIT, slack
         )
-        for one in baseline
+        for one in lists
         if one.logprobs is not None
     )
     spans: list[tuple[Completion, Event]] = []
@@ -78,8 +88,8 @@ def judge_sampled(
                 mismatch = integrity.logprob_mismatch(b, scored[key][0], len(b.token_ids))
                 if mismatch is not None:
                     events.append(mismatch)
-        if options.detokenize is not None and not events:
-            text = integrity.text_mismatch(b, options.detokenize)
+        if detokenize is not None and not events:
+            text = integrity.text_mismatch(b, detokenize, cut_short=rules.has_stop_strings)
             if text is not None:
                 events.append(text)
         judged.findings += [_finding(baseline, candidate, b, event) for event in events]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from parity.compare.integrity import same_text
 from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity, TokenIds
 
 RETOKENISED = "retokenised"
@@ -51,7 +52,9 @@ def level(baseline: Capture, candidate: Capture) -> tuple[Capture, Capture]:
 
 
 def _same_text(a: Completion, b: Completion) -> bool:
-    return a.text is not None and a.text == b.text and a.finish_reason == b.finish_reason
+    if a.text is None or b.text is None or a.finish_reason != b.finish_reason:
+        return False
+    return same_text(a.text, b.text, normalised=True)
 
 
 def contradictions(baseline: Capture, candidate: Capture) -> list[Finding]:

@@ -157,6 +157,22 @@ def unexplained_end(completion: Completion, rules: StopRules) -> str | None:
     return f"finish_reason {reason!r}"
 
 
+def same_end(a: Completion, b: Completion, rules: StopRules) -> bool:
+    """Two completions of equal tokens, and finish reasons that both are true: a stop that a server calls a tool call,
+    a stop token that is also the last one allowed."""
+    reasons = {a.finish_reason, b.finish_reason}
+    if reasons <= _STOPS:
+        return True
+    at_limit = len(b.token_ids) > 0 and len(b.token_ids) == rules.limit(b)
+    return reasons == {"stop", "length"} and at_limit and int(b.token_ids[-1]) in rules.terminators
+
+
+_STOPS = frozenset({"stop", "tool_calls", "function_call"})
+
+BROKEN_OFF = frozenset({"abort", "aborted", "cancelled", "canceled", "error", "failed", "timeout"})
+"""Finish reasons that say that the engine did not get to the end."""
+
+
 def first_terminator(tokens: TokenIds, terminators: Iterable[int]) -> int | None:
     """Position of the first terminator, or None."""
     hits = np.flatnonzero(np.isin(tokens, list(terminators)))

@@ -15,6 +15,26 @@ IGNORED_SAMPLING = frozenset({"logprobs", "prompt_logprobs", "seed", "detokenize
 """Sampling parameters that do not change what a greedy completion should say."""
 
 
+RANDOM_ALONE = frozenset({"top_p", "top_k", "min_p"})
+"""Sampling parameters that do nothing at temperature 0."""
+
+DEFAULTS: Mapping[str, Json] = {
+    "temperature": 0,
+    "n": 1,
+    "top_p": 1,
+    "top_k": 0,
+    "min_p": 0,
+    "repetition_penalty": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "min_tokens": 0,
+    "stop": [],
+    "stop_token_ids": [],
+    "ignore_eos": False,
+}
+"""What a sampling parameter is where a capture leaves it out or says null."""
+
+
 def speculates(capture: Capture) -> bool:
     """Did this arm set out to use speculative decoding?"""
     engine = capture.header.engine
@@ -73,9 +93,9 @@ def different_questions(baseline: Capture, candidate: Capture) -> list[str]:
     """Ways in which the two arms were not asked the same thing, as their headers say."""
     problems = []
     left, right = baseline.header.sampling, candidate.header.sampling
-    for name in sorted(set(left) & set(right) - IGNORED_SAMPLING):
-        if left[name] != right[name]:
-            problems.append(f"sampling differs: {name} is {left[name]!r} and {right[name]!r}")
+    for name in _asked_of(left, right):
+        if _plain(name, left) != _plain(name, right):
+            problems.append(f"sampling differs: {name} is {left.get(name)!r} and {right.get(name)!r}")
     parts, _ = settings.differing_parts(baseline.header, candidate.header)
     if parts:
         problems.append(f"the model fingerprints differ ({', '.join(parts)}): not the same checkpoint or tokenizer")
@@ -90,6 +110,30 @@ def different_questions(baseline: Capture, candidate: Capture) -> list[str]:
     if None not in eos and set(eos[0] or ()) != set(eos[1] or ()):
         problems.append(f"EOS tokens differ: {list(eos[0] or ())} and {list(eos[1] or ())}")
     return problems
+
+
+def _asked_of(left: Mapping[str, Json], right: Mapping[str, Json]) -> list[str]:
+    """Sampling parameters to hold side by side: those that both name, and where both name some at all, those that one
+    leaves to its default. The temperature always: missing, it means greedy."""
+    names = set(left) & set(right)
+    if left and right:
+        names |= (set(left) | set(right)) & set(DEFAULTS)
+    ignored = IGNORED_SAMPLING
+    if not _plain("temperature", left) and not _plain("temperature", right):
+        ignored = ignored | RANDOM_ALONE
+    return sorted((names | {"temperature"}) - ignored)
+
+
+def _plain(name: str, sampling: Mapping[str, Json]) -> Json:
+    """A parameter's value, whichever way its absence is written."""
+    value = sampling.get(name)
+    if value is None:
+        value = DEFAULTS.get(name)
+    if isinstance(value, str) and name == "stop":
+        return [value]
+    if name == "top_k" and value == -1:
+        return 0
+    return list(value) if isinstance(value, list | tuple) else value
 
 
 def decide(findings: list[Finding], inconclusive: list[str]) -> Verdict:

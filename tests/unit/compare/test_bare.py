@@ -53,11 +53,23 @@ def test_a_completion_short_by_another_number_just_ends() -> None:
     assert said(bare(completion(LOST[:45]))) == [(Kind.EARLY_STOP, 45, 0)]
 
 
-def test_a_long_span_of_another_request_is_a_leak_though_nobody_scored_it() -> None:
-    stream = [*TEXT[:12], *range(330, 350), *range(600, 628)]
+def test_a_long_span_of_another_request_is_a_leak_where_the_own_text_goes_on_behind_it() -> None:
+    stream = [*TEXT[:12], *range(330, 350), *TEXT[32:]]
     result = bare(completion(stream), None, *OTHERS)
     assert said(result) == [(Kind.ROW_LEAK, 12, 20)]
     assert result.corrupt[0].evidence["donor_request"] == "q2"
+
+
+@pytest.mark.parametrize("at", [0, 12])
+@pytest.mark.parametrize("donor_at", [0, 10])
+def test_a_phrase_that_one_other_request_says_too_convicts_nobody(at: int, donor_at: int) -> None:
+    """A refusal, a licence, a quotation: a near-tie may lead into it, and two requests of a run may say it."""
+    phrase = range(800, 830)
+    other = completion([*range(320, 320 + donor_at), *phrase, *range(930, 960 - donor_at)], "q2")
+    stream = [*TEXT[:at], *phrase, *range(600, 630 - at)]
+    result = bare(completion(stream), None, *OTHERS[:2], other, *OTHERS[3:])
+    assert (result.verdict, said(result)) == (Verdict.INCONCLUSIVE, [])
+    assert [one["looks_like"] for one in result.stats["suspects"]] == ["row_leak"]
 
 
 def test_a_span_of_another_request_is_no_leak_where_requests_say_the_same_anyway() -> None:

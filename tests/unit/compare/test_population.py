@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import comb
 
 import numpy as np
 import pytest
@@ -135,10 +134,19 @@ def test_the_noise_floor_is_how_often_the_baseline_differs_from_itself() -> None
     floor = result.stats["noise_floor"]
     assert (floor["baseline_from_itself"]["differing"], floor["baseline_from_itself"]["completions"]) == (2, 20)
     assert (floor["candidate_from_baseline"]["differing"], floor["candidate_from_baseline"]["completions"]) == (3, 40)
-    # Of all ways to draw 5 of 60, those with 3 or more among the 40.
-    chance = sum(comb(40, hits) * comb(20, 5 - hits) for hits in (3, 4, 5)) / comb(60, 5)
-    assert floor["p_candidate_differs_more"] == pytest.approx(chance, abs=1e-9)
+    # Later rounds against the baseline's first: five requests differ, two of them in the baseline as well.
+    assert floor["p_candidate_differs_more"] == pytest.approx(1 / 8, abs=1e-9)
     assert "differs from itself in 2 of 20 completions" in " ".join(result.notes)
+
+
+def test_rounds_that_are_copies_of_each_other_are_no_more_proof_than_one() -> None:
+    """A deterministic engine that flips one request flips it in every round."""
+    again = [*TEXT[:-1], 700]
+    base = [completion(TEXT, f"p{n}", round=r) for n in range(4) for r in range(10)]
+    other = [completion(again if n == 0 else TEXT, f"p{n}", round=r) for n in range(4) for r in range(10)]
+    floor = compare(capture("cpu/base", *base), capture("cpu/mtp", *other)).stats["noise_floor"]
+    assert floor["candidate_from_baseline"]["differing"] == 10
+    assert floor["p_candidate_differs_more"] == pytest.approx(0.5)
 
 
 def test_without_rounds_there_is_no_such_floor() -> None:

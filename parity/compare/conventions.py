@@ -1,0 +1,199 @@
+"""Habits of whoever made a capture, levelled before anything is compared: they are no faults of an engine.
+
+Logprobs that are not those the comparison knows (raw logits, after masks and temperature); an EOS token that one side
+keeps in `token_ids` and the other drops; EOS at the top of a list where `min_tokens` forbade it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parity.records import Capture, Completion, Header, Key, ScoreKey, Scores, TopLogprobs
+
+RAW = (None, "raw_logprobs")
+"""`logprobs_mode` in a header's `engine` that gives log-softmax of the logits as the model made them."""
+
+CERTAIN_TOKENS = 32
+"""Tokens that must all have been certain (logprob 0) before lists count as saying nothing."""
+
+_LOOKED_AT = 256
+"""Completions looked at to learn a habit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Levelled:
+    """Both captures and all scores without what is mere habit."""
+
+    baseline: Capture
+    candidate: Capture
+    scores: Scores
+    notes: list[str]
+    """What was left out or taken as equal."""
+    candidate_drops_eos: bool
+    """The candidate leaves out the token that it stopped at, and the baseline keeps it."""
+
+
+def level(baseline: Capture, candidate: Capture, scores: Scores | None) -> Levelled:
+    """Both captures and all scores without what is mere habit, and notes on what was left out."""
+    merged: dict[ScoreKey, TopLogprobs] = {}
+    for source in (baseline.scores, candidate.scores, scores or {}):
+        merged.update(source)
+    notes: list[str] = []
+    baseline, candidate = _without_other_logprobs(baseline, candidate, notes)
+    known = _without_dropped_eos(baseline, candidate, merged)
+    drops = known is not None and not _keeps(candidate, terminators(baseline.header) | terminators(candidate.header))
+    if known is not None:
+        baseline, candidate, merged, count = known
+        notes.append(
+            f"{count} completions are the same but for the EOS token, which only one of the arms keeps: taken as equal"
+        )
+    held = min_tokens(baseline.header, candidate.header)
+    if held:
+        forbidden = _barred(baseline.header) | _barred(candidate.header)
+        merged = {key: _without(top, forbidden, held) for key, top in merged.items()}
+        baseline, candidate = (_lists_without(one, forbidden, held) for one in (baseline, candidate))
+    return Levelled(baseline, candidate, merged, notes, drops)
+
+
+def terminators(header: Header) -> frozenset[int]:
+    """EOS and stop token ids that the header names."""
+    stop_ids = header.sampling.get("stop_token_ids")
+    named = [token for token in stop_ids if isinstance(token, int)] if isinstance(stop_ids, list | tuple) else []
+    return frozenset(header.eos_token_ids or ()) | frozenset(named)
+
+
+def _barred(header: Header) -> frozenset[int]:
+    """What an engine does not choose before `min_tokens`: whatever would end the completion."""
+    ignored = frozenset(header.eos_token_ids or ()) if header.sampling.get("ignore_eos") else frozenset()
+    return terminators(header) - ignored
+
+
+def min_tokens(*headers: Header) -> int:
+    """Leading tokens at which no engine of the run was allowed to end a completion."""
+    asked = [header.sampling.get("min_tokens") for header in headers]
+    return min((one if isinstance(one, int) and one > 0 else 0 for one in asked), default=0)
+
+
+# ------------------------------------------------------------------ logprobs of another kind
+
+
+def _without_other_logprobs(baseline: Capture, candidate: Capture, notes: list[str]) -> tuple[Capture, Capture]:
+    arms = [baseline, candidate]
+    for index, arm in enumerate(arms):
+        mode = arm.header.engine.get("logprobs_mode")
+        if mode not in RAW and _has_logprobs(arm):
+            notes.append(f"the logprobs of {arm.header.arm} are {mode}, not raw_logprobs: left out")
+            arms[index] = _without_logprobs(arm)
+    if all(_says_nothing(arm) for arm in arms):
+        notes.append("both arms' logprobs call every token certain (processed_logprobs of greedy decoding?): left out")
+        arms = [_without_logprobs(arm) for arm in arms]
+    return arms[0], arms[1]
+
+
+def _has_logprobs(arm: Capture) -> bool:
+    return any(one.logprobs is not None for one in arm)
+
+
+def _without_logprobs(arm: Capture) -> Capture:
+    return replace(arm, completions={key: replace(one, logprobs=None) for key, one in arm.completions.items()})
+
+
+def _says_nothing(arm: Capture) -> bool:
+    """Does every token of the arm, as far as looked at, have logprob 0 where others are listed?"""
+    tokens = 0
+    for one in _first(arm, _LOOKED_AT):
+        top = one.logprobs
+        if top is None:
+            continue
+        if len(top) != len(one.token_ids) or top.ids.shape[1] < 2:
+            return False
+        chosen = top.values[top.ids == one.token_ids[:, None]]
+        if len(chosen) < len(one.token_ids) or not bool((chosen >= -1e-6).all()):
+            return False
+        tokens += len(one.token_ids)
+    return tokens >= CERTAIN_TOKENS
+
+
+def _first(arm: Capture, count: int) -> Iterable[Completion]:
+    for index, one in enumerate(arm):
+        if index == count:
+            return
+        yield one
+
+
+# ------------------------------------------------------------------ EOS kept or dropped
+
+
+def _without_dropped_eos(
+    baseline: Capture, candidate: Capture, scores: Mapping[ScoreKey, TopLogprobs]
+) -> tuple[Capture, Capture, dict[ScoreKey, TopLogprobs], int] | None:
+    """Where one arm never keeps the token it stopped at and the other does: pairs that differ in nothing else get the
+    shorter stream on both sides. None where the arms have one habit."""
+    ends = terminators(baseline.header) | terminators(candidate.header)
+    if not ends:
+        return None
+    kept = [_keeps(arm, ends) for arm in (baseline, candidate)]
+    if kept not in ([True, False], [False, True]):
+        return None
+    keeper, other = (baseline, candidate) if kept[0] else (candidate, baseline)
+    shorter: dict[Key, Completion] = {}
+    trimmed = dict(scores)
+    for key, one in keeper.completions.items():
+        twin = other.completions.get(key)
+        if twin is None or not _stopped(one) or not _stopped(twin) or len(one.token_ids) != len(twin.token_ids) + 1:
+            continue
+        if int(one.token_ids[-1]) in ends and np.array_equal(one.token_ids[:-1], twin.token_ids):
+            shorter[key] = replace(one, token_ids=one.token_ids[:-1], logprobs=_cut(one.logprobs, len(one.token_ids)))
+            score_key = ScoreKey(keeper.header.arm, *key)
+            if (top := _cut(trimmed.get(score_key), len(one.token_ids))) is not None:
+                trimmed[score_key] = top
+    if not shorter:
+        return None
+    keeper = replace(keeper, completions={**keeper.completions, **shorter})
+    pair = (keeper, other) if kept[0] else (other, keeper)
+    return *pair, trimmed, len(shorter)
+
+
+def _stopped(one: Completion) -> bool:
+    return one.finish_reason == "stop" and not isinstance(one.stop_reason, str)
+
+
+def _keeps(arm: Capture, ends: frozenset[int]) -> bool | None:
+    """Does the arm keep the token it stops at, at least now and then? None where nothing stopped."""
+    stopped = [one for one in arm if _stopped(one)]
+    if not stopped:
+        return None
+    return any(len(one.token_ids) and int(one.token_ids[-1]) in ends for one in stopped)
+
+
+def _cut(top: TopLogprobs | None, length: int) -> TopLogprobs | None:
+    """The lists of all but the last of `length` tokens."""
+    return TopLogprobs(top.ids[:-1], top.values[:-1]) if top is not None and len(top) == length else top
+
+
+# ------------------------------------------------------------------ min_tokens
+
+
+def _without(top: TopLogprobs, forbidden: frozenset[int], until: int) -> TopLogprobs:
+    """The lists without tokens that were not to be had at positions before `until`."""
+    barred = np.isin(top.ids[:until], list(forbidden))
+    if not barred.any():
+        return top
+    ids, values = top.ids.copy(), top.values.copy()
+    ids[:until][barred], values[:until][barred] = -1, np.nan
+    return TopLogprobs(ids, values)
+
+
+def _lists_without(arm: Capture, forbidden: frozenset[int], until: int) -> Capture:
+    if not _has_logprobs(arm):
+        return arm
+    return replace(
+        arm,
+        completions={
+            key: one if one.logprobs is None else replace(one, logprobs=_without(one.logprobs, forbidden, until))
+            for key, one in arm.completions.items()
+        },
+    )
