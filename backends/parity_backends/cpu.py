@@ -213,6 +213,13 @@ class CpuBackend:
     def plant(self, fault: str) -> dict[str, str]:
         return _local.plant(fault)
 
+    def for_seeds(self, engine: Mapping[str, Any]) -> dict[str, Any]:
+        """Prompts in one piece. Of one that is cut, vLLM takes back what it sampled behind each part but the last by
+        rewinding the request's generator, which a CPU's cannot: "CPU Generator does not use offset" ends the engine
+        (`GPUModelRunner._bookkeeping_sync`, 0.32.0). Then a step must take the longest sequence."""
+        tokens = max(engine["max_num_batched_tokens"], engine["max_model_len"])
+        return {**engine, "enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
+
     def impossible(self, engine: Mapping[str, Any]) -> str | None:
         return _impossible.on_cpu(engine)
 
@@ -223,6 +230,11 @@ class CpuBackend:
             return "a CUDA build of torchvision lies beside the CPU build of torch: uninstall torchvision"
         if "chunk_gated_delta_rule_cpu: initial_state dtype mismatch" in log_tail:
             return "this version's CPU kernel takes the state in float32 only: --engine mamba_ssm_cache_dtype=float32"
+        if "CPU Generator does not use offset" in log_tail:
+            return (
+                "vLLM's CPU build cannot cut the prompt of a request with a seed: "
+                "--engine enable_chunked_prefill=false, with --max-num-batched-tokens of max_model_len or more"
+            )
         if "Not enough memory" in log_tail or "MemoryError" in log_tail or "bad_alloc" in log_tail:
             return "out of memory: lower VLLM_CPU_KVCACHE_SPACE (GiB) or max_num_seqs"
         return None

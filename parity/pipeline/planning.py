@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from parity.errors import ParityError
@@ -34,7 +35,7 @@ from parity.plan.churn import ChurnRequest, output_limit
 from parity.plan.matrix import Axis
 from parity.plan.variants import Variant
 from parity.records import Json
-from parity.run import Backend, OwnSettings, load_backend
+from parity.run import Backend, OwnSettings, Seeded, load_backend
 
 DEFAULT_SUITE = "mixed"
 
@@ -120,9 +121,24 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
         overrides=overrides,
         own={name for name, backend in backends.items() if isinstance(backend, OwnSettings)},
     )
+    own = (variant.engine for variant in request.named_variants.values())
+    plan = _with_seeds(plan, backends, {*overrides, *(axis.name for axis in request.vary), *chain.from_iterable(own)})
     check_images(plan, backends)
     plan = with_arbiter(plan, request.arbiter)
     return _with_churn(_settled(plan, planned, backends, request.baseline), request)
+
+
+def _with_seeds(plan: Plan, backends: Mapping[str, Backend], asked: set[str]) -> Plan:
+    """The plan with what backends need for sampling with seeds; where a setting of it was asked for, all stay."""
+    if not plan.sampling.temperature or plan.sampling.seed is None:
+        return plan
+    arms = []
+    for arm in plan.arms:
+        backend = backends[arm.backend]
+        engine = backend.for_seeds(arm.engine) if isinstance(backend, Seeded) else arm.engine
+        changed = {name for name, value in engine.items() if arm.engine.get(name) != value}
+        arms.append(arm if changed & asked else replace(arm, engine=engine))
+    return replace(plan, arms=tuple(arms))
 
 
 def _samples(request: PlanRequest) -> tuple[Sampling, int]:

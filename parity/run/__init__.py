@@ -20,7 +20,7 @@ has ended.
 
 from __future__ import annotations
 
-from parity.run.backend import Backend, Detection, OwnSettings, backend_names, impossible, load_backend
+from parity.run.backend import Backend, Detection, OwnSettings, Seeded, backend_names, impossible, load_backend
 from parity.run.display import PlainProgress, progress
 from parity.run.envs import EngineEnv, EnvSpec, list_envs
 from parity.run.events import ArmEvent, OnEvent, Phase
@@ -41,6 +41,7 @@ __all__ = [
     "Phase",
     "PlainProgress",
     "ScoreItem",
+    "Seeded",
     "Timeouts",
     "backend_names",
     "impossible",

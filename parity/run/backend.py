@@ -101,6 +101,15 @@ class Restricted(Protocol):
 
 
 @runtime_checkable
+class Seeded(Protocol):
+    """A backend whose engine needs other arguments where requests are sampled with seeds."""
+
+    def for_seeds(self, engine: Mapping[str, Json]) -> dict[str, Json]:
+        """These arguments with what is needed then; they are complete, max_model_len among them."""
+        ...
+
+
+@runtime_checkable
 class OwnSettings(Protocol):
     """A backend whose arms have settings of its own (a URL, a file), not arguments of `vllm.LLM`.
 
