@@ -148,7 +148,8 @@ class _Crew:
             self.failed[arm.name] = result
             if all(each.name in self.failed for each in self.plan.candidates):
                 raise self._nothing_to_compare(result)
-            self.say(f"{arm.name} failed, the other arms go on: {result.message}")
+            message = result.message.removeprefix(f"{arm.name}: ")
+            self.say(f"{arm.name} failed, the other arms go on: {message}")
             if result.hint:
                 self.say(f"hint: {result.hint}")
         if all(each.name in self.captures or each.name in self.failed for each in self.plan.arms):

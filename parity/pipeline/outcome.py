@@ -71,7 +71,7 @@ def conclude(
     verdicts = comparisons.verdicts()
     verdict = min(verdicts.values(), key=_ORDER.index)
     several = len(verdicts) + len(failed) > 1
-    reasons = [f"{name} failed: {why.splitlines()[0]}" for name, why in failed.items()]
+    reasons = [f"{name} failed: {why.splitlines()[0].removeprefix(f'{name}: ')}" for name, why in failed.items()]
     reasons += [
         f"{name}: {reason}" if several else reason
         for name, one in verdicts.items()
