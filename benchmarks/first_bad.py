@@ -6,7 +6,7 @@ A fault that is dormant before one version is planted in the arm with speculatio
 for it: once without a disturbance, once killed with SIGKILL at its `--kill-at`th shot and started again. Wanted: both
 name the version from which the fault is planted, and every version could be asked (0.27.1 runs the embedded checkpoint
 with `mamba_ssm_cache_dtype=float32` only, so the plan has it for all). Exit code 1 where one is missed. Environments
-that are missing are built: minutes and 2.5 GB each.
+that are missing are built: minutes and 2.5 GB each. Interrupted, the same command goes on.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from parity.run import load_backend
 COMMAND = [sys.executable, "-m", "parity"]
 
 
-def faulty_plan(directory: Path, fault: str) -> Path:
-    """A plan of two prompts whose candidate has the fault; 20 rounds say how often it is to be seen."""
-    path = directory / "faulty.json"
+def faulty_plan(path: Path, fault: str) -> None:
+    """Writes a plan of two prompts whose candidate has the fault; 20 rounds say how often it is to be seen."""
+    directory = path.parent
     prompts = directory / "prompts.txt"
     prompts.write_text("In the beginning God\nThe capital of France is\n")
     make = ["plan", "--backends", "cpu", "--prompts", str(prompts), "--max-tokens", "16", "--rounds", "20"]
@@ -38,7 +38,6 @@ def faulty_plan(directory: Path, fault: str) -> Path:
         if arm["name"] != plan["baseline"]:
             arm["env"].update(load_backend("cpu").plant(fault))
     path.write_text(json.dumps(plan))
-    return path
 
 
 def bisect(args: argparse.Namespace, plan: Path, name: str, kill_at: int | None = None) -> dict[str, Any]:
@@ -49,19 +48,29 @@ def bisect(args: argparse.Namespace, plan: Path, name: str, kill_at: int | None 
     command += ["--plan", str(plan), "--out", str(out), "--db", str(args.directory / "parity.db"), "--json"]
     print(f"$ parity {' '.join(command[3:])}", file=sys.stderr, flush=True)
     began = time.monotonic()
-    killed = 0
-    if kill_at is not None:
+    state = args.directory / f"{name}.json"
+    if state.exists():
+        known: dict[str, Any] = json.loads(state.read_text())
+        if "first_bad" in known:
+            return known
+        killed = known["killed_at"]
+    else:
+        killed = 0
+    if kill_at is not None and not killed:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         while process.poll() is None and shots(out) < kill_at:
             time.sleep(0.05)
         process.send_signal(signal.SIGKILL)
         process.communicate()
         killed = shots(out)
+        state.write_text(json.dumps({"killed_at": killed}))
         print(f"killed with {killed} shots in the notebook", file=sys.stderr, flush=True)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if not done.stdout:
         sys.exit(done.returncode)
-    return {**json.loads(done.stdout), "wall": time.monotonic() - began, "killed_at": killed}
+    found = {**json.loads(done.stdout), "wall": time.monotonic() - began, "killed_at": killed}
+    state.write_text(json.dumps(found, indent=1))
+    return found
 
 
 def shots(out: Path) -> int:
@@ -78,7 +87,9 @@ def main() -> int:
     parser.add_argument("--kill-at", type=int, default=35, help="the shot at which the second search is killed")
     args = parser.parse_args()
     args.directory.mkdir(parents=True, exist_ok=True)
-    plan = faulty_plan(args.directory, f"{args.fault}:from_version={args.begins}")
+    plan = args.directory / "faulty.json"
+    if not plan.exists():
+        faulty_plan(plan, f"{args.fault}:from_version={args.begins}")
     held = []
     for name, kill_at in (("whole", None), ("killed", args.kill_at)):
         found = bisect(args, plan, name, kill_at)

@@ -118,7 +118,7 @@ def main() -> int:
     if "bisect" not in stages.done:
         code, text, _ = parity(
             "bisect", "settings", "cpu/mtp", "cpu/base", "--run", run, "--db", database, "--json",
-            "--out", str(args.directory / "reduce"),  # the same notebook: what was asked is not asked again
+            "--out", str(args.directory / "bisect"),  # a notebook of its own: the reduction's has the answers already
         )  # fmt: skip
         if not text:
             return code
