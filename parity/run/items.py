@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -43,9 +44,13 @@ def _plain_ids(ids: Sequence[int] | TokenIds) -> list[int]:
     return plain
 
 
-def _as_bytes(ids: Sequence[int] | TokenIds) -> bytes:
-    """The same for the same ids; a tenth of what their numbers would take."""
-    return np.asarray(ids, dtype=np.int64).tobytes()
+def _sequence(item: ScoreItem) -> bytes:
+    """A digest of prompt and output: the streams themselves, once more, would be most of what scoring holds."""
+    parts = [np.asarray(ids, dtype=np.int64) for ids in (item.prompt_token_ids, item.token_ids)]
+    digest = hashlib.blake2b(len(parts[0]).to_bytes(8, "little"), digest_size=16)
+    for part in parts:
+        digest.update(part.tobytes())
+    return digest.digest()
 
 
 def unscored_entry(message: Mapping[str, Json], lengths: Mapping[ScoreKey, int]) -> list[Json]:
@@ -65,10 +70,9 @@ def chunks(items: Sequence[ScoreItem], replicas: int = 1) -> Iterator[list[Score
     Small enough that each of `replicas` gets one where there are few items.
     """
     size = max(1, min(SCORE_CHUNK, -(-len(items) // replicas)))
-    groups: dict[tuple[bytes, bytes], list[ScoreItem]] = {}
+    groups: dict[bytes, list[ScoreItem]] = {}
     for item in items:
-        sequence = (_as_bytes(item.prompt_token_ids), _as_bytes(item.token_ids))
-        groups.setdefault(sequence, []).append(item)
+        groups.setdefault(_sequence(item), []).append(item)
     chunk: list[ScoreItem] = []
     for group in groups.values():
         chunk += group
