@@ -105,6 +105,8 @@ def title(case: Case, texts: Texts) -> str:
     }
     if chosen is None or not chosen.is_corrupt:
         text = texts("title.benign", **common)
+    elif not case.asked_for_finding and case.sampling.get("temperature") and not common["corrupt"]:
+        text = texts("title.samples", **common)
     elif case.asked_for_finding:
         kinds = texts.kind(chosen.row.kind)
         name = "title.finding.whole" if chosen.row.position is None else "title.finding"
@@ -192,10 +194,11 @@ def _lead(case: Case, texts: Texts) -> str:
     arm = (case.suspected or case.candidates or list(case.arms))[0]
     tolerance = "-" if case.tolerance is None else f"{case.tolerance:g}"
     planted = [texts("lead.planted", fault=code(fault)) for one in case.suspected if (fault := one.planted)]
+    sampled = bool(case.sampling.get("temperature"))
     parts = [
         *planted,
         texts(
-            "lead.corrupt" if arm.corrupt else "lead.benign",
+            "lead.sampled" if sampled and arm.corrupt else "lead.corrupt" if arm.corrupt else "lead.benign",
             requests=len(case.requests),
             sampling=facts.sampling_in_words(case),
             baseline=code(case.run.baseline),
@@ -206,9 +209,9 @@ def _lead(case: Case, texts: Texts) -> str:
             kinds=facts.kinds_in_words(arm.corrupt, texts),
             tolerance=tolerance,
         ),
-        texts("lead.rule", tolerance=tolerance),
+        texts("lead.rule.sampled") if sampled else texts("lead.rule", tolerance=tolerance),
     ]
-    if case.chosen is not None:
+    if case.chosen is not None and case.chosen.row.request != "*":
         row = case.chosen.row
         more = texts("more_tokens", count=row.length - 1) if row.length and row.length > 1 else ""
         name = "lead.first.whole" if row.position is None else "lead.first"
@@ -241,6 +244,9 @@ def example(case: Case, finding: FindingCase, texts: Texts) -> Iterator[str]:
     first = finding.first_divergence
     if first is not None and position is not None and first < position:
         yield texts("expected.parted", first=first)
+    if row.request == "*":
+        yield f"#### {texts('heading.evidence.run')}\n\n{inline(texts.said(finding.why))}"
+        return
     yield f"#### {texts('heading.evidence')}\n\n{evidence(case, finding, texts)}"
 
 

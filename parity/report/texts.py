@@ -17,6 +17,7 @@ ENGLISH: dict[str, str] = {
     "title.fault": "{kinds} in {corrupt} of {completions} completions with {setting} ({model}, {version})",
     "title.finding": "{kinds} at output token {position} with {setting} ({model}, {version})",
     "title.finding.whole": "{kinds} with {setting} ({model}, {version})",
+    "title.samples": "samples that are not drawn as the baseline's are, with {setting} ({model}, {version})",
     "title.benign": "no fault: {near} of {completions} completions part at near-ties with {setting} ({model}, "
     "{version})",
     "heading.environment": "Your current environment",
@@ -25,6 +26,7 @@ ENGLISH: dict[str, str] = {
     "heading.expected": "Expected",
     "heading.actual": "Actual",
     "heading.evidence": "What the reference thinks of that token",
+    "heading.evidence.run": "What the samples of the run say",
     "heading.measured_table": "All arms",
     "heading.controls": "Controls",
     "heading.versions": "Versions tried",
@@ -40,6 +42,9 @@ ENGLISH: dict[str, str] = {
     "lead.corrupt": "The same {requests} prompts (token ids, {sampling}) were run on every arm and compared with "
     "{baseline}, token by token. In {arm}, {corrupt} of {completions} completions hold tokens that rounding does not "
     "explain: {kinds}.",
+    "lead.sampled": "The same {requests} prompts (token ids, {sampling}) were run on every arm. Sampling is random, so "
+    "tokens need not be equal, and distributions are compared. In {arm}, {corrupt} of {completions} completions "
+    "hold tokens that nothing draws at that temperature; findings: {kinds}.",
     "lead.benign": "The same {requests} prompts (token ids, {sampling}) were run on every arm and compared with "
     "{baseline}, token by token. Nothing corrupt was found: {near} of {completions} completions of {arm} part from the "
     "baseline, each at a token that the reference holds for as good as its best one within {tolerance} nats.",
@@ -49,6 +54,8 @@ ENGLISH: dict[str, str] = {
     "lead.rule": "A token counts as explained by rounding when, teacher-forced with speculation off "
     "(`prompt_logprobs`), it lies within {tolerance} nats of the best token at its position. Tokens behind the first "
     "difference are judged too.",
+    "lead.rule.sampled": "Each token's chance is that of the reference: teacher-forced with speculation off "
+    "(`prompt_logprobs`), at that temperature.",
     "lead.first": "The example below: request {request}, {kind} at output token {position}{more}.",
     "lead.first.whole": "The example below: request {request}, {kind}.",
     "more_tokens": " and the {count} behind it",

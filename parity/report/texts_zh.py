@@ -10,6 +10,7 @@ CHINESE: dict[str, str] = {
     "title.fault": "{completions} 条补全中有 {corrupt} 条出现{kinds},条件:{setting}({model},{version})",
     "title.finding": "输出 token {position} 处{kinds},条件:{setting}({model},{version})",
     "title.finding.whole": "{kinds},条件:{setting}({model},{version})",
+    "title.samples": "样本的分布与基线不同,条件:{setting}({model},{version})",
     "title.benign": "没有故障:{completions} 条补全中有 {near} 条在近似并列处分叉,条件:{setting}({model},{version})",
     "heading.environment": "Your current environment",
     "heading.bug": "🐛 Describe the bug",
@@ -17,6 +18,7 @@ CHINESE: dict[str, str] = {
     "heading.expected": "期望",
     "heading.actual": "实际",
     "heading.evidence": "参考对该 token 的看法",
+    "heading.evidence.run": "整个运行的样本说明了什么",
     "heading.measured_table": "所有臂",
     "heading.controls": "对照",
     "heading.versions": "试过的版本",
@@ -31,6 +33,8 @@ CHINESE: dict[str, str] = {
     # the description
     "lead.corrupt": "在每个臂上运行相同的 {requests} 条提示词(token id,{sampling}),并与 {baseline} 逐 token 比较。"
     "{arm} 的 {completions} 条补全中有 {corrupt} 条含有舍入无法解释的 token:{kinds}。",
+    "lead.sampled": "在每个臂上运行相同的 {requests} 条提示词(token id,{sampling})。采样是随机的,token 不必相同,"
+    "比较的是分布。在 {arm} 中,{completions} 条补全里有 {corrupt} 条含有在该温度下不可能采到的 token;发现:{kinds}。",
     "lead.benign": "在每个臂上运行相同的 {requests} 条提示词(token id,{sampling}),并与 {baseline} 逐 token 比较。"
     "没有发现损坏:{arm} 的 {completions} 条补全中有 {near} 条与基线分叉,每次分叉处的 token 在参考看来与其最优 token "
     "相差不超过 {tolerance} nat。",
@@ -39,6 +43,8 @@ CHINESE: dict[str, str] = {
     "lead.planted": "**该引擎中的故障是有意植入的({fault}):这是示例,请勿提交。**",
     "lead.rule": "在关闭投机解码的条件下做 teacher forcing(`prompt_logprobs`),若某 token 与该位置最优 token 相差不超过 "
     "{tolerance} nat,则认为可由舍入解释。第一个差异之后的 token 也会判断。",
+    "lead.rule.sampled": "每个 token 的概率来自参考:在关闭投机解码的条件下做 teacher forcing"
+    "(`prompt_logprobs`),并按该温度计算。",
     "lead.first": "下面的例子:请求 {request},{kind},输出 token {position}{more}。",
     "lead.first.whole": "下面的例子:请求 {request},{kind}。",
     "more_tokens": " 及其后 {count} 个",

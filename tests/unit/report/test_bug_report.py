@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,23 @@ def test_a_run_without_corruption_reports_near_ties() -> None:
     assert report.title.startswith("[Bug]: no fault")
     assert "Nothing corrupt was found" in report.markdown
     assert "There is no script for this finding" in report.markdown
+
+
+def test_a_finding_about_all_samples_of_a_run_is_told_as_one() -> None:
+    """Nothing about a token that rounding would explain: the samples as a whole are what is wrong."""
+    why = "the surprise of the candidate's samples differs from the baseline's (p = 0.00025 after adjustment)"
+    evidence = {"why": why, "test": "surprise"}
+    whole = finding_case(request="*", kind="unjustified", position=None, length=None, gap=None, evidence=evidence)
+    finding = replace(whole, request=None, baseline=None, candidate=None)
+    drawn = replace(arm_case(MTP), classes={"sampled": 2}, corrupt={"unjustified": 1})
+    plan = {**run_row().plan, "sampling": {"temperature": 0.8, "max_tokens": 6, "n": 1}}
+    case = make_case(run=run_row(plan=plan), arms=[arm_case(BASE), drawn], finding=finding)
+    report = bug_report(case, "vllm", no_script="it is about the run as a whole.")
+    assert report.title.startswith("[Bug]: samples that are not drawn as the baseline's are, with cpu/mtp")
+    assert "at that temperature" in report.markdown
+    assert "the surprise of the candidate's samples differs" in report.markdown
+    assert "rounding does not explain" not in report.markdown
+    assert "No logprobs were recorded for this place" not in report.markdown
 
 
 def test_a_prompt_length_that_all_corrupt_requests_share_is_said() -> None:
