@@ -33,7 +33,7 @@ def bisect() -> None:
     """Find the settings, or the engine version, that make a case fail."""
 
 
-@bisect.command()
+@bisect.command(short_help="Find the settings that flip the verdict.")
 @click.argument("failing", required=False)
 @click.argument("passing", required=False)
 @click.option("--run", "run_id", help="Arms of this run. [default: the newest run]")

@@ -14,7 +14,7 @@ def model() -> None:
     """Make small checkpoints."""
 
 
-@model.command()
+@model.command(short_help="Write a small random checkpoint.")
 @click.option("--arch", required=True, metavar="FAMILY", help="qwen3_next, qwen3_5, mimo, deepseek_v3, glm4_moe, …")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="A new directory.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random weights.")

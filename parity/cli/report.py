@@ -22,7 +22,7 @@ def _write(path: Path | None, text: str) -> None:
     from parity.errors import ParityError
 
     if path is None or str(path) == "-":
-        emit(text)
+        emit(text, document=True)
         return
     try:
         path.write_text(text, encoding="utf-8")
@@ -85,6 +85,7 @@ def report(
     and github skip what it allows and name the rules that the run broke.
     """
     from parity.cli import gate
+    from parity.errors import ParityError
     from parity.report.case import build_case
     from parity.report.texts import Texts
     from parity.report.write import ReportOptions, bug_reports, write_report
@@ -103,12 +104,24 @@ def report(
         if format_ != "md":
             _write(output, write_report(store, finding_or_run, format_, None, options))
             return
-        reports = bug_reports(build_case(store, finding_or_run, limit=limit), target, options, Texts(options.language))
+        case = build_case(store, finding_or_run, limit=limit)
+        if case.run.verdict == "ERROR" and not any(arm.completions for arm in case.candidates):
+            raise ParityError(
+                f"run {case.run.id} has nothing to report: no completion of it was compared",
+                hint=f"finish it: `parity run --resume {case.run.id}`",
+            )
+        reports = bug_reports(case, target, options, Texts(options.language))
     for one in reports:
         path = output
         if output is not None and str(output) != "-" and len(reports) > 1:
             path = output.with_name(f"{output.stem}-{one.project}{output.suffix}")
         _write(path, one.markdown)
+        if any(arm.planted for arm in case.suspected):
+            say("a fault was planted in that engine on purpose: an example, not to be filed")
+            continue
+        if case.chosen is None or not case.chosen.is_corrupt:
+            say("nothing corrupt was found, so there is nothing to file: differences at near-ties are rounding")
+            continue
         say(f"for {one.project}: file it at {one.address}")
         if options.language != "en":
             say("the projects read English: `--lang en` writes it so")

@@ -67,11 +67,20 @@ def search_options(function: F) -> F:
 
 
 def placed_subject(subject: Subject, options: Mapping[str, Any]) -> tuple[Subject, dict[str, Host]]:
-    """The subject with its checkpoint found on this machine, and where its backends are."""
+    """The subject with its checkpoint found on this machine, and where its backends are.
+
+    Raises ParityError where nothing can be asked again.
+    """
     from parity.cli.config import chosen_hosts
+    from parity.errors import ParityError
     from parity.pipeline import hosts_of_plan, load_adapters, locate_model
     from parity.plan.hosts import read_host
 
+    if subject.arm.backend == "replay":
+        raise ParityError(
+            f"{subject.arm.name} is a recording, and answers nothing new",
+            hint="run its prompts on an engine (`parity run --backends …`), and narrow that run down",
+        )
     known = {name: read_host(name, table, "the run's directory") for name, table in subject.hosts.items()}
     hosts = chosen_hosts(hosts_of_plan(subject.plan), options, known)
     adapters = {arm.name.partition("/")[0]: arm.backend for arm in subject.plan.arms}

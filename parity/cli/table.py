@@ -47,6 +47,6 @@ def table(what: tuple[str, ...], form: str, db: Path | None) -> None:
     if form == "json":
         emit_json(made.to_json())
     elif form == "md":
-        emit(markdown(made).rstrip("\n"))
+        emit(markdown(made).rstrip("\n"), document=True)
     else:
         print_table(console(), made)

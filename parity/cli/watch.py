@@ -15,6 +15,7 @@ import click
 from parity.cli.endpoints import REPLAY, own_arms
 from parity.cli.options import database_option, json_option, plan_options
 from parity.cli.output import emit_json, say
+from parity.cli.planning import given
 from parity.cli.run import new_directory, planned
 
 if TYPE_CHECKING:
@@ -89,6 +90,9 @@ def watch(
     from parity.store import Store
     from parity.watch import Metrics, Probe, Silent, Webhook
     from parity.watch import watch as go
+
+    if plan_file is None and not given("backends") and not own_arms(options):
+        raise click.UsageError("nothing to watch: name a --server, --backends or a --plan")
 
     bad = frozenset(Verdict) - {Verdict.PASS}
     ends = {"never": frozenset[Verdict](), "corrupt": frozenset({Verdict.DIVERGED}), "not-pass": bad}[until]

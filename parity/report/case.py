@@ -16,7 +16,7 @@ import orjson
 from parity.compare import Suspect, triangulate
 from parity.errors import ParityError
 from parity.records import Json, Key, Severity, TokenIds, Verdict
-from parity.report.summary import CONTROL
+from parity.report.summary import CONTROL, planted_in
 from parity.report.table import ExperimentTable
 from parity.report.table import from_store as experiment
 from parity.report.tokens import TokenText
@@ -76,10 +76,7 @@ class ArmCase:
     @property
     def planted(self) -> str | None:
         """The fault that was planted in this arm's engine on purpose, as its environment says it."""
-        variables = self.row.environment.get("variables")
-        about = {**self.row.environment, **(variables if isinstance(variables, Mapping) else {})}
-        fault = str(about.get("PARITY_FAULT") or "none")
-        return None if fault.partition(":")[0] == "none" else fault
+        return planted_in(self.row.environment)
 
     @property
     def is_clean(self) -> bool:

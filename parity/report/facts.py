@@ -81,7 +81,7 @@ def measured(case: Case, texts: Texts) -> Iterator[str]:
             baseline=baseline,
             near=count(arm, "near_tie"),
             corrupt=count(arm, "corrupt"),
-            kinds=kinds_in_words(arm.corrupt, texts) or "-",
+            kinds=f" ({kinds_in_words(arm.corrupt, texts)})" if arm.corrupt else "",
         )
     chosen = case.chosen
     if chosen is not None and chosen.row.position is not None and chosen.row.gap is not None:

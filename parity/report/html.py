@@ -18,7 +18,7 @@ import parity
 from parity.records import TokenIds
 from parity.report import facts, svg
 from parity.report.case import ArmCase, Case, FindingCase, divergence
-from parity.report.escape import markup
+from parity.report.escape import code, markup
 from parity.report.evidence import Evidence, read_evidence
 from parity.report.markdown import environment_lines
 from parity.report.plots import plots
@@ -47,6 +47,7 @@ def html_report(case: Case, texts: Texts | None = None) -> str:
         f"<style>\n{_data('report.css')}</style>\n</head>\n<body>",
         f'<h1><span class="{markup(verdict)}">{markup(verdict)}</span> {markup(case.run.model)}</h1>',
         *(f"<p>{markup(texts.said(reason))}</p>" for reason in case.run.reasons),
+        *(f"<p>{_plain(sentence)}</p>" for sentence in _about(case, texts)),
         f'<p class="quiet">{texts("column.run")} {markup(case.run.id)}, {markup(case.run.created)}</p>',
         _arms(case, texts),
         _plots(case, evidence, texts),
@@ -66,6 +67,15 @@ def html_report(case: Case, texts: Texts | None = None) -> str:
 
 def _data(name: str) -> str:
     return resources.files("parity.report").joinpath(f"data/{name}").read_text(encoding="utf-8")
+
+
+def _about(case: Case, texts: Texts) -> Iterator[str]:
+    """What was planted, and by which rule a token is held for wrong; Markdown."""
+    for arm in case.suspected:
+        if arm.planted:
+            yield texts("lead.planted", fault=code(arm.planted)).replace("**", "")
+    if case.tolerance is not None and not case.sampling.get("temperature"):
+        yield texts("lead.rule", tolerance=f"{case.tolerance:g}")
 
 
 def _arms(case: Case, texts: Texts) -> str:

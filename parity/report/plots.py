@@ -24,6 +24,7 @@ def plots(
     """File name without suffix → SVG; only those there are numbers for. `alone`: as files of their own."""
     texts = texts or Texts()
     found: dict[str, str] = {}
+    arms = list(dict.fromkeys([*evidence.lengths, *evidence.gaps, *evidence.divergences, *evidence.acceptance]))
     if evidence.gaps:
         gaps = {arm: _flat(values) for arm, values in evidence.gaps.items()}
         found["gaps"] = svg.histogram(
@@ -35,6 +36,7 @@ def plots(
             labels=GAP_LABELS,
             limit=tolerance,
             log=True,
+            known=arms,
             alone=alone,
         )
     if any(evidence.divergences.values()):
@@ -44,6 +46,7 @@ def plots(
             texts("plot.y.completions"),
             evidence.divergences,
             edges(evidence.divergences.values()),
+            known=arms,
             alone=alone,
         )
     if any(evidence.lengths.values()):
@@ -54,11 +57,17 @@ def plots(
             evidence.lengths,
             edges(evidence.lengths.values()),
             log=True,
+            known=arms,
             alone=alone,
         )
     if evidence.acceptance:
         found["acceptance"] = svg.bars(
-            texts("plot.acceptance"), texts("plot.x.draft"), texts("plot.y.rate"), evidence.acceptance, alone=alone
+            texts("plot.acceptance"),
+            texts("plot.x.draft"),
+            texts("plot.y.rate"),
+            evidence.acceptance,
+            known=arms,
+            alone=alone,
         )
     return found
 

@@ -9,7 +9,16 @@ from parity.records import Json
 
 _ALIASES = {"cudagraph_mode": "graph", "executor": "executor", "compilation_mode": "compile"}
 _SKIPPED = frozenset(
-    {"asked", "speculative_method", "model_runner", "worker", "max_logprobs", "per_request_spec_decode_metrics"}
+    {
+        "asked",
+        "capture",
+        "scores",
+        "speculative_method",
+        "model_runner",
+        "worker",
+        "max_logprobs",
+        "per_request_spec_decode_metrics",
+    }
 )
 
 

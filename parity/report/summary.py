@@ -29,6 +29,8 @@ class ArmLine:
     acceptance_length: float | None = None
     tokens_per_second: float | None = None
     message: str | None = None
+    planted: str | None = None
+    """The fault that was planted in its engine on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,14 @@ CONTROL = "-control-"
 """In the variant of an arm whose engine has a fault planted on purpose: its findings are no news."""
 
 
+def planted_in(environment: Mapping[str, Json]) -> str | None:
+    """The fault planted in an engine with this environment, as its variable names it."""
+    variables = environment.get("variables")
+    about = {**environment, **(variables if isinstance(variables, Mapping) else {})}
+    fault = str(about.get("PARITY_FAULT") or "none")
+    return None if fault.partition(":")[0] == "none" else fault
+
+
 def from_store(store: Store, run_id: str) -> Summary:
     """The summary of a stored run. Raises ParityError where there is no such run."""
     run = store.run(run_id)
@@ -94,6 +104,7 @@ def from_store(store: Store, run_id: str) -> Summary:
             arm.acceptance_length,
             arm.tokens_per_second,
             arm.message,
+            planted_in(arm.environment),
         )
         for arm in arms
         for classes in (store.count_classes(run.id, arm.name),)
@@ -170,6 +181,7 @@ def from_comparison(
             results[arm].acceptance_rate,
             results[arm].acceptance_length,
             results[arm].tokens_per_second,
+            planted=planted_in(capture.header.environment),
         )
         for arm, capture in ((baseline.header.arm, baseline), (name, candidate))
     ]

@@ -8,7 +8,7 @@ them as well, and far more than that.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from parity.report.escape import markup
 
@@ -51,13 +51,14 @@ def _frame(title: str, x_label: str, y_label: str, body: Sequence[str], ticks: S
     return "\n".join(line for line in lines if line)
 
 
-def nice(largest: float, steps: int = 4) -> list[float]:
-    """Round numbers from 0 to at least `largest`, about `steps` of them."""
+def nice(largest: float, steps: int = 4, *, whole: bool = False) -> list[float]:
+    """Round numbers from 0 to at least `largest`, about `steps` of them; `whole` ones where things are counted."""
     if not largest > 0 or not math.isfinite(largest):
         return [0.0, 1.0]
     raw = largest / steps
     power = 10 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw)
+    step = max(1.0, step) if whole else step
     return [step * number for number in range(math.ceil(largest / step - 1e-9) + 1)]
 
 
@@ -95,12 +96,18 @@ def _x_ticks(scale: _Scale, values: Sequence[float], labels: Sequence[str] | Non
     ]
 
 
-def _legend(names: Sequence[str]) -> list[str]:
+def _colours(series: Iterable[str], known: Sequence[str] | None) -> dict[str, str]:
+    """A colour for each series: by its place among the `known` ones, so that it is the same in every chart."""
+    names = list(dict.fromkeys([*(known or ()), *series]))
+    return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+
+
+def _legend(colours: Mapping[str, str], names: Sequence[str]) -> list[str]:
     lines, x = [], WIDTH - RIGHT
-    for index in reversed(range(len(names))):
-        name = names[index] if len(names[index]) <= 28 else names[index][:27] + "…"
+    for full in reversed(names):
+        name = full if len(full) <= 28 else full[:27] + "…"
         x -= 7 * len(name) + 22
-        colour = COLOURS[index % len(COLOURS)]
+        colour = colours[full]
         lines.append(f'<rect x="{x}" y="9" width="10" height="10" fill="{colour}"/>')
         lines.append(f'<text x="{x + 14}" y="18">{markup(name)}</text>')
     return lines
@@ -116,12 +123,14 @@ def histogram(
     labels: Sequence[str] | None = None,
     limit: float | None = None,
     log: bool = False,
+    known: Sequence[str] | None = None,
     alone: bool = True,
 ) -> str:
     """Counts of each series between `edges`, side by side; values beyond the last edge count in the last bin.
 
     `labels` name the edges where numbers would not do; then all bins are equally wide. `log` makes the counts'
-    axis logarithmic, so that one token among a million still shows.
+    axis logarithmic, so that one token among a million still shows. `known` names the series of all charts that
+    stand together, in their order: a series has one colour in all of them.
     """
     bins = len(edges) - 1
     counts = {name: _count(values, edges) for name, values in series.items()}
@@ -131,7 +140,7 @@ def histogram(
         powers = range(math.ceil(math.log10(max(largest, 1))) + 1)
         tick_values, tick_labels = [float(p + 1) for p in powers], [_number(10**p) for p in powers]
     else:
-        tick_values = nice(largest)
+        tick_values = nice(largest, whole=True)
         tick_labels = [_number(value) for value in tick_values]
     scale = _Scale((0, bins), tick_values[-1])
     ticks = _y_ticks(scale, tick_values, tick_labels)
@@ -139,6 +148,7 @@ def histogram(
     shown = range(0, bins + 1, every)
     names = labels or [_number(edge) for edge in edges]
     ticks += _x_ticks(scale, [float(at) for at in shown], [markup(names[at]) for at in shown])
+    colours = _colours(series, known)
     body = []
     width = (scale.x(1) - scale.x(0)) * 0.9 / max(1, len(series))
     for index, (name, row) in enumerate(counts.items()):
@@ -148,12 +158,12 @@ def histogram(
                 x = scale.x(at + 0.05) + index * width
                 body.append(
                     f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(1.0, width):.1f}" height="{HEIGHT - BOTTOM - y:.1f}" '
-                    f'fill="{COLOURS[index % len(COLOURS)]}"><title>{markup(name)}: {count}</title></rect>'
+                    f'fill="{colours[name]}"><title>{markup(name)}: {count}</title></rect>'
                 )
     if limit is not None:
         x = scale.x(_place(limit, edges))
         body.append(f'<line class="limit" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}"/>')
-    return _frame(title, x_label, y_label, [*body, *_legend(list(series))], ticks, alone=alone)
+    return _frame(title, x_label, y_label, [*body, *_legend(colours, list(series))], ticks, alone=alone)
 
 
 def _count(values: Sequence[float], edges: Sequence[float]) -> list[int]:
@@ -172,22 +182,31 @@ def _place(value: float, edges: Sequence[float]) -> float:
     return float(len(edges) - 1)
 
 
-def bars(title: str, x_label: str, y_label: str, series: Mapping[str, Sequence[float]], *, alone: bool = True) -> str:
-    """Shares between 0 and 1, one group of bars per place."""
+def bars(
+    title: str,
+    x_label: str,
+    y_label: str,
+    series: Mapping[str, Sequence[float]],
+    *,
+    known: Sequence[str] | None = None,
+    alone: bool = True,
+) -> str:
+    """Shares between 0 and 1, one group of bars per place. `known` as in `histogram`."""
     places = max((len(values) for values in series.values()), default=0)
     scale = _Scale((0, max(1, places)), 1.0)
     ticks = _y_ticks(scale, [0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
     ticks += _x_ticks(scale, [at + 0.5 for at in range(places)], [str(at + 1) for at in range(places)])
     width = (scale.x(1) - scale.x(0)) * 0.7 / max(1, len(series))
+    colours = _colours(series, known)
     body = []
     for index, (name, values) in enumerate(series.items()):
         for at, value in enumerate(values):
             x, y = scale.x(at + 0.15) + index * width, scale.y(value)
             body.append(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{HEIGHT - BOTTOM - y:.1f}" '
-                f'fill="{COLOURS[index % len(COLOURS)]}"><title>{markup(name)}: {value:.1%}</title></rect>'
+                f'fill="{colours[name]}"><title>{markup(name)}: {value:.1%}</title></rect>'
             )
-    return _frame(title, x_label, y_label, [*body, *_legend(list(series))], ticks, alone=alone)
+    return _frame(title, x_label, y_label, [*body, *_legend(colours, list(series))], ticks, alone=alone)
 
 
 def gap_line(

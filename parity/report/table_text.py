@@ -9,7 +9,7 @@ from rich.text import Text
 
 from parity.language import t
 from parity.report.arm_lines import print_arms
-from parity.report.escape import code, inline
+from parity.report.escape import code, inline, without_paths
 from parity.report.escape import table as markdown_table
 from parity.report.table import SHORT, ExperimentTable, Output, Row
 from parity.text import clip, visible, wrap
@@ -124,7 +124,7 @@ def markdown(made: ExperimentTable) -> str:
     rows = [
         [
             code(row.arm),
-            inline(row.config),
+            inline(without_paths(row.config)),
             f"{row.completions:,}",
             _plain(row.shortest),
             *(f"{row.shorter_than[str(bound)]:,}" for bound in SHORT),

@@ -129,6 +129,8 @@ def _cells(arm: ArmLine) -> list[str]:
 def _below(arm: ArmLine, said: Sequence[str]) -> Iterator[str]:
     if CONTROL in arm.name:
         yield "a positive control: its fault was planted on purpose, what is found there is no news"
+    elif arm.planted:
+        yield f"a fault was planted in its engine on purpose ({visible(arm.planted)})"
     if arm.corrupt:
         yield "corrupt: " + ", ".join(f"{count} {kind}" for kind, count in arm.corrupt.items())
     others = {name: arm.classes[name] for name in ("sampled", "unjudged", "missing") if arm.classes.get(name)}

@@ -84,7 +84,7 @@ ENGLISH: dict[str, str] = {
     "version.one": "Only the versions above were run.",
     # measured and inferred
     "measured.counts": "{arm}: {completions} completions, {identical} identical to {baseline}, {near} part at "
-    "near-ties only, {corrupt} corrupt ({kinds}).",
+    "near-ties only, {corrupt} corrupt{kinds}.",
     "measured.token": "Request {request}, token {position}: {arm} gave {token}; gap {gap} nats.",
     "measured.accept": "{arm}: {accepted} of {drafted} draft tokens accepted ({rate}).",
     "measured.length": "{arm}: every corrupt request has a prompt of {tokens} tokens: {bad} of the {same} requests "

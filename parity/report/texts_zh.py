@@ -72,7 +72,7 @@ CHINESE: dict[str, str] = {
     "version.one": "只运行了上述版本。",
     # measured and inferred
     "measured.counts": "{arm}:{completions} 条补全,{identical} 条与 {baseline} 相同,{near} 条只在近似并列处分叉,"
-    "{corrupt} 条损坏({kinds})。",
+    "{corrupt} 条损坏{kinds}。",
     "measured.token": "请求 {request},token {position}:{arm} 给出 {token};差距 {gap} nat。",
     "measured.accept": "{arm}:{drafted} 个草稿 token 中接受了 {accepted} 个({rate})。",
     "measured.length": "{arm}:所有损坏请求的提示词都是 {tokens} 个 token:这样的 {same} 个请求中有 {bad} 个损坏,"

@@ -196,7 +196,9 @@ class Link:
             except ProtocolError as error:
                 self.fail(f"{self.name}: the worker broke the protocol while {doing}: {error}")
             if message.get("event") == "error":
-                what = f"{message.get('type')}: {message.get('message')}"
+                # Told: the worker's word for a failure whose message says all there is to say
+                told = "" if message.get("type") == "Told" else f"{message.get('type')}: "
+                what = f"{told}{message.get('message')}"
                 self.fail(f"{self.name}: the engine failed while {doing}: {plain(what)}")
             return message
 

@@ -19,7 +19,7 @@ from parity.records import Capture, Completion, Header, Key, ScoreKey, TopLogpro
 from parity.report import texts as sentences
 from parity.report import write
 from parity.report.json_report import schema
-from parity.store import NewRun, Store
+from parity.store import NewRun, RunStatus, Store
 
 BASE = [5, 6, 7, 8, 9, 10, 11, 12]
 GARBLED = [5, 6, 99, 98, 97, 96, 95, 94]
@@ -168,6 +168,18 @@ def test_a_run_that_is_not_finished_is_reported_as_such(tmp_path: Path, format_:
         assert 'errors="1"' in result.stdout
     refused = parity("report", "--db", tmp_path / "parity.db", "--format", "junit", "--policy", policy(tmp_path))
     assert (refused.exit_code, "has no verdict yet" in refused.stderr) == (2, True)
+
+
+def test_a_run_that_failed_before_it_compared_anything_has_no_report(tmp_path: Path) -> None:
+    arms = [{"name": name, "backend": "cpu", "variant": name[4:], "engine": {}} for name in ("cpu/base", "cpu/mtp")]
+    plan = {"model": {"name": "tiny"}, "sampling": {}, "requests": [], "arms": arms, "baseline": "cpu/base"}
+    with Store.open(tmp_path / "parity.db") as store:
+        store.create_run(NewRun("20261121-000000-aaaa", plan, "parity run"))
+        store.finish_run("20261121-000000-aaaa", RunStatus.FAILED, verdict="ERROR", message="cpu/mtp: no vllm")
+    result = parity("report", "--db", tmp_path / "parity.db")
+    assert result.exit_code == 2
+    assert "has nothing to report" in result.stderr
+    assert "--resume 20261121-000000-aaaa" in result.stderr
 
 
 def policy(tmp_path: Path) -> Path:
