@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.reduce.ddmin import ddmin
 
 
+@settings(deadline=None)
 @given(st.integers(1, 80).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), min_size=1))))
 def test_what_is_needed_together_is_what_is_left(case: tuple[int, set[int]]) -> None:
     size, needed = case
@@ -24,6 +25,7 @@ def test_what_is_needed_together_is_what_is_left(case: tuple[int, set[int]]) -> 
     assert len(asked) <= size * size + 3 * size
 
 
+@settings(deadline=None)
 @given(st.integers(2, 60), st.sets(st.sets(st.integers(0, 59), min_size=1).map(frozenset), min_size=1, max_size=4))
 def test_the_result_is_one_minimal_for_any_of_several_causes(size: int, causes: set[frozenset[int]]) -> None:
     causes = {frozenset(i % size for i in cause) for cause in causes}

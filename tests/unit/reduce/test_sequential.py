@@ -114,6 +114,7 @@ def test_an_answered_question_takes_no_more_shots() -> None:
         tally.add(True)
 
 
+@settings(deadline=None)
 @given(
     p1=st.floats(0.02, 1.0),
     ratio=st.floats(0.05, 0.8),
@@ -138,6 +139,7 @@ def test_any_run_of_shots(p1: float, ratio: float, shots: list[bool]) -> None:
         assert tally.shots == len(shots)
 
 
+@settings(deadline=None)
 @given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))
 def test_questions_that_make_no_sense_are_refused(a: float, b: float) -> None:
     if a >= b:
@@ -189,6 +191,7 @@ def test_no_shots_say_nothing() -> None:
         clopper_pearson(3, 2)
 
 
+@settings(deadline=None)
 @given(st.floats(0.5, 0.999), st.integers(1, 100))
 def test_so_many_rounds_reach_the_goal(goal: float, rounds: int) -> None:
     assert math.isclose(in_rounds(per_round(goal, rounds), rounds), goal, rel_tol=1e-9)
@@ -207,6 +210,7 @@ def test_what_is_predicted_is_the_mean_over_the_prior(failures: int, shots: int,
     assert predictive(failures, shots, rounds) == pytest.approx(mean, abs=2e-3)
 
 
+@settings(deadline=None)
 @given(st.floats(0.5, 0.99), st.integers(1, 60), st.integers(1, 60))
 def test_rounds_reach_what_is_predicted_and_one_less_does_not(goal: float, failures: int, shots: int) -> None:
     failures = min(failures, shots)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import Simulated, case_of, plan
 
@@ -131,6 +131,7 @@ def test_the_order_of_versions() -> None:
     assert sorted(mixed, key=version_key) == ordered
 
 
+@settings(deadline=None)
 @given(st.text(max_size=20))
 def test_any_text_has_a_place_in_the_order(text: str) -> None:
     assert version_key(text) <= version_key(text)
