@@ -1,7 +1,7 @@
 #!/bin/sh
 # Make a case again: run it on a real engine, and write what its folder holds.
 #
-#     sh reports/regenerate.sh planted-chunk-twice|near-ties|one-token-prompt|all
+#     sh reports/regenerate.sh planted-chunk-twice|near-ties|one-token-prompt|sampled-mtp-cpu|all
 #
 # WORK=DIR keeps the runs there, to write the folders anew without an engine. Needs parity and its CPU engine environment (`parity env create cpu`); about a minute a case on two cores.
 set -eu
@@ -28,8 +28,9 @@ case ${1:-all} in
 planted-chunk-twice) make_case "$1" chunk_twice --max-tokens 48 --logprobs 5 $controls ;;
 near-ties) make_case "$1" "" --max-tokens 48 --logprobs 5 $controls ;;
 one-token-prompt) make_case "$1" "" --max-tokens 16 --max-num-seqs 4 --max-num-batched-tokens 48 ;;
+sampled-mtp-cpu) make_case "$1" "" --max-tokens 12 --temperature 0.8 --n 2 ;;
 all)
-    for name in planted-chunk-twice near-ties one-token-prompt; do
+    for name in planted-chunk-twice near-ties one-token-prompt sampled-mtp-cpu; do
         sh regenerate.sh "$name"
     done
     ;;

@@ -28,6 +28,9 @@ from parity.report.repro import repro_of, repro_script
 from parity.report.write import ReportOptions, bug_reports
 from parity.store import FindingFilter, Store
 
+BY_PARITY = "# Written by parity "
+"""What the scripts of `parity repro` say of themselves: others are written by hand and stay."""
+
 RANDOM = ("VLLM_DIST_IDENT", "VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME", "PARITY_FAULT_BUNDLE")
 
 
@@ -96,6 +99,8 @@ def publish(directory: RunDirectory, store: Store, folder: Path, fault: str | No
     repro = folder / "repro.py"
     if script is not None:
         repro.write_text(script, encoding="utf-8")
+    elif repro.is_file() and BY_PARITY not in repro.read_text(encoding="utf-8"):
+        print(f"repro.py stays as it was written by hand: {why_not}", file=sys.stderr)
     else:
         print(f"no repro.py: {why_not}", file=sys.stderr)
         repro.unlink(missing_ok=True)
