@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ class Compared(Mapping[str, Comparison]):
             self._file: IO[bytes] = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - it lives as long as this
         except OSError as error:
             raise _not_written(directory, error) from error
+        weakref.finalize(self, self._file.close)
         self._directory = directory
 
     def add(self, arm: str, comparison: Comparison) -> None:
