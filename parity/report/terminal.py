@@ -190,6 +190,9 @@ def _distance(example: Example) -> str | None:
     gap, tolerance = example.evidence.get("gap"), example.evidence.get("tolerance")
     if not isinstance(gap, int | float) or not isinstance(tolerance, int | float) or gap <= 0:
         return None
+    widest = example.evidence.get("largest_gap")
+    if isinstance(widest, int | float) and widest > gap and widest > tolerance:
+        return f"{gap:.2f} nats below the best, {widest:.2f} further on; up to {tolerance:.3g} passes as rounding"
     if example.evidence.get("gap_is_lower_bound"):
         return f"at least {gap:.2f} nats below the best; up to {tolerance:.3g} passes as rounding"
     return f"{gap:.2f} nats below the best; up to {tolerance:.3g} passes as rounding"
@@ -253,14 +256,14 @@ def next_steps(summary: Summary) -> list[str]:
     elif summary.verdict == "DIVERGED":
         if summary.run:
             steps.append(f"go through the findings: `parity tui {summary.run}`")
-        steps.append(f"all of them with their evidence: {show}")
+        steps.append(f"all findings with their evidence: {show}")
         if all(arm.name.startswith("replay/") for arm in summary.arms):
             steps.append("recordings answer nothing new; with an engine on this machine: `parity run --backends cpu`")
         else:
             steps.append("see whether it comes back, and how often: `parity run … --rounds 5`")
-            steps.append(
-                "narrow it down: `parity reduce`; by hand `-k 1` (one draft token), `--max-num-seqs 1` (one row)"
-            )
+            if summary.run:
+                steps.append(f"the smallest plan that still fails: `parity reduce --run {summary.run}`")
+            steps.append("narrow it down by hand: fewer draft tokens (`-k 1`), one row (`--max-num-seqs 1`)")
         if summary.run:
             steps.append(f"the bug report: `parity report {summary.run}`")
     elif summary.verdict == "INCONCLUSIVE":
