@@ -27,12 +27,14 @@ def missing(baseline: Capture, candidate: Capture, not_asked: frozenset[str] = f
     `not_asked`: requests that were asked of one side alone (`plans.Plans`).
     """
     findings = []
-    if not_asked_alike(baseline, candidate) and not baseline.completions.keys() & candidate.completions.keys():
-        return []  # captures of other requests: nothing is missing, nothing was compared
-    shared_rounds = _rounds(baseline) & _rounds(candidate)
     asked = max(_asked(baseline), _asked(candidate))
     if asked == 1 and baseline.completions.keys() == candidate.completions.keys():
         return []
+    shared_rounds: set[int] = set()
+    if not_asked_alike(baseline, candidate):
+        if not baseline.completions.keys() & candidate.completions.keys():
+            return []  # captures of other requests: nothing is missing, nothing was compared
+        shared_rounds = _rounds(baseline) & _rounds(candidate)
     expected = dict.fromkeys(baseline.completions)
     for key in list(baseline.completions) + list(candidate.completions):
         for sample in range(asked):
@@ -59,9 +61,10 @@ def _rounds(capture: Capture) -> set[int]:
 
 def not_asked_alike(baseline: Capture, candidate: Capture) -> list[str]:
     """Whole rounds, or everything, that only one side has: it was not asked of the other, so nothing is missing there.
-    An arm without any completion was asked and gave none."""
+    An arm without any completion was asked and gave none, and so was one whose header names the same plan."""
     left, right = _rounds(baseline), _rounds(candidate)
-    if not left or not right:
+    digests = [capture.header.extra.get("plan_digest") for capture in (baseline, candidate)]
+    if not left or not right or (digests[0] is not None and digests[0] == digests[1]):
         return []
     if not left & right or not baseline.completions.keys() & candidate.completions.keys():
         return ["the captures have no completion in common: they are of other requests or rounds"]

@@ -163,10 +163,13 @@ def _stopped(one: Completion) -> bool:
 
 def _keeps(arm: Capture, ends: frozenset[int]) -> bool | None:
     """Does the arm keep the token it stops at, at least now and then? None where nothing stopped."""
-    stopped = [one for one in arm if _stopped(one)]
-    if not stopped:
-        return None
-    return any(len(one.token_ids) and int(one.token_ids[-1]) in ends for one in stopped)
+    has_stopped = False
+    for one in arm:
+        if one.finish_reason == "stop" and _stopped(one):
+            if len(one.token_ids) and int(one.token_ids[-1]) in ends:
+                return True
+            has_stopped = True
+    return False if has_stopped else None
 
 
 def _cut(top: TopLogprobs | None, length: int) -> TopLogprobs | None:

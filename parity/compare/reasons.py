@@ -30,7 +30,11 @@ def coverage(pairs: Pairs, judged: Judged, reference: Reference, stats: dict[str
             problems.append("every completion was taken back before its first token: nothing was compared")
     if pairs.keys and not any(min(len(a.token_ids), len(b.token_ids)) for a, b in both) and not problems:
         problems.append("no completion has a token in both arms: nothing was compared")
-    broken = [b.key for a, b in both if {a.finish_reason, b.finish_reason} <= stops.BROKEN_OFF and not b.aborted]
+    broken = [
+        b.key
+        for a, b in both
+        if b.finish_reason in stops.BROKEN_OFF and a.finish_reason in stops.BROKEN_OFF and not b.aborted
+    ]
     if broken:
         problems.append(
             f"{len(broken)} completions were broken off in both arms (first: {broken[0]}): nothing says how they go on"
@@ -103,7 +107,7 @@ def blind(pairs: Pairs, judged: Judged, vocab_size: int | None, tolerance: float
         return []
     return [
         f"{len(best)} completions part at near-ties, and behind these up to {share:.0%} of all tokens would pass "
-        "(random weights?): what was compared there says little"
+        "(random weights, or too wide a tolerance?): what was compared there says little"
     ]
 
 

@@ -6,7 +6,18 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from parity.compare import asked, completeness, conventions, plans, population, reasons, rounds, served, settings, verdict
+from parity.compare import (
+    asked,
+    completeness,
+    conventions,
+    plans,
+    population,
+    reasons,
+    rounds,
+    served,
+    settings,
+    verdict,
+)
 from parity.compare.churned import churned
 from parity.compare.columns import Pairs, pair_up
 from parity.compare.justify import Opinion, measure_floor
@@ -109,7 +120,8 @@ def compare(
     notes += [unseen] if unseen else []
     inconclusive += asked.reasons(baseline.header, candidate.header)
     notes += asked.notes(baseline.header, candidate.header)
-    inconclusive += completeness.not_asked_alike(baseline, candidate)
+    if len(pairs.keys) < max(len(baseline.completions), len(candidate.completions)):
+        inconclusive += completeness.not_asked_alike(baseline, candidate)
     inconclusive += reasons.coverage(pairs, judged, reference, stats, notes)
     inconclusive += reasons.doubtful(judged, floor, stats, notes)
     inconclusive += reasons.faulty_baseline(judged, baseline_scored, floor)

@@ -25,9 +25,11 @@ def capture(path: Path, arm: str, tokens: list[int], *, scores: bool = False) ->
     completion = Completion(key, np.array([1, 2]), np.array(tokens), None, "length", None)
     given = {}
     if scores:  # at position 2, 7 and 77 are a near-tie; tokens from 90 on are never likely
-        ids = np.array([[token, 77, 50] for token in tokens])
+        ids = np.array([[token, 77 if token != 77 else 7, 50] for token in tokens])
+        ids[2, 2] = 50 if 7 in ids[2] else 7
         best = [-0.5 if token < 90 else -9.0 for token in tokens]
         values = np.array([[best[at], -0.6 if at == 2 else -5.0, -6.0] for at in range(len(tokens))])
+        values[2, 2] = -6.0 if ids[2, 2] == 50 else -0.5
         given[ScoreKey(arm, *key)] = TopLogprobs(ids, values)
     sampling = {"temperature": 0.0, "max_tokens": len(BASE), "n": 1}
     header = Header(arm, *arm.split("/"), "tiny", 128, (0,), sampling=sampling)

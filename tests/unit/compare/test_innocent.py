@@ -328,11 +328,18 @@ def test_special_tokens_that_are_shown_at_the_end() -> None:
 # ------------------------------------------------------------------ what was asked
 
 
+def more_rounds_of_one(rounds: list[Completion]) -> tuple[Capture, Capture]:
+    return capture("cpu/base", *rounds), capture("cpu/mtp", *rounds[:1])
+
+
 def test_rounds_that_only_one_side_ran_are_not_missing() -> None:
     base = [completion(TEXT, round=n) for n in range(3)]
-    result = compare(capture("cpu/base", *base), capture("cpu/mtp", *base[:1]))
+    result = compare(*more_rounds_of_one(base))
     assert (result.verdict, result.findings) == (Verdict.INCONCLUSIVE, [])
     assert "2 rounds" in result.reasons[0]
+    digest = {"plan_digest": "the same"}
+    asked = [replace(arm, header=replace(arm.header, extra=digest)) for arm in more_rounds_of_one(base)]
+    assert {one.kind for one in compare(*asked).corrupt} == {Kind.MISSING_COMPLETION}
     holed = compare(capture("cpu/base", *base, *OTHERS), capture("cpu/mtp", *base, *OTHERS[1:]))
     assert corrupt(holed) == [("q0", Kind.MISSING_COMPLETION, None)]
 
