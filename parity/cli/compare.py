@@ -125,7 +125,10 @@ def _sides(
         raise click.UsageError("--arm names an arm of the golden run: it goes with --against")
     scores: dict[ScoreKey, TopLogprobs] = {}
     for path in score_files:
-        scores.update(read_scores(path))
+        found = read_scores(path)
+        if not found:
+            say(f"warning: {path} holds no scores")
+        scores.update(found)
     files = [str(path.absolute()) for path in score_files]
     if against is None:
         assert candidate is not None

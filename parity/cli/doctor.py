@@ -14,6 +14,7 @@ import click
 from parity.cli.config import chosen_hosts, configuration, host_options
 from parity.cli.options import json_option
 from parity.cli.output import emit, emit_json, say
+from parity.errors import ExitCode
 from parity.language import t
 from parity.records import Json
 
@@ -26,7 +27,7 @@ ROOM_FOR_ENGINE = 3 * 1024**3
 @click.option("--model", help="Checkpoint directory to look at on each host. [default: the backend's]")
 @host_options
 @json_option
-def doctor(backends: tuple[str, ...], model: str | None, as_json: bool, **options: Any) -> None:
+def doctor(backends: tuple[str, ...], model: str | None, as_json: bool, **options: Any) -> int:
     """Say what this machine and the configured hosts can run, and what is missing.
 
     Looks at the installed backends and at those in parity.toml, or at BACKENDS only: hardware, driver, CANN,
@@ -36,7 +37,7 @@ def doctor(backends: tuple[str, ...], model: str | None, as_json: bool, **option
     report = examine(backends, model, options)
     if as_json:
         emit_json(report)
-        return
+        return _code(backends, report)
     emit(t(f"parity {report['parity']}, Python {report['python']}, {report['platform']}"))
     data = report["data"]
     room = f"{data['free_bytes'] / 1024**3:.1f} GB free" if data["free_bytes"] is not None else "no such disk"
@@ -53,6 +54,12 @@ def doctor(backends: tuple[str, ...], model: str | None, as_json: bool, **option
             emit("  " + t(f"hint: {backend['hint']}"))
     for problem in report["problems"]:
         emit("\n" + t(f"problem: {problem}"))
+    return _code(backends, report)
+
+
+def _code(named: tuple[str, ...], report: Mapping[str, Any]) -> int:
+    """A machine that lacks something is no failure; a backend that there is none of is a mistake in the usage."""
+    return ExitCode.PASS if all(name in report["backends"] for name in named) else ExitCode.USAGE
 
 
 def _state(state: str) -> str:

@@ -64,6 +64,12 @@ def test_doctor_says_what_was_looked_for(tmp_path: Path) -> None:
     assert "backend cuda:" in text.stdout
 
 
+def test_doctor_of_a_backend_that_there_is_none_of_is_a_mistake(tmp_path: Path) -> None:
+    text = parity("doctor", "gpu", home=tmp_path)
+    assert text.returncode == 2
+    assert "unknown backend 'gpu'; installed: " in text.stdout
+
+
 def test_doctor_names_a_data_directory_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     report = json.loads(parity("doctor", "--json", home=tmp_path / "file" / "sub").stdout)
