@@ -58,7 +58,8 @@ class Ends:
         limit = self._rules.limit(b)
         if why is not None and b.finish_reason == "length" and limit is not None:
             missing = limit - len(b.token_ids)
-            if -shift >= missing or self._name_lost(walked, missing):
+            lost = sum(event.length for event in events if event.kind is Kind.OMISSION)
+            if missing == lost or -shift >= missing or self._name_lost(walked, missing):
                 why = None
                 self._say_so(walked, b, limit)
         if why is not None:

@@ -10,7 +10,7 @@ from parity.compare import integrity, stops
 from parity.compare.columns import Pairs
 from parity.compare.ends import Ends
 from parity.compare.findings import Case, Doubt, Findings, without_overlaps
-from parity.compare.greedy import Walk, walk
+from parity.compare.greedy import JUNCTION, Walk, walk
 from parity.compare.habits import own_lists_speak, scores_tell_lists, trusted_detokenizer
 from parity.compare.justify import Opinion, gap_of_other
 from parity.compare.naming import name_leaks
@@ -208,7 +208,7 @@ class PairJudge:
             best_ids = view.best_id
             contradicted = from_scores and self._contradicts_baseline(a, b, first)
             for event in invalid:
-                unjustified[event.position : event.end] = False
+                unjustified[event.position : event.end + JUNCTION] = False
                 unknown[event.position : event.end] = False
         walked = walk(
             a.token_ids,

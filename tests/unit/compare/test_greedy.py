@@ -114,6 +114,21 @@ def test_id_outside_the_vocabulary() -> None:
     assert the_one(findings([*TEXT[:20], 1000, *TEXT[21:]], {})) == (Kind.INVALID_TOKEN, 20, 1)
 
 
+def test_a_loop_behind_an_id_outside_the_vocabulary() -> None:
+    stream = [*TEXT[:20], *range(300, 310), 1000, *range(310, 319), *([700, 701] * 10)]
+    wrong = {20: 0.1, 31: FAULT, **dict.fromkeys(range(40, 60), FAULT)}
+    _, found = findings(stream, wrong)
+    kinds = [(one.kind, one.position) for one in found if one.kind is not Kind.NEAR_TIE]
+    assert kinds == [(Kind.INVALID_TOKEN, 30), (Kind.REPETITION, 40)]
+
+
+def test_tokens_lost_behind_a_chunk_twice_are_told_apart() -> None:
+    stream = [*TEXT[:8], *TEXT[4:8], *TEXT[8:30], *TEXT[36:]]
+
+    kinds = [(one.kind, one.position, one.length) for one in findings(stream[:58], {8: FAULT, 34: FAULT})[1]]
+    assert kinds[:2] == [(Kind.DUPLICATION, 8, 4), (Kind.OMISSION, 34, 6)]
+
+
 def test_another_prompt() -> None:
     result = compare(capture("cpu/base", completion(TEXT)), capture("cpu/mtp", completion(TEXT, prompt=(1, 2, 4))))
     assert [one.kind for one in result.corrupt] == [Kind.INPUT_MISMATCH]
