@@ -50,9 +50,13 @@ def differences(baseline: Capture, candidate: Capture, said: Sequence[str] = ())
     ]
     notes = []
     parameters = _parameters(baseline.header.sampling, candidate.header.sampling)
-    silent = [text for text in parameters if not any(text in problem for problem in said)]
+    silent = [
+        text
+        for name, text in parameters.items()
+        if not any(problem.startswith(f"sampling differs: {name} is ") for problem in said)
+    ]
     if silent:
-        notes.append(f"the captures are of different plans: {', '.join(silent)}")
+        notes.append(f"the captures are of different plans: {'; '.join(silent)}")
     if not (reasons or parameters or _rounds(baseline) != _rounds(candidate) or _other_requests(left, right)):
         reasons.append(
             "the captures are of different plans (plan_digest), and nothing in them shows in what these differ: "
@@ -81,12 +85,13 @@ def _other_requests(left: Mapping[str, Completion], right: Mapping[str, Completi
     )
 
 
-def _parameters(left: Mapping[str, Json], right: Mapping[str, Json]) -> list[str]:
-    return [
-        f"{name} is {left.get(name)!r} and {right.get(name)!r}"
+def _parameters(left: Mapping[str, Json], right: Mapping[str, Json]) -> dict[str, str]:
+    """Sampling parameters that are not the same, each with both values."""
+    return {
+        name: f"{name}: {left.get(name)!r}, {right.get(name)!r}"
         for name in sorted({*left, *right})
         if left.get(name) != right.get(name)
-    ]
+    }
 
 
 def _some(names: list[str]) -> str:

@@ -64,7 +64,7 @@ def test_a_parameter_that_changes_the_answer_is_the_reason_and_said_once() -> No
 def test_a_parameter_that_does_not_is_noted() -> None:
     result = compared(("p0",), ("p0",), sampling={"seed": 7})
     assert result.verdict is Verdict.PASS
-    assert about_plans(result) == ["the captures are of different plans: seed is None and 7"]
+    assert about_plans(result) == ["the captures are of different plans: seed: None, 7"]
 
 
 def test_where_nothing_shows_in_what_they_differ_nothing_is_concluded() -> None:
