@@ -216,6 +216,8 @@ def find_target(store: Store, target: str | None) -> tuple[str, FindingRow | Non
             return named[0].run, named[0]
     if finding is not None:
         return finding.run, finding
+    if number.isdecimal() and len(number) < 8 and not any(run.id.startswith(text) for run in store.runs()):
+        raise ParityError(f"there is no finding {number} in {store.path}", hint="`parity runs show --json` has ids")
     return store.run(text).id, None
 
 

@@ -48,6 +48,8 @@ class Example:
     baseline_tokens: TokenIds | None
     candidate_tokens: TokenIds | None
     first_divergence: int | None
+    finding: int | None = None
+    """Its number in the store, for `parity report` and `parity reduce`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ def _stored_examples(store: Store, run_id: str, baseline: str) -> list[Example]:
                 theirs.token_ids if theirs else None,
                 ours.token_ids if ours else None,
                 ours.first_divergence if ours else None,
+                row.id,
             )
         )
     return examples

@@ -154,7 +154,8 @@ def example_lines(number: int, example: Example, baseline: str, tokens: TokenTex
         where += f", token {example.position}"
     if example.length is not None and example.length > 1:
         where += f" and {example.length - 1} more"
-    yield from wrap(t(visible(where)), width - 1, first=f"{number}. ", other="   ")
+    named = f"{number}. " if example.finding is None else t(f"finding {example.finding}: ")
+    yield from wrap(t(visible(where)), width - 1, first=named, other="   ")
     if why := example.evidence.get("why"):
         yield from wrap(t(visible(str(why))), width - 1, first="   ", other="   ")
     labels = {"prompt": t("prompt"), "baseline": visible(baseline), "candidate": visible(example.arm)}

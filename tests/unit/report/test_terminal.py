@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,12 @@ def test_wide_characters_stay_within_80_columns() -> None:
     text = show(summary(examples=[one]))
     assert ">>(end)<<" in text
     assert all(cell_width(line) <= 80 or "/" in line for line in text.splitlines())
+
+
+def test_a_stored_finding_has_the_number_that_other_commands_take() -> None:
+    stored = replace(summary().examples[0], finding=42)
+    assert "\nfinding 42: unjustified in cpu/mtp" in show(summary(examples=[stored]))
+    assert "\n1. unjustified in cpu/mtp" in show(summary())
 
 
 def test_it_says_why_this_is_no_rounding() -> None:
