@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +159,113 @@ def test_by_hand_without_this_project(
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     assert check_capture(island / "base.jsonl") == []
     assert tokens_and_logprobs(island / "base.jsonl") == tokens_and_logprobs(base_arm.capture)
+
+
+# --------------------------------------------------------------------------- deaths
+
+
+def processes_below(pid: int) -> list[int]:
+    """Its children, their children and so on; what is dead and only not yet waited for is not among them."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:2]
+            except OSError:
+                continue
+            if state != "Z":
+                children.setdefault(int(parent), []).append(int(entry.name))
+    found = children.get(pid, [])
+    return found + [deeper for child in found for deeper in processes_below(child)]
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def is_python(pid: int) -> bool:
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python")
+    except OSError:
+        return False
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.timeout(420)
+def test_kill_9_of_the_far_engine_and_of_parity(
+    base_plan: dict[str, Any], cpu: Backend, interpreter: Path, sshd: Sshd, checkpoint: Path, tmp_path: Path
+) -> None:
+    """Two arms that ask the same: one dies twice over, the other is never interrupted. They end up equal."""
+    arm = base_plan["arms"][0]
+    plan = {
+        **with_fingerprint(base_plan, cpu),
+        "rounds": 6,
+        "sampling": {**base_plan["sampling"], "max_tokens": 48, "logprobs": 1},
+        # of several lengths, so that death comes inside a round
+        "requests": [{**request, "max_tokens": 12 * (i + 1)} for i, request in enumerate(base_plan["requests"])],
+        "arms": [arm, {**arm, "name": "cpu/twin"}],
+        "baseline": "cpu/base",
+    }
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    out = tmp_path / "out"
+    twin, base = out / "cpu-twin.jsonl", out / "cpu-base.jsonl"
+
+    def parity_run(*args: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "parity", "run", *args],
+            env={**os.environ, "PARITY_HOME": str(tmp_path / "home")},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def lines(path: Path) -> int:
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+    assert sshd.process is not None
+    running = parity_run(
+        "--plan", str(tmp_path / "plan.json"), "--out", str(out), "--host", f"cpu={' '.join(sshd.command)}",
+        "--python", f"cpu={interpreter}", "--model-path", f"cpu={checkpoint}",
+    )  # fmt: skip
+    wait_for(lambda: lines(twin) > 6 or running.poll() is not None, 200)
+    there, here = processes_below(sshd.process.pid), [running.pid, *processes_below(running.pid)]
+    engines = [pid for pid in there if is_python(pid)]
+    for pid in engines:
+        os.kill(pid, signal.SIGKILL)
+    _, errors = running.communicate(timeout=60)
+    assert engines, errors
+    assert running.returncode == 3, errors
+    assert "of 24, which are kept" in errors
+    wait_for(lambda: not any(map(is_there, there + here)), 30)
+    kept = read_capture(twin, partial=True)
+    assert 5 <= len(kept.completions) < 24
+
+    running = parity_run("--resume", str(out))
+    log = out / "logs" / "cpu-base.log"  # the other arm's engine is starting
+    wait_for(lambda: (log.exists() and log.stat().st_size > 0) or running.poll() is not None, 200)
+    there, here = processes_below(sshd.process.pid), processes_below(running.pid)
+    running.kill()
+    _, errors = running.communicate(timeout=60)
+    assert any(map(is_python, there)), errors
+    assert here, "no ssh was running"
+    assert not base.exists()
+    wait_for(lambda: not any(map(is_there, there + here)), 30)
+    interrupted = read_capture(twin)
+    assert interrupted.counters is not None
+    assert interrupted.counters["resumed_completions"] == len(kept.completions)
+    assert interrupted.counters["replay_differences"] == 0
+
+    running = parity_run("--resume", str(out), "--json")
+    shown, errors = running.communicate(timeout=240)
+    assert running.returncode == 0, errors
+    assert json.loads(shown)["verdict"] == "PASS"
+    assert len(tokens_and_logprobs(base)) == 24
+    assert sorted(tokens_and_logprobs(twin)) == sorted(tokens_and_logprobs(base))
+    wait_for(lambda: not processes_below(sshd.process.pid) and not processes_below(running.pid), 30)
