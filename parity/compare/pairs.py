@@ -195,7 +195,7 @@ class PairJudge:
         """One pair that parts at `first`; `view` is the score, `past` and `invalid` what is known already."""
         masked_from = past.position if past is not None else None
         from_scores, of_the_other, contradicted = view is not None, False, False
-        if view is None:
+        if view is None and not self._reference.shaped_by:
             sampling = self._candidate.header.sampling
             found = first_divergence_opinion(a, b, first, self._tolerance, sampling)
             view, of_the_other = (None, False) if found is None else found

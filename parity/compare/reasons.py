@@ -21,23 +21,31 @@ def coverage(pairs: Pairs, judged: Judged, reference: Reference, stats: dict[str
     problems = []
     if not pairs.keys:
         problems.append("no completion is in both captures: nothing was compared")
-    both = list(zip(pairs.baseline, pairs.candidate, strict=True))
-    taken_back = sum(a.aborted or b.aborted for a, b in both)
+    taken_back = sum(a.aborted or b.aborted for a, b in zip(pairs.baseline, pairs.candidate, strict=True))
     if taken_back:
         stats["aborted"] = taken_back
         notes.append(f"{taken_back} completions were taken back while they ran: compared as far as they go")
         if taken_back == len(pairs.keys) and not len(pairs.candidate_tokens.flat):
             problems.append("every completion was taken back before its first token: nothing was compared")
-    if pairs.keys and not any(min(len(a.token_ids), len(b.token_ids)) for a, b in both) and not problems:
+    if (
+        pairs.keys
+        and not any(len(a.token_ids) and len(b.token_ids) for a, b in zip(pairs.baseline, pairs.candidate, strict=True))
+        and not problems
+    ):
         problems.append("no completion has a token in both arms: nothing was compared")
     broken = [
         b.key
-        for a, b in both
+        for a, b in zip(pairs.baseline, pairs.candidate, strict=True)
         if b.finish_reason in stops.BROKEN_OFF and a.finish_reason in stops.BROKEN_OFF and not b.aborted
     ]
     if broken:
         problems.append(
             f"{len(broken)} completions were broken off in both arms (first: {broken[0]}): nothing says how they go on"
+        )
+    if reference.shaped_by and not bool((pairs.identical & pairs.same_prompt).all()):
+        problems.append(
+            f"the engines chose from logits that {', '.join(reference.shaped_by)} changed, which scores and logprobs "
+            "do not show: only what was the best all the same is judged"
         )
     at_fault = set(judged.contradicted) | set(judged.baseline_ends)
     unjudged = stats["unjudged"] - sum(judged.classes[key] == "unjudged" for key in at_fault)

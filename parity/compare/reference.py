@@ -14,6 +14,18 @@ import numpy as np
 from parity.compare.justify import Opinion, gap_of_other, opinion, opinions
 from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs
 
+SHAPING = (
+    "allowed_token_ids",
+    "bad_words",
+    "guided_decoding",
+    "logit_bias",
+    "logits_processors",
+    "response_format",
+    "structured_outputs",
+)
+"""Sampling parameters that forbid tokens or move their logits: that a token is not the best of the raw ones says
+nothing then."""
+
 MORE_THAN_HALF = float(np.log(0.5))
 """Nats: a token with more than half of the probability is the best one, whatever else there is."""
 
@@ -26,6 +38,10 @@ class Reference:
         self._scores: Mapping[ScoreKey, TopLogprobs] = scores
         self.chosen_alone = bool(scores) and all(top.ids.shape[1] <= 1 for top in scores.values())
         """The scores list nothing but the chosen tokens: how good the best one was, they do not say."""
+        self.shaped_by = sorted(
+            {name for arm in (baseline, candidate) for name in SHAPING if arm.header.sampling.get(name)}
+        )
+        """Sampling parameters by which the engines chose from other logits than scores and lists show."""
         self._ambiguous = baseline.header.arm == candidate.header.arm
         self._sampling = {**baseline.header.sampling, **candidate.header.sampling}
         self._arms = {key.arm for key in scores}
@@ -43,9 +59,12 @@ class Reference:
         return self._as_far_as_known(view)
 
     def _as_far_as_known(self, view: Opinion) -> Opinion:
-        """Where a list holds the chosen token alone, it is the best one for sure only with more than half of all."""
+        """Where a list holds the chosen token alone, it is the best one for sure only with more than half of all; where
+        the engine chose from other logits, a token that is not the best of these says nothing."""
         if self.chosen_alone:
             view.gap[~(view.chosen >= MORE_THAN_HALF)] = np.nan
+        if self.shaped_by:
+            view.gap[view.gap > 0] = np.nan
         return view
 
     def opinions(self, arm: str, completions: Sequence[Completion]) -> dict[Key, tuple[Opinion, TopLogprobs]]:

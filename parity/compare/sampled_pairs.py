@@ -76,6 +76,7 @@ def judge_sampled(
         if broken is not None:
             events.append(broken)
         top = scored[key][1] if key in scored else (b.logprobs if lists_speak and broken is None else None)
+        top = None if reference.shaped_by else top
         if top is not None:
             logs = sampled.tail_logs(top, b.token_ids, temperature, vocab_size)
             stretches = sampled.find_unlikely(logs, windows, options.alpha, slack)

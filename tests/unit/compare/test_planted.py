@@ -208,3 +208,33 @@ def test_a_text_that_the_tokens_do_not_say_is_named(how: str) -> None:
         wrong = replace(fine.completions[key], text=plant.row.text)
         candidate = replace(fine, completions={**fine.completions, key: wrong})
         assert corrupt_kinds(compare(baseline, candidate, scores, options), key) == {"text_mismatch"}
+
+
+def test_the_numbers_of_a_finding_can_be_computed_again() -> None:
+    """Gap, bound, best token, unsupported positions and widest gap, from the scores and the tokens alone."""
+    checked = 0
+    for case in list(cases("A"))[::4]:
+        baseline, _, _ = clean("A")
+        for found in compare(baseline, case.candidate, case.scores, CompareOptions()).findings:
+            told, at = found.evidence, found.position
+            tokens = case.candidate.completions[found.key].token_ids
+            top = case.scores.get(ScoreKey(case.candidate.header.arm, *found.key))
+            if "gap" not in told or at is None or top is None:
+                continue
+            gaps = [
+                np.nanmax(values) - np.nanmax(np.where(ids == token, values, np.nan))
+                for ids, values, token in zip(top.ids, top.values, tokens, strict=True)
+            ]
+            assert told["candidate_token"] == tokens[at]
+            assert told["gap"] == pytest.approx(gaps[at], abs=1e-3)
+            assert told["best_token"] in top.ids[at][top.values[at] == np.nanmax(top.values[at])]
+            assert told["best_logprob"] - told["chosen_logprob"] == pytest.approx(gaps[at], abs=1e-3)
+            if found.severity is Severity.BENIGN:
+                continue
+            end = at + max(1, found.length or 1)
+            over = [place for place in range(at, min(end, len(tokens))) if gaps[place] > told["tolerance"] + 1e-4]
+            assert told.get("unsupported_positions", []) == over[:32]
+            if over:
+                assert told["largest_gap"] == pytest.approx(max(gaps[place] for place in over), abs=1e-3)
+            checked += 1
+    assert checked > 50
