@@ -29,11 +29,11 @@ SERVED = "TEXTUAL_DRIVER"
 @database_option
 @click.option("--web", is_flag=True, help="Serve it to a browser on this machine (needs textual-serve).")
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="Port for --web.")
-def tui(run: str | None, db: Path | None, web: bool, port: int) -> None:
+def tui(run: str | None, db: Path | None, web: bool, port: int) -> int:
     """Go through the findings of stored runs: look, compare, decide. RUN is opened at once."""
     if web:
         _serve(run, db, port)
-        return
+        return 0
     served = SERVED in os.environ  # textual-serve talks to it through pipes
     if not served and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ParityError(
@@ -43,7 +43,9 @@ def tui(run: str | None, db: Path | None, web: bool, port: int) -> None:
     from parity.tui.app import ParityApp
     from parity.tui.outside import Outside
 
-    ParityApp(db, run, outside=Outside(_report, _follow_ups)).run()
+    app = ParityApp(db, run, outside=Outside(_report, _follow_ups))
+    app.run()
+    return app.return_code or 0
 
 
 def _serve(run: str | None, db: Path | None, port: int) -> None:

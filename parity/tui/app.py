@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
+import signal
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -30,6 +34,9 @@ from parity.tui.themes import DARK, LIGHT
 from parity.tui.widgets.keybar import KeyBar
 
 Value = TypeVar("Value")
+TERMINATED = 143
+"""128 + SIGTERM, as shells report it."""
+
 POLL_SECONDS = 1.5
 """How often to ask whether another process has changed the database: one pragma."""
 
@@ -65,6 +72,9 @@ class ParityApp(App[None]):
     # ------------------------------------------------------------------ connections
 
     def on_mount(self) -> None:
+        # A kill leaves the terminal as it was; not in a thread of tests, which cannot have signals.
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, partial(self.exit, return_code=TERMINATED))
         for theme in (DARK, LIGHT):
             self.register_theme(theme)
         self.theme = DARK.name

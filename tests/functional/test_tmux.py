@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -110,6 +111,17 @@ def test_a_walk_at_80_by_24(small: Terminal, database: Path) -> None:
     small.sees("ended with 0")
     with Store.open(database) as store:
         assert str(store.page_findings("20261121-110000-bbbb", limit=1)[0].state) == "confirmed"
+
+
+def test_a_kill_gives_the_terminal_back(small: Terminal) -> None:
+    small.sees("DIVERGED", "Enter Findings")
+    shell = int(small._tmux("display-message", "-p", "#{pane_pid}"))
+    children = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
+    (interface,) = children
+    os.kill(int(interface), signal.SIGTERM)
+    screen = small.sees("ended with 143")
+    assert "DIVERGED" not in screen  # the alternate screen was left
+    assert "\x1b[?1003l" in small.output.read_text(encoding="utf-8", errors="replace")  # the mouse is the shell's
 
 
 def test_a_large_terminal_and_a_resize(large: Terminal) -> None:
