@@ -91,7 +91,12 @@ def delete(run: str, db: Path | None, files: bool, yes: bool) -> None:
         if directory is not None and directory.in_use():
             raise ParityError(f"another parity is working on the run {row.id}", hint="wait for it, or stop it")
         what = f"run {row.id} of {row.created}" + (f" and {row.directory}" if files and directory else "")
-        if not yes and not click.confirm(t(f"Delete {what}?"), err=True):
+        try:
+            sure = yes or click.confirm(t(f"Delete {what}?"), err=True)
+        except click.Abort:  # Ctrl-C, or nobody there to answer
+            say("")
+            raise ParityError("nothing deleted: the question was not answered", hint="--yes does not ask") from None
+        if not sure:
             say("nothing deleted")
             return
         store.delete_run(row.id)

@@ -117,6 +117,8 @@ def _parse_prompt(value: Json, default_id: str, where: str) -> Prompt:
             return Prompt(str(name), messages=parse_messages(messages))
         except (TypeError, ValueError) as error:
             raise ParityError(f"{where}: messages {error}", hint=_FORMATS) from None
-    if not isinstance(text, str):
+    if text is not None and not isinstance(text, str):
+        raise ParityError(f"{where}: prompt must be text or a list of messages", hint=_FORMATS)
+    if text is None:
         raise ParityError(f"{where} has none of prompt, prompt_token_ids and messages", hint=_FORMATS)
     return Prompt(str(name), text=text)
