@@ -49,7 +49,7 @@ class Budget:
         return found <= (self.limit * completions if self.is_share else self.limit)
 
     def __str__(self) -> str:
-        return f"{self.limit:.4g} of the completions" if self.is_share else f"{self.limit:g}"
+        return f"{100 * self.limit:.4g}% of the completions" if self.is_share else f"{self.limit:g}"
 
 
 @dataclass(frozen=True, slots=True)

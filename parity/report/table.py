@@ -306,7 +306,11 @@ def _batch(counters: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _question(requests: int, samples: int, rounds: int, max_tokens: Json, churn: Json) -> str:
-    parts = [f"{requests} requests", f"{samples} samples" if samples > 1 else "", f"{rounds} rounds"]
+    parts = [
+        f"{requests} requests",
+        f"{samples} samples" if samples > 1 else "",
+        f"{rounds} rounds" if rounds > 1 else "1 round",
+    ]
     text = " × ".join(part for part in parts if part)
     text += f" = {requests * samples * rounds:,} completions an arm"
     if isinstance(max_tokens, int):

@@ -48,7 +48,7 @@ until = 2027-01-31
     assert read.inconclusive_passes
     assert read.states == {"benign", "reported"}
     assert {kind: str(budget) for kind, budget in read.budgets.items()} == {
-        "near_tie": "0.1 of the completions",
+        "near_tie": "10% of the completions",
         "unjustified": "1",
         "corrupt": "0",
     }
