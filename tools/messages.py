@@ -44,6 +44,7 @@ PIECE = re.compile(r"[,;] | (?! )|\[|## ")
 """Beginnings of strings that never stand alone: the sentence that they end has templates of its own."""
 
 MATCHED = frozenset({
+    "sampling differs: {name} is ",  # plans.py looks whether this was said
     # What engines, pip, ssh, docker and kubectl say: looked for in their output, never said by parity.
     "Permission denied (", "Host key verification failed", "Could not resolve hostname", "Connection refused",
     "Connection timed out", "No route to host", "No such container", "is not running",
