@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 
 MODEL = None
 KIND = 'garbled'
@@ -175,16 +176,20 @@ def run_candidate(job):
     llm = start_engine(job["model"], ENGINE)
     from vllm import SamplingParams
 
-    params = []
-    for request in REQUESTS:
+    def params_of(request, number):
         wanted = dict(SAMPLING)
         if request.get("max_tokens") is not None:
             wanted["max_tokens"] = request["max_tokens"]
-        params.append(SamplingParams(**wanted))
+        if wanted.get("temperature", 0.0) > 0 and wanted.get("seed") is not None:  # as in the run: its own, each round
+            own = zlib.crc32(request["id"].encode("utf-8")) + number * (wanted.get("n") or 1)
+            wanted["seed"] = (wanted["seed"] + own) % (1 << 31)
+        return SamplingParams(**wanted)
+
     tokenizer = llm.get_tokenizer() if KIND == "text_mismatch" else None
     results = []
     for number in range(job["rounds"]):
-        outputs = llm.generate([prompt_of(r["prompt_token_ids"]) for r in REQUESTS], params, use_tqdm=False)
+        prompts, params = zip(*((prompt_of(r["prompt_token_ids"]), params_of(r, number)) for r in REQUESTS))
+        outputs = llm.generate(list(prompts), list(params), use_tqdm=False)
         doubts, proofs = [], []
         for request, output in zip(REQUESTS, outputs):
             proof, doubt = judge(request["id"], output, tokenizer)
