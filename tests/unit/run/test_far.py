@@ -191,7 +191,7 @@ def test_every_failure_over_ssh(
     plan = make_plan(mode, PARITY_MARK=mark)
     plan["model"]["fingerprint"] = {"config.json": "0" * 64}
     impatient = mode.startswith("hang")
-    patience = Timeouts(start=8.0 if impatient else 60.0, stall=1.5 if impatient else 60.0, grace=0.5)
+    patience = Timeouts(start=20.0 if impatient else 60.0, stall=1.5 if impatient else 60.0, grace=0.5)
     disk = str(sshd.small[0] / "file") if sshd.small else "/dev/full"
     with pytest.raises(BackendError) as caught:
         run(far(sshd, env={"FAKE_DISK": disk}), plan, backend, capture, timeouts=patience)
