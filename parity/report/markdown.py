@@ -20,7 +20,6 @@ from parity.report.known import Match, conditions, known_bugs, link, matches
 from parity.report.texts import Texts
 from parity.text import clip, visible
 
-HOME = "https://pypi.org/project/parity-mtp/"
 REPOSITORIES = {"vllm": "vllm-project/vllm", "vllm-ascend": "vllm-project/vllm-ascend"}
 """Where each project takes its reports."""
 
@@ -176,7 +175,7 @@ def _description(
         where = address or texts("both.link")
         text = texts("both.text", other=REPOSITORIES[other], title=code(f"[Bug]: {name}"), link=inline(where))
         yield f"#### {texts('heading.both')}\n\n{text}"
-    yield f"<sub>{texts('footer', url=HOME, version=parity.__version__, run=code(case.run.id))}</sub>"
+    yield f"<sub>{texts('footer', version=parity.__version__, run=code(case.run.id))}</sub>"
 
 
 def _listed(heading: str, lines: Iterator[str]) -> str:

@@ -15,7 +15,6 @@ from parity.errors import ParityError
 from parity.records import Json, Key, Kind
 from parity.report.case import Case, FindingCase
 from parity.report.escape import json_text
-from parity.report.markdown import HOME
 from parity.report.texts import Texts
 from parity.store import TriageState
 from parity.text import visible
@@ -39,7 +38,6 @@ def sarif_log(case: Case, texts: Texts | None = None, *, allowed: frozenset[str]
                     "driver": {
                         "name": "parity",
                         "version": parity.__version__,
-                        "informationUri": HOME,
                         "rules": [_rule(kind, texts) for kind in rules],
                     }
                 },

@@ -115,7 +115,7 @@ ENGLISH: dict[str, str] = {
     "both.text": "Arms of both projects diverge. The same fault is reported to {other} as {title} ({link}); it may "
     "have one cause in the code they share.",
     "both.link": "put the number of that issue here when it is filed",
-    "footer": "Written by [parity]({url}) {version} from run {run}. Paths on the machine were cut out.",
+    "footer": "Written by parity {version} from run {run}. Paths on the machine were cut out.",
     "before.ticked": "Make sure you already searched for relevant issues, and asked the chatbot living at the bottom "
     "right corner of the [documentation page](https://docs.vllm.ai/en/latest/), which can answer lots of frequently "
     "asked questions.",

@@ -98,7 +98,7 @@ CHINESE: dict[str, str] = {
     "known.none": "parity 列表中的 {count} 条里没有。该列表很短:请同时搜索 issue。",
     "both.text": "两个项目的臂都出现分歧。同一故障也以 {title} 报告给 {other}({link});原因可能在两者共有的代码中。",
     "both.link": "提交后请在此填写那个 issue 的编号",
-    "footer": "由 [parity]({url}) {version} 根据运行 {run} 生成。机器上的路径已去除。",
+    "footer": "由 parity {version} 根据运行 {run} 生成。机器上的路径已去除。",
     "before.ticked": "Make sure you already searched for relevant issues, and asked the chatbot living at the bottom "
     "right corner of the [documentation page](https://docs.vllm.ai/en/latest/), which can answer lots of frequently "
     "asked questions.",
