@@ -73,6 +73,7 @@ class Summary:
     directory: str | None = None
     duration: float | None = None
     created: str | None = None
+    rounds: int = 1
 
 
 CONTROL = "-control-"
@@ -112,6 +113,7 @@ def from_store(store: Store, run_id: str) -> Summary:
         for classes in (store.count_classes(run.id, arm.name),)
     ]
     path = run.plan.get("model", {}).get("path")
+    rounds = run.plan.get("rounds")
     candidates = [arm for arm in arms if not arm.is_baseline]
     return Summary(
         baseline=run.baseline,
@@ -130,6 +132,7 @@ def from_store(store: Store, run_id: str) -> Summary:
         directory=run.directory,
         duration=run.duration,
         created=run.created,
+        rounds=rounds if isinstance(rounds, int) else 1,
     )
 
 

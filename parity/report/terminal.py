@@ -251,7 +251,7 @@ def next_steps(summary: Summary) -> list[str]:
     if summary.status in ("running", "interrupted", "failed") and summary.run:
         return [f"finish it: `parity run --resume {summary.run}`"]
     if summary.verdict == "PASS":
-        steps.append("to exclude rarer faults, run more: `parity run … --rounds 10`")
+        steps.append(f"to exclude rarer faults, run more: `parity run … --rounds {10 * summary.rounds}`")
         if summary.findings:
             steps.append(f"all near-ties with their logprobs: {show}")
     elif summary.verdict == "DIVERGED":
@@ -261,7 +261,7 @@ def next_steps(summary: Summary) -> list[str]:
         if all(arm.name.startswith("replay/") for arm in summary.arms):
             steps.append("recordings answer nothing new; with an engine on this machine: `parity run --backends cpu`")
         else:
-            steps.append("see whether it comes back, and how often: `parity run … --rounds 5`")
+            steps.append(f"see whether it comes back, and how often: `parity run … --rounds {5 * summary.rounds}`")
             if summary.run:
                 steps.append(f"the smallest plan that still fails: `parity reduce --run {summary.run}`")
             steps.append("narrow it down by hand: fewer draft tokens (`-k 1`), one row (`--max-num-seqs 1`)")
