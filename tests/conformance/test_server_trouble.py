@@ -136,7 +136,9 @@ def test_what_was_sent_and_said_is_recorded(tmp_path: Path) -> None:
         sent = [body for path, body in server.behaviour.requests if path == "/v1/completions"][1:]
         about = server.behaviour.requests
     assert len(about) == 1 + 2 * len(subjects.PROMPTS)
-    assert {body["seed"] for body in sent} == {3, 4}  # a seed of its own for every round
+    seeds = sorted(body["seed"] for body in sent)  # one of its own for every request in every round
+    assert len(set(seeds)) == 2 * len(subjects.PROMPTS)
+    assert [b - a for a, b in zip(seeds[::2], seeds[1::2], strict=True)] == [1] * len(subjects.PROMPTS)
     header = read_capture(capture).header
     served = header.extra["served"]
     assert served["server"]["version"] == "0.32.0-fake"

@@ -249,11 +249,12 @@ def test_kill_9_of_the_far_engine_and_of_parity(
 
     running = parity_run("--resume", str(out))
     log = out / "logs" / "cpu-base.log"  # the other arm's engine is starting
-    wait_for(lambda: (log.exists() and log.stat().st_size > 0) or running.poll() is not None, 200)
+    wait_for(lambda: (log.exists() and "INFO" in log.read_text("utf-8", "replace")) or running.poll() is not None, 200)
     there, here = processes_below(sshd.process.pid), processes_below(running.pid)
+    engines = [pid for pid in there if is_python(pid)]
     running.kill()
     _, errors = running.communicate(timeout=60)
-    assert any(map(is_python, there)), errors
+    assert engines, errors
     assert here, "no ssh was running"
     assert not base.exists()
     wait_for(lambda: not any(map(is_there, there + here)), 30)
