@@ -216,6 +216,8 @@ class Link:
         worker = self._pool.workers[replica]
         if gone:
             worker.wait(2.0)
+        else:
+            worker.hear_out()
         self._pool.kill()
         tail = worker.log_tail()
         lines = [f"{message} ({worker.fate()})" if gone else message]

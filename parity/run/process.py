@@ -108,6 +108,7 @@ class WorkerProcess:
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._lines: queue.Queue[bytes | None] = queue.Queue(maxsize=16)
         self._ending = threading.Event()
+        self._spoke = threading.Event()
         try:
             log_path.parent.mkdir(parents=True, exist_ok=True)
             log = log_path.open("ab")
@@ -166,6 +167,7 @@ class WorkerProcess:
         with log:
             while line := stderr.readline(65536):
                 self._tail.append(printable(line.decode("utf-8", "replace"))[:_LINE_SHOWN])
+                self._spoke.set()
                 if written > MAX_LOG_BYTES:
                     continue
                 written += len(line)
@@ -237,6 +239,16 @@ class WorkerProcess:
                 return False
             time.sleep(0.02)
         return True
+
+    def hear_out(self, quiet: float = 0.5, most: float = 3.0) -> None:
+        """Wait until its log has been silent for `quiet` seconds, `most` at most.
+
+        What it complained of comes on another way than what it said of it on the protocol, and may come later.
+        """
+        until = time.monotonic() + most
+        self._spoke.clear()
+        while time.monotonic() < until and self._spoke.wait(quiet):
+            self._spoke.clear()
 
     def ask_to_end(self) -> None:
         """Tell it to stop what it does and end; completions in flight are given up."""
