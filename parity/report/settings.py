@@ -28,19 +28,27 @@ def told_apart(engines: Mapping[str, Mapping[str, Json]]) -> dict[str, str]:
     `k=3, async=true, graph=PIECEWISE`; the number of speculative tokens is always there.
     """
     flat = {arm: _flat(engine) for arm, engine in engines.items()}
+    resolved = {arm for arm, engine in engines.items() if isinstance(engine.get("asked"), Mapping)}
     names = dict.fromkeys(name for settings in flat.values() for name in settings)
-    differ = [
-        name for name in names if name != "k" and len({str(settings.get(name)) for settings in flat.values()}) > 1
-    ]
-    return {arm: _told(settings, differ) for arm, settings in flat.items()}
+    differ = []
+    for name in names:
+        # An engine that never started says nothing of a setting that nobody asked it for.
+        values = {_word(each.get(name)) for arm, each in flat.items() if name in each or arm in resolved}
+        if name != "k" and len(values) > 1:
+            differ.append(name)
+    return {
+        arm: _told(settings, [n for n in differ if n in settings or arm in resolved]) for arm, settings in flat.items()
+    }
+
+
+def _word(value: Json) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value).removeprefix("torch.")
 
 
 def _told(settings: Mapping[str, Json], names: list[str]) -> str:
     parts = [f"k={settings['k']}"]
     for name in sorted(names, key=lambda name: name.rpartition(".")[2]):
-        value = settings.get(name)
-        word = str(value).lower() if isinstance(value, bool) else str(value)
-        parts.append(f"{_ALIASES.get(name) or SHORT.get(name) or name}={word}")
+        parts.append(f"{_ALIASES.get(name) or SHORT.get(name) or name}={_word(settings.get(name))}")
     return ", ".join(parts)
 
 

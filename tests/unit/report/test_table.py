@@ -159,3 +159,13 @@ def test_what_the_batch_did_is_a_line() -> None:
     assert batch_words(row) == (
         "40 steps of 1 to 64 rows (mean 48.2); rows: 5 joined, 6 left, 7 moved; 1 taken back; 2 preemptions"
     )
+
+
+def test_an_engine_that_never_started_does_not_make_every_setting_a_difference() -> None:
+    def resolved(rows: int) -> dict[str, Any]:
+        return {"asked": {"max_num_seqs": rows}, "max_num_seqs": rows, "dtype": "torch.bfloat16", "block_size": 64}
+
+    engines = {"a": resolved(64), "failed": {"max_num_seqs": 0, "dtype": "bfloat16"}, "b": resolved(4)}
+    assert told_apart(engines) == {"a": "k=0, seqs=64", "failed": "k=0, seqs=0", "b": "k=0, seqs=4"}
+    engines["b"].pop("block_size")
+    assert told_apart(engines)["b"] == "k=0, block_size=None, seqs=4"
