@@ -25,7 +25,7 @@ from typing import Any
 from parity_backends import faults
 
 from parity.capture import read_capture, read_scores
-from parity.compare import CompareOptions, compare
+from parity.comparator import CompareOptions, compare
 from parity.plan import Arm, Plan, Prompt, Sampling, build_plan, load_suite, read_checkpoint
 from parity.plan.tokenise import tokenise
 from parity.records import Capture, ScoreKey, Scores, Severity
@@ -208,7 +208,7 @@ def judge(folder: Path, *, table: bool) -> bool:
 
 def largest_gap(candidate: Capture, scores: Scores) -> float:
     """Nats by which a token of a completion that differs lies below the best one, at most."""
-    from parity.compare.justify import opinion
+    from parity.comparator.reference.gaps import opinion
 
     gaps = [
         opinion(scores[ScoreKey(candidate.header.arm, *one.key)], one.token_ids).gap.max()

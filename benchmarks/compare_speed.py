@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from parity.capture import header_record
-from parity.compare import CompareOptions, compare
+from parity.comparator import CompareOptions, compare
 from parity.records import Capture, Completion, Header, Key, ScoreKey, TopLogprobs
 
 VOCABULARY = 32_000

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from planted_set import Answer, ask, cases, clean, data
 
-from parity.compare import CompareOptions, compare
+from parity.comparator import CompareOptions, compare
 from parity.records import Severity
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _HOMES = {
-    "api": ("Plot", "Result"),
+    "api": ("Plot", "Result", "compare"),
     "capture": ("read_capture", "read_scores", "write_capture"),
     "errors": ("ParityError",),
     "records": ("Capture", "Completion", "Finding", "Header", "Key", "Kind", "Severity", "TopLogprobs", "Verdict"),
@@ -46,8 +46,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name == "compare":  # the package, which is also the function: see parity/compare/__init__.py
-        return import_module("parity.compare")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"parity.{_HOME[name]}"), name)

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from parity.capture import read_capture, read_scores
-from parity.compare import DEFAULT_TOLERANCE, Comparison
+from parity.comparator import DEFAULT_TOLERANCE, Comparison
 from parity.errors import ParityError
 from parity.pipeline.analyse import analyse, first_divergence
 from parity.records import Capture, Finding, Json, Key, ScoreKey, Scores, TopLogprobs, Verdict

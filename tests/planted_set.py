@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare import CompareOptions, compare
+from parity.comparator import CompareOptions, compare
 from parity.records import Capture, Completion, Header, Key, ScoreKey, Severity, TopLogprobs
 
 DATA = Path(__file__).parent / "data" / "planted.json.gz"

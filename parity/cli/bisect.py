@@ -16,7 +16,7 @@ from parity.errors import ExitCode, ParityError
 from parity.language import t
 
 if TYPE_CHECKING:
-    from parity.compare import Suspect
+    from parity.comparator import Suspect
     from parity.plan import Plan
     from parity.records import Json
     from parity.reduce.case import Case
@@ -191,7 +191,7 @@ def _grown(subject: Subject, oracle: Oracle, goal: Goal) -> Found:
 
 def _suspect(store: Store, run_id: str | None, plan: Plan) -> Suspect | None:
     """What the arms of the run together point at."""
-    from parity.compare import triangulate
+    from parity.comparator import triangulate
     from parity.records import Verdict
 
     run = store.run(run_id)

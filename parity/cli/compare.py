@@ -15,7 +15,7 @@ from parity.cli.options import database_option, json_option, tolerance_option
 from parity.cli.output import console, emit_json, say
 
 if TYPE_CHECKING:
-    from parity.compare import Comparison
+    from parity.comparator import Comparison
     from parity.records import Capture, Json, ScoreKey, TopLogprobs
 
 

@@ -11,7 +11,7 @@ import click
 from parity.cli.output import say
 
 if TYPE_CHECKING:
-    from parity.compare import Comparison
+    from parity.comparator import Comparison
     from parity.records import Json
     from parity.report.policy import Judgement, Policy
     from parity.store import Store

@@ -39,7 +39,7 @@ def power(
     With --requests also what so many show, and what they exclude where they are clean. Hits are taken as
     independent between completions (binomial); --overdispersion is for those that are not.
     """
-    from parity.compare.power import chance_to_see, rate_excluded, requests_needed
+    from parity.comparator.population.power import chance_to_see, rate_excluded, requests_needed
 
     rows: list[dict[str, Any]] = []
     for rate in rates or RATES:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare import CompareOptions, Comparison, compare
+from parity.comparator import CompareOptions, Comparison, compare
 from parity.errors import ParityError
 from parity.plan.tokenise import load_tokenizer
 from parity.records import Capture, Finding, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from parity.capture import ScoreFile
-from parity.compare import Comparison
-from parity.compare.arbiter import rulings, with_rulings
+from parity.comparator import Comparison
+from parity.comparator.reference.arbiter import rulings, with_rulings
 from parity.errors import ParityError
 from parity.pipeline.capturing import Runner
 from parity.pipeline.directory import RunDirectory

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import orjson
 
-from parity.compare import Comparison
+from parity.comparator import Comparison
 from parity.errors import ParityError
 from parity.records import Finding, Json, Key, Kind, Severity, Verdict
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import orjson
 
-from parity.compare import Comparison
+from parity.comparator import Comparison
 from parity.records import Capture, Verdict
 
 MARK = b"parity-fault "

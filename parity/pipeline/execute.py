@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from parity.capture import ScoreFile
-from parity.compare import Comparison
+from parity.comparator import Comparison
 from parity.errors import ParityError
 from parity.pipeline import controls
 from parity.pipeline.analyse import analyse, arm_result, for_store

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from parity.compare import Comparison, Suspect, triangulate
+from parity.comparator import Comparison, Suspect, triangulate
 from parity.pipeline.compared import Compared, dumped
 from parity.pipeline.controls import Control
 from parity.records import Json, Verdict

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from parity.compare import CompareOptions, compare
+from parity.comparator import CompareOptions, compare
 from parity.errors import BackendError
 from parity.plan import Arm, Plan, Request
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from parity.compare import Suspect, triangulate
+from parity.comparator import Suspect, triangulate
 from parity.errors import ParityError
 from parity.records import Json, Key, Severity, TokenIds, Verdict
 from parity.report.summary import CONTROL, planted_in

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.capture import read_capture, read_scores
-from parity.compare.justify import opinion
+from parity.comparator.reference.gaps import opinion
 from parity.errors import ParityError
 from parity.records import Capture, Completion, Key, ScoreKey, TopLogprobs
 from parity.report.case import Case

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parity.compare.power import requests_needed
+from parity.comparator.population.power import requests_needed
 from parity.records import Json
 from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import code, inline, public

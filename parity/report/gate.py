@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from parity.compare import Comparison
+from parity.comparator import Comparison
 from parity.errors import ParityError
 from parity.records import Json, Severity, Verdict
 from parity.report.policy import Counted, Judgement, Policy, judge

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parity.compare import Comparison
+from parity.comparator import Comparison
 from parity.records import Capture, Json, Key, Severity, TokenIds
 from parity.store import FindingFilter, FindingSort, Store
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from parity.compare.power import measured_overdispersion
-from parity.compare.statistics import wilson_interval
+from parity.comparator.population.power import measured_overdispersion
+from parity.comparator.population.statistics import wilson_interval
 from parity.records import Capture, Json
 from parity.report.settings import told_apart
 from parity.store import ArmRow, Store

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from parity.compare.power import requests_needed
+from parity.comparator.population.power import requests_needed
 from parity.language import t
 from parity.records import Json
 from parity.report.arm_lines import print_arms

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from parity.compare.align import WINDOW, common_prefix, realign
+from parity.comparator.streams.alignment import WINDOW, common_prefix, realign
 from parity.records import TokenIds
 
 EQUAL, SUBSTITUTED, INSERTED, DELETED = range(4)

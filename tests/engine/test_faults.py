@@ -16,7 +16,7 @@ from parity_backends.cpu import CpuBackend
 from parity_backends.faults.judge import Judgement, judge
 
 from parity.capture import read_capture, read_scores
-from parity.compare import compare
+from parity.comparator import compare
 from parity.plan.prompts import load_suite
 from parity.plan.tokenise import tokenise
 

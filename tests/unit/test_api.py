@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import re
 import subprocess
 import sys
@@ -57,10 +58,12 @@ def test_every_name_that_is_promised_is_there() -> None:
 
 
 def test_compare_is_the_function_whatever_was_imported_before(captures: Path) -> None:
-    from parity.compare import compare as library
+    from parity.comparator import compare as library
 
     assert parity.compare("base.jsonl", "base.jsonl").verdict == "PASS"
     assert callable(library)
+    assert list(inspect.signature(parity.compare).parameters)[:3] == ["baseline", "candidate", "scores"]
+    assert "Compare two captures" in (inspect.getdoc(parity.compare) or "")
     first, second = parity.read_capture("base.jsonl"), parity.read_capture("mtp.jsonl")
     assert parity.compare(first, second, scores=["scores.jsonl"]).counts == {"near_tie": 1}
     assert parity.compare(first, second, scores=parity.read_scores("scores.jsonl")).counts == {"near_tie": 1}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.compare.integrity import LOGPROB_TOLERANCE
+from parity.comparator.detect.integrity import LOGPROB_TOLERANCE
 from parity.records import Capture, Key, ScoreKey, Scores, TopLogprobs
 from parity_backends.faults.site.parity_faults.catalogue import FAULTS, prompt_key
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.compare import Comparison
+from parity.comparator import Comparison
 from parity.errors import ParityError
 from parity.pipeline.compared import Compared
 from parity.pipeline.controls import Control

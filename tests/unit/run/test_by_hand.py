@@ -16,7 +16,7 @@ import pytest
 from parity_backends._local import worker_source
 
 from parity.capture import check_capture, read_capture, read_scores
-from parity.compare import CompareOptions, compare
+from parity.comparator import CompareOptions, compare
 from parity.records import Kind, Verdict
 
 PIPELINE = Path(__file__).parents[1] / "pipeline"

@@ -1,0 +1,1 @@
+"""What kind of fault a stretch of tokens, an end or a completion shows."""

@@ -1,0 +1,63 @@
+"""How likely a span of tokens is by chance, from the tokens of the run itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from parity.comparator.population.statistics import FloatArray
+from parity.records import TokenIds
+
+
+class Language:
+    """Smoothed bigram counts of a token stream, with other streams left out on demand."""
+
+    def __init__(self, corpus: TokenIds) -> None:
+        self._total = len(corpus)
+        self._single = Counts(corpus)
+        self._pair = Counts(pairs_of(corpus))
+
+    def probability(
+        self, span: TokenIds, speaks: npt.NDArray[np.bool_] | None, left_out: list[tuple[Counts, Counts]]
+    ) -> float:
+        """Chance that text of this run says `span` at one place, from the tokens that speak.
+
+        left_out: counts of tokens and of pairs, of streams that are not to be counted.
+        """
+        singles, pairs = [single for single, _ in left_out], [pair for _, pair in left_out]
+        total = self._total - sum(single.total for single in singles)
+
+        def count(counts: Counts, without: list[Counts], wanted: npt.NDArray[np.int64]) -> FloatArray:
+            result = counts.of(wanted)
+            for other in without:
+                result = result - other.of(wanted)
+            return np.maximum(result, 0.0)
+
+        alone = (count(self._single, singles, span) + 0.5) / (total + 0.5 * len(self._single) + 1)
+        before = count(self._single, singles, span[:-1])
+        together = count(self._pair, pairs, pairs_of(span))
+        chances = np.concatenate([alone[:1], (together + 2 * alone[1:]) / (before + 2)])
+        return float(np.prod(chances if speaks is None else chances[speaks]))
+
+
+class Counts:
+    """How often each value stands in an array."""
+
+    def __init__(self, values: npt.NDArray[np.int64]) -> None:
+        self._values, self._counts = np.unique(values, return_counts=True)
+        self.total = len(values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def of(self, wanted: npt.NDArray[np.int64]) -> FloatArray:
+        if not len(self._values):
+            return np.zeros(len(wanted))
+        place = np.minimum(np.searchsorted(self._values, wanted), len(self._values) - 1)
+        return np.where(self._values[place] == wanted, self._counts[place], 0).astype(np.float64)
+
+
+def pairs_of(tokens: TokenIds) -> npt.NDArray[np.int64]:
+    """Each two adjacent tokens as one number, shape (max(0, T - 1),)."""
+    with np.errstate(over="ignore"):
+        return tokens[:-1] * np.int64(1_000_003 * 4099) + tokens[1:]

@@ -1,0 +1,326 @@
+"""Are all completions there, and are samples that should differ different?"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+
+from parity.comparator.population.statistics import in_two_stages
+from parity.comparator.reference.scores import Reference
+from parity.comparator.streams.alignment import common_prefix
+from parity.records import Capture, Completion, Finding, Json, Key, Kind, Severity
+
+COPIES_BY_CHANCE = 0.001
+"""Pairs of equal samples expected by chance in the whole run from which on equal samples are no fault."""
+
+LONG = 24
+"""Tokens from which equal samples count as copies where no logprobs say how likely the text is and the
+baseline's samples of the same length differ."""
+
+
+def missing(baseline: Capture, candidate: Capture, not_asked: frozenset[str] = frozenset()) -> list[Finding]:
+    """Completions that one side has and the other lacks, and samples that neither has though n asked for them.
+
+    `not_asked`: requests that were asked of one side alone (`plans.Plans`).
+    """
+    findings = []
+    asked = max(_asked(baseline), _asked(candidate))
+    if asked == 1 and baseline.completions.keys() == candidate.completions.keys():
+        return []
+    shared_rounds: set[int] = set()
+    if not_asked_alike(baseline, candidate):
+        if not baseline.completions.keys() & candidate.completions.keys():
+            return []  # captures of other requests: nothing is missing, nothing was compared
+        shared_rounds = _rounds(baseline) & _rounds(candidate)
+    expected = dict.fromkeys(baseline.completions)
+    for key in list(baseline.completions) + list(candidate.completions):
+        for sample in range(asked):
+            expected.setdefault(Key(key.request, key.round, sample))
+    for key in dict.fromkeys([*expected, *candidate.completions]):
+        in_baseline, in_candidate = key in baseline.completions, key in candidate.completions
+        if (in_baseline and in_candidate) or (shared_rounds and key.round not in shared_rounds):
+            continue
+        if key.request in not_asked:
+            continue
+        if in_baseline:
+            who, why = "candidate", "the candidate did not return this completion"
+        elif in_candidate:
+            who, why = "baseline", "the baseline did not return this completion, so it was not compared"
+        else:
+            who, why = "both", f"n is {asked}, neither side returned this sample"
+        findings.append(_finding(baseline, candidate, key, Kind.MISSING_COMPLETION, {"why": why, "missing_from": who}))
+    return findings
+
+
+def _rounds(capture: Capture) -> set[int]:
+    return {key.round for key in capture.completions}
+
+
+def not_asked_alike(baseline: Capture, candidate: Capture) -> list[str]:
+    """Whole rounds, or everything, that only one side has: it was not asked of the other, so nothing is missing there.
+    An arm without any completion was asked and gave none, and so was one whose header names the same plan."""
+    left, right = _rounds(baseline), _rounds(candidate)
+    digests = [capture.header.extra.get("plan_digest") for capture in (baseline, candidate)]
+    if not left or not right or (digests[0] is not None and digests[0] == digests[1]):
+        return []
+    if not left & right or not baseline.completions.keys() & candidate.completions.keys():
+        return ["the captures have no completion in common: they are of other requests or rounds"]
+    return [
+        f"{capture.header.arm} has {len(more)} rounds that {other.header.arm} has not: those were not compared"
+        for capture, other, more in ((baseline, candidate, left - right), (candidate, baseline, right - left))
+        if more
+    ]
+
+
+def _asked(capture: Capture) -> int:
+    value = capture.header.sampling.get("n")
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 4096 else 1
+
+
+def duplicates(baseline: Capture, candidate: Capture, reference: Reference, alpha: float) -> list[Finding]:
+    """Samples of one request that are copies of each other though they were drawn at random.
+
+    Where no logprobs say how likely a text is, the baseline's samples do: see `_copies_by_chance`, held against
+    `alpha`.
+    """
+    if not temperature(candidate):
+        return []
+    findings = []
+    groups = _groups(candidate)
+    by_chance: float | None = None
+    alike = (0, 0)
+    pairs = sum(len(group) * (len(group) - 1) / 2 for group in groups.values())
+    allowed = math.log(COPIES_BY_CHANCE / max(1.0, pairs))
+    for group in groups.values():
+        for copies in _copies_of(group):
+            first, *others = copies
+            length = len(first.token_ids)
+            likelihood = _log_likelihood(first, candidate, reference)
+            if likelihood is not None:
+                if likelihood > allowed:
+                    continue
+            elif length < LONG:
+                continue
+            else:
+                if by_chance is None:
+                    by_chance = _copies_by_chance(_groups(baseline), groups)
+                    alike = _most_alike(_groups(baseline), groups)
+                if by_chance >= alpha and not _stands_out(length, pairs, *alike):
+                    continue
+            for other in others:
+                evidence: dict[str, Json] = {
+                    "why": f"the same {length} tokens as sample {first.key.sample} of this request",
+                    "copy_of_sample": first.key.sample,
+                    "log_likelihood": None if likelihood is None else round(likelihood, 2),
+                }
+                if likelihood is None:
+                    evidence["p_value"] = by_chance
+                finding = _finding(baseline, candidate, other.key, Kind.DUPLICATE_COMPLETION, evidence)
+                findings.append(finding)
+    return findings
+
+
+def _groups(capture: Capture) -> dict[tuple[str, int], list[Completion]]:
+    groups: dict[tuple[str, int], list[Completion]] = defaultdict(list)
+    for completion in capture:
+        groups[(completion.key.request, completion.key.round)].append(completion)
+    return groups
+
+
+def _copies_of(group: list[Completion]) -> list[list[Completion]]:
+    by_tokens: dict[bytes, list[Completion]] = defaultdict(list)
+    for completion in sorted(group, key=lambda one: one.key.sample):
+        by_tokens[completion.token_ids.tobytes()].append(completion)
+    return [same for same in by_tokens.values() if len(same) > 1]
+
+
+def _stands_out(length: int, pairs: float, count: int, longest: int) -> bool:
+    """Is an equal pair of `length` tokens beyond anything that the run's other pairs have in common?
+
+    `longest` tokens in common, at most, in `count` other pairs: by the rule of three fewer than 3 in `count` agree for
+    longer, and if agreeing does not get likelier as a text goes on, a pair does so for `length` tokens with that rate
+    to the power of the stretches of `longest + 1` in them. Held against COPIES_BY_CHANCE over all `pairs`.
+    """
+    rate = min(1.0, 3 / count) if count else 1.0
+    return pairs * rate ** (length // (longest + 1)) < COPIES_BY_CHANCE
+
+
+def _most_alike(
+    baseline: Mapping[tuple[str, int], list[Completion]], candidate: Mapping[tuple[str, int], list[Completion]]
+) -> tuple[int, int]:
+    """(pairs of unequal samples of one request, of either arm; tokens that the most alike of them begin with)."""
+    count, longest = 0, 0
+    for name, mine in candidate.items():
+        texts = [one.token_ids for one in (*mine, *baseline.get(name, []))][:16]
+        for index, one in enumerate(texts):
+            for other in texts[:index]:
+                if not np.array_equal(one, other):
+                    count, longest = count + 1, max(longest, common_prefix(one, other))
+    return count, longest
+
+
+def _copies_by_chance(
+    baseline: Mapping[tuple[str, int], list[Completion]], candidate: Mapping[tuple[str, int], list[Completion]]
+) -> float:
+    """p-value that the candidate's samples are no more often equal to each other than the baseline's are to theirs and
+    to the candidate's: permutation of the arms' names within each request, over pairs of LONG tokens and more.
+
+    Were both arms drawn from one distribution, their samples of a request would be interchangeable, however likely
+    equal ones are at this temperature.
+    """
+    groups = []
+    for name, mine in candidate.items():
+        theirs = baseline.get(name, [])
+        numbers: dict[bytes, int] = {}
+        texts = [one.token_ids for one in (*mine, *theirs)]
+        kinds = np.array(
+            [
+                numbers.setdefault(tokens.tobytes(), len(numbers)) if len(tokens) >= LONG else -1 - index
+                for index, tokens in enumerate(texts)
+            ]
+        )
+        same = np.triu(kinds[:, None] == kinds[None, :], 1)
+        if same.any():
+            groups.append((same.astype(np.float64), len(mine)))
+
+    def test(draws: int, seed: int) -> float:
+        rng = np.random.default_rng(seed)
+        observed, simulated = 0.0, np.zeros(draws)
+        for same, size in groups:
+            observed += float(same[:size, :size].sum())
+            of_candidate = (rng.random((draws, len(same))).argsort(axis=1) < size).astype(np.float64)
+            simulated += np.einsum("di,ij,dj->d", of_candidate, same, of_candidate, optimize=True)
+        return float(((simulated >= observed - 1e-9).sum() + 1) / (draws + 1))
+
+    return in_two_stages(test)
+
+
+def _log_likelihood(completion: Completion, arm: Capture, reference: Reference) -> float | None:
+    """An upper bound on the log of the chance to draw this completion (nats); None where nothing says it.
+
+    Tokens that are not listed make the listed ones less likely, so leaving them out bounds from above; tokens
+    without an entry count as certain.
+    """
+    top = reference.score(arm.header.arm, completion)
+    if top is None:
+        top = completion.logprobs
+    if top is None or len(top) != len(completion.token_ids):
+        return None
+    sampling = arm.header.sampling
+    values = np.where(np.isnan(top.values), -np.inf, np.minimum(top.values, 0.0)) / temperature(arm)
+    is_chosen = top.ids == completion.token_ids[:, None]
+    if not len(top) or not is_chosen.any():
+        return None
+    # What truncation may leave of the listed tokens; the fewer, the likelier the chosen one.
+    kept = np.ones(values.shape, dtype=np.bool_)
+    top_k = sampling.get("top_k")
+    if isinstance(top_k, int) and 0 < top_k < values.shape[1]:
+        kept &= values >= np.sort(values, axis=1)[:, -top_k][:, None]
+    highest = values.max(axis=1, keepdims=True)
+    min_p = sampling.get("min_p")
+    if isinstance(min_p, int | float) and min_p > 0:
+        kept &= values >= highest + math.log(min_p)
+    known = is_chosen.any(axis=1) & np.isfinite(highest[:, 0])
+    values, highest, is_chosen, kept = values[known], highest[known], is_chosen[known], kept[known]
+    own = np.where(is_chosen, values, -np.inf).max(axis=1)  # the chosen token may be listed twice
+    others = np.where(kept & ~is_chosen, np.exp(values - highest), 0.0).sum(axis=1)
+    logs = own - highest[:, 0] - np.log(others + np.exp(own - highest[:, 0]))
+    top_p = sampling.get("top_p")
+    if isinstance(top_p, int | float) and 0 < top_p < 1:
+        logs = logs - math.log(top_p)
+    return float(np.minimum(logs, 0.0).sum())
+
+
+def temperature(capture: Capture) -> float:
+    """The sampling temperature; 0 (greedy) where a capture does not say."""
+    value = capture.header.sampling.get("temperature")
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+def _finding(baseline: Capture, candidate: Capture, key: Key, kind: Kind, evidence: dict[str, Json]) -> Finding:
+    return Finding(
+        arm=candidate.header.arm,
+        baseline=baseline.header.arm,
+        request=key.request,
+        round=key.round,
+        sample=key.sample,
+        kind=kind,
+        severity=Severity.CORRUPT,
+        position=None,
+        length=None,
+        evidence=evidence,
+    )
+
+
+def nondeterminism(baseline: Capture, candidate: Capture, corrupt: list[Finding]) -> list[Finding]:
+    """Greedy rounds of one request that differ where one of them is not supported.
+
+    Rounds that part at a near-tie are noise; a round with a fault that another round of the same arm lacks is
+    a fault that comes and goes.
+    """
+    faults: dict[Key, list[Finding]] = defaultdict(list)
+    for finding in corrupt:
+        if finding.position is not None and finding.kind in _UNSTABLE:
+            faults[finding.key].append(finding)
+    wanted = {(key.request, key.sample) for key in faults}
+    rounds: dict[tuple[str, int], list[Completion]] = defaultdict(list)
+    for key, completion in candidate.completions.items() if wanted else ():
+        if (key.request, key.sample) in wanted:
+            rounds[(key.request, key.sample)].append(completion)
+    findings = []
+    for same in rounds.values():
+        if len(same) < 2 or not any(one.key in faults for one in same):
+            continue
+        for completion in same:
+            mine = faults.get(completion.key)
+            if not mine:
+                continue
+            position = min(finding.position or 0 for finding in mine)
+            others = [one for one in same if one.key != completion.key]
+            differing = [one.key.round for one in others if _parts_by(completion, one, position)]
+            if not differing:
+                continue
+            evidence: dict[str, Json] = {
+                "why": f"asked {len(same)} times; {len(differing)} other rounds answer differently here",
+                "differs_from_rounds": differing[:16],
+                "rounds": len(same),
+                "faulty_rounds": sorted(one.key.round for one in same if one.key in faults)[:16],
+            }
+            findings.append(
+                Finding(
+                    arm=candidate.header.arm,
+                    baseline=baseline.header.arm,
+                    request=completion.key.request,
+                    round=completion.key.round,
+                    sample=completion.key.sample,
+                    kind=Kind.NONDETERMINISM,
+                    severity=Severity.CORRUPT,
+                    position=position,
+                    length=max(finding.length or 1 for finding in mine),
+                    evidence=evidence,
+                )
+            )
+    return findings
+
+
+_UNSTABLE = frozenset(
+    {
+        Kind.UNJUSTIFIED,
+        Kind.GARBLED,
+        Kind.REPETITION,
+        Kind.DUPLICATION,
+        Kind.OMISSION,
+        Kind.ROW_LEAK,
+        Kind.EARLY_STOP,
+        Kind.OVERRUN,
+    }
+)
+
+
+def _parts_by(a: Completion, b: Completion, position: int) -> bool:
+    """Do the two part at or before `position`?"""
+    size = min(len(a.token_ids), len(b.token_ids), position + 1)
+    return size <= position or not np.array_equal(a.token_ids[:size], b.token_ids[:size])

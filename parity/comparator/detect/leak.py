@@ -1,0 +1,304 @@
+"""Row leak: does a span of one request's output belong to another request of the run?
+
+Donors are the prompts and completions (both arms) of every other request. A span counts as leaked when it
+matches a donor over at least four tokens, when chance does not explain a match of that length, when the
+victim's own prompt and its baseline completion do not hold it as well, and when not many requests share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from parity.comparator.detect.bigrams import Counts, Language, pairs_of
+from parity.comparator.streams.pairing import Pairs
+from parity.records import Capture, Column, Json, TokenIds
+
+SEED = 4
+"""Tokens that must agree before a match is looked at. Shorter spans are common in any text."""
+
+MAX_CHANCE = 0.02
+"""A match is a leak when fewer than this many such matches are expected by chance in the whole run."""
+
+MAX_CHANCE_OF_FAULT = 2.0
+"""The same where the reference has already rejected at least SPEAKING tokens of the span: that something is wrong
+is settled, and the question left is only where the tokens come from."""
+
+SPEAKING = 3
+
+MAX_SHARING = 2
+SHARED_BY = 12
+"""A span that more than MAX_SHARING donor requests and more than one in SHARED_BY of all hold is common text (a
+template, a phrase), not a leak."""
+
+MOST_HITS = 64
+"""Places looked at for one span of SEED tokens."""
+
+PARTS = ("baseline completion", "candidate completion", "prompt")
+
+_SPEAKING_MOST = 1024
+"""Tokens of a span that its chance is counted from."""
+
+_SAMPLE = 300_000
+"""Tokens from which the run's language is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Where to look: the span of `tokens` around [first, last) of the victim's output."""
+
+    request: str
+    tokens: TokenIds
+    first: int
+    last: int
+    earliest: int
+    """The leak cannot begin before this position (the streams were still equal)."""
+    unsupported: npt.NDArray[np.bool_] | None
+    """Shape (T,): tokens the reference does not support. Only they speak for a leak: what the model itself would
+    say next may well be what it says elsewhere. None without a reference: all tokens speak."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """tokens[start : start + length] of the victim equal donor_tokens[donor_start : …] of the donor."""
+
+    start: int
+    length: int
+    donor_request: str
+    donor_part: str
+    donor_start: int
+    chance: float
+    """Matches of this span expected by chance in this run."""
+    sharing: int
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "donor_request": self.donor_request,
+            "donor_part": self.donor_part,
+            "donor_start": self.donor_start,
+            "donor_end": self.donor_start + self.length,
+            "expected_by_chance": self.chance,
+            "requests_with_this_span": self.sharing,
+        }
+
+
+class Donors:
+    """All streams of a run, searchable by spans of SEED tokens: baseline completions, the candidate's where they
+    differ from the baseline's, and prompts.
+
+    A place is counted over all of them laid end to end; nothing is copied, the captures' own columns serve.
+    """
+
+    def __init__(self, baseline: Capture, candidate: Capture, pairs: Pairs) -> None:
+        differing = [pairs.candidate[row] for row in np.flatnonzero(~pairs.identical).tolist()]
+        alone = [one for one in candidate if one.key not in baseline.completions]
+        prompts: dict[str, TokenIds] = {}
+        for completion in (*baseline, *alone):
+            prompts.setdefault(completion.key.request, completion.prompt_token_ids)
+        other_prompts = [pairs.candidate[row] for row in np.flatnonzero(~pairs.same_prompt).tolist()]
+        columns = [
+            baseline.tokens,
+            Column.of([one.token_ids for one in (*differing, *alone)]),
+            Column.of([*prompts.values(), *(one.prompt_token_ids for one in other_prompts)]),
+        ]
+        owners = [
+            [one.key.request for one in baseline],
+            [one.key.request for one in (*differing, *alone)],
+            [*prompts, *(one.key.request for one in other_prompts)],
+        ]
+        self._flats = [column.flat for column in columns]
+        self._bases = np.cumsum([0, *map(len, self._flats)]).tolist()
+        self._first_streams = np.cumsum([0, *map(len, owners)])
+        self._owners = [request for part in owners for request in part]
+        shifted = [column.offsets[:-1] + base for column, base in zip(columns, self._bases, strict=False)]
+        self._bounds = np.concatenate([*shifted, [self._bases[-1]]])
+        self._numbers: dict[str, int] = {}
+        self._owner_numbers = np.array(
+            [self._numbers.setdefault(request, len(self._numbers)) for request in self._owners], dtype=np.int64
+        )
+        self._language: Language | None = None
+        self._sampled: TokenIds | None = None
+        self._own_counts: dict[str, list[tuple[Counts, Counts]]] = {}
+
+    def search(self, queries: list[Query]) -> list[Leak | None]:
+        """The most telling leak for each query, or None. One pass over the run for all of them."""
+        result: list[Leak | None] = [None] * len(queries)
+        spans = [query.tokens[query.first : query.last + SEED - 1] for query in queries]
+        grams = [_grams(span) for span in spans]
+        if not sum(map(len, grams)):
+            return result
+        wanted = np.concatenate(grams)
+        values, places = self._hits(np.unique(wanted), [span for span in spans if len(span) >= SEED])
+        asking = np.repeat(np.arange(len(queries)), [len(one) for one in grams])
+        position = np.concatenate(
+            [query.first + np.arange(len(one)) for query, one in zip(queries, grams, strict=True)]
+        )
+        low = np.searchsorted(values, wanted, side="left")
+        count = np.minimum(np.searchsorted(values, wanted, side="right") - low, MOST_HITS)
+        hit = np.repeat(low - np.cumsum(count) + count, count) + np.arange(int(count.sum()))
+        asking, position, place = np.repeat(asking, count), np.repeat(position, count), places[hit]
+        stream = np.searchsorted(self._bounds, place, side="right") - 1
+        numbers = np.array([self._numbers.get(query.request, -1) for query in queries])
+        foreign = self._owner_numbers[stream] != numbers[asking]
+        first = np.searchsorted(asking, np.arange(len(queries) + 1))
+        for index in np.unique(asking[foreign]).tolist():
+            mine = slice(int(first[index]), int(first[index + 1]))
+            found = zip(position[mine].tolist(), place[mine].tolist(), stream[mine].tolist(), strict=True)
+            result[index] = self._best(queries[index], found)
+        return result
+
+    def _hits(
+        self, wanted: npt.NDArray[np.int64], spans: list[TokenIds]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Hashes of SEED tokens in the run that are in `wanted` (sorted), ascending, and their places."""
+        table = np.zeros(1 << _TABLE_BITS, dtype=np.bool_)
+        for span in spans:
+            table[_pair_index(span.astype(np.uint64))[: len(span) - SEED + 1]] = True
+        all_values, all_places = [], []
+        for flat, base in zip(self._flats, self._bases, strict=False):
+            words = flat.view(np.uint64)
+            last = len(words) - SEED + 1
+            for begin in range(0, last, _STRIDE):
+                chunk = words[begin : min(begin + _STRIDE, last) + 1]
+                near = np.flatnonzero(table.take(_pair_index(chunk)))
+                if not len(near):
+                    continue
+                near += begin
+                values = _mixed([words[near + offset] for offset in range(SEED)])
+                match = np.minimum(np.searchsorted(wanted, values), len(wanted) - 1)
+                same = wanted[match] == values
+                all_values.append(values[same])
+                all_places.append(near[same] + base)
+        if not all_values:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        values, places = np.concatenate(all_values), np.concatenate(all_places)
+        order = np.argsort(values, kind="stable")
+        return values[order], places[order]
+
+    def _part(self, stream: int) -> int:
+        return int(np.searchsorted(self._first_streams, stream, side="right")) - 1
+
+    def _best(self, query: Query, hits: Iterable[tuple[int, int, int]]) -> Leak | None:
+        """The most telling of the matches at (position in the query, place in the run, stream)."""
+        matches: dict[tuple[int, int], tuple[int, int]] = {}  # (stream, diagonal) -> (start, length)
+        own: list[tuple[int, int]] = []
+        for position, place, index in hits:
+            if (index, place - position) in matches:
+                continue
+            start, length = self._extend(query, position, place, index)
+            matches[(index, place - position)] = (start, length)
+            # The victim may say it of its own accord; its own faulty output does not count.
+            if self._owners[index] == query.request and PARTS[self._part(index)] != "candidate completion":
+                own.append((start, start + length))
+        best: Leak | None = None
+        for (index, diagonal), (start, length) in matches.items():
+            donor = self._owners[index]
+            if donor == query.request or length < SEED:
+                continue
+            if best is not None and length <= best.length:
+                continue
+            if any(first <= start and start + length <= last for first, last in own):
+                continue
+            span = query.tokens[start : start + length]
+            sharing = len(
+                {
+                    self._owners[other]
+                    for (other, _), (other_start, other_length) in matches.items()
+                    if other_start <= start and other_start + other_length >= start + length
+                }
+                - {query.request}
+            )
+            if sharing > max(MAX_SHARING, len(self._numbers) // SHARED_BY):
+                continue
+            speaks = None if query.unsupported is None else query.unsupported[start : start + length]
+            chance = self._chance(span, speaks, {donor, query.request})
+            settled = speaks is not None and int(speaks.sum()) >= SPEAKING
+            if chance > (MAX_CHANCE_OF_FAULT if settled else MAX_CHANCE):
+                continue
+            at = diagonal + start - int(self._bounds[index])
+            best = Leak(start, length, donor, PARTS[self._part(index)], at, chance, sharing)
+        return best
+
+    def _extend(self, query: Query, position: int, place: int, index: int) -> tuple[int, int]:
+        """The longest match around (position, place) inside one stream: its start in the query and its length."""
+        part = self._part(index)
+        tokens, donor, base = query.tokens, self._flats[part], self._bases[part]
+        place -= base
+        stream_start, stream_end = int(self._bounds[index]) - base, int(self._bounds[index + 1]) - base
+        back = min(position - query.earliest, place - stream_start)
+        back = max(0, back)
+        differs = np.flatnonzero(tokens[position - back : position] != donor[place - back : place])
+        first = position - back + (int(differs[-1]) + 1 if len(differs) else 0)
+        limit = min(len(tokens) - position, stream_end - place)
+        different = np.flatnonzero(tokens[position : position + limit] != donor[place : place + limit])
+        forward = int(different[0]) if len(different) else limit
+        return first, position - first + forward
+
+    def _chance(self, span: TokenIds, speaks: npt.NDArray[np.bool_] | None, without: Iterable[str]) -> float:
+        """Expected number of matches of `span` in the run, by a bigram model of all other requests' text.
+
+        An upper bound for very long spans: their first tokens are improbable enough.
+        """
+        span, speaks = span[:_SPEAKING_MOST], None if speaks is None else speaks[:_SPEAKING_MOST]
+        sample = self._sample()
+        if self._language is None:
+            self._language = Language(sample)
+        left_out = [counted for request in without for counted in self._counted(request, sample)]
+        return int(self._bases[-1]) * self._language.probability(span, speaks, left_out)
+
+    def _counted(self, request: str, sample: TokenIds) -> list[tuple[Counts, Counts]]:
+        """Tokens and pairs in each of the request's streams, as far as the language was counted from them."""
+        if request not in self._own_counts:
+            streams = np.flatnonzero(self._owner_numbers == self._numbers.get(request, -1)).tolist()
+            spans = [self._bounds[index : index + 2].tolist() for index in streams]
+            own = [sample[start:end] for start, end in spans if end <= len(sample)]
+            self._own_counts[request] = [(Counts(stream), Counts(pairs_of(stream))) for stream in own]
+        return self._own_counts[request]
+
+    def _sample(self) -> TokenIds:
+        if self._sampled is None:
+            parts, size = [], 0
+            for flat in self._flats:
+                parts.append(flat[: max(0, _SAMPLE - size)])
+                size += len(parts[-1])
+            self._sampled = np.concatenate(parts)
+        return self._sampled
+
+
+def _grams(tokens: TokenIds) -> npt.NDArray[np.int64]:
+    """A 63-bit hash of each SEED tokens in a row, shape (max(0, T - SEED + 1),)."""
+    count = len(tokens) - SEED + 1
+    if count <= 0:
+        return np.empty(0, dtype=np.int64)
+    words = np.ascontiguousarray(tokens).view(np.uint64)
+    return _mixed([words[offset : offset + count] for offset in range(SEED)])
+
+
+def _mixed(words: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.int64]:
+    """Multiplicative hashing (Knuth 6.4): odd 64-bit constants, arithmetic modulo 2^64."""
+    mixed = words[0] * _FACTORS[0]
+    for word, factor in zip(words[1:], _FACTORS[1:], strict=True):
+        mixed += word * factor
+    mixed >>= np.uint64(1)
+    return mixed.view(np.int64)
+
+
+def _pair_index(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """A small number for each two tokens in a row, shape (T - 1,): cheap, to leave most of a run out."""
+    mixed = words[1:] << np.uint64(7)
+    mixed ^= words[:-1]
+    mixed &= np.uint64((1 << _TABLE_BITS) - 1)
+    return mixed.view(np.int64)
+
+
+_FACTORS = [
+    np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+]
+
+_TABLE_BITS = 20
+
+_STRIDE = 1 << 15
+"""Tokens hashed at once; their numbers stay in the processor's cache."""

@@ -1,0 +1,194 @@
+"""Findings for a run with random sampling: each completion against the reference, and the run's tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parity.comparator.detect import completeness, integrity, stops
+from parity.comparator.detect.leak import Donors, Query
+from parity.comparator.detect.pairs import Judged
+from parity.comparator.detect.structure import GARBLED_TOKENS, Event
+from parity.comparator.population import sampled
+from parity.comparator.reference.gaps import PENALTY_REACH, Opinion
+from parity.comparator.reference.scores import Reference, penalised_tokens
+from parity.comparator.reference.trust import trusted_detokenizer
+from parity.comparator.streams.pairing import Pairs
+from parity.comparator.types import CompareOptions
+from parity.records import Capture, Completion, Finding, Json, Key, Kind, Severity, TopLogprobs
+
+_RUN_KINDS = {
+    "likelihood": Kind.UNJUSTIFIED,
+    "surprise": Kind.UNJUSTIFIED,
+    "length": Kind.EARLY_STOP,
+    "finish_reason": Kind.EARLY_STOP,
+    "loops": Kind.REPETITION,
+    "wording": Kind.UNJUSTIFIED,
+}
+
+
+def judge_sampled(
+    baseline: Capture,
+    candidate: Capture,
+    pairs: Pairs,
+    reference: Reference,
+    options: CompareOptions,
+    *,
+    drops_eos: bool = False,
+) -> tuple[Judged, dict[str, Json]]:
+    """Judge every candidate completion by its likelihood, and the run by two-sample tests."""
+    judged = Judged()
+    rules = stops.stop_rules(candidate.header, baseline)
+    if drops_eos:
+        rules = replace(rules, keeps_terminator=False)
+    detokenize = trusted_detokenizer(options, baseline)
+    vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
+    temperature = completeness.temperature(candidate) or completeness.temperature(baseline)
+    scored = reference.opinions(candidate.header.arm, list(candidate))
+    baseline_scored = reference.opinions(baseline.header.arm, list(baseline))
+    windows = sum(len(one.token_ids) for one in candidate) * len(sampled.WINDOWS)
+    slack = sampled.SLACK
+    if any(penalised_tokens(arm.header.sampling, one) is not None for arm in (baseline, candidate) for one in arm):
+        slack += PENALTY_REACH / temperature  # a penalty on the likely tokens makes others likelier by that much
+    lists = [one for one in baseline if one.logprobs is not None]
+    raw = candidate.header.engine.get("logprobs_mode") == "raw_logprobs"
+    lists_speak = (raw or bool(lists)) and not any(
+        sampled.find_unlikely(
+            sampled.tail_logs(one.logprobs, one.token_ids, temperature, vocab_size), windows, sampled.HABIT, slack
+        )
+        for one in lists
+        if one.logprobs is not None
+    )
+    spans: list[tuple[Completion, Event]] = []
+    for row, key in enumerate(pairs.keys):
+        b = pairs.candidate[row]
+        judged.classes[key] = "sampled"
+        if not pairs.same_prompt[row]:
+            judged.findings.append(_finding(baseline, candidate, b, _input_event()))
+            judged.classes[key] = "corrupt"
+            continue
+        events = integrity.invalid_tokens(b.token_ids, vocab_size)
+        past = None if pairs.identical[row] else stops.overrun(b, rules)
+        if past is not None:
+            events.append(past)
+        why = stops.unexplained_end(b, rules)
+        if why is not None and stops.unexplained_end(pairs.baseline[row], rules) is None:
+            events.append(Event(Kind.EARLY_STOP, len(b.token_ids), 0, {"why": why}))
+        broken = integrity.broken_logprobs(b) or integrity.unlisted_logprobs(b)
+        if broken is not None:
+            events.append(broken)
+        top = scored[key][1] if key in scored else (b.logprobs if lists_speak and broken is None else None)
+        top = None if reference.shaped_by else top
+        if top is not None:
+            logs = sampled.tail_logs(top, b.token_ids, temperature, vocab_size)
+            stretches = sampled.find_unlikely(logs, windows, options.alpha, slack)
+            for stretch in stretches:
+                event = _unlikely_event(b, stretch, rules)
+                event.evidence["judged_by"] = "scores" if key in scored else "the engine's own logprobs"
+                if all(not (one.position <= event.position < one.end) for one in events):
+                    spans.append((b, event))
+            if key in scored and not events and not stretches:
+                mismatch = integrity.logprob_mismatch(b, scored[key][0], len(b.token_ids))
+                if mismatch is not None:
+                    events.append(mismatch)
+        if detokenize is not None and not events:
+            text = integrity.text_mismatch(b, detokenize, cut_short=rules.has_stop_strings)
+            if text is not None:
+                events.append(text)
+        judged.findings += [_finding(baseline, candidate, b, event) for event in events]
+    _name_leaks(baseline, candidate, pairs, spans)
+    judged.findings += [_finding(baseline, candidate, b, event) for b, event in spans]
+    for finding in judged.findings:
+        judged.classes[finding.key] = "corrupt"
+    whole = [(a, b) for a, b in zip(pairs.baseline, pairs.candidate, strict=True) if not (a.aborted or b.aborted)]
+
+    def surprises(arm: list[Completion], views: dict[Key, tuple[Opinion, TopLogprobs]]) -> list[float]:
+        known = [(one, views[one.key][1]) for one in arm if one.key in views]
+        return [
+            sampled.mean_surprise(sampled.tail_logs(top, one.token_ids, temperature, vocab_size)) for one, top in known
+        ]
+
+    tests = sampled.run_tests(
+        [a for a, _ in whole],
+        [b for _, b in whole],
+        {key: view for key, (view, _) in baseline_scored.items()},
+        {key: view for key, (view, _) in scored.items()},
+        (surprises([a for a, _ in whole], baseline_scored), surprises([b for _, b in whole], scored)),
+    )
+    for name, p_value in tests["adjusted"].items():
+        if p_value < options.alpha:
+            why = f"the {name.replace('_', ' ')} of the candidate's samples differs from the baseline's"
+            evidence = {
+                "why": f"{why} (p = {p_value:.2g} after adjustment)",
+                "test": name,
+                "p_value": p_value,
+            }
+            judged.findings.append(
+                Finding(
+                    arm=candidate.header.arm,
+                    baseline=baseline.header.arm,
+                    request="*",
+                    round=0,
+                    sample=0,
+                    kind=_RUN_KINDS[name],
+                    severity=Severity.CORRUPT,
+                    position=None,
+                    length=None,
+                    evidence=evidence,
+                )
+            )
+    return judged, {**tests, "scored": len(scored), "temperature": temperature}
+
+
+def _unlikely_event(b: Completion, stretch: sampled.Unlikely, rules: stops.StopRules) -> Event:
+    last = len(b.token_ids) - 1
+    evidence: dict[str, Json] = {
+        "why": f"the reference's distribution does not explain these {stretch.length} tokens",
+        "p_value": stretch.p_value,
+    }
+    if stretch.position == last and int(b.token_ids[last]) in rules.terminators:
+        evidence["why"] = "ends here, which the reference holds for next to impossible"
+        return Event(Kind.EARLY_STOP, stretch.position, 1, evidence)
+    kind = Kind.GARBLED if stretch.length >= GARBLED_TOKENS else Kind.UNJUSTIFIED
+    return Event(kind, stretch.position, stretch.length, evidence)
+
+
+def _name_leaks(baseline: Capture, candidate: Capture, pairs: Pairs, spans: list[tuple[Completion, Event]]) -> None:
+    if not spans:
+        return
+    queries = [
+        Query(
+            b.key.request,
+            b.token_ids,
+            max(0, event.position - 3),
+            min(len(b.token_ids), event.position + max(12, min(event.length, 64))),
+            0,
+            None,
+        )
+        for b, event in spans
+    ]
+    for (_, event), leak in zip(spans, Donors(baseline, candidate, pairs).search(queries), strict=True):
+        if leak is not None and leak.start <= event.position and leak.start + leak.length > event.position:
+            event.kind = Kind.ROW_LEAK
+            event.position, event.length = leak.start, leak.length
+            event.evidence |= leak.to_json()
+            event.evidence["why"] = f"{leak.length} tokens are those of the {leak.donor_part} of {leak.donor_request}"
+
+
+def _input_event() -> Event:
+    return Event(Kind.INPUT_MISMATCH, 0, 0, {"why": "the prompts or limits differ; nothing else is to be concluded"})
+
+
+def _finding(baseline: Capture, candidate: Capture, b: Completion, event: Event) -> Finding:
+    nowhere = event.kind is Kind.INPUT_MISMATCH
+    return Finding(
+        arm=candidate.header.arm,
+        baseline=baseline.header.arm,
+        request=b.key.request,
+        round=b.key.round,
+        sample=b.key.sample,
+        kind=event.kind,
+        severity=Severity.CORRUPT,
+        position=None if nowhere else event.position,
+        length=None if nowhere else event.length,
+        evidence=event.evidence,
+    )

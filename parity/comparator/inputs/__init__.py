@@ -1,0 +1,1 @@
+"""What both sides were asked and how each answers: differences that are no fault of the token streams."""

@@ -1,0 +1,1 @@
+"""The run as a whole: rates, noise floor, statistical tests, power."""

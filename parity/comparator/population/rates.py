@@ -1,0 +1,189 @@
+"""A run as a whole: rates with intervals, loops, the size of the noise, where in a decode step faults sit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from parity.comparator.population.statistics import (
+    FloatArray,
+    fisher_more,
+    mcnemar_more,
+    missed_rate_bound,
+    sign_flip_more,
+    wilson_interval,
+)
+from parity.comparator.reference.gaps import Opinion
+from parity.comparator.types import CompletionClass
+from parity.records import Completion, Finding, Json, Key, Severity, TokenIds
+
+LOOP_WINDOW = 48
+"""Tokens at the end of a completion looked at for a loop."""
+
+DRIFT_RATIO = 2.0
+"""A mean gap counts as drifted from twice the baseline's on, if the test says so as well."""
+
+
+def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -> dict[str, Json]:
+    """Completions by class, and the rate of corrupt completions by kind with 95 % Wilson intervals."""
+    total = len(classes)
+    by_class: dict[str, int] = dict.fromkeys(("identical", "near_tie", "corrupt", "unjudged", "missing", "sampled"), 0)
+    for name in classes.values():
+        by_class[name] += 1
+    judged = total - by_class["unjudged"] - by_class["missing"]
+    by_kind: dict[str, set[Key]] = {}
+    for finding in findings:
+        if finding.severity is Severity.CORRUPT:
+            by_kind.setdefault(str(finding.kind), set()).add(finding.key)
+    bound = missed_rate_bound(judged) if not by_class["corrupt"] else None
+    return {
+        "completions": total,
+        **by_class,
+        "judged": judged,
+        "rates": {
+            kind: {
+                "completions": len(keys),
+                "rate": len(keys) / total if total else 0.0,
+                "interval_95": list(wilson_interval(len(keys), total)),
+            }
+            for kind, keys in sorted(by_kind.items())
+        },
+        "fault_rate_not_excluded": bound,
+    }
+
+
+def loop_period(tokens: TokenIds) -> int | None:
+    """The period of the loop a completion ends in (last LOOP_WINDOW tokens, period up to a third), or None."""
+    tail = tokens[-LOOP_WINDOW:]
+    if len(tail) < 24:
+        return None
+    for lag in range(1, len(tail) // 3 + 1):
+        if np.array_equal(tail[lag:], tail[:-lag]):
+            return lag
+    return None
+
+
+def loops(pairs: Iterable[tuple[Completion, Completion]]) -> dict[str, Json]:
+    """Does the candidate end in loops more often than the baseline? McNemar exact over differing pairs."""
+    pairs = [(a, b) for a, b in pairs if not (a.aborted or b.aborted)]
+    first = ends_in_loop([a.token_ids for a, _ in pairs])
+    second = ends_in_loop([b.token_ids for _, b in pairs])
+    only_baseline, only_candidate = int((first & ~second).sum()), int((second & ~first).sum())
+    return {
+        "both": int((first & second).sum()),
+        "only_baseline": only_baseline,
+        "only_candidate": only_candidate,
+        "p_candidate_loops_more": mcnemar_more(only_candidate, only_baseline),
+    }
+
+
+def ends_in_loop(streams: Sequence[TokenIds]) -> npt.NDArray[np.bool_]:
+    """`loop_period` of many streams at once: does each end in a loop? Shape (P,)."""
+    result = np.zeros(len(streams), dtype=np.bool_)
+    full = [row for row, stream in enumerate(streams) if len(stream) >= LOOP_WINDOW]
+    if full:
+        tails = np.stack([streams[row][-LOOP_WINDOW:] for row in full])
+        looping = np.zeros(len(full), dtype=np.bool_)
+        for lag in range(1, LOOP_WINDOW // 3 + 1):
+            looping |= (tails[:, lag:] == tails[:, :-lag]).all(axis=1)
+        result[full] = looping
+    for row, stream in enumerate(streams):
+        if len(stream) < LOOP_WINDOW:
+            result[row] = loop_period(stream) is not None
+    return result
+
+
+def drift(baseline_gaps: Mapping[Key, FloatArray], candidate_gaps: Mapping[Key, FloatArray]) -> dict[str, Json] | None:
+    """Is the candidate's mean gap larger than the baseline's, though no token crosses the tolerance?
+
+    Both arms' completions scored by the same reference; paired by completion, one-sided sign-flip test.
+    None without scores on both sides.
+    """
+    keys = [key for key in candidate_gaps if key in baseline_gaps]
+    if len(keys) < 8:
+        return None
+    left = np.array([_mean(baseline_gaps[key]) for key in keys])
+    right = np.array([_mean(candidate_gaps[key]) for key in keys])
+    usable = np.isfinite(left) & np.isfinite(right)
+    left, right = left[usable], right[usable]
+    if len(left) < 8:
+        return None
+    p_value = sign_flip_more(right - left)
+    ratio = float(right.mean() / left.mean()) if left.mean() > 0 else None
+    return {
+        "completions": len(left),
+        "baseline_mean_gap": float(left.mean()),
+        "candidate_mean_gap": float(right.mean()),
+        "ratio": ratio,
+        "p_value": p_value,
+        "baseline_quantiles": _quantiles(baseline_gaps),
+        "candidate_quantiles": _quantiles(candidate_gaps),
+        "drifted": bool(p_value < 0.001 and (ratio is None or ratio >= DRIFT_RATIO)),
+    }
+
+
+def _mean(gaps: FloatArray) -> float:
+    known = gaps[np.isfinite(gaps)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _quantiles(gaps: Mapping[Key, FloatArray]) -> dict[str, float]:
+    everything = np.concatenate([np.asarray(one) for one in gaps.values()])
+    everything = everything[np.isfinite(everything)]
+    names = ("0.5", "0.9", "0.99", "0.999", "1")
+    if not len(everything):
+        return {}
+    return {name: round(float(np.quantile(everything, float(name))), 5) for name in names}
+
+
+def step_of_tokens(completion: Completion) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]] | None:
+    """For each output token: its place in its decode step (0 = first), and whether the step before it, or its
+    own, rejected a draft. Shapes (T,). None without a trace that fits the tokens.
+
+    The first token comes from the prefill; each decode step then gives its accepted drafts and one more token.
+    """
+    trace, length = completion.spec, len(completion.token_ids)
+    if trace is None or len(trace.accepted) != len(trace.drafted) or not len(trace.accepted):
+        return None
+    places, rejected = [0], [False]
+    before = False
+    for accepted, drafted in zip(trace.accepted.tolist(), trace.drafted.tolist(), strict=True):
+        places += range(accepted + 1)
+        missed = accepted < drafted
+        rejected += [before] * accepted + [before or missed]
+        before = missed
+    if not 0 <= len(places) - length <= 32 or length > len(places):
+        return None
+    return np.array(places[:length]), np.array(rejected[:length])
+
+
+def position_in_step(
+    completions: Mapping[Key, Completion], opinions: Mapping[Key, Opinion], tolerance: float
+) -> dict[str, Json] | None:
+    """Unsupported tokens by their place in the decode step, and after a rejected draft against elsewhere."""
+    per_place: dict[int, list[int]] = {}
+    counts = {True: [0, 0], False: [0, 0]}
+    for key, view in opinions.items():
+        steps = step_of_tokens(completions[key])
+        if steps is None:
+            continue
+        places, after_rejection = steps
+        bad = view.unjustified(tolerance)
+        for place in np.unique(places).tolist():
+            here = places == place
+            entry = per_place.setdefault(int(place), [0, 0])
+            entry[0] += int(here.sum())
+            entry[1] += int((here & bad).sum())
+        for side in (True, False):
+            counts[side][0] += int((after_rejection == side).sum())
+            counts[side][1] += int(((after_rejection == side) & bad).sum())
+    if not per_place:
+        return None
+    return {
+        "by_place": {str(place): {"tokens": n, "unsupported": k} for place, (n, k) in sorted(per_place.items())},
+        "after_rejection": {"tokens": counts[True][0], "unsupported": counts[True][1]},
+        "elsewhere": {"tokens": counts[False][0], "unsupported": counts[False][1]},
+        "p_more_after_rejection": fisher_more(counts[True][1], counts[True][0], counts[False][1], counts[False][0]),
+    }

@@ -1,0 +1,193 @@
+"""The few statistical tests a comparison needs, in numpy and the standard library.
+
+Each is exact or says how it approximates. scipy would do the same at a price that ARCHITECTURE.md names;
+tests/unit/comparator/test_statistics.py holds these to scipy's figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def wilson_interval(hits: int, total: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson score interval of a proportion; z = 1.96 gives 95 %. (Wilson 1927, JASA 22.)"""
+    if total == 0:
+        return 0.0, 1.0
+    share = hits / total
+    denominator = 1 + z * z / total
+    centre = share + z * z / (2 * total)
+    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+    low = 0.0 if hits == 0 else max(0.0, (centre - half) / denominator)
+    high = 1.0 if hits == total else min(1.0, (centre + half) / denominator)
+    return low, high
+
+
+def missed_rate_bound(clean: int, confidence: float = 0.95) -> float | None:
+    """The highest fault rate that still gives no fault in `clean` trials with chance 1 - confidence.
+
+    Exact form of the rule of three (3/N at 95 %). None without trials.
+    """
+    return None if clean == 0 else 1 - (1 - confidence) ** (1 / clean)
+
+
+def binomial_tail(hits: int, total: int, chance: float = 0.5) -> float:
+    """P(X >= hits) for X ~ Binomial(total, chance), summed exactly in logarithms."""
+    if hits <= 0:
+        return 1.0
+    if chance <= 0:
+        return 0.0
+    if chance >= 1:
+        return 1.0
+    logs = [
+        math.lgamma(total + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(total - k + 1)
+        + k * math.log(chance)
+        + (total - k) * math.log1p(-chance)
+        for k in range(hits, total + 1)
+    ]
+    peak = max(logs, default=-math.inf)
+    return 0.0 if peak == -math.inf else min(1.0, math.exp(peak) * sum(math.exp(x - peak) for x in logs))
+
+
+def mcnemar_more(only_candidate: int, only_baseline: int) -> float:
+    """Exact one-sided McNemar: chance of at least this many discordant pairs on the candidate's side."""
+    return binomial_tail(only_candidate, only_candidate + only_baseline)
+
+
+def fisher_more(hits_a: int, total_a: int, hits_b: int, total_b: int) -> float:
+    """One-sided Fisher exact test that group a has a higher rate than group b."""
+    hits, total = hits_a + hits_b, total_a + total_b
+
+    def log_choose(n: int, k: int) -> float:
+        return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+    whole = log_choose(total, hits)
+    upper = min(hits, total_a)
+    return min(
+        1.0,
+        sum(
+            math.exp(log_choose(total_a, k) + log_choose(total_b, hits - k) - whole)
+            for k in range(hits_a, upper + 1)
+            if 0 <= hits - k <= total_b
+        ),
+    )
+
+
+def gamma_tail(shape: int, value: float) -> float:
+    """P(G >= value) for G the sum of `shape` independent Exp(1) variables (Erlang)."""
+    if value <= 0:
+        return 1.0
+    logs = [k * math.log(value) - math.lgamma(k + 1) - value for k in range(shape)]
+    peak = max(logs)
+    return min(1.0, math.exp(peak) * sum(math.exp(x - peak) for x in logs))
+
+
+def normal_tail(z: float) -> float:
+    """P(Z >= z) for a standard normal Z."""
+    return 0.5 * math.erfc(z / math.sqrt(2))
+
+
+def mann_whitney(a: FloatArray, b: FloatArray) -> float:
+    """Two-sided Mann-Whitney U by the normal approximation with tie correction (sizes of 8 and more)."""
+    n, m = len(a), len(b)
+    if not n or not m:
+        return 1.0
+    values = np.concatenate([a, b])
+    _, inverse, tie_sizes = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(tie_sizes)
+    ranks = ((ends - tie_sizes + 1 + ends) / 2)[inverse]
+    u = float(ranks[:n].sum()) - n * (n + 1) / 2
+    total = n + m
+    ties = float((tie_sizes.astype(float) ** 3 - tie_sizes).sum()) / (total * (total - 1))
+    variance = n * m / 12 * (total + 1 - ties)
+    if variance <= 0:
+        return 1.0
+    z = (abs(u - n * m / 2) - 0.5) / math.sqrt(variance)
+    return min(1.0, 2 * normal_tail(max(z, 0.0)))
+
+
+def sign_flip_more(differences: FloatArray, *, draws: int = 40_000, seed: int = 0) -> float:
+    """One-sided paired permutation test that the mean difference is above zero.
+
+    Signs of the paired differences are flipped at random; p has the usual +1 so that it is never zero.
+    """
+    differences = differences[differences != 0]
+    if not len(differences):
+        return 1.0
+    rng = np.random.default_rng(seed)
+    observed = float(differences.sum())
+    hits = 0
+    for start in range(0, draws, 1_000):
+        signs = rng.integers(0, 2, size=(min(1_000, draws - start), len(differences)), dtype=np.int8) * 2 - 1
+        hits += int((signs @ differences >= observed - 1e-12).sum())
+    return (hits + 1) / (draws + 1)
+
+
+def mean_difference(a: FloatArray, b: FloatArray, *, draws: int = 5_000, seed: int = 0) -> float:
+    """One-sided permutation test that b's mean is above a's, by shuffling which value is whose.
+
+    Beyond 400 values in all, the normal approximation of the same (the mean of values drawn without replacement).
+    """
+    values = np.concatenate([a, b])
+    n, m = len(a), len(b)
+    if not n or not m or np.ptp(values) == 0:
+        return 1.0
+    observed = float(b.mean() - a.mean())
+    if n + m > 400:
+        return normal_tail(observed / (float(values.std(ddof=1)) * math.sqrt(1 / n + 1 / m)))
+    rng = np.random.default_rng(seed)
+    hits = 0
+    for start in range(0, draws, 1_000):
+        order = rng.random((min(1_000, draws - start), n + m)).argsort(axis=1)
+        shuffled = values[order]
+        hits += int((shuffled[:, n:].mean(axis=1) - shuffled[:, :n].mean(axis=1) >= observed - 1e-12).sum())
+    return (hits + 1) / (draws + 1)
+
+
+def chi_square_homogeneity(a: Sequence[int], b: Sequence[int], *, draws: int = 5_000, seed: int = 0) -> float:
+    """Permutation test that two rows of counts come from one distribution (chi-square statistic)."""
+    counts = np.array([a, b], dtype=float)
+    counts = counts[:, counts.sum(axis=0) > 0]
+    sizes = counts.sum(axis=1)
+    if counts.shape[1] < 2 or not sizes.all():
+        return 1.0
+    totals = counts.sum(axis=0)
+
+    def statistic(first: FloatArray) -> FloatArray:
+        expected = np.outer([sizes[0], sizes[1]], totals) / totals.sum()
+        second = totals - first
+        result: FloatArray = ((first - expected[0]) ** 2 / expected[0]).sum(axis=-1)
+        result += ((second - expected[1]) ** 2 / expected[1]).sum(axis=-1)
+        return result
+
+    rng = np.random.default_rng(seed)
+    simulated = rng.multivariate_hypergeometric(totals.astype(int), int(sizes[0]), size=draws)
+    observed = statistic(counts[0][None, :])[0]
+    return float(((statistic(simulated.astype(float)) >= observed - 1e-9).sum() + 1) / (draws + 1))
+
+
+def in_two_stages(test: Callable[[int, int], float], *, few: int = 2_000, many: int = 40_000) -> float:
+    """p-value of a permutation test `test(draws, seed)`: with few draws, and with many new ones where that is small.
+
+    A p-value of 1 in `many` is needed where several tests share a small error rate. Honest: below 0.05 only the
+    second, independent stage counts.
+    """
+    first = test(few, 0)
+    return first if first > 0.05 else test(many, 1)
+
+
+def holm(p_values: dict[str, float]) -> dict[str, float]:
+    """Holm's step-down adjustment: honest family-wise p-values when several tests are made."""
+    adjusted: dict[str, float] = {}
+    worst = 0.0
+    for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
+        worst = max(worst, min(1.0, p_values[name] * (len(p_values) - rank)))
+        adjusted[name] = worst
+    return adjusted

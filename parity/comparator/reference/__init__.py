@@ -1,0 +1,1 @@
+"""What a reference thinks of each token: scores, gaps, the tolerance."""

@@ -1,0 +1,137 @@
+"""Whom does an independent engine support where two arms differ?
+
+The arbiter (Hugging Face transformers in float32, say) has teacher-forced both sides' completions. Where the two
+part, a side is supported when every token of its own from there on lies within the arbiter's tolerance of its best
+token. The verdict stays the baseline's reference's; this is a second opinion beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from parity.comparator.reference.gaps import opinion
+from parity.comparator.reference.scores import penalised_tokens
+from parity.comparator.types import Comparison
+from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores
+
+ARBITER_TOLERANCE = 2.0
+"""In tolerances of the comparison: two engines stand between an arbiter's logits and an arm's, where a reference of
+the arm's own kind has one. Clean bfloat16 runs of the shipped checkpoint lie up to 0.16 nats from float32."""
+
+Side = Literal["baseline", "candidate", "both", "neither"]
+SIDES: tuple[Side, ...] = ("baseline", "candidate", "both", "neither")
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """The arbiter's word on one pair. Gaps are nats below its best token; None where that side has no token."""
+
+    key: Key
+    position: int
+    """The first divergent token."""
+    supports: Side
+    baseline_gap: float | None
+    candidate_gap: float | None
+    """At the first divergent token."""
+    baseline_worst: float
+    candidate_worst: float
+    """The largest from there on."""
+
+    def to_json(self, arbiter: str) -> dict[str, Json]:
+        return {
+            "arbiter": arbiter,
+            "supports": self.supports,
+            "position": self.position,
+            "baseline_gap": self.baseline_gap,
+            "candidate_gap": self.candidate_gap,
+            "baseline_worst_gap": self.baseline_worst,
+            "candidate_worst_gap": self.candidate_worst,
+            "why": self.why(arbiter),
+        }
+
+    def why(self, arbiter: str) -> str:
+        """One sentence for a person."""
+        words = {
+            "both": "finds either side's tokens likely: noise",
+            "neither": "finds neither side's tokens likely",
+            "baseline": "supports the baseline",
+            "candidate": "supports the candidate",
+        }[self.supports]
+        return (
+            f"{arbiter} {words} (from token {self.position} on, at worst {self.baseline_worst:.2f} nats below its best "
+            f"for the baseline, {self.candidate_worst:.2f} for the candidate)"
+        )
+
+
+def rulings(baseline: Capture, candidate: Capture, scores: Scores, tolerance: float) -> dict[Key, Ruling]:
+    """The arbiter's word on every pair that differs and of which it scored both sides."""
+    found = {}
+    for completion in candidate:
+        other = baseline.completions.get(completion.key)
+        if other is None or np.array_equal(other.token_ids, completion.token_ids):
+            continue
+        at = _parting(other, completion)
+        left = _gaps(baseline, other, scores)
+        right = _gaps(candidate, completion, scores)
+        if left is None or right is None:
+            continue
+        limit = ARBITER_TOLERANCE * tolerance
+        worst = [_worst(gaps, at) for gaps in (left, right)]
+        supports: Side = _SUPPORTS[(worst[0] <= limit, worst[1] <= limit)]
+        found[completion.key] = Ruling(
+            completion.key, at, supports, _gap(left, at), _gap(right, at), round(worst[0], 4), round(worst[1], 4)
+        )
+    return found
+
+
+_SUPPORTS: dict[tuple[bool, bool], Side] = {
+    (True, True): "both",
+    (True, False): "baseline",
+    (False, True): "candidate",
+    (False, False): "neither",
+}
+
+
+def _parting(a: Completion, b: Completion) -> int:
+    shared = min(len(a.token_ids), len(b.token_ids))
+    unequal = np.flatnonzero(a.token_ids[:shared] != b.token_ids[:shared])
+    return int(unequal[0]) if len(unequal) else shared
+
+
+def _gaps(arm: Capture, completion: Completion, scores: Scores) -> np.typing.NDArray[np.float64] | None:
+    top = scores.get(ScoreKey(arm.header.arm, *completion.key))
+    if top is None or len(top) != len(completion.token_ids):
+        return None
+    return opinion(top, completion.token_ids, penalised_tokens(arm.header.sampling, completion)).gap
+
+
+def _worst(gaps: np.typing.NDArray[np.float64], start: int) -> float:
+    known = gaps[start:][np.isfinite(gaps[start:])]
+    return float(known.max()) if len(known) else 0.0
+
+
+def _gap(gaps: np.typing.NDArray[np.float64], at: int) -> float | None:
+    return round(float(gaps[at]), 4) if at < len(gaps) and np.isfinite(gaps[at]) else None
+
+
+def with_rulings(comparison: Comparison, found: dict[Key, Ruling], arbiter: str, tolerance: float) -> Comparison:
+    """The comparison with the arbiter's word: in its statistics, its reasons, and each finding's evidence."""
+    if not found:
+        return comparison
+    counts = Counter(ruling.supports for ruling in found.values())
+    sentence = (
+        f"arbiter {arbiter}, of {len(found)} completions that differ: supports the baseline in {counts['baseline']}, "
+        f"the candidate in {counts['candidate']}, both in {counts['both']} (noise), neither in {counts['neither']}"
+    )
+    findings = [
+        replace(one, evidence={**one.evidence, "arbiter": found[one.key].to_json(arbiter)}) if one.key in found else one
+        for one in comparison.findings
+    ]
+    said: dict[str, Json] = {"arm": arbiter, "tolerance": round(ARBITER_TOLERANCE * tolerance, 4)}
+    said.update({str(side): counts[side] for side in SIDES})
+    stats = {**comparison.stats, "arbiter": said}
+    return replace(comparison, findings=findings, stats=stats, reasons=[*comparison.reasons, sentence])

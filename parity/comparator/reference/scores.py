@@ -1,0 +1,191 @@
+"""Finds, for a completion, the best reference there is: its score, a score of the same tokens, or logprobs.
+
+Scores are keyed by arm and completion. Where both arms carry one name (an arm compared with itself), and where
+two completions are the same token sequence (scored once), a score is taken for a completion only if it fits
+it: one entry per token, the chosen token listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from parity.comparator.reference.gaps import Opinion, gap_of_other, opinion, opinions
+from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs
+
+SHAPING = (
+    "allowed_token_ids",
+    "bad_words",
+    "guided_decoding",
+    "logit_bias",
+    "logits_processors",
+    "response_format",
+    "structured_outputs",
+)
+"""Sampling parameters that forbid tokens or move their logits: that a token is not the best of the raw ones says
+nothing then."""
+
+MORE_THAN_HALF = float(np.log(0.5))
+"""Nats: a token with more than half of the probability is the best one, whatever else there is."""
+
+
+class Reference:
+    """The scores of a comparison, looked up by completion."""
+
+    def __init__(self, baseline: Capture, candidate: Capture, scores: Scores) -> None:
+        """`scores`: all there are, those of the captures among them (`conventions.level`)."""
+        self._scores: Mapping[ScoreKey, TopLogprobs] = scores
+        self.chosen_alone = bool(scores) and all(top.ids.shape[1] <= 1 for top in scores.values())
+        """The scores list nothing but the chosen tokens: how good the best one was, they do not say."""
+        self.shaped_by = sorted(
+            {name for arm in (baseline, candidate) for name in SHAPING if arm.header.sampling.get(name)}
+        )
+        """Sampling parameters by which the engines chose from other logits than scores and lists show."""
+        self._ambiguous = baseline.header.arm == candidate.header.arm
+        self._sampling = {**baseline.header.sampling, **candidate.header.sampling}
+        self._arms = {key.arm for key in scores}
+        self.misfits: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._scores)
+
+    def opinion(self, arm: str, completion: Completion) -> Opinion | None:
+        """The opinion of the score of this completion, penalties allowed for; None without a score."""
+        top = self.score(arm, completion)
+        if top is None:
+            return None
+        view = opinion(top, completion.token_ids, penalised_tokens(self._sampling, completion))
+        return self._as_far_as_known(view)
+
+    def _as_far_as_known(self, view: Opinion) -> Opinion:
+        """Where a list holds the chosen token alone, it is the best one for sure only with more than half of all; where
+        the engine chose from other logits, a token that is not the best of these says nothing."""
+        if self.chosen_alone:
+            view.gap[~(view.chosen >= MORE_THAN_HALF)] = np.nan
+        if self.shaped_by:
+            view.gap[view.gap > 0] = np.nan
+        return view
+
+    def opinions(self, arm: str, completions: Sequence[Completion]) -> dict[Key, tuple[Opinion, TopLogprobs]]:
+        """`opinion` and `score` of all of `completions` that are scored."""
+        if arm not in self._arms:
+            return {}
+        scored = [(one, top) for one in completions if (top := self.score(arm, one)) is not None]
+        penalised = [penalised_tokens(self._sampling, one) for one, _ in scored]
+        if all(tokens is None for tokens in penalised):
+            views = opinions([(top, one.token_ids) for one, top in scored])
+        else:
+            views = [opinion(top, one.token_ids, tokens) for (one, top), tokens in zip(scored, penalised, strict=True)]
+        return {one.key: (self._as_far_as_known(view), top) for (one, top), view in zip(scored, views, strict=True)}
+
+    def score(self, arm: str, completion: Completion) -> TopLogprobs | None:
+        """The score of this completion in this arm, or None. Wrong lengths are noted in `misfits`."""
+        top = self._scores.get(ScoreKey(arm, *completion.key))
+        if top is None:
+            return None
+        if len(top) != len(completion.token_ids):
+            if not self._ambiguous:
+                self.misfits.append(
+                    f"the score of {arm} {completion.key} has {len(top)} entries for {len(completion.token_ids)} tokens"
+                )
+            return None if self._ambiguous else top
+        if self._ambiguous and not _lists_all(top, completion):
+            return None
+        return top
+
+
+def penalised_tokens(sampling: Mapping[str, Json], completion: Completion) -> TokenIds | None:
+    """What `opinion` needs to know of penalties: None without one."""
+
+    def is_on(name: str, neutral: float) -> bool:
+        return sampling.get(name, neutral) not in (neutral, None)
+
+    if is_on("repetition_penalty", 1.0):
+        return completion.prompt_token_ids
+    if is_on("presence_penalty", 0.0) or is_on("frequency_penalty", 0.0):
+        return np.empty(0, dtype=np.int64)
+    return None
+
+
+def _lists_all(top: TopLogprobs, completion: Completion) -> bool:
+    return bool((top.ids == completion.token_ids[:, None]).any(axis=1).all())
+
+
+def first_divergence_opinion(
+    baseline: Completion,
+    candidate: Completion,
+    position: int,
+    tolerance: float,
+    sampling: Mapping[str, Json],
+) -> tuple[Opinion, bool] | None:
+    """Without a score: both sides' own logprobs, at the first divergent token alone.
+
+    The baseline's list there is what the score would be: the text before it is the same. Where the baseline
+    gave none, or one too short to say, the candidate's own list says whether it saw the baseline's token as a
+    near-tie: (opinion, True), and the gap is that token's. None when neither says anything.
+    """
+    length = len(candidate.token_ids)
+    if position >= length or position >= len(baseline.token_ids):
+        return None
+    chosen, other = int(candidate.token_ids[position]), int(baseline.token_ids[position])
+    penalised = penalised_tokens(sampling, candidate)
+    if penalised is not None:
+        penalised = np.concatenate([penalised, candidate.token_ids[:position]])
+    for source, token, own in ((baseline, chosen, other), (candidate, other, chosen)):
+        view = gap_of_other(source.logprobs, position, token, penalised, own=own) if _fits(source) else None
+        if source.logprobs is None or view is None or not (view[1] or view[0] > tolerance):
+            continue
+        result = opinion(TopLogprobs(np.empty((0, 1), np.int64), np.empty((0, 1))), candidate.token_ids)
+        result.gap[position], result.bounded[position] = max(0.0, view[0]), not view[1]
+        ids, values = source.logprobs.ids[position], source.logprobs.values[position]
+        column = int(np.nanargmax(np.where(values <= 1e-3, values, -np.inf)))
+        result.best_id[position], result.best[position] = ids[column], values[column]
+        listed = values[ids == chosen]
+        if len(listed):
+            result.chosen[position] = listed[0]
+        return result, source is candidate
+    return None
+
+
+def _fits(completion: Completion) -> bool:
+    return completion.logprobs is not None and len(completion.logprobs) == len(completion.token_ids)
+
+
+def own_logprobs(completion: Completion) -> Opinion | None:
+    """The completion's own decode-time logprobs as an opinion, where there is one per token."""
+    if completion.logprobs is None or not _fits(completion):
+        return None
+    return opinion(completion.logprobs, completion.token_ids)
+
+
+def own_rejections(
+    completion: Completion,
+    view: Opinion | None,
+    start: int,
+    tolerance: float,
+    sampling: Mapping[str, Json],
+) -> Opinion | None:
+    """`view` with the tokens from `start` on added that lie below the best token of the engine's own list.
+
+    Greedy decoding takes the best token, so a token further down than the tolerance was not chosen by the engine
+    that made the list. A list that has its token on top proves nothing: a corrupt state makes corrupt lists.
+    """
+    if completion.logprobs is None or not _fits(completion):
+        return view
+    own = opinion(completion.logprobs, completion.token_ids, penalised_tokens(sampling, completion))
+    rejected = own.unjustified(tolerance) & ~own.bounded
+    rejected[:start] = False
+    if not rejected.any():
+        return view
+    if view is None:
+        view = opinion(TopLogprobs(np.empty((0, 1), np.int64), np.empty((0, 1))), completion.token_ids)
+    rejected &= np.isnan(view.gap)
+    for mine, theirs in (
+        (view.gap, own.gap),
+        (view.best_id, own.best_id),
+        (view.best, own.best),
+        (view.chosen, own.chosen),
+    ):
+        mine[rejected] = theirs[rejected]
+    return view

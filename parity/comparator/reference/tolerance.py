@@ -1,0 +1,49 @@
+"""The tolerance in force, and what little beyond it convicts nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+import numpy as np
+
+from parity.comparator.detect.findings import DOUBT, Doubt
+from parity.comparator.reference.gaps import FLOOR_HEADROOM, NOT_NOISE, Floor, automatic_tolerance, logit_step
+from parity.comparator.types import CompareOptions
+from parity.errors import ParityError
+from parity.records import DEFAULT_TOLERANCE, TopLogprobs
+
+SINGLE_PRECISION = 1e-5
+"""Nats that come from writing logprobs in single precision or with a few decimals: two steps of a bf16 logit are 0.25,
+not 0.2500001."""
+
+STEP_SAMPLE = 64
+"""Scores looked at to see what step the logits make."""
+
+
+def in_force(options: CompareOptions, floor: Floor | None, notes: list[str]) -> float:
+    if options.tolerance == "auto":
+        if floor is None:
+            notes.append(
+                f"--tolerance auto needs scores of the baseline's own completions; using {DEFAULT_TOLERANCE} nats"
+            )
+            return DEFAULT_TOLERANCE
+        return automatic_tolerance(floor)
+    value = float(options.tolerance)
+    if not np.isfinite(value) or value < 0:
+        raise ParityError(f"the tolerance must be a number of nats of 0 or more, got {value}")
+    return value + SINGLE_PRECISION
+
+
+def doubt_of(options: CompareOptions, floor: Floor | None, tolerance: float, scores: Iterable[TopLogprobs]) -> Doubt:
+    """What convicts nobody: a lone token up to DOUBT times the tolerance, but no more than the baseline's own tokens
+    bear out where they are scored. None of it where the tolerance was calibrated."""
+    if options.tolerance == "auto":
+        return Doubt(tolerance)
+    step = logit_step(islice(scores, STEP_SAMPLE))
+    if floor is None:
+        return Doubt(DOUBT * tolerance, free=2 * step)
+    limit = max(tolerance, min(DOUBT * tolerance, FLOOR_HEADROOM * floor.largest))
+    if floor.largest > DOUBT * DEFAULT_TOLERANCE - 1e-3:  # the baseline itself goes beyond that
+        limit = max(limit, min(DOUBT * floor.largest, NOT_NOISE))
+    return Doubt(limit, floor.share_beyond(tolerance), free=2 * step if floor.largest >= step else 0.0)

@@ -1,0 +1,69 @@
+"""Habits of the engines that a run's own baseline shows: what their lists are, whether the tokenizer is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from parity.comparator.detect import integrity
+from parity.comparator.inputs import conventions
+from parity.comparator.reference.scores import Reference, own_rejections
+from parity.comparator.streams.pairing import Pairs
+from parity.comparator.types import CompareOptions
+from parity.records import Capture
+
+CALIBRATION = 256
+"""Completions of the baseline looked at to learn a habit of the engine."""
+
+LISTS_LOOKED_AT = 32
+"""Completions of the baseline whose own logprobs are held against their scores."""
+
+
+def own_lists_speak(baseline: Capture, tolerance: float, *, plain: bool) -> bool:
+    """May a token below the best of the engine's own list be held against it?
+
+    Greedy decoding takes the best. An engine whose lists are not what it chose from (penalties, bias, bad
+    words) shows that in the baseline as well. `plain`: no penalties were asked for.
+    """
+    lists = [one for one in baseline if one.logprobs is not None][:CALIBRATION]
+    sampling = baseline.header.sampling
+    return (bool(lists) or plain) and not any(
+        own_rejections(one, None, 0, tolerance, sampling) is not None for one in lists
+    )
+
+
+def scores_tell_lists(pairs: Pairs, reference: Reference, baseline_arm: str, candidate_arm: str) -> bool:
+    """Are the engines' own logprobs of the kind that scores are? The baseline's say so, where it is scored as well:
+    a temperature or another base of the logarithm in both arms is a habit, and no fault of the candidate."""
+    looked = wrong = 0
+    for row, a in enumerate(pairs.baseline):
+        if a.logprobs is None or pairs.candidate[row].logprobs is None or looked == LISTS_LOOKED_AT:
+            continue
+        until = len(a.token_ids)
+        view = reference.opinion(baseline_arm, a)
+        if view is None:
+            view = reference.opinion(candidate_arm, pairs.candidate[row])
+            until = int(pairs.parts_at[row]) if pairs.parts_at[row] >= 0 else until
+        if view is None or not until:
+            continue
+        looked += 1
+        wrong += integrity.logprob_mismatch(a, view, until) is not None
+    return wrong * 2 <= looked
+
+
+def trusted_detokenizer(options: CompareOptions, baseline: Capture) -> Callable[[Sequence[int]], str] | None:
+    """The tokenizer, if it is the one these captures were made with: it must reproduce the baseline's text."""
+    if options.detokenize is None:
+        return None
+    with_text = [one for one in baseline if one.text is not None and len(one.token_ids)][:32]
+    if not with_text:
+        return None
+    detokenize = options.detokenize
+    stops_at = conventions.terminators(baseline.header)
+    ended = [one for one in baseline if one.text is not None and len(one.token_ids)]
+    ended = [one for one in ended if int(one.token_ids[-1]) in stops_at][:32]  # is the EOS shown in the text?
+    cut_short = bool(baseline.header.sampling.get("stop"))
+    for group in (with_text, ended):
+        wrong = sum(integrity.text_mismatch(one, detokenize, cut_short=cut_short) is not None for one in group)
+        if wrong * 4 > len(group):
+            return None
+    return detokenize

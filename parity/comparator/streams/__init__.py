@@ -1,0 +1,1 @@
+"""Two token streams side by side: which pair up, where they part, where they meet again."""

@@ -1,0 +1,115 @@
+"""A sentence as data: `Message(id, parameters)`, rendered at the edge.
+
+    from parity.messages import message
+
+    message("run.no_engine", "the engine of {arm} did not start: {said}", arm=arm, said=error)
+
+The English text stands where the message is made, so that the code can be read; its id is what a catalogue of another
+language is looked up by (`parity/language.py`), what JSON carries, and what a program may compare. Parameters are data:
+they are formatted when the message is rendered, and what an engine, a server or a file said is one of them and so is
+never translated. A parameter that is a Message itself is translated with the one around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, Union
+
+Parameter: TypeAlias = Union[bool, int, float, str, "Message", Sequence["Parameter"], None]
+Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
+
+VERBATIM = ""
+"""Id of what was not written by parity, or by one that wrote finished sentences: shown as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One sentence: what it says (`id`), in English (`english`, a `str.format` template), and of what (`parameters`).
+
+    `plural`: the template where the parameter `count` is a number other than 1.
+    """
+
+    id: str
+    english: str
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    plural: str | None = None
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def render(self, translate: Callable[[Message], str] | None = None) -> str:
+        """The sentence. `translate` gives the template in another language; English without it."""
+        template = self.template if translate is None else translate(self)
+        shown = {name: _shown(value, translate) for name, value in self.parameters.items()}
+        return template.format(**shown)
+
+    @property
+    def template(self) -> str:
+        """The English template: the singular, or the plural where `count` asks for it."""
+        return self.english if self.plural is None or self.parameters.get("count") == 1 else self.plural
+
+    def to_json(self) -> dict[str, Json]:
+        """`id`, `parameters` and the English `text`, for programs and for a parity that does not know the id."""
+        return {
+            "id": self.id,
+            "parameters": {name: _as_json(value) for name, value in self.parameters.items()},
+            "text": self.render(),
+        }
+
+    @staticmethod
+    def from_json(value: object) -> Message:
+        """From `to_json`, or from a finished sentence (files written before messages had ids).
+
+        The English text stands for the template: parameters are there for catalogues, which look up the id.
+        Raises ValueError for anything else.
+        """
+        if isinstance(value, str):
+            return verbatim(value)
+        if not isinstance(value, Mapping) or not isinstance(value.get("text"), str):
+            raise ValueError("a message is a text, or an object with id, parameters and text")
+        known = value.get("parameters")
+        parameters = {str(name): _from_json(one) for name, one in known.items()} if isinstance(known, Mapping) else {}
+        return Message(str(value.get("id", VERBATIM)), _literal(value["text"]), parameters)
+
+
+def message(id: str, english: str, /, *, plural: str | None = None, **parameters: Parameter) -> Message:
+    """A message. `id` is `room.what` in lower case; each id stands for one English text (`make messages` checks it).
+
+    Where a number decides the grammar, it is the parameter `count`, and `plural` is the text for all but one.
+    """
+    return Message(id, english, parameters, plural)
+
+
+def verbatim(text: str) -> Message:
+    """Somebody else's words, shown as they are in every language."""
+    return Message(VERBATIM, _literal(text))
+
+
+def _literal(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _shown(value: Parameter, translate: Callable[[Message], str] | None) -> object:
+    if isinstance(value, Message):
+        return value.render(translate)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(str(_shown(one, translate)) for one in value)
+    return value
+
+
+def _as_json(value: Parameter) -> Json:
+    if isinstance(value, Message):
+        return value.to_json()
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_as_json(one) for one in value]
+    # A StrEnum or a numpy number would not be what is read back.
+    return str(value) if isinstance(value, str) else value
+
+
+def _from_json(value: object) -> Parameter:
+    if isinstance(value, Mapping):
+        return Message.from_json(value)
+    if isinstance(value, list):
+        return [_from_json(one) for one in value]
+    return value if isinstance(value, str | int | float) or value is None else str(value)

@@ -1,0 +1,273 @@
+"""The words of the project as frozen types: what crosses a stage or a process.
+
+Nothing here reads a file or starts a process. Token ids are int64 arrays of shape (T,), logprobs are
+natural logarithms (nats), positions count output tokens from 0 (the prompt is not counted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+TokenIds = npt.NDArray[np.int64]
+Json = Any  # what json.loads gives
+
+DEFAULT_TOLERANCE = 0.25
+"""Nats by which a chosen token may lie below the best one and still count as justified.
+
+vLLM's own end-to-end tests use 0.25 (`greedy_atol`, tests/v1/e2e/general/async_scheduling_utils.py). It is
+two steps of a bf16 logit of magnitude 16 to 32 (2^-8 of the magnitude, 0.125 nats), the size of difference
+that a change of kernel or batch shape makes. Clean runs of the embedded checkpoint stay below it in all but one of
+10,000 tokens (largest gap seen: 0.44), which is why a lone token little beyond it convicts nobody
+(`parity.comparator.detect.findings.DOUBT`).
+"""
+
+
+class Key(NamedTuple):
+    """Names one completion inside an arm: which request, which repetition, which of the n samples."""
+
+    request: str
+    round: int
+    sample: int
+
+    def __str__(self) -> str:
+        return f"{self.request} round {self.round} sample {self.sample}"
+
+
+class Kind(StrEnum):
+    """What a finding is; docs/kinds.md defines each, parity/comparator decides them."""
+
+    NEAR_TIE = "near_tie"
+    DUPLICATION = "duplication"
+    OMISSION = "omission"
+    REPETITION = "repetition"
+    EARLY_STOP = "early_stop"
+    OVERRUN = "overrun"
+    ROW_LEAK = "row_leak"
+    GARBLED = "garbled"
+    UNJUSTIFIED = "unjustified"
+    MISSING_COMPLETION = "missing_completion"
+    DUPLICATE_COMPLETION = "duplicate_completion"
+    LOGPROB_MISMATCH = "logprob_mismatch"
+    TEXT_MISMATCH = "text_mismatch"
+    INVALID_TOKEN = "invalid_token"
+    INPUT_MISMATCH = "input_mismatch"
+    NONDETERMINISM = "nondeterminism"
+
+
+class Severity(StrEnum):
+    BENIGN = "benign"
+    CORRUPT = "corrupt"
+
+
+class Verdict(StrEnum):
+    PASS = "PASS"
+    DIVERGED = "DIVERGED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    ERROR = "ERROR"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing wrong (or benign) at one place of one completion of the candidate arm.
+
+    `position` is the index of the first output token concerned (None: the completion as a whole),
+    `length` the number of tokens concerned. `evidence` is JSON: numbers and token ids that a person
+    can check, plus `why`, one English sentence.
+    """
+
+    arm: str
+    baseline: str
+    request: str
+    round: int
+    sample: int
+    kind: Kind
+    severity: Severity
+    position: int | None
+    length: int | None
+    evidence: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        return Key(self.request, self.round, self.sample)
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "arm": self.arm,
+            "baseline": self.baseline,
+            "request": self.request,
+            "round": self.round,
+            "sample": self.sample,
+            "kind": str(self.kind),
+            "severity": str(self.severity),
+            "position": self.position,
+            "length": self.length,
+            "evidence": dict(self.evidence),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogprobs:
+    """Top tokens per output position, as two arrays of shape (T, K).
+
+    `ids` is padded with -1, `values` (nats) with NaN. K is the widest entry. The chosen token is among
+    the entries where the engine gave it.
+    """
+
+    ids: npt.NDArray[np.int64]
+    values: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return int(self.ids.shape[0])
+
+    @staticmethod
+    def from_json(entries: list[list[list[Any]]]) -> TopLogprobs:
+        """From `[[[token_id, logprob], …] per position]`; a null logprob becomes NaN.
+
+        Raises ValueError or TypeError when the nesting is not that.
+        """
+        length = len(entries)
+        widths = np.fromiter(map(len, entries), dtype=np.int64, count=length)
+        width = int(widths.max(initial=0))
+        pairs = list(chain.from_iterable(entries))
+        if set(map(type, pairs)) - {list, tuple} or set(map(len, pairs)) - {2}:
+            raise ValueError("an entry is not a list of [token_id, logprob] pairs")
+        try:
+            # All numbers in a row: five times as fast as numpy's own way through nested lists.
+            numbers = np.fromiter(chain.from_iterable(pairs), np.float64, 2 * len(pairs))
+        except TypeError:
+            return TopLogprobs._with_nulls(entries, width)
+        if not np.isfinite(numbers[::2]).all():
+            raise ValueError("a token id is null or not a number")
+        shape = (length, width)
+        if (widths == width).all():
+            return TopLogprobs(numbers[::2].astype(np.int64).reshape(shape), numbers[1::2].copy().reshape(shape))
+        given = np.arange(width) < widths[:, None]
+        ids, values = np.full(shape, -1, dtype=np.int64), np.full(shape, np.nan)
+        ids[given], values[given] = numbers[::2].astype(np.int64), numbers[1::2]
+        return TopLogprobs(ids, values)
+
+    @staticmethod
+    def _with_nulls(entries: list[list[list[Any]]], width: int) -> TopLogprobs:
+        length = len(entries)
+        ids = np.full((length, width), -1, dtype=np.int64)
+        values = np.full((length, width), np.nan)
+        for position, entry in enumerate(entries):
+            for column, (token_id, logprob) in enumerate(entry):
+                ids[position, column] = token_id
+                values[position, column] = np.nan if logprob is None else logprob
+        return TopLogprobs(ids, values)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecTrace:
+    """Per decode step of one completion: draft tokens proposed and accepted (arrays of shape (S,))."""
+
+    accepted: npt.NDArray[np.int64]
+    drafted: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The token stream of one (request, round, sample) in one arm, as the engine returned it."""
+
+    key: Key
+    prompt_token_ids: TokenIds
+    token_ids: TokenIds
+    text: str | None
+    finish_reason: str | None
+    stop_reason: int | str | None
+    logprobs: TopLogprobs | None = None
+    spec: SpecTrace | None = None
+    line: int = 0
+    """Line of the capture file, for messages; 0 where it did not come from a file."""
+    max_tokens: int | None = None
+    """This request's own limit of output tokens, where it is not the one of the header's `sampling`."""
+    server: Mapping[str, Json] | None = None
+    """What a server said with its answer: see docs/capture.md."""
+    aborted: bool = False
+    """The one who asked took the request back while it ran: the tokens are a beginning, where they end says
+    nothing. (A `finish_reason` of "abort" alone does not say so: that may be the engine's own doing.)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """First record of a capture. The mappings are as written; see docs/capture.md for their keys."""
+
+    arm: str
+    backend: str
+    variant: str
+    model: str
+    vocab_size: int | None = None
+    eos_token_ids: tuple[int, ...] | None = None
+    engine: Mapping[str, Json] = field(default_factory=dict)
+    sampling: Mapping[str, Json] = field(default_factory=dict)
+    environment: Mapping[str, Json] = field(default_factory=dict)
+    extra: Mapping[str, Json] = field(default_factory=dict)
+    """Keys this version does not know, kept so that nothing is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """P token streams as one flat array, so that what is equal costs no Python per stream."""
+
+    flat: TokenIds
+    """All tokens in a row."""
+    offsets: npt.NDArray[np.int64]
+    """Shape (P + 1,): where each stream begins in `flat`."""
+
+    @staticmethod
+    def of(streams: Sequence[TokenIds]) -> Column:
+        offsets = np.zeros(len(streams) + 1, dtype=np.int64)
+        np.cumsum(np.fromiter(map(len, streams), dtype=np.int64, count=len(streams)), out=offsets[1:])
+        return Column(np.concatenate(streams) if streams else np.empty(0, dtype=np.int64), offsets)
+
+    def rows_with(self, hits: npt.NDArray[np.bool_]) -> list[int]:
+        """Streams with at least one token for which `hits` (shape of `flat`) is true."""
+        places = np.flatnonzero(hits)
+        if not len(places):
+            return []
+        return [int(row) for row in np.unique(np.searchsorted(self.offsets, places, side="right") - 1)]
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Everything one arm produced. Completions keep the order of the file."""
+
+    header: Header
+    completions: Mapping[Key, Completion]
+    scores: Scores
+    counters: Mapping[str, Json] | None = None
+    source: str = ""
+
+    def __iter__(self) -> Iterator[Completion]:
+        return iter(self.completions.values())
+
+    @cached_property
+    def tokens(self) -> Column:
+        """Output tokens of all completions in a row, in the capture's order."""
+        return Column.of([completion.token_ids for completion in self])
+
+    @cached_property
+    def prompts(self) -> Column:
+        """Prompt tokens of all completions in a row, in the capture's order."""
+        return Column.of([completion.prompt_token_ids for completion in self])
+
+
+class ScoreKey(NamedTuple):
+    """A score names the arm whose completion was teacher-forced, and the completion."""
+
+    arm: str
+    request: str
+    round: int
+    sample: int
+
+
+Scores = Mapping[ScoreKey, TopLogprobs]

@@ -1,0 +1,77 @@
+"""Settings that the engine overruled, did not know or knew by another name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from parity.comparator.inputs import resolved as asked
+from parity.records import Header
+
+
+def header(engine: dict[str, Any], **said: Any) -> Header:
+    return Header(arm="cpu/mtp", backend="cpu", variant="mtp", model="m", engine=engine, **said)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "resolved"),
+    [
+        ({"dtype": "bfloat16"}, {"dtype": "torch.bfloat16"}),
+        ({"dtype": "half"}, {"dtype": "torch.float16"}),
+        ({"dtype": "auto"}, {"dtype": "torch.bfloat16"}),
+        ({"async_scheduling": False}, {"async_scheduling": False}),
+        ({"async_scheduling": None}, {"async_scheduling": True}),
+        ({"speculative_config": {"method": "qwen3_next_mtp"}}, {"speculative_method": "mtp"}),
+        ({"compilation_config": {"cudagraph_mode": "piecewise"}}, {"cudagraph_mode": "PIECEWISE"}),
+        ({"max_num_seqs": 64}, {}),
+        ({"gpu_memory_utilization": 0.5}, {"gpu_memory_utilization": 0.9}),
+    ],
+)
+def test_as_asked(wanted: dict[str, Any], resolved: dict[str, Any]) -> None:
+    assert asked.overruled(header({"asked": wanted, **resolved})) == {}
+    assert asked.reasons(header({"asked": wanted, **resolved})) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "resolved", "name"),
+    [
+        ({"async_scheduling": True}, {"async_scheduling": False}, "async_scheduling"),
+        ({"enforce_eager": False}, {"enforce_eager": True}, "enforce_eager"),
+        ({"dtype": "bfloat16"}, {"dtype": "torch.float32"}, "dtype"),
+        ({"max_num_seqs": 64}, {"max_num_seqs": 32}, "max_num_seqs"),
+        ({"max_num_seqs": 1}, {"max_num_seqs": True}, None),
+        (
+            {"speculative_config": {"num_speculative_tokens": 3}},
+            {"num_speculative_tokens": 1},
+            "speculative_config.num_speculative_tokens",
+        ),
+        (
+            {"compilation_config": {"cudagraph_mode": "FULL"}},
+            {"cudagraph_mode": "NONE"},
+            "compilation_config.cudagraph_mode",
+        ),
+    ],
+)
+def test_overruled(wanted: dict[str, Any], resolved: dict[str, Any], name: str | None) -> None:
+    found = asked.overruled(header({"asked": wanted, **resolved}))
+    assert list(found) == ([name] if name else [])
+    if name:
+        (reason,) = asked.reasons(header({"asked": wanted, **resolved}))
+        assert reason.startswith("cpu/mtp was not run as asked: ")
+        assert name in reason
+
+
+def test_what_a_version_does_not_know_is_told_unless_it_is_harmless() -> None:
+    said = header(
+        {
+            "dropped": {"mamba_cache_mode": "vLLM 0.14.1 has no such argument", "swap_space": "no such argument"},
+            "translated": {"compilation_config.mode": "compilation_config.level=3"},
+        }
+    )
+    assert asked.notes(said) == [
+        "cpu/mtp ran without mamba_cache_mode (vLLM 0.14.1 has no such argument)",
+        "cpu/mtp: settings by this version's names: compilation_config.mode as compilation_config.level=3",
+    ]
+    assert asked.notes(header({})) == []
+    assert asked.notes(header({"dropped": "garbage", "asked": 3})) == []

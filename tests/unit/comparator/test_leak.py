@@ -1,0 +1,82 @@
+"""Tokens of one request in the output of another."""
+
+from __future__ import annotations
+
+import numpy as np
+from streams import TEXT, capture, completion, score, scores
+
+from parity.comparator import compare
+from parity.records import Completion, Finding, Kind
+
+FAULT = 9.0
+
+
+def others(count: int = 20) -> list[Completion]:
+    """Requests p1, p2, … with texts and prompts that share nothing."""
+    rng = np.random.default_rng(1)
+    return [
+        completion(rng.integers(200, 900, 60), f"p{n}", prompt=rng.integers(200, 900, 12)) for n in range(1, count + 1)
+    ]
+
+
+def leaks(victim: list[int], span: range, rest: list[Completion]) -> list[Finding]:
+    base = completion(TEXT)
+    wrong = dict.fromkeys(span, FAULT)
+    result = compare(
+        capture("cpu/base", base, *rest),
+        capture("cpu/mtp", completion(victim), *rest),
+        scores("cpu/mtp", p0=score(victim, wrong, TEXT)),
+    )
+    return result.corrupt
+
+
+def test_the_donor_and_the_span_are_named() -> None:
+    rest = others()
+    donor = rest[6].token_ids[10:18].tolist()
+    (found,) = leaks([*TEXT[:20], *donor, *TEXT[28:]], range(20, 28), rest)
+    assert (found.kind, found.position, found.length) == (Kind.ROW_LEAK, 20, 8)
+    assert found.evidence["donor_request"] == "p7"
+    assert (found.evidence["donor_start"], found.evidence["donor_end"]) == (10, 18)
+    assert found.evidence["donor_part"] == "baseline completion"
+    assert found.evidence["expected_by_chance"] < 0.02
+
+
+def test_prompts_are_donors() -> None:
+    rest = others()
+    donor = rest[2].prompt_token_ids[3:11].tolist()
+    (found,) = leaks([*TEXT[:20], *donor, *TEXT[28:]], range(20, 28), rest)
+    assert (found.kind, found.evidence["donor_part"]) == (Kind.ROW_LEAK, "prompt")
+    assert (found.evidence["donor_request"], found.evidence["donor_start"]) == ("p3", 3)
+
+
+def test_text_that_many_requests_share_is_no_leak() -> None:
+    phrase = list(range(900, 908))
+    rest = [completion([*one.token_ids[:52], *phrase], one.key.request) for one in others()]
+    (found,) = leaks([*TEXT[:20], *phrase, *TEXT[28:]], range(20, 28), rest)
+    assert found.kind is Kind.GARBLED
+
+
+def test_tokens_of_nobody_are_garbled() -> None:
+    (found,) = leaks([*TEXT[:20], *range(900, 908), *TEXT[28:]], range(20, 28), others())
+    assert found.kind is Kind.GARBLED
+
+
+def test_what_the_request_said_itself_is_no_leak() -> None:
+    """The victim's own prompt holds the span as well."""
+    rest = others()
+    span = rest[4].token_ids[10:18].tolist()
+    victim = completion([*TEXT[:20], *span, *TEXT[28:]], prompt=span)
+    result = compare(
+        capture("cpu/base", completion(TEXT, prompt=span), *rest),
+        capture("cpu/mtp", victim, *rest),
+        scores("cpu/mtp", p0=score(victim.token_ids.tolist(), dict.fromkeys(range(20, 28), FAULT), TEXT)),
+    )
+    assert [one.kind for one in result.corrupt] == [Kind.GARBLED]
+
+
+def test_a_match_may_not_run_over_the_end_of_a_donor() -> None:
+    rest = others()
+    donor = [*rest[0].token_ids[-5:].tolist(), *rest[1].token_ids[:5].tolist()]
+    found = leaks([*TEXT[:20], *donor, *TEXT[30:]], range(20, 30), rest)
+    assert found[0].kind is Kind.ROW_LEAK
+    assert found[0].length == 5

@@ -1,0 +1,154 @@
+"""The run as a whole: rates, loops, small systematic errors, faults at one place of a decode step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from streams import TEXT, capture, completion, score
+
+from parity.comparator import compare
+from parity.comparator.population.rates import drift, ends_in_loop, loop_period, position_in_step, step_of_tokens
+from parity.comparator.reference.gaps import opinion
+from parity.records import Completion, Key, Kind, ScoreKey, SpecTrace, TopLogprobs, Verdict
+
+
+def test_a_clean_run_says_what_it_could_have_missed() -> None:
+    run = [completion(TEXT, f"p{n}") for n in range(100)]
+    result = compare(capture("cpu/base", *run), capture("cpu/mtp", *run))
+    # The exact form of the rule of three: 1 - 0.05 ** (1 / 100).
+    assert result.stats["fault_rate_not_excluded"] == pytest.approx(0.02951, abs=1e-5)
+    assert "2.95%" in result.reasons[0]
+
+
+def test_rates_have_wilson_intervals() -> None:
+    run = [completion(TEXT, f"p{n}") for n in range(50)]
+    broken = [completion([*TEXT[:-1], 5000], f"p{n}") for n in range(5)]
+    result = compare(capture("cpu/base", *run), capture("cpu/mtp", *broken, *run[5:]))
+    rate = result.stats["rates"]["invalid_token"]
+    assert (rate["completions"], rate["rate"]) == (5, 0.1)
+    assert rate["interval_95"] == pytest.approx([0.0435, 0.2136], abs=1e-4)  # R: binom.wilson(5, 50)
+    assert result.stats["fault_rate_not_excluded"] is None
+
+
+def test_loops_of_one_stream() -> None:
+    assert loop_period(np.array([1, 2, 3] * 20)) == 3
+    assert loop_period(np.array(TEXT)) is None
+    assert loop_period(np.array([7] * 10)) is None  # too short to call
+    streams = [np.array([1, 2, 3] * 20), np.array(TEXT), np.array([5] * 30)]
+    assert ends_in_loop(streams).tolist() == [True, False, True]
+
+
+def test_a_candidate_that_loops_more_than_the_baseline() -> None:
+    """Each entry was a near-tie, but all of twelve flips lead into a loop."""
+    base = [completion(TEXT, f"p{n}") for n in range(12)]
+    stream = [*TEXT[:10], *[300, 301] * 25]
+    candidate = [completion(stream, f"p{n}") for n in range(12)]
+    known = {ScoreKey("cpu/mtp", f"p{n}", 0, 0): score(stream, {10: 0.1}, TEXT) for n in range(12)}
+    result = compare(capture("cpu/base", *base), capture("cpu/mtp", *candidate), known)
+    assert [(one.kind, one.request) for one in result.corrupt] == [(Kind.REPETITION, "*")]
+    assert result.stats["loops"]["p_candidate_loops_more"] == pytest.approx(0.5**12)
+
+
+def noisy_scores(rng: np.random.Generator, arm: str, run: list[Completion], size: float) -> dict[ScoreKey, TopLogprobs]:
+    """Scores whose gaps are exponential with mean `size` nats at one position in ten, at most 0.2."""
+    known = {}
+    for one in run:
+        wrong = {
+            int(at): float(min(0.2, rng.exponential(size)))
+            for at in np.flatnonzero(rng.random(len(one.token_ids)) < 0.1)
+        }
+        known[ScoreKey(arm, *one.key)] = score(one.token_ids.tolist(), wrong)
+    return known
+
+
+@pytest.mark.parametrize(("size", "drifted"), [(0.01, False), (0.05, True)])
+def test_a_small_systematic_error_shows_and_rounding_noise_does_not(size: float, drifted: bool) -> None:
+    """No token crosses the tolerance; only the mean gap is five times the baseline's."""
+    rng = np.random.default_rng(4)
+    base = [completion(TEXT, f"p{n}") for n in range(64)]
+    candidate = [completion([*TEXT[:10], *range(300, 350)], f"p{n}") for n in range(64)]
+    known = noisy_scores(rng, "cpu/base", base, 0.01) | noisy_scores(rng, "cpu/mtp", candidate, size)
+    for n in range(64):  # the token where they part is the best one
+        known[ScoreKey("cpu/mtp", f"p{n}", 0, 0)].values[10] = [-0.1, -0.2]
+        known[ScoreKey("cpu/mtp", f"p{n}", 0, 0)].ids[10] = [300, TEXT[10]]
+    result = compare(capture("cpu/base", *base), capture("cpu/mtp", *candidate), known)
+    assert result.verdict is Verdict.PASS
+    assert not result.corrupt
+    assert result.stats["drift"]["drifted"] is drifted
+    assert any("small systematic" in note for note in result.notes) is drifted
+
+
+def test_drift_needs_enough_completions() -> None:
+    few = {Key(f"p{n}", 0, 0): np.array([0.1]) for n in range(7)}
+    assert drift(few, few) is None
+
+
+def test_tokens_find_their_place_in_a_step() -> None:
+    """Prefill gives one token; then steps of 2 drafts: both accepted, one accepted, none accepted."""
+    one = completion(TEXT[:7], spec=SpecTrace(np.array([2, 1, 0]), np.array([2, 2, 2])))
+    steps = step_of_tokens(one)
+    assert steps is not None
+    places, after_rejection = steps
+    assert places.tolist() == [0, 0, 1, 2, 0, 1, 0]
+    # The token that takes a rejected draft's place, and all tokens of the step after it.
+    assert after_rejection.tolist() == [False, False, False, False, False, True, True]
+
+
+def test_a_trace_that_does_not_fit_the_tokens_says_nothing() -> None:
+    trace = SpecTrace(np.array([2, 1, 0]), np.array([2, 2, 2]))
+    assert step_of_tokens(completion(TEXT[:9], spec=trace)) is None
+    assert step_of_tokens(completion(TEXT[:9])) is None
+
+
+def test_a_fault_that_only_hits_tokens_after_a_rejection() -> None:
+    rng = np.random.default_rng(0)
+    completions, opinions = {}, {}
+    for n in range(20):
+        accepted = rng.integers(0, 3, 40)
+        length = 1 + int((accepted + 1).sum())
+        tokens = list(range(100, 100 + length))
+        one = completion(tokens, f"p{n}", spec=SpecTrace(accepted, np.full(40, 2)))
+        steps = step_of_tokens(one)
+        assert steps is not None
+        hit = np.flatnonzero(steps[1] & (rng.random(length) < 0.05))
+        completions[one.key] = one
+        opinions[one.key] = opinion(score(tokens, dict.fromkeys(hit.tolist(), 5.0)), one.token_ids)
+    result = position_in_step(completions, opinions, 0.25)
+    assert result is not None
+    assert result["elsewhere"]["unsupported"] == 0
+    assert result["after_rejection"]["unsupported"] > 10
+    assert result["p_more_after_rejection"] < 1e-4
+    blank = {key: replace(one, spec=None) for key, one in completions.items()}
+    assert position_in_step(blank, opinions, 0.25) is None
+
+
+def test_the_noise_floor_is_how_often_the_baseline_differs_from_itself() -> None:
+    def asked(changed: int) -> list[Completion]:
+        again = [*TEXT[:-1], 700]
+        first = [completion(TEXT, f"p{n}") for n in range(20)]
+        return [*first, *(completion(again if n < changed else TEXT, f"p{n}", round=1) for n in range(20))]
+
+    result = compare(capture("cpu/base", *asked(2)), capture("cpu/mtp", *asked(5)))
+    floor = result.stats["noise_floor"]
+    assert (floor["baseline_from_itself"]["differing"], floor["baseline_from_itself"]["completions"]) == (2, 20)
+    assert (floor["candidate_from_baseline"]["differing"], floor["candidate_from_baseline"]["completions"]) == (3, 40)
+    # Later rounds against the baseline's first: five requests differ, two of them in the baseline as well.
+    assert floor["p_candidate_differs_more"] == pytest.approx(1 / 8, abs=1e-9)
+    assert "differs from itself in 2 of 20 completions" in " ".join(result.notes)
+
+
+def test_rounds_that_are_copies_of_each_other_are_no_more_proof_than_one() -> None:
+    """A deterministic engine that flips one request flips it in every round."""
+    again = [*TEXT[:-1], 700]
+    base = [completion(TEXT, f"p{n}", round=r) for n in range(4) for r in range(10)]
+    other = [completion(again if n == 0 else TEXT, f"p{n}", round=r) for n in range(4) for r in range(10)]
+    floor = compare(capture("cpu/base", *base), capture("cpu/mtp", *other)).stats["noise_floor"]
+    assert floor["candidate_from_baseline"]["differing"] == 10
+    assert floor["p_candidate_differs_more"] == pytest.approx(0.5)
+
+
+def test_without_rounds_there_is_no_such_floor() -> None:
+    arm = capture("cpu/base", completion(TEXT))
+    assert compare(arm, arm).stats["noise_floor"] is None

@@ -1,0 +1,49 @@
+"""A message is data until somebody reads it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from parity.messages import Message, message, verbatim
+
+
+def test_english_stands_where_it_is_made() -> None:
+    said = message("test.rate", "{arm}: {rate:.1%} of {count} rows", arm="cpu/mtp", rate=0.0321, count=4)
+    assert str(said) == "cpu/mtp: 3.2% of 4 rows"
+    assert said.parameters["rate"] == 0.0321
+
+
+def test_count_decides_the_grammar() -> None:
+    texts = [
+        str(message("test.count", "{count} completion is", plural="{count} completions are", count=count))
+        for count in (0, 1, 2)
+    ]
+    assert texts == ["0 completions are", "1 completion is", "2 completions are"]
+
+
+def test_other_peoples_words_are_never_translated() -> None:
+    engine = verbatim("run out of {memory}")
+    said = message("test.failed", "{arm} failed: {said}", arm="cpu/base", said=engine)
+    catalogue = {"test.failed": "{arm} 失败：{said}"}
+    assert said.render(lambda one: catalogue.get(one.id, one.template)) == "cpu/base 失败：run out of {memory}"
+
+
+def test_json_carries_id_parameters_and_text() -> None:
+    inner = message("test.kind", "{count} row leaks", count=2)
+    said = message("test.corrupt", "corrupt: {kinds}", kinds=[inner, "garbled"])
+    value = json.loads(json.dumps(said.to_json()))
+    assert value["id"] == "test.corrupt"
+    assert value["text"] == "corrupt: 2 row leaks, garbled"
+    again = Message.from_json(value)
+    assert str(again) == str(said)
+    assert again.to_json() == value
+    catalogue = {"test.corrupt": "损坏：{kinds}", "test.kind": "{count} 处行泄漏"}
+    assert again.render(lambda one: catalogue.get(one.id, one.template)) == "损坏：2 处行泄漏, garbled"
+
+
+def test_finished_sentences_of_older_files_are_kept() -> None:
+    assert str(Message.from_json("64 completions, {none} is corrupt")) == "64 completions, {none} is corrupt"
+    with pytest.raises(ValueError, match="a message is"):
+        Message.from_json(["no"])
