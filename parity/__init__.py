@@ -10,7 +10,7 @@ Names are loaded when they are first used: `import parity` costs nothing. docs/a
 
 from importlib import import_module
 
-__version__ = "0.1.0"
+from parity._version import __version__
 
 _HOMES = {
     "api": ("Plot", "Result", "compare"),

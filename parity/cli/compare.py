@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from parity._version import __version__
 from parity.cli.gate import policy_option
 from parity.cli.options import database_option, json_option, tolerance_option
 from parity.cli.output import console, emit_json, say
@@ -166,7 +167,6 @@ def _plan(sides: _Sides, model: Path | None) -> dict[str, Json]:
 
 
 def _save(db: Path | None, sides: _Sides, comparison: Any, plan: dict[str, Json]) -> str:
-    import parity
     from parity.pipeline import arm_result, for_store, new_run_id
     from parity.store import NewRun, RunStatus, Store
 
@@ -174,7 +174,7 @@ def _save(db: Path | None, sides: _Sides, comparison: Any, plan: dict[str, Json]
     command = shlex.join(["parity", *sys.argv[1:]])
     first, second = sides.baseline, sides.candidate
     with Store.open(db) as store:
-        new = NewRun(run_id, plan, command, source="compare", versions={"parity": parity.__version__})
+        new = NewRun(run_id, plan, command, source="compare", versions={"parity": __version__})
         store.create_run(new)
         for capture, path in zip((first, second), sides.paths, strict=True):
             store.save_arm(run_id, capture.header.arm, capture, str(path.absolute()), arm_result(capture))

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-import parity
+from parity._version import __version__
 from parity.cli.output import DEBUG_VARIABLE, say, show_crash, show_error
 from parity.cli.speaking import Formatter, language_option, show_usage_error, speaking
 from parity.errors import ExitCode, ParityError
@@ -125,7 +125,7 @@ def leave_unread() -> NoReturn:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 pass, 1 diverged, 2 usage or input error, 3 a backend failed, 4 inconclusive.",
 )
-@click.version_option(parity.__version__, prog_name="parity")
+@click.version_option(__version__, prog_name="parity")
 @click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
 def cli(debug: bool) -> None:
     """Are two token streams the same, and if not, is it noise or a bug?

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parity._version import __version__
 from parity.errors import ParityError
 from parity.language import t
 from parity.text import visible
@@ -95,11 +96,10 @@ def show_crash(error: BaseException) -> None:
 def _save_traceback(error: BaseException) -> Path:
     import tempfile
 
-    import parity
     from parity.paths import data_dir
 
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    text = f"parity {parity.__version__}, Python {sys.version}\n{' '.join(sys.argv)}\n\n" + "".join(
+    text = f"parity {__version__}, Python {sys.version}\n{' '.join(sys.argv)}\n\n" + "".join(
         traceback.format_exception(error)
     )
     for directory in (data_dir(), Path(tempfile.gettempdir())):

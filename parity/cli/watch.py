@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from parity._version import __version__
 from parity.cli.endpoints import REPLAY, own_arms
 from parity.cli.options import database_option, json_option, plan_options
 from parity.cli.output import emit_json, say
@@ -83,7 +84,6 @@ def watch(
     --server URL) or with each other (two --server). With --json there is a line for every probe. The exit code is
     that of the worst probe, a corrupt one before one that failed.
     """  # fmt: skip
-    import parity
     from parity.cli.verdict import exit_code
     from parity.pipeline import RunDirectory, engines, execute
     from parity.records import Verdict
@@ -130,7 +130,7 @@ def watch(
                     store,
                     runner,
                     command=shlex.join(["parity", *sys.argv[1:]]),
-                    versions={"parity": parity.__version__, "python": platform.python_version()},
+                    versions={"parity": __version__, "python": platform.python_version()},
                     say=say,
                 )
 

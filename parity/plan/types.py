@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import parity
+from parity._version import __version__
 from parity.errors import ParityError
 from parity.plan.churn import Churn
 from parity.plan.fields import (
@@ -143,7 +143,7 @@ class Plan:
     rounds: int = 1
     score: Score = Score()
     tolerance: float | str = DEFAULT_TOLERANCE
-    parity: str = parity.__version__
+    parity: str = __version__
     churn: Churn = field(default_factory=Churn)
     skipped: tuple[Skipped, ...] = ()
     arbiter: Arm | None = None

@@ -14,7 +14,7 @@ from importlib import resources
 
 import numpy as np
 
-import parity
+from parity._version import __version__
 from parity.records import TokenIds
 from parity.report import facts, svg
 from parity.report.case import ArmCase, Case, FindingCase, divergence
@@ -42,7 +42,7 @@ def html_report(case: Case, texts: Texts | None = None) -> str:
         f'<!doctype html>\n<html lang="{texts.language}">\n<head>\n<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'<meta name="generator" content="parity {markup(parity.__version__)}">',
+        f'<meta name="generator" content="parity {markup(__version__)}">',
         f'<link rel="icon" href="data:,">\n<title>{markup(heading)}</title>',
         f"<style>\n{_data('report.css')}</style>\n</head>\n<body>",
         f'<h1><span class="{markup(verdict)}">{markup(verdict)}</span> {markup(case.run.model)}</h1>',

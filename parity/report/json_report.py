@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-import parity
+from parity._version import __version__
 from parity.records import Json
 from parity.report import facts
 from parity.report.case import ArmCase, Case, FindingCase
@@ -33,7 +33,7 @@ def json_report(case: Case, texts: Texts | None = None) -> str:
 def report_value(case: Case, texts: Texts) -> dict[str, Json]:
     return {
         "schema": SCHEMA,
-        "parity": parity.__version__,
+        "parity": __version__,
         "run": {
             "id": case.run.id,
             "source": case.run.source,

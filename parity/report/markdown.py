@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
-import parity
+from parity._version import __version__
 from parity.records import Json
 from parity.report import facts, table_text
 from parity.report.case import ArmCase, Case, FindingCase
@@ -175,7 +175,7 @@ def _description(
         where = address or texts("both.link")
         text = texts("both.text", other=REPOSITORIES[other], title=code(f"[Bug]: {name}"), link=inline(where))
         yield f"#### {texts('heading.both')}\n\n{text}"
-    yield f"<sub>{texts('footer', version=parity.__version__, run=code(case.run.id))}</sub>"
+    yield f"<sub>{texts('footer', version=__version__, run=code(case.run.id))}</sub>"
 
 
 def _listed(heading: str, lines: Iterator[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-import parity
+from parity._version import __version__
 from parity.capture import read_capture, read_scores
 from parity.errors import ParityError
 from parity.records import Capture, Json, Kind, ScoreKey, Scores, TopLogprobs
@@ -73,7 +73,7 @@ def repro_script(case: Case, finding: FindingCase, *, model: str | None = None) 
     expected, near_ties = _expected(case, finding)
     text = resources.files("parity.report").joinpath("data/repro.py.txt").read_text(encoding="utf-8")
     filled = {
-        "PARITY": _comment(parity.__version__),
+        "PARITY": _comment(__version__),
         "RUN": _comment(case.run.id),
         "VERSION": _comment(facts.version_line(arm) or "an unknown version"),
         "MODEL_NAME": _comment(case.run.model),

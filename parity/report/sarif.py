@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
-import parity
+from parity._version import __version__
 from parity.capture import read_capture
 from parity.errors import ParityError
 from parity.records import Json, Key, Kind
@@ -37,7 +37,7 @@ def sarif_log(case: Case, texts: Texts | None = None, *, allowed: frozenset[str]
                 "tool": {
                     "driver": {
                         "name": "parity",
-                        "version": parity.__version__,
+                        "version": __version__,
                         "rules": [_rule(kind, texts) for kind in rules],
                     }
                 },
