@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from parity.messages import Message, as_message
+
 
 class ExitCode(IntEnum):
     """Exit codes of `parity`; CI scripts depend on them."""
@@ -18,15 +20,16 @@ class ExitCode(IntEnum):
 class ParityError(Exception):
     """A mistake in the input or the usage: exit code 2, one message, one remedy, no traceback.
 
-    `message` says what happened and where; `hint` says what to do about it.
+    `message` says what happened and where; `hint` says what to do about it. Plain strings are shown as they are in
+    every language. `str(error)` is the message in English.
     """
 
     exit_code: ExitCode = ExitCode.USAGE
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: Message | str, *, hint: Message | str | None = None) -> None:
         super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message: Message = as_message(message)
+        self.hint: Message | None = None if hint is None else as_message(hint)
 
 
 class BackendError(ParityError):

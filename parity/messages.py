@@ -86,6 +86,11 @@ def verbatim(text: str) -> Message:
     return Message(VERBATIM, _literal(text))
 
 
+def as_message(said: Message | str) -> Message:
+    """A message as it is; a plain string as somebody else's words."""
+    return said if isinstance(said, Message) else verbatim(said)
+
+
 def _literal(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 

@@ -24,7 +24,7 @@ from parity.cli.speaking import paragraphs_of
 from parity.language import catalogue
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("cli", "compare", "pipeline", "plan", "reduce", "report", "run", "store", "watch", "capture", "paths.py")
+ROOMS = ("cli", "comparator", "pipeline", "plan", "reduce", "report", "run", "store", "watch", "capture", "paths.py")
 SHOWN = (*(f"parity/{room}" for room in ROOMS), "backends/parity_backends")
 NOT_SHOWN = (
     "worker", "faults", "schema", "html", "svg", "_bundle",  # programs, data

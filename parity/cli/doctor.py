@@ -94,7 +94,7 @@ def examine(
         try:
             backends[name] = _backend(name, model, options or {})
         except ParityError as error:
-            problems.append(f"{error.message} ({error.hint})" if error.hint else error.message)
+            problems.append(f"{error.message} ({error.hint})" if error.hint else str(error))
     return {
         "parity": parity.__version__,
         "python": platform.python_version(),

@@ -246,8 +246,8 @@ def _all_of_them(look: Callable[[str], object], names: Sequence[str]) -> None:
         except BackendError as error:
             missing.append(error)
     if missing:
-        hints = dict.fromkeys(error.hint for error in missing if error.hint)
-        raise BackendError("\n".join(error.message for error in missing), hint="\n".join(hints) or None)
+        hints = dict.fromkeys(str(error.hint) for error in missing if error.hint)
+        raise BackendError("\n".join(str(error) for error in missing), hint="\n".join(hints) or None)
 
 
 def new_directory(plan: Plan, hosts: Mapping[str, Host], out: Path | None, db: Path | None) -> RunDirectory:

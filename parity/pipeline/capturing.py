@@ -148,7 +148,7 @@ class _Crew:
             self.failed[arm.name] = result
             if all(each.name in self.failed for each in self.plan.candidates):
                 raise self._nothing_to_compare(result)
-            message = result.message.removeprefix(f"{arm.name}: ")
+            message = str(result).removeprefix(f"{arm.name}: ")
             self.say(f"{arm.name} failed, the other arms go on: {message}")
             if result.hint:
                 self.say(f"hint: {result.hint}")

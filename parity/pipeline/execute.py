@@ -57,7 +57,7 @@ def execute(
             opinions = arbitrate(plan, directory, runner, captured.captures)
             outcome = _compare_all(plan, directory, captured, opinions, recorder)
         except Interrupted as error:
-            recorder.close(RunStatus.INTERRUPTED, message=error.message, duration=time.monotonic() - began)
+            recorder.close(RunStatus.INTERRUPTED, message=str(error), duration=time.monotonic() - began)
             raise
         except KeyboardInterrupt:
             recorder.close(RunStatus.INTERRUPTED, message="interrupted", duration=time.monotonic() - began)
@@ -66,7 +66,7 @@ def execute(
             recorder.close(
                 RunStatus.FAILED,
                 verdict=Verdict.ERROR,
-                message=error.message,
+                message=str(error),
                 duration=time.monotonic() - began,
             )
             raise
@@ -103,7 +103,7 @@ class _Recorder:
         self._try(lambda: self._store.save_comparison(self._run, arm, for_store(comparison, baseline, candidate)))
 
     def arm_failed(self, arm: str, error: ParityError) -> None:
-        self._try(lambda: self._store.fail_arm(self._run, arm, error.message))
+        self._try(lambda: self._store.fail_arm(self._run, arm, str(error)))
 
     def close(
         self,
@@ -173,7 +173,7 @@ def _compare_all(
         controlled += [control] if control is not None else []
     if not comparisons:
         raise ParityError("the plan has positive controls only", hint="add an arm without a planted fault")
-    failed = {name: error.message for name, error in captured.failed.items()}
+    failed = {name: str(error) for name, error in captured.failed.items()}
     return conclude(directory.run_id, directory.root, plan.baseline, comparisons, controlled, failed)
 
 

@@ -107,7 +107,7 @@ class Engines:
             raise
         except BackendError as error:
             self._end("candidate")
-            raise Unresolved(error.message.splitlines()[0]) from error  # it names the arm
+            raise Unresolved(str(error).splitlines()[0]) from error  # it names the arm
         expected = self._reference(reference, setup.reference, case, sampling)
         theirs = _capture(reference.engine(), expected, sampling)
         ours = _capture(candidate.engine(), completions, sampling, counters)
@@ -196,7 +196,7 @@ class Engines:
             stack.close()
             if role == "reference" and "@" not in arm.backend:  # a version's own reference goes with the version
                 raise
-            raise Unresolved(f"{arm.name} does not start: {error.message.splitlines()[0]}") from error
+            raise Unresolved(f"{arm.name} does not start: {str(error).splitlines()[0]}") from error
         except BaseException:
             stack.close()
             raise

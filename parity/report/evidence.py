@@ -46,7 +46,7 @@ def read_evidence(case: Case) -> Evidence:
                 raise ParityError(f"the capture of {arm.name} is not there")
             captures[arm.name] = read_capture(Path(path), partial=True)
         except ParityError as error:
-            missing.append(error.message)
+            missing.append(str(error))
     scores: dict[ScoreKey, TopLogprobs] = {}
     try:
         for capture in captures.values():
@@ -54,7 +54,7 @@ def read_evidence(case: Case) -> Evidence:
         for file in score_files(case):
             scores.update(read_scores(file))
     except ParityError as error:
-        missing.append(error.message)
+        missing.append(str(error))
     return evidence_of(captures, scores, case.run.baseline, missing=missing)
 
 

@@ -38,7 +38,7 @@ def repro_of(case: Case) -> tuple[str | None, str]:
     try:
         return repro_script(case, case.chosen), ""
     except ParityError as error:
-        return None, error.message
+        return None, str(error)
 
 
 def repro_script(case: Case, finding: FindingCase, *, model: str | None = None) -> str:

@@ -72,7 +72,7 @@ def examine(backend: Examinable, host: Host, model: str) -> list[Check]:
         if not isinstance(facts, dict):
             raise ValueError(answer[-200:])
     except BackendError as error:
-        return [Check("host", State.PROBLEM, error.message, error.hint or "try the same command by hand")]
+        return [Check("host", State.PROBLEM, str(error), str(error.hint or "try the same command by hand"))]
     except (ValueError, IndexError):
         return [Check("host", State.PROBLEM, f"{place_in_words(host)} answered with something else than JSON",
                       "is it a Python 3.9 or newer? name another with --python")]  # fmt: skip

@@ -165,10 +165,10 @@ class ParityApp(App[None]):
 
     def complain(self, error: ParityError) -> None:
         """Say what went wrong, once while it lasts."""
-        if error.message != self._told:
-            self._told = error.message
-            hint = f"\n{plain(error.hint)}" if error.hint else ""
-            self.notify(plain(error.message) + hint, severity="error", timeout=15, markup=False)
+        if str(error) != self._told:
+            self._told = str(error)
+            hint = f"\n{plain(str(error.hint))}" if error.hint else ""
+            self.notify(plain(str(error)) + hint, severity="error", timeout=15, markup=False)
 
     def attempt(self, read: Callable[[], Value], otherwise: Value) -> Value:
         """What `read` gives, or `otherwise` after saying why it failed."""

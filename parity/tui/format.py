@@ -96,7 +96,7 @@ def bar(share: float, columns: int) -> str:
 
 def error_text(error: ParityError) -> Text:
     """An error with its remedy, for a notification or the middle of a screen."""
-    text = Text(plain(error.message))
+    text = Text(plain(str(error)))
     if error.hint:
-        text.append(f"\n{plain(error.hint)}", style="italic")
+        text.append(f"\n{plain(str(error.hint))}", style="italic")
     return text

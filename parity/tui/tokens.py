@@ -57,7 +57,7 @@ class Decoder:
         try:
             self._tokenizer = load_tokenizer(model)
         except ParityError as error:
-            self.problem = error.message
+            self.problem = str(error)
             return
         added = self._tokenizer.get_added_tokens_decoder()
         self._special = {int(token_id) for token_id, token in added.items() if token.special}

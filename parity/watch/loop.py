@@ -100,7 +100,7 @@ def watch(
         except Interrupted:
             raise
         except ParityError as error:
-            failure = error.message
+            failure = str(error)
         done = Probe(watched.probes + 1, started, max(0.0, clock() - started), outcome, failure)
         watched.add(done)
         say(_line(done))

@@ -234,7 +234,7 @@ def test_hardware_that_is_not_here_is_looked_for_and_its_absence_explained(name:
     assert caught.value.exit_code is ExitCode.BACKEND_FAILED
     assert caught.value.hint
     for line in found.looked_for:
-        assert line in caught.value.message
+        assert line in str(caught.value)
     assert not (tmp_path / "capture.jsonl").exists()
 
 

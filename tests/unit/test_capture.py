@@ -209,7 +209,7 @@ def test_compact_form_is_read_everywhere(write: Writer) -> None:
 def test_broken_compact_form(write: Writer, value: Record) -> None:
     error = refusal(write(HEADER, completion(tokens=value), FOOTER))
     assert error.line == 2
-    assert "token_ids" in error.message
+    assert "token_ids" in str(error)
 
 
 def test_gzip_is_read_by_its_name(write: Writer, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_damaged_gzip(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
     records = [HEADER, *(completion(f"p{n}", tuple(rng.integers(0, 9999, 60).tolist())) for n in range(60)), FOOTER]
     path.write_bytes(spoil(gzip.compress("".join(json.dumps(record) + "\n" for record in records).encode())))
     error = refusal(path)
-    assert str(path) in error.message
+    assert str(path) in str(error)
     assert check_capture(path)
 
 
@@ -252,9 +252,9 @@ def test_cut_off_last_line(write: Writer, keep: int) -> None:
     path = write(HEADER, completion("a"), json.dumps(completion("b"))[:keep], end=b"")
     error = refusal(path)
     assert error.line == 3
-    assert f"{path}, line 3: the line is cut off" in error.message
+    assert f"{path}, line 3: the line is cut off" in str(error)
     assert error.hint is not None
-    assert "--resume" in error.hint
+    assert "--resume" in str(error.hint)
     assert [problem.line for problem in check_capture(path)] == [3]
     assert list(read_capture(path, partial=True).completions) == [Key("a", 0, 0)]
 
@@ -263,23 +263,23 @@ def test_missing_footer(write: Writer) -> None:
     path = write(HEADER, completion("a"), completion("b"))
     error = refusal(path)
     assert error.line == 3
-    assert "no footer" in error.message
+    assert "no footer" in str(error)
     assert [problem.line for problem in check_capture(path)] == [3]
     assert len(read_capture(path, partial=True).completions) == 2
 
 
 def test_partial_accepts_nothing_else(write: Writer) -> None:
     assert refusal(write(HEADER, "{", completion(), FOOTER), partial=True).line == 2
-    assert "no header" in refusal(write("", name="empty.jsonl"), partial=True).message
-    assert "given twice" in refusal(write(HEADER, completion(), completion()), partial=True).message
+    assert "no header" in str(refusal(write("", name="empty.jsonl"), partial=True))
+    assert "given twice" in str(refusal(write(HEADER, completion(), completion()), partial=True))
 
 
 @pytest.mark.parametrize("schema", ["parity.capture/2", "", None, 1, ["parity.capture/1"]])
 def test_wrong_schema(write: Writer, schema: object) -> None:
     error = refusal(write({**HEADER, "schema": schema}, completion(), FOOTER))
     assert error.line == 1
-    assert "this version reads 'parity.capture/1'" in error.message
-    assert repr(schema) in error.message
+    assert "this version reads 'parity.capture/1'" in str(error)
+    assert repr(schema) in str(error)
 
 
 def test_missing_schema(write: Writer) -> None:
@@ -290,14 +290,14 @@ def test_duplicate_completion_names_both_lines(write: Writer) -> None:
     path = write(HEADER, completion(sample=1), completion(), completion(sample=1), FOOTER)
     error = refusal(path)
     assert error.line == 4
-    assert "completion p0 round 0 sample 1 given twice (first on line 2)" in error.message
+    assert "completion p0 round 0 sample 1 given twice (first on line 2)" in str(error)
     assert [problem.line for problem in check_capture(path)] == [4]
 
 
 def test_duplicate_score_names_both_lines(write: Writer) -> None:
     error = refusal(write(HEADER, score(), completion(), score(), FOOTER))
     assert error.line == 4
-    assert "score of cpu/base p0 round 0 sample 0 given twice (first on line 2)" in error.message
+    assert "score of cpu/base p0 round 0 sample 0 given twice (first on line 2)" in str(error)
 
 
 @pytest.mark.parametrize(("name", "said"), [("completions", 2), ("completions", 0), ("scores", 3)])
@@ -305,7 +305,7 @@ def test_wrong_count_in_the_footer(write: Writer, name: str, said: int) -> None:
     error = refusal(write(HEADER, completion(), {**FOOTER, name: said}))
     assert error.line == 3
     found = 1 if name == "completions" else 0
-    assert f"the footer says {said} {name}, the file has {found}" in error.message
+    assert f"the footer says {said} {name}, the file has {found}" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_structure(write: Writer, records: tuple[Any, ...], line: int, message: 
     path = write(*records)
     error = refusal(path)
     assert error.line == line
-    assert message in error.message
+    assert message in str(error)
     assert line in [problem.line for problem in check_capture(path)]
 
 
@@ -351,7 +351,7 @@ def test_half_a_character_cannot_get_in(write: Writer, text: bytes) -> None:
 def test_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "empty.jsonl"
     path.touch()
-    assert "no header" in refusal(path).message
+    assert "no header" in str(refusal(path))
     assert check_capture(path) == [Problem(None, "no header: this is not a capture, or it is empty")]
 
 
@@ -404,7 +404,7 @@ def test_a_field_of_the_wrong_type_is_named(write: Writer, field: str, value: ob
     path = write(HEADER, completion(**{field: value}), FOOTER)
     error = refusal(path)
     assert error.line == 2
-    assert field in error.message
+    assert field in str(error)
     assert [problem.line for problem in check_capture(path)][:1] == [2]
 
 
@@ -412,7 +412,7 @@ def test_a_field_of_the_wrong_type_is_named(write: Writer, field: str, value: ob
 def test_a_missing_field_is_named(write: Writer, field: str) -> None:
     record = completion()
     del record[field]
-    assert field in refusal(write(HEADER, record, FOOTER)).message
+    assert field in str(refusal(write(HEADER, record, FOOTER)))
 
 
 @pytest.mark.parametrize(
@@ -423,13 +423,13 @@ def test_a_bad_header_is_one_error(write: Writer, field: str, value: object) -> 
     error_path = write({**HEADER, field: value}, completion(), FOOTER)
     error = refusal(error_path)
     assert error.line == 1
-    assert field in error.message
+    assert field in str(error)
     assert [problem.line for problem in check_capture(error_path)] == [1]
 
 
 def test_messages_stay_short(write: Writer) -> None:
     error = refusal(write(HEADER, completion(request=["x" * 10_000]), FOOTER))
-    assert len(error.message) < 400
+    assert len(str(error)) < 400
 
 
 def test_check_lists_every_problem_in_file_order(write: Writer) -> None:
@@ -483,7 +483,7 @@ def test_bad_scores(write: Writer, records: tuple[Any, ...], line: int | None, m
     with pytest.raises(CaptureError) as caught:
         read_scores(write(*records, name="scores.jsonl"))
     assert caught.value.line == line
-    assert message in caught.value.message
+    assert message in str(caught.value)
     assert "docs/capture.md" in str(caught.value.hint)
 
 

@@ -2,57 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-WHAT_TO_DO = (
-    "sentences without a Chinese translation: `python tools/messages.py` prints them, put them into "
-    "parity/locale/zh.json (docs/language.md); what nobody is shown goes into MATCHED of that tool"
-)
-
-
-@pytest.fixture(scope="module")
-def messages() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("parity_messages", ROOT / "tools" / "messages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_help_of_every_command_is_translated(messages: ModuleType) -> None:
-    texts = list(dict.fromkeys(messages.all_help()))
-    assert len(texts) > 100
-    assert [text for text in texts if not messages.known(text)] == [], WHAT_TO_DO
-
-
-def test_every_sentence_of_the_source_is_translated(messages: ModuleType) -> None:
-    found = messages.everything()
-    assert len(found) > 1000
-    assert [text for text in found if not messages.known(text)] == [], WHAT_TO_DO
-
-
-def test_what_is_left_out_is_still_in_the_source(messages: ModuleType) -> None:
-    """The list of what nobody is shown holds nothing that is gone."""
-    source = "".join(
-        path.read_text(encoding="utf-8")
-        for place in messages.SHOWN
-        for path in ([ROOT / place] if (ROOT / place).is_file() else (ROOT / place).rglob("*.py"))
-    )
-    plain = [one for one in messages.MATCHED if "{" not in one]
-    assert len(plain) > 30
-    assert [one for one in plain if one not in source] == []
-
-
 # --------------------------------------------------------------------------- what commands show
 
 WORD = r"[A-Za-z][a-z']*[.;:]?"

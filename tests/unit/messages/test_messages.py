@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import pytest
 
+from parity.errors import ParityError
 from parity.messages import Message, message, verbatim
 
 
@@ -47,3 +49,15 @@ def test_finished_sentences_of_older_files_are_kept() -> None:
     assert str(Message.from_json("64 completions, {none} is corrupt")) == "64 completions, {none} is corrupt"
     with pytest.raises(ValueError, match="a message is"):
         Message.from_json(["no"])
+
+
+def test_an_error_says_what_happened_in_a_message_or_in_words() -> None:
+    what, remedy = message("test.gone", "{file} is gone", file="a.json"), message("test.name", "name another")
+    error = ParityError(what, hint=remedy)
+    assert (error.message, error.hint) == (what, remedy)
+    assert str(error) == "a.json is gone"
+    plain = ParityError("cannot read {it}", hint=None)
+    assert plain.message == verbatim("cannot read {it}")
+    assert plain.hint is None
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
+    assert (again.message, again.hint) == (what, remedy)

@@ -62,7 +62,7 @@ def test_the_least_that_can_be_said() -> None:
 def test_mistakes_name_the_setting(table: object, words: str) -> None:
     with pytest.raises(ParityError) as caught:
         read_host("cuda", table, "parity.toml")
-    assert words in str(caught.value.message)
+    assert words in str(caught.value)
     assert caught.value.hint
 
 

@@ -27,7 +27,7 @@ try:
                  backend=FakeBackend(), resume=True) as session:
         session.generate()
 except Interrupted as error:
-    print(error.message)
+    print(error)
     sys.exit(42)
 """
 
