@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.records import Finding, Kind, Severity
+from parity.records.kinds import kinds
 from parity.store import ArmComparison, FindingFilter, FindingSort, NewRun, Store, Triage, TriageState
 
 RUN, ARM = "benchmark", "cpu/mtp"
@@ -29,7 +30,7 @@ LIMIT_SECONDS = 0.3
 
 def findings(count: int) -> Iterator[Finding]:
     draw = random.Random(0)
-    kinds = [kind for kind in Kind if kind is not Kind.NEAR_TIE]
+    corrupt = [kind for kind in kinds() if kind is not Kind.NEAR_TIE]
     for i in range(count):
         benign = i % 10 != 0
         yield Finding(
@@ -38,7 +39,7 @@ def findings(count: int) -> Iterator[Finding]:
             f"p{i % 20_000}",
             i // 20_000,
             0,
-            Kind.NEAR_TIE if benign else kinds[i // 10 % len(kinds)],
+            Kind.NEAR_TIE if benign else corrupt[i // 10 % len(corrupt)],
             Severity.BENIGN if benign else Severity.CORRUPT,
             draw.randrange(512) if i % 7 else None,
             1,

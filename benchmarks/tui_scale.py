@@ -36,6 +36,7 @@ def make(path: Path, findings: int) -> None:
     import numpy as np
 
     from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity
+    from parity.records.kinds import kinds
     from parity.store import ArmComparison, ArmResult, NewRun, RunStatus, Store
 
     rng = np.random.default_rng(0)
@@ -53,7 +54,7 @@ def make(path: Path, findings: int) -> None:
         "arms": [{"name": name, "backend": "cpu", "variant": name[4:], "engine": {}} for name in names],
         "baseline": "cpu/base",
     }
-    corrupt = [kind for kind in Kind if kind is not Kind.NEAR_TIE]
+    corrupt = [kind for kind in kinds() if kind is not Kind.NEAR_TIE]
     with Store.open(path) as store:
         store.create_run(NewRun("big", plan, "benchmarks/tui_scale.py"))
         for number, name in enumerate(names):

@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from parity.records.kinds import Kind as Kind
+from parity.records.kinds import Severity as Severity
+
 TokenIds = npt.NDArray[np.int64]
 Json = Any  # what json.loads gives
 
@@ -39,32 +42,6 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.request} round {self.round} sample {self.sample}"
-
-
-class Kind(StrEnum):
-    """What a finding is; docs/kinds.md defines each, parity/comparator decides them."""
-
-    NEAR_TIE = "near_tie"
-    DUPLICATION = "duplication"
-    OMISSION = "omission"
-    REPETITION = "repetition"
-    EARLY_STOP = "early_stop"
-    OVERRUN = "overrun"
-    ROW_LEAK = "row_leak"
-    GARBLED = "garbled"
-    UNJUSTIFIED = "unjustified"
-    MISSING_COMPLETION = "missing_completion"
-    DUPLICATE_COMPLETION = "duplicate_completion"
-    LOGPROB_MISMATCH = "logprob_mismatch"
-    TEXT_MISMATCH = "text_mismatch"
-    INVALID_TOKEN = "invalid_token"
-    INPUT_MISMATCH = "input_mismatch"
-    NONDETERMINISM = "nondeterminism"
-
-
-class Severity(StrEnum):
-    BENIGN = "benign"
-    CORRUPT = "corrupt"
 
 
 class Verdict(StrEnum):

@@ -30,7 +30,8 @@ from typing import Final
 
 from parity.errors import ExitCode, ParityError
 from parity.plan.config import read_config
-from parity.records import Json, Kind, Severity, Verdict
+from parity.records import Json, Severity, Verdict
+from parity.records.kinds import kinds
 from parity.store import TriageState
 
 CORRUPT: Final = "corrupt"
@@ -140,7 +141,7 @@ def parse_policy(table: Mapping[str, Json], source: str) -> Policy:
 def _budgets(table: Json, source: str) -> dict[str, Budget]:
     if not isinstance(table, Mapping):
         raise _wrong(source, "budget is no table", "write [policy.budget] and a line for each kind")
-    names = {*(str(kind) for kind in Kind), CORRUPT}
+    names = {*map(str, kinds()), CORRUPT}
     found: dict[str, Budget] = {}
     for name, value in table.items():
         if name not in names:

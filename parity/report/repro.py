@@ -24,9 +24,6 @@ from parity.text import visible
 _NOT_NUMERIC = frozenset({"per_request_spec_decode_metrics", "disable_log_stats"})
 """Engine arguments that only make the engine report more; other versions may not know them."""
 
-_ANY_SAMPLING = frozenset({Kind.MISSING_COMPLETION, Kind.DUPLICATE_COMPLETION, Kind.TEXT_MISMATCH})
-"""Kinds that can be seen without knowing which tokens to expect."""
-
 LARGEST = 4 * 2**20
 """Characters of a script; above, nobody can paste it anywhere."""
 
@@ -52,7 +49,7 @@ def repro_script(case: Case, finding: FindingCase, *, model: str | None = None) 
             "this finding is about the run as a whole, not about one completion",
             hint="name a finding of one request: `parity runs show --json` lists them",
         )
-    if case.sampling.get("temperature") and row.kind not in _ANY_SAMPLING:
+    if case.sampling.get("temperature") and Kind(row.kind).row.needs_expected_tokens:
         raise ParityError(
             f"the run sampled at temperature {case.sampling['temperature']}: there are no tokens to expect",
             hint="run the same prompts greedily (--temperature 0) and reproduce a finding of that run",

@@ -12,7 +12,8 @@ from urllib.parse import quote
 from parity._version import __version__
 from parity.capture import read_capture
 from parity.errors import ParityError
-from parity.records import Json, Key, Kind
+from parity.records import Json, Key
+from parity.records.kinds import Kind, kinds
 from parity.report.case import Case, FindingCase
 from parity.report.escape import json_text
 from parity.report.texts import Texts
@@ -25,7 +26,7 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 def sarif_log(case: Case, texts: Texts | None = None, *, allowed: frozenset[str] = frozenset()) -> str:
     """The findings as a SARIF log; those triaged as benign or duplicate, or `allowed`, are suppressed."""
     texts = texts or Texts()
-    rules = list(Kind)
+    rules = kinds()
     lines = {
         arm.name: _lines(arm.row.capture) for arm in case.arms if any(f.row.arm == arm.name for f in case.findings)
     }
@@ -59,12 +60,11 @@ def sarif_log(case: Case, texts: Texts | None = None, *, allowed: frozenset[str]
 
 
 def _rule(kind: Kind, texts: Texts) -> dict[str, Json]:
-    benign = kind is Kind.NEAR_TIE
     return {
         "id": str(kind),
         "name": "".join(part.capitalize() for part in str(kind).split("_")),
         "shortDescription": {"text": texts.kind(str(kind))},
-        "defaultConfiguration": {"level": "note" if benign else "error"},
+        "defaultConfiguration": {"level": kind.row.level},
     }
 
 

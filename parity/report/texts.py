@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from parity.errors import ParityError
 from parity.language import catalogue
+from parity.records import Kind
 from parity.report import texts_zh
 
 ENGLISH: dict[str, str] = {
@@ -173,28 +174,8 @@ ENGLISH: dict[str, str] = {
     "plot.y.rate": "accepted",
 }
 
-KINDS: dict[str, str] = {
-    "near_tie": "parts at a near-tie (benign)",
-    "duplication": "tokens emitted again",
-    "omission": "tokens lost",
-    "repetition": "falls into a loop",
-    "early_stop": "ends too early",
-    "overrun": "goes on past its end",
-    "row_leak": "tokens of another request",
-    "garbled": "garbled text",
-    "unjustified": "unsupported tokens",
-    "missing_completion": "missing completions",
-    "duplicate_completion": "the same sample twice",
-    "logprob_mismatch": "wrong logprobs",
-    "text_mismatch": "text that is not its tokens",
-    "invalid_token": "token ids outside the vocabulary",
-    "input_mismatch": "arms that were asked different things",
-    "nondeterminism": "another answer each time",
-}
-"""Each kind of finding in a few words."""
-
 _TABLES: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
-    "en": (ENGLISH, KINDS),
+    "en": (ENGLISH, {}),
     "zh": (texts_zh.CHINESE, texts_zh.KINDS),
 }
 
@@ -217,4 +198,4 @@ class Texts:
 
     def kind(self, kind: str) -> str:
         """A kind of finding in words; one that this version does not know stays as it is."""
-        return self._kinds.get(kind, kind)
+        return self._kinds.get(kind) or str(Kind(kind).row.title)

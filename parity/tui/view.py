@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from parity.records import Key, Kind
+from parity.records import Key
+from parity.records.kinds import Kind, kinds
 from parity.store import FindingFilter, FindingRow, FindingSort, RunRow
 from parity.store.browse import Facet
 from parity.tui.format import nats, plain
 from parity.tui.widgets.table import Column
 
-ALL_BUT_NEAR_TIES = frozenset(str(kind) for kind in Kind) - {str(Kind.NEAR_TIE)}
 GROUPS = ("kind", "severity", "arm", "state")
 
 
@@ -36,12 +36,12 @@ class View:
         return frozenset(value for name, value in self.chosen if name == group)
 
     def filter(self) -> FindingFilter:
-        kinds = self.values("kind")
-        if not kinds and not self.near_ties:
-            kinds = ALL_BUT_NEAR_TIES
+        chosen = self.values("kind")
+        if not chosen and not self.near_ties:
+            chosen = frozenset(str(kind) for kind in kinds() if kind is not Kind.NEAR_TIE)
         return FindingFilter(
             arms=self.values("arm"),
-            kinds=kinds,
+            kinds=chosen,
             severities=self.values("severity"),
             states=self.values("state"),
             text=self.text,

@@ -263,7 +263,7 @@ def nondeterminism(baseline: Capture, candidate: Capture, corrupt: list[Finding]
     """
     faults: dict[Key, list[Finding]] = defaultdict(list)
     for finding in corrupt:
-        if finding.position is not None and finding.kind in _UNSTABLE:
+        if finding.position is not None and finding.kind.row.may_come_and_go:
             faults[finding.key].append(finding)
     wanted = {(key.request, key.sample) for key in faults}
     rounds: dict[tuple[str, int], list[Completion]] = defaultdict(list)
@@ -304,20 +304,6 @@ def nondeterminism(baseline: Capture, candidate: Capture, corrupt: list[Finding]
                 )
             )
     return findings
-
-
-_UNSTABLE = frozenset(
-    {
-        Kind.UNJUSTIFIED,
-        Kind.GARBLED,
-        Kind.REPETITION,
-        Kind.DUPLICATION,
-        Kind.OMISSION,
-        Kind.ROW_LEAK,
-        Kind.EARLY_STOP,
-        Kind.OVERRUN,
-    }
-)
 
 
 def _parts_by(a: Completion, b: Completion, position: int) -> bool:

@@ -10,6 +10,7 @@ from parity.comparator.detect.walk import Walk
 from parity.comparator.reference.gaps import gap_of_other
 from parity.comparator.reference.scores import Reference
 from parity.records import Completion, Json, Key, Kind
+from parity.records.kinds import Stretch
 
 AFTER_GARBLE = 8
 """Tokens between the last fault and an end of the stream that still belong together."""
@@ -37,11 +38,7 @@ class Ends:
         """
         found: list[Event] = []
         self._corroborate(b, walked, past, events)
-        shift = sum(
-            event.length if event.kind is Kind.DUPLICATION else -event.length
-            for event in events
-            if event.kind in (Kind.DUPLICATION, Kind.OMISSION)
-        )
+        shift = sum(event.kind.row.lengthens * event.length for event in events)
         if past is not None:
             by_length = "max_tokens" in past.evidence
             if by_length and self._name_gained(b, walked, past.length):
@@ -119,13 +116,13 @@ class Ends:
     def _say_so(walked: Walk, b: Completion, limit: int) -> None:
         """The chunks lost or gained are what the length lacks or has too much."""
         for event in walked.events:
-            if event.kind in (Kind.OMISSION, Kind.DUPLICATION):
+            if event.kind.row.lengthens:
                 event.evidence["corroborated_by"] = f"{len(b.token_ids)} tokens where max_tokens is {limit}"
 
     def _stretched(self, walked: Walk, past: Event) -> bool:
         """Too long because tokens were gained that could not be named: keep the cause, not the length."""
         return any(
-            event.kind in (Kind.ROW_LEAK, Kind.GARBLED, Kind.UNJUSTIFIED, Kind.DUPLICATION, Kind.REPETITION)
+            event.kind.row.stretch in (Stretch.FOREIGN, Stretch.UNSUPPORTED, Stretch.COPY)
             and event.length >= past.length
             for event in walked.events
         )
@@ -140,7 +137,7 @@ class Ends:
             f"the tokens are not supported here, and {missing} tokens are missing from a completion "
             "that ended by length: they were lost here"
         )
-        if event.kind in (Kind.DUPLICATION, Kind.REPETITION):
+        if event.kind.row.stretch is Stretch.COPY:
             event.evidence["ambiguous"] = f"the text repeats itself here; by its structure alone: {event.kind}"
         event.evidence["unsupported_tokens"] = event.length
         event.kind = Kind.OMISSION
@@ -174,7 +171,7 @@ class Ends:
             return False
         last = max(event.end for event in events)
         return len(b.token_ids) - last <= AFTER_GARBLE and any(
-            event.kind in (Kind.GARBLED, Kind.UNJUSTIFIED, Kind.ROW_LEAK) for event in events
+            event.kind.row.stretch in (Stretch.UNSUPPORTED, Stretch.FOREIGN) for event in events
         )
 
     def _prefix(self, a: Completion, b: Completion) -> list[Event]:

@@ -13,6 +13,7 @@ from parity.comparator.detect.structure import Event
 from parity.comparator.detect.walk import STRONG_ANCHOR, STRONG_CHUNK, Walk
 from parity.comparator.reference.gaps import BoolArray, Opinion
 from parity.records import Completion, Finding, Json, Kind, Severity
+from parity.records.kinds import Stretch
 
 FOREIGN_AND_SUPPORTED = 3
 """A leak begins with fewer tokens than this that the reference supports: one or two of another text may happen to
@@ -178,22 +179,17 @@ class Doubt:
 
 def _by_tokens_alone(event: Event) -> bool:
     """Does nothing but tokens speak for it?"""
-    if event.kind not in _BY_TOKENS or "corroborated_by" in event.evidence:
+    if not event.kind.row.may_be_doubted or "corroborated_by" in event.evidence:
         return False
     agreed = event.evidence.get("agree_again_for", 0)
     return not (event.length >= STRONG_CHUNK and agreed >= STRONG_ANCHOR and "ambiguous" not in event.evidence)
-
-
-_BY_TOKENS = frozenset(
-    {Kind.UNJUSTIFIED, Kind.GARBLED, Kind.DUPLICATION, Kind.OMISSION, Kind.REPETITION, Kind.ROW_LEAK, Kind.EARLY_STOP}
-)
 
 
 def leak_wins(event: Event, leak: Leak, unsupported: BoolArray | None) -> bool:
     """Does the match with another request explain the event better than its structure does?"""
     end = leak.start + leak.length
     covers = leak.start <= event.position < end
-    if event.kind not in (Kind.DUPLICATION, Kind.REPETITION):
+    if event.kind.row.stretch is not Stretch.COPY:
         return covers
     if unsupported is None or not covers or leak.length < event.length + 4:
         return False
@@ -218,31 +214,15 @@ def become_leak(case: Case, event: Event, leak: Leak) -> None:
     }
 
 
-_SPECIFIC = (
-    Kind.INVALID_TOKEN,
-    Kind.ROW_LEAK,
-    Kind.OVERRUN,
-    Kind.REPETITION,
-    Kind.DUPLICATION,
-    Kind.OMISSION,
-    Kind.EARLY_STOP,
-    Kind.GARBLED,
-    Kind.UNJUSTIFIED,
-)
-
-
 def without_overlaps(events: list[Event]) -> list[Event]:
     """The most specific event where several explain the same tokens."""
     kept: list[Event] = []
-    for event in sorted(events, key=lambda one: _SPECIFIC.index(one.kind)):
+    for event in sorted(events, key=lambda one: one.kind.row.precedence):
         if any(other.kind is event.kind and other.position <= event.position < other.end for other in kept):
             continue
         covered = any(
-            other.position <= event.position < other.end + 3
-            for other in kept
-            if other.kind in (Kind.ROW_LEAK, Kind.OVERRUN, Kind.REPETITION, Kind.INVALID_TOKEN)
+            other.kind.row.explains_rest and other.position <= event.position < other.end + 3 for other in kept
         )
-        if covered and event.kind in (Kind.GARBLED, Kind.UNJUSTIFIED, Kind.DUPLICATION, Kind.ROW_LEAK):
-            continue
-        kept.append(event)
+        if not (covered and event.kind.row.explained_away):
+            kept.append(event)
     return kept

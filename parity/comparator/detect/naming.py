@@ -8,14 +8,16 @@ from parity.comparator.detect.structure import Event
 from parity.comparator.detect.unscored import proven_copy, seeming_leaks
 from parity.comparator.streams.pairing import Pairs
 from parity.records import Capture, Kind
+from parity.records.kinds import Stretch
 
-_LOOSE = (Kind.GARBLED, Kind.UNJUSTIFIED, Kind.DUPLICATION, Kind.REPETITION)
+_LOOSE = (Stretch.UNSUPPORTED, Stretch.COPY)
+"""Stretches that may be another request's tokens."""
 
 
 def name_leaks(cases: list[Case], baseline: Capture, candidate: Capture, pairs: Pairs, tolerance: float) -> None:
     """Turn events of `cases` into row leaks where another request explains them better, and find the leaks that
     need no reference."""
-    loose = [(case, event) for case in cases for event in case.events if event.kind in _LOOSE]
+    loose = [(case, event) for case in cases for event in case.events if event.kind.row.stretch in _LOOSE]
     bare = [
         (case, case.walked.flip)
         for case in cases

@@ -29,6 +29,7 @@ from parity.comparator.reference.gaps import BoolArray
 from parity.comparator.streams.alignment import common_prefix, realign
 from parity.comparator.streams.repeats import is_periodic
 from parity.records import Kind, TokenIds
+from parity.records.kinds import Stretch
 
 MAX_EVENTS = 16
 """Faults named per completion; what comes after is more of the same."""
@@ -188,7 +189,7 @@ def _rest(
         previous = result.events[-1] if result.events else None
         if previous is not None and first - previous.end <= JUNCTION and first != len(b) - 1:
             # Still upset by the fault before.
-            if previous.kind in (Kind.GARBLED, Kind.UNJUSTIFIED):
+            if previous.kind.row.stretch is Stretch.UNSUPPORTED:
                 previous.length = first + 1 - previous.position
             index += 1
             continue

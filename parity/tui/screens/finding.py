@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.widgets import Static
 
-from parity.records import Key
+from parity.records import Key, Kind
 from parity.store import FindingRow, RunRow, Triage, TriageChange
 from parity.tui.bindings import APP, FINDING, bindings
 from parity.tui.captures import Extras, load_extras
@@ -30,7 +30,6 @@ from parity.tui.widgets.tokenview import TokenView
 Step = Callable[[int], FindingRow | None]
 WIDE = 140
 """Columns from which the panel stands beside the tokens, and the logprobs have a place of their own."""
-WITH_ORIGIN = ("row_leak", "repetition")
 
 
 class FindingScreen(TriageScreen):
@@ -47,7 +46,7 @@ class FindingScreen(TriageScreen):
         self.finding: FindingRow | None = finding
         self.arm, self.key = finding.arm, finding.key
         self.list_step = step
-        self.panel = "origin" if finding.kind in WITH_ORIGIN else "logprobs"
+        self.panel: str = Kind(finding.kind).row.panel
         self.subject: Subject | None = None
 
     def compose(self) -> ComposeResult:
@@ -286,7 +285,7 @@ class FindingScreen(TriageScreen):
 
     def visit(self, arm: str, key: Key, finding: FindingRow | None) -> None:
         self.arm, self.key, self.finding = arm, key, finding
-        if finding is not None and finding.kind in WITH_ORIGIN:
+        if finding is not None and Kind(finding.kind).row.panel == "origin":
             self.panel = "origin"
         elif self.panel == "origin":
             self.panel = "logprobs"

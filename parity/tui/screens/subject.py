@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from parity.records import DEFAULT_TOLERANCE, Key, TokenIds
+from parity.records import DEFAULT_TOLERANCE, Key, Kind, TokenIds
+from parity.records.kinds import Stretch
 from parity.store import ArmRow, CompletionRow, FindingRow, RequestRow, RunRow
 from parity.store.browse import Browser
 from parity.tui.alignment import Alignment, align
@@ -130,8 +131,8 @@ class Subject:
         finding, alignment = self.finding, self.alignment
         if finding is not None and finding.position is not None:
             row = alignment.row_of(finding.position)
-            # What the baseline has alone (an omission) stands just before the candidate's next token.
-            while finding.kind == "omission" and row > 0 and alignment.right[row - 1] < 0:
+            # What the baseline has alone stands just before the candidate's next token.
+            while Kind(finding.kind).row.stretch is Stretch.LOST and row > 0 and alignment.right[row - 1] < 0:
                 row -= 1
             return row
         first = alignment.starts()

@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from parity.comparator import CompareOptions, Comparison, compare
+from parity.comparator.detect.findings import without_overlaps
+from parity.comparator.detect.structure import Event
 from parity.records import (
     Capture,
     Completion,
@@ -23,6 +25,7 @@ from parity.records import (
     TopLogprobs,
     Verdict,
 )
+from parity.records.kinds import kinds
 
 INT32 = 2**31 - 1
 PROPERTY = settings(
@@ -121,7 +124,7 @@ def test_never_crashes_and_says_only_what_json_can_hold(
     assert result.verdict in Verdict
     orjson.dumps(result.to_json())
     for finding in result.findings:
-        assert finding.kind in Kind
+        assert finding.kind in kinds()
         assert finding.severity in Severity
         assert finding.position is None or finding.position >= 0
         assert finding.evidence.get("why"), f"{finding.kind} says nothing"
@@ -328,3 +331,12 @@ def test_an_empty_capture_never_passes_for_a_full_one() -> None:
     empty = capture([], header("cpu/other"))
     assert compare(full, empty, {}, CompareOptions()).verdict is Verdict.DIVERGED
     assert compare(empty, empty, {}, CompareOptions()).verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("kind", [*kinds(), Kind("of_a_plug_in")], ids=str)
+def test_an_event_of_any_kind_takes_part_where_events_overlap(kind: Kind) -> None:
+    """The more specific one stands; one that does not say that it may be explained away always does."""
+    leak = Event(Kind.ROW_LEAK, 4, 8)
+    kept = without_overlaps([Event(kind, 6, 1), leak])
+    assert leak in kept
+    assert (kind in {one.kind for one in kept}) != kind.row.explained_away or kind is Kind.ROW_LEAK
