@@ -4,13 +4,21 @@
 
     result = parity.compare("base.jsonl", "mtp.jsonl", scores="scores.jsonl")
 
-Names are loaded when they are first used: `import parity` costs nothing. docs/api.md describes them, and
-`__init__.pyi` beside this file has their types.
+Names are loaded when they are first used: `import parity` costs nothing. docs/api.md describes them.
 """
 
 from importlib import import_module
 
 from parity._version import __version__
+
+TYPE_CHECKING = False  # as in typing, which takes a while to import
+if TYPE_CHECKING:
+    from parity.api import Plot, Result, compare
+    from parity.capture import read_capture, read_scores, write_capture
+    from parity.errors import ParityError
+    from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity, TopLogprobs, Verdict
+    from parity.report.write import write_report
+    from parity.store import Store
 
 _HOMES = {
     "api": ("Plot", "Result", "compare"),

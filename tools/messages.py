@@ -28,7 +28,8 @@ ROOMS = ("cli", "comparator", "pipeline", "plan", "reduce", "report", "run", "st
 SHOWN = (*(f"parity/{room}" for room in ROOMS), "backends/parity_backends")
 NOT_SHOWN = (
     "worker", "faults", "schema", "html", "svg", "_bundle",  # programs, data
-    "report/texts", "report/markdown", "report/junit", "report/sarif", "report/known",  # reports: report/texts_zh.py
+    "report/texts",
+    "report/formats/md", "report/formats/junit", "report/formats/sarif", "report/known",  # reports: report/texts_zh.py
     "watch/metrics",  # Prometheus: the same names and help everywhere
 )  # fmt: skip
 """Parts of paths whose strings are programs, data or pages of their own."""

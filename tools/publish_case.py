@@ -22,10 +22,12 @@ from parity.pipeline import RunDirectory
 from parity.report.case import Case, build_case
 from parity.report.escape import public
 from parity.report.evidence import read_evidence
-from parity.report.html import html_report
+from parity.report.format import Wanted
+from parity.report.formats.html import html_report
+from parity.report.formats.md import bug_reports
 from parity.report.plots import plots, write_plots
 from parity.report.repro import repro_of, repro_script
-from parity.report.write import ReportOptions, bug_reports
+from parity.report.texts import Texts
 from parity.store import FindingFilter, Store
 
 BY_PARITY = "# Written by parity "
@@ -89,7 +91,7 @@ def near_tie_script(store: Store, run: str) -> str | None:
 
 def publish(directory: RunDirectory, store: Store, folder: Path, fault: str | None) -> None:
     case = chosen(store, directory.run_id, fault)
-    report = bug_reports(case, "vllm", ReportOptions())[0]
+    report = bug_reports(case, Wanted(Texts(), "vllm"))[0]
     (folder / "report.md").write_text(neutral(report.markdown), encoding="utf-8")
     page = html_report(build_case(store, directory.run_id))
     (folder / "report.html").write_text(neutral(page), encoding="utf-8")

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from parity._version import __version__
 from parity.cli.config import chosen_hosts, configuration, host_options
 from parity.cli.options import json_option
 from parity.cli.output import emit, emit_json, say
@@ -73,7 +74,6 @@ def examine(
     names: tuple[str, ...] = (), model: str | None = None, options: Mapping[str, Any] | None = None
 ) -> dict[str, Json]:
     """Everything that `parity doctor` says, as JSON."""
-    import parity
     from parity.errors import ParityError
     from parity.paths import data_dir, default_database
     from parity.run import backend_names
@@ -96,7 +96,7 @@ def examine(
         except ParityError as error:
             problems.append(f"{error.message} ({error.hint})" if error.hint else str(error))
     return {
-        "parity": parity.__version__,
+        "parity": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),

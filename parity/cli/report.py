@@ -10,12 +10,8 @@ from parity import language
 from parity.cli.gate import policy_option
 from parity.cli.options import database_option
 from parity.cli.output import emit, say
-
-_FORMATS = ("md", "html", "json", "junit", "sarif", "github")
-FOR_READERS = frozenset({"md", "html", "github"})
-"""Formats in the language in use; the others are read by programs, and the same in every language."""
-_TARGETS = ("vllm", "vllm-ascend")
-"""As in parity.report.write, which is not imported until it is needed (a test holds them equal)."""
+from parity.report.format import REPOSITORIES
+from parity.report.formats import format_named, names
 
 
 def _write(path: Path | None, text: str) -> None:
@@ -38,7 +34,7 @@ def _write(path: Path | None, text: str) -> None:
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(_FORMATS),
+    type=click.Choice(names()),
     default="md",
     show_default=True,
     help="md is the bug report, html one self-contained page, github a step summary.",
@@ -46,7 +42,7 @@ def _write(path: Path | None, text: str) -> None:
 @click.option(
     "--for",
     "target",
-    type=click.Choice(_TARGETS),
+    type=click.Choice(tuple(REPOSITORIES)),
     help="Whose bug template to fill. [default: every project whose arms diverge]",
 )
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write. [default: stdout]")
@@ -85,55 +81,35 @@ def report(
     and github skip what it allows and name the rules that the run broke.
     """
     from parity.cli import gate
-    from parity.errors import ParityError
-    from parity.report.case import build_case
-    from parity.report.texts import Texts
-    from parity.report.write import ReportOptions, bug_reports, write_report
+    from parity.report.write import ReportOptions, documents
     from parity.store import Store
 
+    chosen = format_named(format_)
+    if target is not None and not chosen.by_project:
+        raise click.UsageError("--for is about Markdown: the other formats are the same for every project")
     options = ReportOptions(
-        language=language.current() if format_ in FOR_READERS else "en",
+        language=language.current() if chosen.for_readers else "en",
         searched=searched,
         limit=limit,
         see_also=_addresses(see_also),
         policy=gate.load(policy_file),
     )
-    if format_ != "md" and target is not None:
-        raise click.UsageError("--for is about Markdown: the other formats are the same for every project")
     with Store.open(db, create=False) as store:
-        if format_ != "md":
-            _write(output, write_report(store, finding_or_run, format_, None, options))
-            return
-        case = build_case(store, finding_or_run, limit=limit)
-        if case.run.verdict == "ERROR" and not any(arm.completions for arm in case.candidates):
-            raise ParityError(
-                f"run {case.run.id} has nothing to report: no completion of it was compared",
-                hint=f"finish it: `parity run --resume {case.run.id}`",
-            )
-        reports = bug_reports(case, target, options, Texts(options.language))
-    for one in reports:
+        written = documents(store, finding_or_run, format_, target, options)
+    for one in written:
         path = output
-        if output is not None and str(output) != "-" and len(reports) > 1:
+        if output is not None and str(output) != "-" and len(written) > 1:
             path = output.with_name(f"{output.stem}-{one.project}{output.suffix}")
-        _write(path, one.markdown)
-        if any(arm.planted for arm in case.suspected):
-            say("a fault was planted in that engine on purpose: an example, not to be filed")
-            continue
-        if case.chosen is None or not case.chosen.is_corrupt:
-            say("nothing corrupt was found, so there is nothing to file: differences at near-ties are rounding")
-            continue
-        say(f"for {one.project}: file it at {one.address}")
-        if options.language != "en":
-            say("the projects read English: `--lang en` writes it so")
-        if one.project == "vllm" and not searched:
-            say("its form has a box that says you searched for known reports: yours to tick, or --searched")
+        _write(path, one.text)
+        for line in one.advice:
+            say(line)
 
 
 def _addresses(given: tuple[str, ...]) -> dict[str, str]:
     found = {}
     for item in given:
         project, sign, address = item.partition("=")
-        if not sign or project not in _TARGETS or not address.startswith("https://"):
+        if not sign or project not in REPOSITORIES or not address.startswith("https://"):
             raise click.BadParameter(f"{item!r} is not PROJECT=https://…", param_hint="--see-also")
         found[project] = address
     return found

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from parity._version import __version__
 from parity.cli.config import OPTIONS as HOST_OPTIONS
 from parity.cli.gate import policy_option
 from parity.cli.hunting import say_skipped
@@ -61,7 +62,6 @@ def run(
     code 0 for PASS, 1 for DIVERGED, 2 for a mistake in the input, 3 when a backend fails, 4 for
     INCONCLUSIVE.
     """
-    import parity
     from parity.cli import gate
     from parity.cli.verdict import exit_code
     from parity.pipeline import engines, execute
@@ -88,7 +88,7 @@ def run(
                 store,
                 runner,
                 command=shlex.join(["parity", *sys.argv[1:]]),
-                versions={"parity": parity.__version__, "python": platform.python_version()},
+                versions={"parity": __version__, "python": platform.python_version()},
                 say=say,
             )
         judgement = gate.of_run(store, outcome.run_id, policy) if policy is not None else None

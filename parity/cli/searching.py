@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from parity._version import __version__
 from parity.cli.config import host_options
 from parity.cli.options import database_option, json_option
 from parity.cli.output import say
@@ -141,7 +142,6 @@ def rerunner(store: Store, hosts: Mapping[str, Host], db: Path | None) -> Callab
     """Runs a plan as `parity run --plan` would: a stored run, fresh engines."""
 
     def rerun(plan: Plan) -> tuple[str, Verdict]:
-        import parity
         from parity.pipeline import RunDirectory, engines, execute, new_run_id
         from parity.run import progress
 
@@ -159,7 +159,7 @@ def rerunner(store: Store, hosts: Mapping[str, Host], db: Path | None) -> Callab
                 store,
                 runner,
                 command=command,
-                versions={"parity": parity.__version__, "python": platform.python_version()},
+                versions={"parity": __version__, "python": platform.python_version()},
                 say=say,
             )
         return outcome.run_id, outcome.verdict

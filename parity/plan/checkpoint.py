@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import parity
 from parity.errors import ParityError
 from parity.plan.types import Model
 from parity.records import Json
@@ -132,7 +131,7 @@ def _fingerprint(where: Path) -> dict[str, str]:
 
 def shipped_checkpoint(name: str) -> Path | None:
     """The directory of a checkpoint that comes with parity, by its name in a plan or a capture."""
-    models = Path(parity.__file__).parent / "models"
+    models = Path(__file__).parents[1] / "models"
     return next((where for where in models.iterdir() if where.name == name and where.is_dir()), None)
 
 

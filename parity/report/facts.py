@@ -8,8 +8,12 @@ from typing import Any
 from parity.comparator.population.power import requests_needed
 from parity.records import Json
 from parity.report.case import ArmCase, Case, FindingCase
-from parity.report.escape import code, inline, public
+from parity.report.escape import code, inline, public, without_paths
 from parity.report.texts import Texts
+from parity.text import clip, visible
+
+TITLE = 240
+"""Characters of a title; GitHub takes 256."""
 
 SETTINGS = (
     "speculative_config",
@@ -51,6 +55,39 @@ def engine_version(case: Case) -> str:
     names = ("vllm_ascend", "vllm-ascend", "vllm")
     found = [f"{name.replace('_', '-')} {arm.versions[name]}" for arm in arms for name in names if name in arm.versions]
     return found[0] if found else "vLLM"
+
+
+def title(case: Case, texts: Texts) -> str:
+    """One plain line, without Markdown."""
+    chosen, arms = case.chosen, case.suspected or case.candidates or list(case.arms)
+    arm = arms[0]
+    common: dict[str, object] = {
+        "setting": " and ".join(_setting(one) for one in arms),
+        "model": case.run.model,
+        "version": engine_version(case),
+        "completions": arm.completions,
+        "near": count(arm, "near_tie"),
+        "corrupt": count(arm, "corrupt"),
+    }
+    if chosen is None or not chosen.is_corrupt:
+        text = texts("title.benign", **common)
+    elif not case.asked_for_finding and case.sampling.get("temperature") and not common["corrupt"]:
+        text = texts("title.samples", **common)
+    elif case.asked_for_finding:
+        kinds = texts.kind(chosen.row.kind)
+        name = "title.finding.whole" if chosen.row.position is None else "title.finding"
+        text = texts(name, kinds=kinds, position=chosen.row.position, **common)
+    else:
+        text = texts("title.fault", kinds=", ".join(texts.kind(kind) for kind in list(arm.corrupt)[:3]), **common)
+    return clip(without_paths(visible(text)), TITLE)
+
+
+def _setting(arm: ArmCase) -> str:
+    known = settings(arm)
+    speculative = known.get("speculative_config")
+    method = known.get("speculative_method") or (speculative or {}).get("method")
+    drafts = known.get("num_speculative_tokens") or (speculative or {}).get("num_speculative_tokens")
+    return f"{arm.name} ({method} k={drafts})" if method else arm.name
 
 
 def kinds_in_words(corrupt: Mapping[str, int], texts: Texts) -> str:

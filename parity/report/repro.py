@@ -17,7 +17,6 @@ from parity.records import Capture, Json, Kind, ScoreKey, Scores, TopLogprobs
 from parity.report import facts
 from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import public, whole
-from parity.report.markdown import title
 from parity.report.texts import Texts
 from parity.text import visible
 
@@ -74,7 +73,7 @@ def repro_script(case: Case, finding: FindingCase, *, model: str | None = None) 
         "RUN": _comment(case.run.id),
         "VERSION": _comment(facts.version_line(arm) or "an unknown version"),
         "MODEL_NAME": _comment(case.run.model),
-        "TITLE": _comment(title(case, Texts())),
+        "TITLE": _comment(facts.title(case, Texts())),
         "BASELINE": _comment(case.run.baseline),
         "MODEL": _literal(model or (case.run.model if "/" in case.run.model else None)),
         "KIND": _literal(row.kind),

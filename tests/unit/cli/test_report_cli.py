@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from parity.capture import write_capture
-from parity.cli import report as module
 from parity.cli.main import cli
 from parity.records import Capture, Completion, Header, Key, ScoreKey, TopLogprobs
 from parity.report import texts as sentences
-from parity.report import write
-from parity.report.json_report import schema
+from parity.report.formats import names
+from parity.report.formats.json import schema
 from parity.store import NewRun, RunStatus, Store
 
 BASE = [5, 6, 7, 8, 9, 10, 11, 12]
@@ -63,7 +64,7 @@ def bad_run(db: Path) -> dict[str, Any]:
     return shown
 
 
-@pytest.mark.parametrize("format_", write.FORMATS)
+@pytest.mark.parametrize("format_", names())
 def test_every_format_of_every_run(db: Path, format_: str) -> None:
     for run in (bad_run(db)["run"], ""):
         result = parity("report", *([run] if run else []), "--db", db, "--format", format_)
@@ -81,9 +82,22 @@ def test_a_finding_is_named_by_number_or_fingerprint(db: Path) -> None:
         assert parity("report", name, "--db", db).stdout == by_number
 
 
-def test_the_choices_of_the_command_are_those_of_the_library() -> None:
-    assert module._FORMATS == write.FORMATS
-    assert module._TARGETS == write.TARGETS
+def test_a_format_is_one_module(db: Path, tmp_path: Path) -> None:
+    """A module put beside the others is found and written; nothing else names it."""
+    (tmp_path / "dummy.py").write_text(
+        "from parity.report.format import Document, Format\n"
+        "FORMAT = Format(lambda case, wanted: [Document('dummy of ' + case.run.baseline)])\n",
+        encoding="utf-8",
+    )
+    code = (
+        "import sys, parity.report.formats as formats\n"
+        "formats.__path__.append(sys.argv.pop(1))\n"
+        "from parity.cli.main import entry\n"
+        "entry()\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), "report", "--db", str(db), "--format", "dummy"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "dummy of cpu/base"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +167,7 @@ def test_what_is_gone_is_said(db: Path, tmp_path: Path) -> None:
     assert "'tokens': [5, 6, 7, 8, 9, 10, 11, 12]" in parity("repro", run, "--db", db).stdout  # from the store
 
 
-@pytest.mark.parametrize("format_", write.FORMATS)
+@pytest.mark.parametrize("format_", names())
 def test_a_run_that_is_not_finished_is_reported_as_such(tmp_path: Path, format_: str) -> None:
     arms = [{"name": name, "backend": "cpu", "variant": name[4:], "engine": {}} for name in ("cpu/base", "cpu/mtp")]
     requests = [{"id": "p0", "prompt": "x", "prompt_token_ids": [1]}]
@@ -191,7 +205,7 @@ def policy(tmp_path: Path) -> Path:
 def test_every_sentence_is_used_and_every_one_used_is_there() -> None:
     """Another language translates this table, so nothing may be missing from it and nothing idle in it."""
     folder = Path(sentences.__file__).parent
-    code = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py") if path.name != "texts.py")
+    code = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py") if path.name != "texts.py")
     known = set(sentences.ENGLISH)
     used = set(re.findall(r"[\"']([a-z]+(?:[._][a-z_.]+)*)[\"']", code)) | set(re.findall(r"\"(github\.\w+)\"", code))
     prefixes = {f"column.{name}" for name in known_columns(known)}

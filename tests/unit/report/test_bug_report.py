@@ -12,14 +12,18 @@ import pytest
 import yaml
 from report_data import BASE, MTP, arm_case, finding_case, make_case, run_row
 
+from parity.report.format import Wanted
+from parity.report.formats.md import bug_report, bug_reports
 from parity.report.known import CONDITIONS, conditions, known_bugs, link, matches
-from parity.report.markdown import bug_report
 from parity.report.texts import Texts
-from parity.report.write import ReportOptions, bug_reports
 from parity.store import RequestRow
 
 UPSTREAM = Path(__file__).resolve().parents[2] / "data" / "upstream"
 PROJECTS = ("vllm", "vllm-ascend")
+
+
+def wanted(target: str | None, **more: Any) -> Wanted:
+    return Wanted(Texts(), target, **more)
 
 
 def template(project: str) -> dict[str, Any]:
@@ -40,7 +44,7 @@ def required(project: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("project", PROJECTS)
 def test_no_required_field_of_the_template_is_empty(project: str) -> None:
-    report = bug_reports(make_case(), project, ReportOptions(searched=True))[0]
+    report = bug_reports(make_case(), wanted(project, searched=True))[0]
     fields = required(project)
     assert len(fields) >= 2
     for kind, label in fields:
@@ -58,14 +62,14 @@ def test_the_checkbox_of_vllm_is_ticked_by_a_person_only() -> None:
     """And its words are those of the form."""
     label = dict(required("vllm"))["checkboxes"]
     options = next(part for part in template("vllm")["body"] if part["type"] == "checkboxes")["attributes"]["options"]
-    unticked = bug_reports(make_case(), "vllm")[0].fields[label]
+    unticked = bug_reports(make_case(), wanted("vllm"))[0].fields[label]
     assert unticked.startswith("- [ ] ")
     assert options[0]["label"].strip() in unticked
-    assert "- [x] " in bug_reports(make_case(), "vllm", ReportOptions(searched=True))[0].fields[label]
+    assert "- [x] " in bug_reports(make_case(), wanted("vllm", searched=True))[0].fields[label]
 
 
 def test_says_what_was_seen_where_and_what_it_rests_on() -> None:
-    text = bug_reports(make_case(), "vllm")[0].markdown
+    text = bug_reports(make_case(), wanted("vllm"))[0].markdown
     for heading in (
         "Expected",
         "Actual",
@@ -88,7 +92,7 @@ def test_says_what_was_seen_where_and_what_it_rests_on() -> None:
 
 
 def test_nothing_private_gets_out() -> None:
-    text = bug_reports(make_case(), "vllm")[0].markdown
+    text = bug_reports(make_case(), wanted("vllm"))[0].markdown
     assert "/srv/someone" not in text
     assert "hf_secret" not in text
     assert "…/libomp.so" in text
@@ -98,15 +102,15 @@ def test_nothing_private_gets_out() -> None:
 def test_a_planted_fault_says_that_it_is_not_to_be_filed() -> None:
     environment = {"variables": {"PARITY_FAULT": "loop:rate=0.1"}, "versions": {"vllm": "0.32.0"}}
     planted = make_case(arms=[arm_case(BASE), arm_case(MTP, environment=environment)])
-    assert "not to be filed" in bug_reports(planted, "vllm")[0].markdown
-    assert "not to be filed" not in bug_reports(make_case(), "vllm")[0].markdown
+    assert "not to be filed" in bug_reports(planted, wanted("vllm"))[0].markdown
+    assert "not to be filed" not in bug_reports(make_case(), wanted("vllm"))[0].markdown
 
 
 def test_arms_of_both_projects_give_two_reports_that_name_each_other() -> None:
     ascend = "ascend/mtp"
     case = make_case(arms=[arm_case(BASE), arm_case(MTP), arm_case(ascend)])
     assert case.projects == ["vllm", "vllm-ascend"]
-    reports = bug_reports(case, None, ReportOptions(see_also={"vllm": "https://github.com/vllm-project/vllm/issues/9"}))
+    reports = bug_reports(case, wanted(None, see_also={"vllm": "https://github.com/vllm-project/vllm/issues/9"}))
     assert [report.project for report in reports] == ["vllm", "vllm-ascend"]
     here, there = reports
     assert "vllm-project/vllm-ascend" in here.fields[Texts()("heading.bug")]
@@ -115,17 +119,17 @@ def test_arms_of_both_projects_give_two_reports_that_name_each_other() -> None:
 
 
 def test_one_project_alone_is_not_sent_to_the_other() -> None:
-    reports = bug_reports(make_case(arms=[arm_case(BASE), arm_case("ascend/mtp")], finding=None), None)
+    reports = bug_reports(make_case(arms=[arm_case(BASE), arm_case("ascend/mtp")], finding=None), wanted(None))
     assert [report.project for report in reports] == ["vllm-ascend"]
     assert "#### The other project" not in reports[0].markdown
 
 
 def test_clean_arms_stand_as_controls() -> None:
     case = make_case(arms=[arm_case(BASE), arm_case(MTP), arm_case("cpu/mtp-k1", corrupt=False)])
-    text = bug_reports(case, "vllm")[0].markdown
+    text = bug_reports(case, wanted("vllm"))[0].markdown
     assert "- `cpu/mtp-k1`: 2 completions, 2 identical, 0 near-ties, none corrupt." in text
     assert "No arm of this run is clean" not in text
-    assert "No arm of this run is clean" in bug_reports(make_case(), "vllm")[0].markdown
+    assert "No arm of this run is clean" in bug_reports(make_case(), wanted("vllm"))[0].markdown
 
 
 def test_a_run_without_corruption_reports_near_ties() -> None:
@@ -160,13 +164,13 @@ def test_a_prompt_length_that_all_corrupt_requests_share_is_said() -> None:
     requests = [RequestRow(at, f"p{at}", "x", np.arange(length)) for at, length in enumerate((1, 1, 1, 5, 6))]
     case = make_case(findings=findings, requests=requests)
     said = "every corrupt request has a prompt of 1 tokens: 2 of the 3 requests with such a prompt are corrupt, none of"
-    assert said in bug_reports(case, "vllm")[0].markdown
+    assert said in bug_reports(case, wanted("vllm"))[0].markdown
     alike = make_case(findings=findings, requests=requests[:3])
-    assert "every corrupt request" not in bug_reports(alike, "vllm")[0].markdown
+    assert "every corrupt request" not in bug_reports(alike, wanted("vllm"))[0].markdown
 
 
 def test_the_address_opens_the_form_with_the_title() -> None:
-    report = bug_reports(make_case(), "vllm-ascend")[0]
+    report = bug_reports(make_case(), wanted("vllm-ascend"))[0]
     assert report.address.startswith(
         "https://github.com/vllm-project/vllm-ascend/issues/new?template=400-bug-report.yml&title=%5BBug%5D%3A%20"
     )
@@ -179,7 +183,7 @@ def test_a_large_batch_stays_an_issue_that_github_takes() -> None:
     environment = {"packages": {f"package-{at}": "1.2.3" for at in range(5000)}, "versions": {"vllm": "0.32.0"}}
     arms = [arm_case(BASE, environment=environment), arm_case(MTP, environment=environment)]
     case = make_case(arms=arms, requests=requests, run=run_row("long name " * 100))
-    report = bug_reports(case, "vllm")[0]
+    report = bug_reports(case, wanted("vllm"))[0]
     assert "put it into a gist" in report.markdown
     assert "`parity repro finding:7 -o repro.py`" in report.markdown
     assert all(len(field) < 60_000 for field in report.fields.values())

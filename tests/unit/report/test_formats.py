@@ -22,12 +22,14 @@ from report_data import BASE, MTP, arm_case, finding_case, make_case
 from parity.records import Key
 from parity.report import escape
 from parity.report.case import Case
-from parity.report.github import LARGEST, step_summary
-from parity.report.html import html_report
-from parity.report.json_report import json_report, schema
-from parity.report.junit import junit_xml
-from parity.report.sarif import sarif_log
-from parity.report.write import bug_reports
+from parity.report.format import Wanted
+from parity.report.formats.github import LARGEST, step_summary
+from parity.report.formats.html import html_report
+from parity.report.formats.json import json_report, schema
+from parity.report.formats.junit import junit_xml
+from parity.report.formats.md import bug_reports
+from parity.report.formats.sarif import sarif_log
+from parity.report.texts import Texts
 from parity.store import TriageState
 from parity.text import visible
 
@@ -116,7 +118,7 @@ def check_json(text: str, validator: Any) -> Any:
 
 def check_all(case: Case) -> None:
     for project in ("vllm", "vllm-ascend"):
-        report = bug_reports(case, project)[0]
+        report = bug_reports(case, Wanted(Texts(), project))[0]
         assert "\n" not in report.title
         check_markdown(report.markdown)
     check_markdown(step_summary(case))

@@ -20,7 +20,8 @@ from parity.report import facts, svg
 from parity.report.case import ArmCase, Case, FindingCase, divergence
 from parity.report.escape import code, markup
 from parity.report.evidence import Evidence, read_evidence
-from parity.report.markdown import environment_lines
+from parity.report.format import Document, Format
+from parity.report.formats.md import environment_lines
 from parity.report.plots import plots
 from parity.report.texts import Texts
 from parity.store import CompletionRow
@@ -238,3 +239,6 @@ def _plain(markdown: str) -> str:
 def _settings(arm: ArmCase) -> str:
     lines = "\n".join(markup(line) for line in environment_lines(arm))
     return f"<details><summary>{markup(arm.name)}</summary><pre>{lines}</pre></details>"
+
+
+FORMAT = Format(lambda case, wanted: [Document(html_report(case, wanted.texts))], for_readers=True)

@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from parity.report import facts
 from parity.report.case import Case, FindingCase
 from parity.report.escape import code, inline, table
-from parity.report.markdown import arms_table, example
+from parity.report.format import Document, Format
+from parity.report.formats.md import arms_table, example
 from parity.report.texts import Texts
 
 ROWS = 50
@@ -65,3 +66,9 @@ def _fitting(parts: Sequence[str]) -> str:
             break
         kept.append(part)
     return "\n\n".join(kept) + "\n"
+
+
+FORMAT = Format(
+    lambda case, wanted: [Document(step_summary(case, wanted.texts, allowed=wanted.allowed, broken=wanted.broken))],
+    for_readers=True,
+)

@@ -16,6 +16,7 @@ from parity.records import Json, Key
 from parity.records.kinds import Kind, kinds
 from parity.report.case import Case, FindingCase
 from parity.report.escape import json_text
+from parity.report.format import Document, Format
 from parity.report.texts import Texts
 from parity.store import TriageState
 from parity.text import visible
@@ -135,3 +136,6 @@ def _message(text: str) -> str:
 
 def _time(case: Case) -> str:
     return case.run.created[:19].replace(" ", "T") + "Z"
+
+
+FORMAT = Format(lambda case, wanted: [Document(sarif_log(case, wanted.texts, allowed=wanted.allowed))])

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from parity.records import Key
 from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import attribute, xml
+from parity.report.format import Document, Format
 from parity.report.texts import Texts
 
 
@@ -125,3 +126,8 @@ def _policy_case(number: int, line: str) -> str:
         f'<testcase classname="policy" name="rule {number}" time="0">'
         f'<failure type="policy" message={attribute(line)}/></testcase>'
     )
+
+
+FORMAT = Format(
+    lambda case, wanted: [Document(junit_xml(case, wanted.texts, allowed=wanted.allowed, broken=wanted.broken))]
+)

@@ -12,21 +12,18 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from parity._version import __version__
+from parity.errors import ParityError
 from parity.records import Json
 from parity.report import facts, table_text
 from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import block, code, inline, public, table, without_paths
+from parity.report.format import REPOSITORIES, Document, Format, Wanted
 from parity.report.known import Match, conditions, known_bugs, link, matches
 from parity.report.texts import Texts
-from parity.text import clip, visible
-
-REPOSITORIES = {"vllm": "vllm-project/vllm", "vllm-ascend": "vllm-project/vllm-ascend"}
-"""Where each project takes its reports."""
+from parity.text import visible
 
 COLUMNS = 400
 """Width of the texts shown around a token."""
-TITLE = 240
-"""Characters of a title; GitHub takes 256."""
 LONGEST_SCRIPT = 40_000
 """Characters of a script that goes into the report; GitHub takes issues of 65,536."""
 LONGEST_ENVIRONMENT = 8_000
@@ -63,6 +60,55 @@ class BugReport:
         return f"{base}?template=400-bug-report.yml&title={quote(self.title)}"
 
 
+def bug_reports(case: Case, wanted: Wanted) -> list[BugReport]:
+    """A report for the target, or one for every project whose arms diverge; then each names the others."""
+    from parity.report.repro import repro_of
+
+    concerned = case.projects
+    script, why_not = repro_of(case)
+    return [
+        bug_report(
+            case,
+            project,
+            texts=wanted.texts,
+            script=script,
+            no_script=why_not,
+            searched=wanted.searched,
+            others={
+                other: wanted.see_also.get(other, "") for other in {*concerned, *wanted.see_also} if other != project
+            },
+        )
+        for project in ([wanted.target] if wanted.target is not None else concerned)
+    ]
+
+
+def _documents(case: Case, wanted: Wanted) -> list[Document]:
+    """Raises ParityError for a run of which nothing was compared."""
+    if case.run.verdict == "ERROR" and not any(arm.completions for arm in case.candidates):
+        raise ParityError(
+            f"run {case.run.id} has nothing to report: no completion of it was compared",
+            hint=f"finish it: `parity run --resume {case.run.id}`",
+        )
+    return [Document(one.markdown, one.project, tuple(_advice(case, one, wanted))) for one in bug_reports(case, wanted)]
+
+
+def _advice(case: Case, report: BugReport, wanted: Wanted) -> Iterator[str]:
+    if any(arm.planted for arm in case.suspected):
+        yield "a fault was planted in that engine on purpose: an example, not to be filed"
+        return
+    if case.chosen is None or not case.chosen.is_corrupt:
+        yield "nothing corrupt was found, so there is nothing to file: differences at near-ties are rounding"
+        return
+    yield f"for {report.project}: file it at {report.address}"
+    if wanted.texts.language != "en":
+        yield "the projects read English: `--lang en` writes it so"
+    if report.project == "vllm" and not wanted.searched:
+        yield "its form has a box that says you searched for known reports: yours to tick, or --searched"
+
+
+FORMAT = Format(_documents, for_readers=True, by_project=True)
+
+
 def bug_report(
     case: Case,
     project: str,
@@ -87,40 +133,7 @@ def bug_report(
         tick = "x" if searched else " "
         box = f"- [{tick}] {texts('before.ticked')}"
         fields[texts("heading.before")] = box if searched else f"{box}\n\n<!-- {texts('before.yours')} -->"
-    return BugReport(project, "[Bug]: " + title(case, texts), fields)
-
-
-def title(case: Case, texts: Texts) -> str:
-    """One plain line, without Markdown."""
-    chosen, arms = case.chosen, case.suspected or case.candidates or list(case.arms)
-    arm = arms[0]
-    common: dict[str, object] = {
-        "setting": " and ".join(_setting(one) for one in arms),
-        "model": case.run.model,
-        "version": facts.engine_version(case),
-        "completions": arm.completions,
-        "near": facts.count(arm, "near_tie"),
-        "corrupt": facts.count(arm, "corrupt"),
-    }
-    if chosen is None or not chosen.is_corrupt:
-        text = texts("title.benign", **common)
-    elif not case.asked_for_finding and case.sampling.get("temperature") and not common["corrupt"]:
-        text = texts("title.samples", **common)
-    elif case.asked_for_finding:
-        kinds = texts.kind(chosen.row.kind)
-        name = "title.finding.whole" if chosen.row.position is None else "title.finding"
-        text = texts(name, kinds=kinds, position=chosen.row.position, **common)
-    else:
-        text = texts("title.fault", kinds=", ".join(texts.kind(kind) for kind in list(arm.corrupt)[:3]), **common)
-    return clip(without_paths(visible(text)), TITLE)
-
-
-def _setting(arm: ArmCase) -> str:
-    settings = facts.settings(arm)
-    speculative = settings.get("speculative_config")
-    method = settings.get("speculative_method") or (speculative or {}).get("method")
-    drafts = settings.get("num_speculative_tokens") or (speculative or {}).get("num_speculative_tokens")
-    return f"{arm.name} ({method} k={drafts})" if method else arm.name
+    return BugReport(project, "[Bug]: " + facts.title(case, texts), fields)
 
 
 def environment(arm: ArmCase, texts: Texts) -> str:
@@ -171,7 +184,7 @@ def _description(
     yield _listed(texts("heading.unchecked"), facts.unchecked(case, texts))
     yield f"#### {texts('heading.known')}\n\n{known(case, texts)}"
     for other, address in others.items():
-        name = title(case, texts)
+        name = facts.title(case, texts)
         where = address or texts("both.link")
         text = texts("both.text", other=REPOSITORIES[other], title=code(f"[Bug]: {name}"), link=inline(where))
         yield f"#### {texts('heading.both')}\n\n{text}"

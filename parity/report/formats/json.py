@@ -12,6 +12,7 @@ from parity.records import Json
 from parity.report import facts
 from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import json_text, public
+from parity.report.format import Document, Format
 from parity.report.texts import Texts
 from parity.store import CompletionRow
 
@@ -123,3 +124,6 @@ def _stream(stream: CompletionRow | None) -> dict[str, Json] | None:
         "finish_reason": stream.finish_reason,
         "stop_reason": stream.stop_reason,
     }
+
+
+FORMAT = Format(lambda case, wanted: [Document(json_report(case, wanted.texts))])

@@ -1,0 +1,63 @@
+"""What a format is: how it writes a case, and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from parity.report.case import Case
+    from parity.report.policy import Judgement
+    from parity.report.texts import Texts
+
+REPOSITORIES: Final = {"vllm": "vllm-project/vllm", "vllm-ascend": "vllm-project/vllm-ascend"}
+"""The projects that reports are for, and where each takes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How a report is to be written.
+
+    target: one of REPOSITORIES; None for every project concerned.
+    searched: a person has searched for known reports.
+    see_also: project to the address of the report of the same fault filed there.
+    judgement: what a policy says of the run.
+    """
+
+    texts: Texts
+    target: str | None = None
+    searched: bool = False
+    see_also: Mapping[str, str] = field(default_factory=dict)
+    judgement: Judgement | None = None
+
+    @property
+    def allowed(self) -> frozenset[str]:
+        """Fingerprints of findings that the policy allows."""
+        return frozenset(self.judgement.allowed) if self.judgement is not None else frozenset()
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Rules of the policy that the run broke, in words."""
+        return (*self.judgement.expired, *self.judgement.broken) if self.judgement is not None else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A written report. `advice`: what to do with it, for the one who asked for it."""
+
+    text: str
+    project: str | None = None
+    advice: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format. `for_readers`: in the language in use; others are for programs, and the same in every language.
+
+    `by_project`: one document for each project concerned.
+    """
+
+    write: Callable[[Case, Wanted], Sequence[Document]]
+    for_readers: bool = False
+    by_project: bool = False
