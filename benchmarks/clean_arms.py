@@ -208,10 +208,10 @@ def judge(folder: Path, *, table: bool) -> bool:
 
 def largest_gap(candidate: Capture, scores: Scores) -> float:
     """Nats by which a token of a completion that differs lies below the best one, at most."""
-    from parity.comparator.reference.gaps import opinion
+    from parity.comparator.reference.gaps import token_gaps
 
     gaps = [
-        opinion(scores[ScoreKey(candidate.header.arm, *one.key)], one.token_ids).gap.max()
+        token_gaps(scores[ScoreKey(candidate.header.arm, *one.key)], one.token_ids).gap.max()
         for one in candidate
         if len(one.token_ids) and ScoreKey(candidate.header.arm, *one.key) in scores
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from parity.comparator.inputs.churned import churned
 from parity.comparator.population import noise_floor as rounds
 from parity.comparator.population import rates as population
 from parity.comparator.population.statistics import FloatArray
-from parity.comparator.reference.gaps import Opinion, measure_floor
+from parity.comparator.reference.gaps import TokenGaps, measure_floor
+from parity.comparator.reference.kept import keep_gaps
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.tolerance import doubt_of, in_force
 from parity.comparator.streams.pairing import Pairs, pair_up
@@ -36,11 +37,12 @@ def compare(
 ) -> Comparison:
     """Compare the candidate's completions with the baseline's.
 
-    `scores` are the reference's opinions of either arm's completions (keyed by arm); those that stand in the
+    `scores` are the reference's scores of either arm's completions (keyed by arm); those that stand in the
     captures are used as well. Raises ParityError only for options that make no sense; whatever is wrong with
     the data becomes a finding or a reason.
     """
     options = options or CompareOptions()
+    given = baseline, candidate
     baseline, candidate = served.level(baseline, candidate)
     levelled = conventions.level(baseline, candidate, scores)
     baseline, candidate, notes = levelled.baseline, levelled.candidate, levelled.notes
@@ -50,7 +52,7 @@ def compare(
     other_plan = plans.differences(baseline, candidate, inconclusive)
     random = max(completeness.temperature(baseline), completeness.temperature(candidate)) > 0
 
-    baseline_scored = reference.opinions(baseline.header.arm, list(baseline))
+    baseline_scored = reference.all_gaps(baseline.header.arm, list(baseline))
     # What is drawn at random may lie anywhere below the best: no floor, and nothing the tolerance is asked about.
     floor = None if random else measure_floor(baseline_scored.values(), DEFAULT_TOLERANCE)
     tolerance = in_force(options, floor, [] if random else notes)
@@ -128,6 +130,8 @@ def compare(
     notes += reasons.power_notes(floor)
     notes += served.unchecked(baseline, candidate)
 
+    baseline_gaps = {key: gaps for key, (gaps, _) in baseline_scored.items()}
+    candidate_gaps = _gaps_of_candidate(baseline_gaps, judged.gaps, candidate, pairs, reference)
     findings = sorted(findings, key=_order)
     decided = verdict.decide(findings, inconclusive)
     return Comparison(
@@ -140,7 +144,31 @@ def compare(
         classes=classes,
         stats=stats,
         notes=notes,
+        baseline_gaps=keep_gaps(baseline_gaps, baseline, given[0]),
+        candidate_gaps=keep_gaps(candidate_gaps, candidate, given[1]),
+        first_divergence={pairs.keys[row]: int(pairs.parts_at[row]) for row in np.flatnonzero(~pairs.identical)},
     )
+
+
+def _gaps_of_candidate(
+    baseline_gaps: Mapping[Key, TokenGaps],
+    differing: Mapping[Key, TokenGaps],
+    candidate: Capture,
+    pairs: Pairs,
+    reference: Reference,
+) -> dict[Key, TokenGaps]:
+    """Gaps of all scored completions of the candidate; those equal to the baseline's are scored once."""
+    found = dict(differing)
+    alone = []
+    for row, key in enumerate(pairs.keys):
+        if key in found or not pairs.identical[row]:
+            continue
+        if key in baseline_gaps:
+            found[key] = baseline_gaps[key]
+        else:
+            alone.append(pairs.candidate[row])
+    scored = reference.all_gaps(candidate.header.arm, alone)
+    return found | {key: gaps for key, (gaps, _) in scored.items()}
 
 
 def _order(finding: Finding) -> tuple[bool, str, int, int, int, str]:
@@ -191,12 +219,12 @@ def _add_gap_statistics(
     candidate: Capture,
     pairs: Pairs,
     judged: Judged,
-    baseline_scored: dict[Key, tuple[Opinion, TopLogprobs]],
+    baseline_scored: dict[Key, tuple[TokenGaps, TopLogprobs]],
     tolerance: float,
     notes: list[str],
 ) -> None:
     baseline_gaps: dict[Key, FloatArray] = {key: view.gap for key, (view, _) in baseline_scored.items()}
-    candidate_gaps: dict[Key, FloatArray] = {key: view.gap for key, view in judged.opinions.items()}
+    candidate_gaps: dict[Key, FloatArray] = {key: view.gap for key, view in judged.gaps.items()}
     for row, key in enumerate(pairs.keys):
         if pairs.identical[row] and key in baseline_gaps:
             candidate_gaps.setdefault(key, baseline_gaps[key])
@@ -207,7 +235,7 @@ def _add_gap_statistics(
             f"{stats['drift']['baseline_mean_gap']:.4f} (p = {stats['drift']['p_value']:.2g}): a small systematic "
             "difference, though no single token shows it"
         )
-    stats["position_in_step"] = population.position_in_step(candidate.completions, judged.opinions, tolerance)
+    stats["position_in_step"] = population.position_in_step(candidate.completions, judged.gaps, tolerance)
 
 
 def _reasons(findings: list[Finding], inconclusive: Iterable[str], stats: dict[str, Json]) -> list[str]:

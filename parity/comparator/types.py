@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from parity.records import DEFAULT_TOLERANCE, Finding, Json, Key, Severity, Verdict
 
@@ -26,9 +30,39 @@ class CompareOptions:
     alpha: float = 0.001
 
 
+@dataclass(frozen=True, slots=True)
+class KeptGaps:
+    """The gap of each token of one scored completion: arrays of shape (T,), T its output tokens.
+
+    The only place that computes a gap is `parity.comparator.reference.gaps`, with the request's own penalties and bans
+    applied; all else shows these.
+    """
+
+    gap: npt.NDArray[np.float32]
+    """Nats from the best token to the chosen one, to 4 decimals; 0 where the chosen one is the best, NaN where
+    unknown."""
+    bounded: npt.NDArray[np.bool_]
+    """The chosen token is not among those listed: its gap is a lower bound."""
+    best_id: npt.NDArray[np.int32]
+    """The best token, -1 where unknown."""
+
+    def __len__(self) -> int:
+        return len(self.gap)
+
+    def at(self, position: int) -> float | None:
+        """The gap of one token (nats), None where unknown. The same number as in a finding's evidence."""
+        gap = float(self.gap[position]) if 0 <= position < len(self.gap) else math.nan
+        return round(gap, 4) if math.isfinite(gap) else None
+
+
 @dataclass
 class Comparison:
-    """The outcome of comparing one candidate arm with the baseline."""
+    """The outcome of comparing one candidate arm with the baseline.
+
+    What others show of a token, they ask for here: its gap in `candidate_gaps[key].at(position)` (or `baseline_gaps`),
+    the first divergent token in `first_divergence.get(key)` (none where the streams are equal). The decode step of a
+    token is `parity.records.steps.steps_of`.
+    """
 
     baseline: str
     candidate: str
@@ -38,6 +72,13 @@ class Comparison:
     classes: Mapping[Key, CompletionClass]
     stats: dict[str, Json]
     notes: list[str] = field(default_factory=list)
+    baseline_gaps: Mapping[Key, KeptGaps] = field(default_factory=dict)
+    """Of the baseline's completions that are scored."""
+    candidate_gaps: Mapping[Key, KeptGaps] = field(default_factory=dict)
+    """Of the candidate's; a completion equal to the baseline's has the baseline's."""
+    first_divergence: Mapping[Key, int] = field(default_factory=dict)
+    """Position of the first output token that differs, or the shorter length where one stream begins the other, for
+    each completion whose stream differs from the baseline's."""
 
     @property
     def counts(self) -> dict[str, int]:

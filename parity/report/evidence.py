@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.capture import read_capture, read_scores
-from parity.comparator.reference.gaps import opinion
+from parity.comparator.reference.gaps import token_gaps
 from parity.errors import ParityError
 from parity.records import Capture, Completion, Key, ScoreKey, TopLogprobs
 from parity.report.case import Case
@@ -74,7 +74,7 @@ def evidence_of(
         for completion in capture:
             top = _score(scores, name, baseline, reference, completion)
             if top is not None and len(top) == len(completion.token_ids):
-                found[completion.key] = opinion(top, completion.token_ids).gap
+                found[completion.key] = token_gaps(top, completion.token_ids).gap
         if found:
             gaps[name] = found
         if reference is not None and name != baseline:

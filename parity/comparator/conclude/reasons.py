@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.comparator.detect import stops
 from parity.comparator.detect.pairs import Judged
-from parity.comparator.reference.gaps import NOT_NOISE, Floor, Opinion
+from parity.comparator.reference.gaps import NOT_NOISE, Floor, TokenGaps
 from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.pairing import Pairs
 from parity.records import DEFAULT_TOLERANCE, Json, Key, TopLogprobs
@@ -61,7 +61,7 @@ def coverage(pairs: Pairs, judged: Judged, reference: Reference, stats: dict[str
         )
         stats["tokens_not_judged"] = skipped
         message = f"{len(limited)} completions could be judged only up to their first divergent token"
-        if reference and judged.opinions:
+        if reference and judged.gaps:
             problems.append(f"the scores do not cover {skipped} tokens of {len(limited)} completions")
         else:
             notes.append(f"{message} ({skipped} tokens behind it not judged): there are no scores")
@@ -69,7 +69,7 @@ def coverage(pairs: Pairs, judged: Judged, reference: Reference, stats: dict[str
 
 
 def faulty_baseline(
-    judged: Judged, baseline_scored: Mapping[Key, tuple[Opinion, TopLogprobs]], floor: Floor | None
+    judged: Judged, baseline_scored: Mapping[Key, tuple[TokenGaps, TopLogprobs]], floor: Floor | None
 ) -> list[str]:
     """Where it is the baseline that is wrong, so that nothing follows for the candidate."""
     problems = []
@@ -101,9 +101,9 @@ def blind(pairs: Pairs, judged: Judged, vocab_size: int | None, tolerance: float
     if not vocab_size:
         return []
     best = [
-        judged.opinions[key].best[max(0, int(pairs.parts_at[row])) :]
+        judged.gaps[key].best[max(0, int(pairs.parts_at[row])) :]
         for row, key in enumerate(pairs.keys)
-        if judged.classes.get(key) == "near_tie" and key in judged.opinions
+        if judged.classes.get(key) == "near_tie" and key in judged.gaps
     ]
     known = np.concatenate(best) if best else np.empty(0)
     known = known[np.isfinite(known)]

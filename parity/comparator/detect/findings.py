@@ -11,7 +11,7 @@ import numpy as np
 from parity.comparator.detect.leak import SPEAKING, Leak
 from parity.comparator.detect.structure import Event
 from parity.comparator.detect.walk import STRONG_ANCHOR, STRONG_CHUNK, Walk
-from parity.comparator.reference.gaps import BoolArray, Opinion
+from parity.comparator.reference.gaps import BoolArray, TokenGaps
 from parity.records import Completion, Finding, Json, Kind, Severity
 from parity.records.kinds import Stretch
 
@@ -33,7 +33,7 @@ class Case:
     a: Completion
     b: Completion
     walked: Walk
-    view: Opinion | None
+    view: TokenGaps | None
     events: list[Event]
     from_scores: bool
     ends_at_near_tie: bool = False
@@ -45,7 +45,7 @@ class Case:
 
     def unsupported(self, tolerance: float) -> BoolArray | None:
         """Tokens that the scores do not support, shape (T,); None without scores."""
-        return self.view.unjustified(tolerance) if self.view is not None and self.from_scores else None
+        return self.view.unsupported(tolerance) if self.view is not None and self.from_scores else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from parity.comparator.detect.structure import Event
-from parity.comparator.reference.gaps import BoolArray, FloatArray, Opinion
+from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps
 from parity.comparator.streams.alignment import common_prefix
 from parity.records import Column, Completion, Kind, TokenIds
 
@@ -61,7 +61,7 @@ def invalid_tokens(tokens: TokenIds, vocab_size: int | None) -> list[Event]:
 
 def logprob_mismatch(
     completion: Completion,
-    reference: Opinion | None,
+    reference: TokenGaps | None,
     until: int,
     tolerance: float = LOGPROB_TOLERANCE,
     baseline: Completion | None = None,

@@ -12,11 +12,11 @@ from parity.comparator.detect.findings import Case, Doubt, Findings, without_ove
 from parity.comparator.detect.naming import name_leaks
 from parity.comparator.detect.structure import Event
 from parity.comparator.detect.walk import JUNCTION, Walk, walk
-from parity.comparator.reference.gaps import Opinion, gap_of_other
+from parity.comparator.reference.gaps import TokenGaps, gap_of_other
 from parity.comparator.reference.scores import (
     Reference,
-    first_divergence_opinion,
-    own_logprobs,
+    gaps_at_divergence,
+    own_gaps,
     own_rejections,
     penalised_tokens,
 )
@@ -36,7 +36,7 @@ class Judged:
 
     findings: list[Finding] = field(default_factory=list)
     classes: dict[Key, CompletionClass] = field(default_factory=dict)
-    opinions: dict[Key, Opinion] = field(default_factory=dict)
+    gaps: dict[Key, TokenGaps] = field(default_factory=dict)
     """Full scores of candidate completions that differ from the baseline's."""
     limited: dict[Key, int] = field(default_factory=dict)
     """Completions on which the reference has no say from this position on."""
@@ -100,7 +100,7 @@ class PairJudge:
             )
         differing = np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist()
         others = [pairs.candidate[row] for row in differing]
-        scored = self._reference.opinions(self._candidate.header.arm, others)
+        scored = self._reference.all_gaps(self._candidate.header.arm, others)
         too_long = stops.may_overrun(others, self._rules)
         for row, b, may_overrun in zip(differing, others, too_long, strict=True):
             view = scored[b.key][0] if b.key in scored else None
@@ -138,15 +138,15 @@ class PairJudge:
         self.result.classes[b.key] = "corrupt" if events else "identical"
         self.result.findings += [self._make.of(b, event) for event in events]
 
-    def _own_reference(self, a: Completion, b: Completion) -> Opinion | None:
+    def _own_reference(self, a: Completion, b: Completion) -> TokenGaps | None:
         """For equal streams: the score of either, else the baseline's own logprobs."""
         for arm, completion in ((self._candidate.header.arm, b), (self._baseline.header.arm, a)):
             if not self._scores_tell_lists:
                 break
-            view = self._reference.opinion(arm, completion)
+            view = self._reference.gaps(arm, completion)
             if view is not None:
                 return view
-        return own_logprobs(a)
+        return own_gaps(a)
 
     def _changed_reason(self, a: Completion, b: Completion) -> list[Event]:
         evidence: dict[str, Json] = {
@@ -188,7 +188,7 @@ class PairJudge:
         a: Completion,
         b: Completion,
         first: int,
-        view: Opinion | None,
+        view: TokenGaps | None,
         past: Event | None,
         invalid: list[Event],
     ) -> None:
@@ -197,14 +197,14 @@ class PairJudge:
         from_scores, of_the_other, contradicted = view is not None, False, False
         if view is None and not self._reference.shaped_by:
             sampling = self._candidate.header.sampling
-            found = first_divergence_opinion(a, b, first, self._tolerance, sampling)
+            found = gaps_at_divergence(a, b, first, self._tolerance, sampling)
             view, of_the_other = (None, False) if found is None else found
             if b.logprobs is not None and self._lists_speak:
                 view = own_rejections(b, view, first, self._tolerance, sampling)
         unjustified = unknown = None
         best_ids = None
         if view is not None:
-            unjustified, unknown = view.unjustified(self._tolerance), view.unknown(self._tolerance)
+            unjustified, unknown = view.unsupported(self._tolerance), view.unknown(self._tolerance)
             best_ids = view.best_id
             contradicted = from_scores and self._contradicts_baseline(a, b, first)
             for event in invalid:
@@ -234,7 +234,7 @@ class PairJudge:
         case.gap_is_the_others, case.contradicted = of_the_other, contradicted
         self._cases.append(case)
         if from_scores and view is not None:
-            self.result.opinions[b.key] = view
+            self.result.gaps[b.key] = view
 
     @staticmethod
     def _behind_the_end(a: Completion, b: Completion, walked: Walk, *, is_judged: bool) -> None:
@@ -271,7 +271,7 @@ class PairJudge:
         if b.logprobs is not None:
             whole = integrity.broken_logprobs(b) or (None if events else integrity.unlisted_logprobs(b))
             by_scores = case.from_scores and self._scores_tell_lists
-            view = case.view if by_scores else own_logprobs(a)
+            view = case.view if by_scores else own_gaps(a)
             until = start if by_scores else min(start, walked.flip or 0)
             mismatch = whole or (None if events else integrity.logprob_mismatch(b, view, until, baseline=a))
             if mismatch is not None:

@@ -9,7 +9,7 @@ from parity.comparator.detect.leak import Donors, Query
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.structure import GARBLED_TOKENS, Event
 from parity.comparator.population import sampled
-from parity.comparator.reference.gaps import PENALTY_REACH, Opinion
+from parity.comparator.reference.gaps import PENALTY_REACH, TokenGaps
 from parity.comparator.reference.scores import Reference, penalised_tokens
 from parity.comparator.reference.trust import trusted_detokenizer
 from parity.comparator.streams.pairing import Pairs
@@ -43,8 +43,9 @@ def judge_sampled(
     detokenize = trusted_detokenizer(options, baseline)
     vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
     temperature = completeness.temperature(candidate) or completeness.temperature(baseline)
-    scored = reference.opinions(candidate.header.arm, list(candidate))
-    baseline_scored = reference.opinions(baseline.header.arm, list(baseline))
+    scored = reference.all_gaps(candidate.header.arm, list(candidate))
+    judged.gaps = {key: gaps for key, (gaps, _) in scored.items()}
+    baseline_scored = reference.all_gaps(baseline.header.arm, list(baseline))
     windows = sum(len(one.token_ids) for one in candidate) * len(sampled.WINDOWS)
     slack = sampled.SLACK
     if any(penalised_tokens(arm.header.sampling, one) is not None for arm in (baseline, candidate) for one in arm):
@@ -101,7 +102,7 @@ def judge_sampled(
         judged.classes[finding.key] = "corrupt"
     whole = [(a, b) for a, b in zip(pairs.baseline, pairs.candidate, strict=True) if not (a.aborted or b.aborted)]
 
-    def surprises(arm: list[Completion], views: dict[Key, tuple[Opinion, TopLogprobs]]) -> list[float]:
+    def surprises(arm: list[Completion], views: dict[Key, tuple[TokenGaps, TopLogprobs]]) -> list[float]:
         known = [(one, views[one.key][1]) for one in arm if one.key in views]
         return [
             sampled.mean_surprise(sampled.tail_logs(top, one.token_ids, temperature, vocab_size)) for one, top in known

@@ -15,9 +15,10 @@ from parity.comparator.population.statistics import (
     sign_flip_more,
     wilson_interval,
 )
-from parity.comparator.reference.gaps import Opinion
+from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.types import CompletionClass
 from parity.records import Completion, Finding, Json, Key, Severity, TokenIds
+from parity.records.steps import steps_of
 
 LOOP_WINDOW = 48
 """Tokens at the end of a completion looked at for a loop."""
@@ -138,39 +139,35 @@ def _quantiles(gaps: Mapping[Key, FloatArray]) -> dict[str, float]:
     return {name: round(float(np.quantile(everything, float(name))), 5) for name in names}
 
 
-def step_of_tokens(completion: Completion) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]] | None:
+def places_of(completion: Completion) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]] | None:
     """For each output token: its place in its decode step (0 = first), and whether the step before it, or its
     own, rejected a draft. Shapes (T,). None without a trace that fits the tokens.
-
-    The first token comes from the prefill; each decode step then gives its accepted drafts and one more token.
     """
     trace, length = completion.spec, len(completion.token_ids)
     if trace is None or len(trace.accepted) != len(trace.drafted) or not len(trace.accepted):
         return None
-    places, rejected = [0], [False]
-    before = False
-    for accepted, drafted in zip(trace.accepted.tolist(), trace.drafted.tolist(), strict=True):
-        places += range(accepted + 1)
-        missed = accepted < drafted
-        rejected += [before] * accepted + [before or missed]
-        before = missed
-    if not 0 <= len(places) - length <= 32 or length > len(places):
+    steps = steps_of(trace.accepted)
+    if not 0 <= len(steps) - length <= 32:
         return None
-    return np.array(places[:length]), np.array(rejected[:length])
+    missed = trace.accepted < trace.drafted
+    before = np.concatenate([[False], missed[:-1]])[steps.step]
+    rejected = before | (missed[steps.step] & ~steps.is_draft)
+    rejected[0] = False
+    return steps.place[:length], rejected[:length]
 
 
 def position_in_step(
-    completions: Mapping[Key, Completion], opinions: Mapping[Key, Opinion], tolerance: float
+    completions: Mapping[Key, Completion], gaps: Mapping[Key, TokenGaps], tolerance: float
 ) -> dict[str, Json] | None:
     """Unsupported tokens by their place in the decode step, and after a rejected draft against elsewhere."""
     per_place: dict[int, list[int]] = {}
     counts = {True: [0, 0], False: [0, 0]}
-    for key, view in opinions.items():
-        steps = step_of_tokens(completions[key])
+    for key, view in gaps.items():
+        steps = places_of(completions[key])
         if steps is None:
             continue
         places, after_rejection = steps
-        bad = view.unjustified(tolerance)
+        bad = view.unsupported(tolerance)
         for place in np.unique(places).tolist():
             here = places == place
             entry = per_place.setdefault(int(place), [0, 0])

@@ -25,7 +25,7 @@ from parity.comparator.population.statistics import (
     mean_difference,
     sign_flip_more,
 )
-from parity.comparator.reference.gaps import Opinion
+from parity.comparator.reference.gaps import TokenGaps
 from parity.records import Completion, Json, Key, TokenIds, TopLogprobs
 
 WINDOWS = (1, 2, 4, 8, 16, 32)
@@ -160,8 +160,8 @@ def _joined(found: list[Unlikely]) -> list[Unlikely]:
 def run_tests(
     baseline: Sequence[Completion],
     candidate: Sequence[Completion],
-    baseline_views: Mapping[Key, Opinion],
-    candidate_views: Mapping[Key, Opinion],
+    baseline_views: Mapping[Key, TokenGaps],
+    candidate_views: Mapping[Key, TokenGaps],
     surprises: tuple[Sequence[float], Sequence[float]] = ((), ()),
 ) -> dict[str, Json]:
     """Two-sample tests over the whole run: raw and Holm-adjusted p-values by name.
@@ -216,7 +216,7 @@ def run_tests(
     }
 
 
-def _per_request_map(views: Mapping[Key, Opinion]) -> dict[str, float]:
+def _per_request_map(views: Mapping[Key, TokenGaps]) -> dict[str, float]:
     sums: dict[str, list[float]] = {}
     for key, view in views.items():
         known = view.chosen[np.isfinite(view.chosen)]
@@ -225,11 +225,11 @@ def _per_request_map(views: Mapping[Key, Opinion]) -> dict[str, float]:
     return {request: float(np.mean(values)) for request, values in sums.items()}
 
 
-def _per_request(views: Mapping[Key, Opinion]) -> FloatArray:
+def _per_request(views: Mapping[Key, TokenGaps]) -> FloatArray:
     return np.array(list(_per_request_map(views).values()))
 
 
-def _align(values: Mapping[str, float], like: Mapping[Key, Opinion]) -> FloatArray:
+def _align(values: Mapping[str, float], like: Mapping[Key, TokenGaps]) -> FloatArray:
     return np.array([values.get(request, np.nan) for request in _per_request_map(like)])
 
 

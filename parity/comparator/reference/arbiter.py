@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from parity.comparator.reference.gaps import opinion
+from parity.comparator.reference.gaps import token_gaps
 from parity.comparator.reference.scores import penalised_tokens
 from parity.comparator.types import Comparison
 from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores
@@ -106,7 +106,7 @@ def _gaps(arm: Capture, completion: Completion, scores: Scores) -> np.typing.NDA
     top = scores.get(ScoreKey(arm.header.arm, *completion.key))
     if top is None or len(top) != len(completion.token_ids):
         return None
-    return opinion(top, completion.token_ids, penalised_tokens(arm.header.sampling, completion)).gap
+    return token_gaps(top, completion.token_ids, penalised_tokens(arm.header.sampling, completion)).gap
 
 
 def _worst(gaps: np.typing.NDArray[np.float64], start: int) -> float:

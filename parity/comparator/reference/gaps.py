@@ -40,7 +40,7 @@ logit, and logits stay below 30."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opinion:
+class TokenGaps:
     """What the reference says of the T tokens of one completion; arrays of shape (T,), nats.
 
     gap: best logprob minus the chosen token's, 0 where the chosen token is the best; NaN where unknown.
@@ -53,7 +53,7 @@ class Opinion:
     best: FloatArray
     chosen: FloatArray
 
-    def unjustified(self, tolerance: float) -> BoolArray:
+    def unsupported(self, tolerance: float) -> BoolArray:
         return np.asarray(self.gap > tolerance)
 
     def supports(self, position: int, tolerance: float) -> bool | None:
@@ -65,7 +65,7 @@ class Opinion:
 
     def unknown(self, tolerance: float) -> BoolArray:
         """Positions on which the reference has no say: nothing listed, or a bound that decides nothing."""
-        return np.isnan(self.gap) | (self.bounded & ~self.unjustified(tolerance))
+        return np.isnan(self.gap) | (self.bounded & ~self.unsupported(tolerance))
 
     def at(self, position: int) -> dict[str, Json]:
         """The numbers of one position, for evidence."""
@@ -82,8 +82,8 @@ def _number(value: float) -> float | None:
     return round(float(value), 4) if np.isfinite(value) else None
 
 
-def opinion(top: TopLogprobs, token_ids: TokenIds, penalised: TokenIds | None = None) -> Opinion:
-    """The reference's opinion of `token_ids` (T,), from its top tokens per position.
+def token_gaps(top: TopLogprobs, token_ids: TokenIds, penalised: TokenIds | None = None) -> TokenGaps:
+    """The gaps of `token_ids` (T,), from the reference's top tokens per position.
 
     Positions that the logprobs do not cover are unknown. Values above zero or NaN are no logprobs and are
     left out.
@@ -96,7 +96,7 @@ def opinion(top: TopLogprobs, token_ids: TokenIds, penalised: TokenIds | None = 
     length = len(token_ids)
     covered = min(length, len(top))
     if not covered or not top.ids.shape[1]:
-        return Opinion(
+        return TokenGaps(
             gap=np.full(length, np.nan),
             bounded=np.zeros(length, dtype=np.bool_),
             best_id=np.full(length, -1, dtype=np.int64),
@@ -107,7 +107,7 @@ def opinion(top: TopLogprobs, token_ids: TokenIds, penalised: TokenIds | None = 
     if covered == length:
         return result
     missing = length - covered
-    return Opinion(
+    return TokenGaps(
         np.concatenate([result.gap, np.full(missing, np.nan)]),
         np.concatenate([result.bounded, np.zeros(missing, dtype=np.bool_)]),
         np.concatenate([result.best_id, np.full(missing, -1, dtype=np.int64)]),
@@ -116,15 +116,15 @@ def opinion(top: TopLogprobs, token_ids: TokenIds, penalised: TokenIds | None = 
     )
 
 
-def opinions(scored: Sequence[tuple[TopLogprobs, TokenIds]]) -> list[Opinion]:
-    """`opinion` of many completions without penalties; the arrays are computed BATCH tokens at a time."""
-    result: list[Opinion | None] = [None] * len(scored)
+def batched_token_gaps(scored: Sequence[tuple[TopLogprobs, TokenIds]]) -> list[TokenGaps]:
+    """`token_gaps` of many completions without penalties; the arrays are computed BATCH tokens at a time."""
+    result: list[TokenGaps | None] = [None] * len(scored)
     by_width: dict[int, list[int]] = {}
     for row, (top, tokens) in enumerate(scored):
         if len(top) == len(tokens) and len(tokens) and top.ids.shape[1]:
             by_width.setdefault(top.ids.shape[1], []).append(row)
         else:
-            result[row] = opinion(top, tokens)
+            result[row] = token_gaps(top, tokens)
     for rows in by_width.values():
         begin = 0
         while begin < len(rows):
@@ -142,7 +142,7 @@ def opinions(scored: Sequence[tuple[TopLogprobs, TokenIds]]) -> list[Opinion]:
             at = 0
             for row, (_, tokens) in zip(rows[begin:end], some, strict=True):
                 part = slice(at, at + len(tokens))
-                result[row] = Opinion(
+                result[row] = TokenGaps(
                     whole.gap[part], whole.bounded[part], whole.best_id[part], whole.best[part], whole.chosen[part]
                 )
                 at += len(tokens)
@@ -152,8 +152,8 @@ def opinions(scored: Sequence[tuple[TopLogprobs, TokenIds]]) -> list[Opinion]:
 
 def _covered(
     ids: npt.NDArray[np.int64], values: FloatArray, token_ids: TokenIds, penalised: TokenIds | None
-) -> Opinion:
-    """`opinion` where every token has an entry: ids and values of shape (T, K), K and T above 0."""
+) -> TokenGaps:
+    """`token_gaps` where every token has an entry: ids and values of shape (T, K), K and T above 0."""
     length, width = ids.shape
     best, own = np.full(length, -np.inf), np.full(length, -np.inf)
     top_of_all = best
@@ -190,7 +190,7 @@ def _covered(
     if nothing.any():
         gap[nothing] = best[nothing] = np.nan
     chosen = own if listed.all() else np.where(listed, own, np.nan)
-    return Opinion(gap, ~listed & ~nothing, best_id, best, chosen)
+    return TokenGaps(gap, ~listed & ~nothing, best_id, best, chosen)
 
 
 def gap_of_other(
@@ -310,7 +310,7 @@ class Floor:
         }
 
 
-def measure_floor(scored: Iterable[tuple[Opinion, TopLogprobs]], tolerance: float) -> Floor | None:
+def measure_floor(scored: Iterable[tuple[TokenGaps, TopLogprobs]], tolerance: float) -> Floor | None:
     """The floor from the baseline's own completions and their scores; None without any."""
     tokens, total, largest, flat, rejected = 0, 0.0, 0.0, 0, 0
     wide: list[FloatArray] = []

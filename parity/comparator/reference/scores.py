@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from parity.comparator.reference.gaps import Opinion, gap_of_other, opinion, opinions
+from parity.comparator.reference.gaps import TokenGaps, batched_token_gaps, gap_of_other, token_gaps
 from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs
 
 SHAPING = (
@@ -50,15 +50,15 @@ class Reference:
     def __bool__(self) -> bool:
         return bool(self._scores)
 
-    def opinion(self, arm: str, completion: Completion) -> Opinion | None:
-        """The opinion of the score of this completion, penalties allowed for; None without a score."""
+    def gaps(self, arm: str, completion: Completion) -> TokenGaps | None:
+        """The gaps of this completion by its score, penalties allowed for; None without a score."""
         top = self.score(arm, completion)
         if top is None:
             return None
-        view = opinion(top, completion.token_ids, penalised_tokens(self._sampling, completion))
+        view = token_gaps(top, completion.token_ids, penalised_tokens(self._sampling, completion))
         return self._as_far_as_known(view)
 
-    def _as_far_as_known(self, view: Opinion) -> Opinion:
+    def _as_far_as_known(self, view: TokenGaps) -> TokenGaps:
         """Where a list holds the chosen token alone, it is the best one for sure only with more than half of all; where
         the engine chose from other logits, a token that is not the best of these says nothing."""
         if self.chosen_alone:
@@ -67,16 +67,18 @@ class Reference:
             view.gap[view.gap > 0] = np.nan
         return view
 
-    def opinions(self, arm: str, completions: Sequence[Completion]) -> dict[Key, tuple[Opinion, TopLogprobs]]:
-        """`opinion` and `score` of all of `completions` that are scored."""
+    def all_gaps(self, arm: str, completions: Sequence[Completion]) -> dict[Key, tuple[TokenGaps, TopLogprobs]]:
+        """`gaps` and `score` of all of `completions` that are scored."""
         if arm not in self._arms:
             return {}
         scored = [(one, top) for one in completions if (top := self.score(arm, one)) is not None]
         penalised = [penalised_tokens(self._sampling, one) for one, _ in scored]
         if all(tokens is None for tokens in penalised):
-            views = opinions([(top, one.token_ids) for one, top in scored])
+            views = batched_token_gaps([(top, one.token_ids) for one, top in scored])
         else:
-            views = [opinion(top, one.token_ids, tokens) for (one, top), tokens in zip(scored, penalised, strict=True)]
+            views = [
+                token_gaps(top, one.token_ids, tokens) for (one, top), tokens in zip(scored, penalised, strict=True)
+            ]
         return {one.key: (self._as_far_as_known(view), top) for (one, top), view in zip(scored, views, strict=True)}
 
     def score(self, arm: str, completion: Completion) -> TopLogprobs | None:
@@ -96,7 +98,7 @@ class Reference:
 
 
 def penalised_tokens(sampling: Mapping[str, Json], completion: Completion) -> TokenIds | None:
-    """What `opinion` needs to know of penalties: None without one."""
+    """What `token_gaps` needs to know of penalties: None without one."""
 
     def is_on(name: str, neutral: float) -> bool:
         return sampling.get(name, neutral) not in (neutral, None)
@@ -112,18 +114,18 @@ def _lists_all(top: TopLogprobs, completion: Completion) -> bool:
     return bool((top.ids == completion.token_ids[:, None]).any(axis=1).all())
 
 
-def first_divergence_opinion(
+def gaps_at_divergence(
     baseline: Completion,
     candidate: Completion,
     position: int,
     tolerance: float,
     sampling: Mapping[str, Json],
-) -> tuple[Opinion, bool] | None:
+) -> tuple[TokenGaps, bool] | None:
     """Without a score: both sides' own logprobs, at the first divergent token alone.
 
     The baseline's list there is what the score would be: the text before it is the same. Where the baseline
     gave none, or one too short to say, the candidate's own list says whether it saw the baseline's token as a
-    near-tie: (opinion, True), and the gap is that token's. None when neither says anything.
+    near-tie: (gaps, True), and the gap is that token's. None when neither says anything.
     """
     length = len(candidate.token_ids)
     if position >= length or position >= len(baseline.token_ids):
@@ -136,7 +138,7 @@ def first_divergence_opinion(
         view = gap_of_other(source.logprobs, position, token, penalised, own=own) if _fits(source) else None
         if source.logprobs is None or view is None or not (view[1] or view[0] > tolerance):
             continue
-        result = opinion(TopLogprobs(np.empty((0, 1), np.int64), np.empty((0, 1))), candidate.token_ids)
+        result = token_gaps(TopLogprobs(np.empty((0, 1), np.int64), np.empty((0, 1))), candidate.token_ids)
         result.gap[position], result.bounded[position] = max(0.0, view[0]), not view[1]
         ids, values = source.logprobs.ids[position], source.logprobs.values[position]
         column = int(np.nanargmax(np.where(values <= 1e-3, values, -np.inf)))
@@ -152,20 +154,20 @@ def _fits(completion: Completion) -> bool:
     return completion.logprobs is not None and len(completion.logprobs) == len(completion.token_ids)
 
 
-def own_logprobs(completion: Completion) -> Opinion | None:
-    """The completion's own decode-time logprobs as an opinion, where there is one per token."""
+def own_gaps(completion: Completion) -> TokenGaps | None:
+    """The completion's own decode-time logprobs as gaps, where there is one per token."""
     if completion.logprobs is None or not _fits(completion):
         return None
-    return opinion(completion.logprobs, completion.token_ids)
+    return token_gaps(completion.logprobs, completion.token_ids)
 
 
 def own_rejections(
     completion: Completion,
-    view: Opinion | None,
+    view: TokenGaps | None,
     start: int,
     tolerance: float,
     sampling: Mapping[str, Json],
-) -> Opinion | None:
+) -> TokenGaps | None:
     """`view` with the tokens from `start` on added that lie below the best token of the engine's own list.
 
     Greedy decoding takes the best token, so a token further down than the tolerance was not chosen by the engine
@@ -173,13 +175,13 @@ def own_rejections(
     """
     if completion.logprobs is None or not _fits(completion):
         return view
-    own = opinion(completion.logprobs, completion.token_ids, penalised_tokens(sampling, completion))
-    rejected = own.unjustified(tolerance) & ~own.bounded
+    own = token_gaps(completion.logprobs, completion.token_ids, penalised_tokens(sampling, completion))
+    rejected = own.unsupported(tolerance) & ~own.bounded
     rejected[:start] = False
     if not rejected.any():
         return view
     if view is None:
-        view = opinion(TopLogprobs(np.empty((0, 1), np.int64), np.empty((0, 1))), completion.token_ids)
+        view = token_gaps(TopLogprobs(np.empty((0, 1), np.int64), np.empty((0, 1))), completion.token_ids)
     rejected &= np.isnan(view.gap)
     for mine, theirs in (
         (view.gap, own.gap),

@@ -39,9 +39,9 @@ def scores_tell_lists(pairs: Pairs, reference: Reference, baseline_arm: str, can
         if a.logprobs is None or pairs.candidate[row].logprobs is None or looked == LISTS_LOOKED_AT:
             continue
         until = len(a.token_ids)
-        view = reference.opinion(baseline_arm, a)
+        view = reference.gaps(baseline_arm, a)
         if view is None:
-            view = reference.opinion(candidate_arm, pairs.candidate[row])
+            view = reference.gaps(candidate_arm, pairs.candidate[row])
             until = int(pairs.parts_at[row]) if pairs.parts_at[row] >= 0 else until
         if view is None or not until:
             continue

@@ -9,8 +9,8 @@ import pytest
 from streams import TEXT, capture, completion, score
 
 from parity.comparator import compare
-from parity.comparator.population.rates import drift, ends_in_loop, loop_period, position_in_step, step_of_tokens
-from parity.comparator.reference.gaps import opinion
+from parity.comparator.population.rates import drift, ends_in_loop, loop_period, places_of, position_in_step
+from parity.comparator.reference.gaps import token_gaps
 from parity.records import Completion, Key, Kind, ScoreKey, SpecTrace, TopLogprobs, Verdict
 
 
@@ -88,7 +88,7 @@ def test_drift_needs_enough_completions() -> None:
 def test_tokens_find_their_place_in_a_step() -> None:
     """Prefill gives one token; then steps of 2 drafts: both accepted, one accepted, none accepted."""
     one = completion(TEXT[:7], spec=SpecTrace(np.array([2, 1, 0]), np.array([2, 2, 2])))
-    steps = step_of_tokens(one)
+    steps = places_of(one)
     assert steps is not None
     places, after_rejection = steps
     assert places.tolist() == [0, 0, 1, 2, 0, 1, 0]
@@ -98,30 +98,30 @@ def test_tokens_find_their_place_in_a_step() -> None:
 
 def test_a_trace_that_does_not_fit_the_tokens_says_nothing() -> None:
     trace = SpecTrace(np.array([2, 1, 0]), np.array([2, 2, 2]))
-    assert step_of_tokens(completion(TEXT[:9], spec=trace)) is None
-    assert step_of_tokens(completion(TEXT[:9])) is None
+    assert places_of(completion(TEXT[:9], spec=trace)) is None
+    assert places_of(completion(TEXT[:9])) is None
 
 
 def test_a_fault_that_only_hits_tokens_after_a_rejection() -> None:
     rng = np.random.default_rng(0)
-    completions, opinions = {}, {}
+    completions, gaps = {}, {}
     for n in range(20):
         accepted = rng.integers(0, 3, 40)
         length = 1 + int((accepted + 1).sum())
         tokens = list(range(100, 100 + length))
         one = completion(tokens, f"p{n}", spec=SpecTrace(accepted, np.full(40, 2)))
-        steps = step_of_tokens(one)
+        steps = places_of(one)
         assert steps is not None
         hit = np.flatnonzero(steps[1] & (rng.random(length) < 0.05))
         completions[one.key] = one
-        opinions[one.key] = opinion(score(tokens, dict.fromkeys(hit.tolist(), 5.0)), one.token_ids)
-    result = position_in_step(completions, opinions, 0.25)
+        gaps[one.key] = token_gaps(score(tokens, dict.fromkeys(hit.tolist(), 5.0)), one.token_ids)
+    result = position_in_step(completions, gaps, 0.25)
     assert result is not None
     assert result["elsewhere"]["unsupported"] == 0
     assert result["after_rejection"]["unsupported"] > 10
     assert result["p_more_after_rejection"] < 1e-4
     blank = {key: replace(one, spec=None) for key, one in completions.items()}
-    assert position_in_step(blank, opinions, 0.25) is None
+    assert position_in_step(blank, gaps, 0.25) is None
 
 
 def test_the_noise_floor_is_how_often_the_baseline_differs_from_itself() -> None:
