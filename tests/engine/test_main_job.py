@@ -18,9 +18,10 @@ from parity.store import FindingFilter, Store
 
 pytestmark = pytest.mark.engine
 
-# Prompts of the suite whose mtp completions part early on the machines that were tried, and two others.
-NAMES = ("zh-code", "zh-ai", "zh-lunyu", "en-verily", "code-main", "zh-capital", "en-king", "en-lord")
 MAX_TOKENS = 40
+LONGEST = 160
+"""Characters of a prompt. Every short one of the suite is taken: where two arms part at a near-tie is the processor's
+choice, and one request in six does. Not the one-token prompt: vLLM itself gets its answer wrong (docs/fault-lab.md)."""
 PLANTED = (1900, 1901, 1902)
 
 
@@ -38,11 +39,12 @@ def parity(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def main_run(interpreter: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
-    """(PARITY_HOME, run directory, what stdout showed) of one run of eight prompts."""
+    """(PARITY_HOME, run directory, what stdout showed) of one run of the suite's short prompts."""
     home = tmp_path_factory.mktemp("home")
     prompts = home / "prompts.jsonl"
-    chosen = {p.id: p.text for p in load_suite("mixed") if p.id in NAMES}
-    prompts.write_text("".join(json.dumps({"id": name, "prompt": chosen[name]}) + "\n" for name in NAMES))
+    chosen = {p.id: p.text for p in load_suite("mixed") if p.text and len(p.text) < LONGEST and p.id != "en-one-word"}
+    lines = [json.dumps({"id": name, "prompt": text}) for name, text in chosen.items()]
+    prompts.write_text("\n".join(lines) + "\n")
     environment = {"PARITY_CPU_PYTHON": str(interpreter)}
     os.environ.update(environment)  # for the next processes too: PARITY_HOME has no environment of its own
     done = parity(home, "run", "--backends", "cpu", "--prompts", str(prompts), "--max-tokens", str(MAX_TOKENS))
@@ -57,7 +59,7 @@ def test_base_and_mtp_agree_up_to_near_ties(main_run: tuple[Path, Path, str]) ->
     mtp = read_capture(directory / "cpu-mtp.jsonl")
     assert mtp.counters is not None
     assert mtp.counters["accepted_tokens"] > 0
-    assert len(mtp.completions) == len(NAMES)
+    assert len(mtp.completions) > 40
     with Store.open(home / "parity.db", create=False) as store:
         run = store.run()
         base, candidate = store.arms(run.id)
@@ -91,9 +93,9 @@ def test_planted_faults_are_found_also_behind_a_near_tie(main_run: tuple[Path, P
         ours, theirs = completion.token_ids, base.completions[key].token_ids
         shared = min(len(ours), len(theirs))
         parted = np.flatnonzero(ours[:shared] != theirs[:shared])
-        if len(parted) and parted[0] < 20 and len(ours) == MAX_TOKENS:
+        if len(parted) and parted[0] < MAX_TOKENS - 15 and len(ours) == MAX_TOKENS:
             place[key.request] = int(parted[0]) + 12
-    assert place, "no near-tie in the first 20 tokens: choose other prompts"
+    assert place, "of all these requests not one parted at a near-tie"
     plain = next(key.request for key in mtp.completions if key.request not in place)
     place[plain] = 7
     plant(directory / "cpu-mtp.jsonl", place)

@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from engine_plan import BaseArm
 
 from parity.capture import check_capture, read_capture, read_scores
+from parity.comparator import compare
 from parity.plan.hosts import Host
-from parity.run import run_arm
+from parity.run import ScoreItem, run_arm
 
 pytestmark = pytest.mark.engine
 
@@ -25,22 +25,22 @@ def test_two_replicas_give_what_one_engine_gives(
     cores = sorted(os.sched_getaffinity(0))
     host = Host("cpu", "cpu", devices=(str(cores[0]), str(cores[-1])))
     path = tmp_path / "a.jsonl"
-    items = [item for item in base_arm.asked if item.arm == "cpu/base"]
     with run_arm(base_plan, "cpu/base", path, tmp_path / "a.log", host=host) as session:
         session.generate()
+        items = [
+            ScoreItem("cpu/base", *c.key, c.prompt_token_ids.tolist(), c.token_ids.tolist())
+            for c in read_capture(path, partial=True)
+        ]
         session.score(items, tmp_path / "scores.jsonl", top=5)
     assert check_capture(path) == []
     one, two = read_capture(base_arm.capture), read_capture(path)
-    assert {c.key: c.token_ids.tolist() for c in two} == {c.key: c.token_ids.tolist() for c in one}
-    assert {c.key: c.text for c in two} == {c.key: c.text for c in one}
+    # In batches of other sizes a near-tie may go the other way, and nothing else may differ.
+    found = compare(one, two, read_scores(tmp_path / "scores.jsonl"))
+    assert (found.verdict, found.corrupt) == ("PASS", [])
     header, *records, footer = map(json.loads, path.read_text().splitlines())
     ran = {record["request"]: record["replica"] for record in records if record["record"] == "completion"}
     assert ran == {f"p{i}": i % 2 for i in range(4)}
     assert [each["visible_devices"] for each in header["replicas"]] == list(host.devices)
     assert [each["tokens"] for each in footer["counters"]["replicas"]] == [32, 32]
     assert all("vllm" in (tmp_path / name).read_text().lower() for name in ("a.log", "a.replica1.log"))
-    expected, scores = read_scores(base_arm.directory / "scores.jsonl"), read_scores(tmp_path / "scores.jsonl")
-    assert scores.keys() == {item.key for item in items}
-    for key, score in scores.items():
-        chosen, wanted = (np.nanmax(each.values, axis=1) for each in (score, expected[key]))
-        assert np.abs(chosen - wanted).max() < 0.25  # in batches of other sizes: rounding, in nats
+    assert read_scores(tmp_path / "scores.jsonl").keys() == {item.key for item in items}

@@ -50,14 +50,14 @@ def environment(
 
     `rate` is per step in which the fault can happen, `log` a path on the engine's machine ("-" is stderr,
     which comes back in the arm's log), `options` those of the fault and `from_step`, `max`, `independent`,
-    `from_version`. With `far` the plugin itself is in the environment and not a path of this machine.
+    `from_version`, `noise`. With `far` the plugin itself is in the environment and not a path of this machine.
 
     Raises ValueError for an unknown fault, option or rate.
     """
     text = f"{name}:rate={rate!r}:seed={seed}" + "".join(f":{key}={value}" for key, value in options.items())
     planting: Planting = parse(text)
     variables = {"PARITY_FAULT": planting.to_text(), "PARITY_FAULT_LOG": log}
-    if planting.fault in FAULTS and FAULTS[planting.fault].layer == "runner":
+    if planting.noise or (planting.fault in FAULTS and FAULTS[planting.fault].layer == "runner"):
         # The second model runner of vLLM has no step between logits and tokens that could be wrapped.
         variables["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     if far:

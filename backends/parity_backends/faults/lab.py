@@ -6,7 +6,8 @@ so the engine stays and the plugin is configured anew for each capture. The job:
     {"model": DIR, "engine": {LLM keyword arguments}, "sampling": {SamplingParams keyword arguments},
      "requests": [{"id": "p0", "prompt_token_ids": [...]}, ...], "out": DIR, "variant": "base" or "mtp",
      "captures": [{"name": "row_swap-0.1", "fault": "row_swap:rate=0.1:seed=0",
-                   "requests": a number, the first so many only}, ...],
+                   "requests": a number, the first so many only; absent: all,
+                   "sampling": what differs from the job's; absent: nothing}, ...],
      "score": [[NAME, NAME of the folder with its base.jsonl], ...] or absent}
 
 Each capture becomes OUT/NAME/VARIANT.jsonl, with what was planted in OUT/NAME/planted.jsonl. With "score" the
@@ -73,18 +74,19 @@ def header(job: dict[str, Any], fault: str) -> dict[str, Any]:
     }
 
 
-def capture(llm: Any, job: dict[str, Any], name: str, fault: str, count: int | None) -> None:
+def capture(llm: Any, job: dict[str, Any], item: dict[str, Any]) -> None:
     from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
 
     plugin = importlib.import_module("parity_faults")
-    folder = Path(job["out"]) / name
+    fault, folder = item["fault"], Path(job["out"]) / item["name"]
+    job = {**job, "sampling": {**job["sampling"], **item.get("sampling", {})}}
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "planted.jsonl"
     log.unlink(missing_ok=True)
     before, began = counters(llm), time.perf_counter()
     plugin.configure(fault, str(log))
-    requests = job["requests"][:count]
+    requests = job["requests"][: item.get("requests")]
     outputs = llm.generate(
         [TokensPrompt(prompt_token_ids=request["prompt_token_ids"]) for request in requests],
         SamplingParams(**job["sampling"]),
@@ -164,7 +166,7 @@ def main() -> None:
 
     llm = LLM(model=job["model"], **job["engine"])
     for item in job["captures"]:
-        capture(llm, job, item["name"], item["fault"], item.get("requests"))
+        capture(llm, job, item)
     known: dict[Any, Any] = {}
     for name, base_name in job.get("score", ()):
         score(llm, job, name, base_name, known)

@@ -44,6 +44,9 @@ def test_environment_round_trips_through_the_text_that_the_engine_reads() -> Non
     assert planting == catalogue.Planting("row_leak", 0.1, 7, from_step=3, span=9)
     more = catalogue.Planting("row_swap", 0.01, independent=1, from_version="0.31.0")
     assert catalogue.parse(more.to_text()) == more
+    assert catalogue.parse("loop:noise=5").noise == 5
+    assert catalogue.parse(catalogue.Planting("loop", noise=5, span=16).to_text()).noise == 5
+    assert faults.environment("chunk_twice", noise=5)["VLLM_USE_V2_MODEL_RUNNER"] == "0"
     assert variables["PARITY_FAULT_LOG"] == "planted.jsonl"
     assert variables["PYTHONPATH"] == str(faults.plugin_directory())
     assert "PYTHONPATH" not in faults.environment("row_swap", far=True)
@@ -59,6 +62,7 @@ def test_environment_round_trips_through_the_text_that_the_engine_reads() -> Non
         ("row_swap:rate=0", "rate"),
         ("row_swap:rate=1.5", "rate"),
         ("row_swap:seed=x", "seed=x"),
+        ("row_swap:noise=x", "noise=x"),
         ("row_swap:independent=2", "independent"),
         ("row_swap:from_version=new", "from_version=new"),
     ],

@@ -5,7 +5,8 @@ every process that it starts (front end, engine core, each worker), through the 
 `vllm.general_plugins` (vllm/plugins/__init__.py), when this file's directory is on PYTHONPATH. It does
 nothing unless the environment says so:
 
-    PARITY_FAULT      NAME[:rate=R][:seed=N][:from_step=N][:max=N][:independent=1][:from_version=V];
+    PARITY_FAULT      NAME[:rate=R][:seed=N][:from_step=N][:max=N][:independent=1][:from_version=V]
+                      [:noise=SEED];
                       "none" installs the hooks, plants nothing
     PARITY_FAULT_LOG  a JSON Lines file for what was really planted; "-" is stderr
 

@@ -209,6 +209,9 @@ class Planting:
     """1: each step in which it can happen is hit or not on its own; 0: exactly every 1/rate-th one is."""
     from_version: str = ""
     """Planted in engines of this version of vLLM and later only; empty: in all."""
+    noise: int = 0
+    """Not 0: every logit of every step moves by up to one unit in the last place of bf16 as well, drawn from this
+    seed: the same engine with another machine's rounding."""
     span: int = 0
     ulps: int = 1
 
@@ -222,19 +225,22 @@ class Planting:
             text += f":independent={self.independent}"
         if self.from_version:
             text += f":from_version={self.from_version}"
+        if self.noise:
+            text += f":noise={self.noise}"
         own = dict(FAULTS[self.fault].options) if self.fault in FAULTS else {}
         for option in own:
             text += f":{option}={getattr(self, option)}"
         return text
 
 
-COMMON = ("rate", "seed", "from_step", "max", "independent", "from_version")
+COMMON = ("rate", "seed", "from_step", "max", "independent", "from_version", "noise")
 
 
 def parse(text: str) -> Planting:
     """The value of PARITY_FAULT: `NAME[:rate=R][:seed=N][:OPTION=N]`.
 
-    Options of every fault: `from_step`, `max`, `independent` (0 or 1), `from_version` (such as 0.31.0).
+    Options of every fault: `from_step`, `max`, `independent` (0 or 1), `from_version` (such as 0.31.0),
+    `noise` (a seed; 0 for none).
 
     Raises ValueError that names the part which is wrong.
     """

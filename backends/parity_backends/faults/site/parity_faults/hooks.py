@@ -32,6 +32,7 @@ class State:
         self.step = -1
         self.planted = 0
         self.eligible = 0
+        self.sampled = 0
         self.decided: dict[int, bool] = {}
         self.active: dict[str, Any] = {}
         """Faults that go on for several steps keep their victim here."""
@@ -69,6 +70,12 @@ class State:
         hit = int(self.eligible * planting.rate + self.phase) > before
         self.planted += hit
         return hit
+
+    def noise_seed(self) -> int:
+        """A seed for the noise of the next sampling, drawn from the planting's; 0 when there is to be none."""
+        self.sampled += 1
+        noise = self.planting.noise
+        return random.Random(f"noise:{noise}:{self.sampled}").randrange(1, 2**31) if noise else 0
 
     def record(self, request: Any, row: int, position: int, **more: Any) -> None:
         """Logs one planted row; the same row in the same step (several groups of layers) once.
@@ -163,11 +170,11 @@ def wrap_runner(runner: Any) -> None:
     fault = FAULTS.get(STATE.planting.fault)
     missing = [name for name in NEEDED if not hasattr(runner, name)]
     if missing:
-        if fault is None or fault.layer == "output":
+        if not STATE.planting.noise and (fault is None or fault.layer == "output"):
             return
         raise RuntimeError(
-            f"the fault {fault.name} cannot be planted in {type(runner).__module__}.{type(runner).__name__}, which "
-            f"has no {', '.join(missing)}; with vLLM's second model runner, set VLLM_USE_V2_MODEL_RUNNER=0"
+            f"{STATE.planting.to_text()} cannot be planted in {type(runner).__module__}.{type(runner).__name__}, "
+            f"which has no {', '.join(missing)}; with vLLM's second model runner, set VLLM_USE_V2_MODEL_RUNNER=0"
         )
     # Every tensor-parallel rank plants the same; one of them writes it down.
     STATE.silent = getattr(runner.vllm_config.parallel_config, "rank", 0) > 0
@@ -190,6 +197,9 @@ def wrap_runner(runner: Any) -> None:
             STATE.in_step = False
 
     def sample_and_plant(logits: Any, spec_decode_metadata: Any) -> Any:
+        noise = STATE.noise_seed()
+        if noise and logits is not None:
+            logits = plants.rounded_otherwise(logits, noise)
         before = plants.LOGITS.get(STATE.planting.fault)
         if before is not None and logits is not None:
             logits = before(STATE, runner, logits, spec_decode_metadata)

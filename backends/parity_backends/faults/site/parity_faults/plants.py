@@ -222,19 +222,24 @@ def wrong_logprobs(state: Any, runner: Any, logits: Any, metadata: Any, output: 
 # ---------------------------------------------------------------- logits
 
 
-def logits_noise(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
+def rounded_otherwise(logits: Any, seed: int, ulps: int = 1) -> Any:
+    """The logits, each moved by up to `ulps` units in the last place of bf16, as other hardware might round them."""
     import torch
 
-    draw = state.due()
-    if draw is None:
-        return logits
-    generator = torch.Generator(device="cpu").manual_seed(draw.randrange(2**31))
+    generator = torch.Generator(device="cpu").manual_seed(seed)
     noise = torch.rand(logits.shape, generator=generator).to(logits.device) * 2 - 1
     # One unit in the last place of bf16 is 2^-7 of the power of two below the value (8 bits of mantissa).
     unit = torch.exp2(torch.floor(torch.log2(logits.abs().float().clamp_min(2.0**-20))) - 7)
+    return (logits.float() + noise * unit * ulps).to(logits.dtype)
+
+
+def logits_noise(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
+    draw = state.due()
+    if draw is None:
+        return logits
     for row in sampling_rows(runner):
         state.record(held(runner, row), row, len(outputs_of(runner, row)))
-    return (logits.float() + noise * unit * state.planting.ulps).to(logits.dtype)
+    return rounded_otherwise(logits, draw.randrange(2**31), state.planting.ulps)
 
 
 def garbled_row(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
