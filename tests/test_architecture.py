@@ -53,6 +53,21 @@ def test_every_module_imports_without_adapters_and_engines() -> None:
     assert not loaded & ENGINES
 
 
+def test_every_module_imports_where_there_is_no_posix() -> None:
+    """As on Windows: `parity.locks` takes the other branch, and nothing else imports what is not there."""
+    code = (
+        "import importlib, sys, types\n"
+        "here, sys.platform, sys.modules['msvcrt'] = sys.platform, 'win32', types.ModuleType('msvcrt')\n"
+        "importlib.import_module('parity.locks')\n"
+        "sys.platform = here\n"
+        "del sys.modules['msvcrt']\n"
+        "for name in ('fcntl', 'grp', 'pwd', 'resource'): sys.modules[name] = None\n"
+        "for name in sys.argv[1:]: importlib.import_module(name)"
+    )
+    done = _python(code, *_modules())
+    assert done.returncode == 0, done.stderr
+
+
 def test_imports_keep_to_the_contracts() -> None:
     config = str(ROOT / "pyproject.toml")
     code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(config_filename=sys.argv[1]))"

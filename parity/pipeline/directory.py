@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from typing import Any
 import orjson
 
 from parity.errors import ParityError
+from parity.locks import lock_now
 from parity.paths import runs_dir
 from parity.plan import Plan, read_plan
 from parity.records import Json
@@ -128,13 +128,11 @@ class RunDirectory:
                 hint="make it writable, or name another one with --out",
             ) from error
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            if not lock_now(handle):
                 raise ParityError(
                     f"another parity is working on the run {self.run_id}",
                     hint="wait for it to end; it does not need to be resumed",
-                ) from None
+                )
             yield
         finally:
             os.close(handle)
@@ -146,11 +144,7 @@ class RunDirectory:
         except OSError:
             return False
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        else:
-            return False
+            return not lock_now(handle)
         finally:
             os.close(handle)
 

@@ -7,7 +7,6 @@ built in place (virtual environments do not survive being moved) under a file lo
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.errors import BackendError, ParityError
+from parity.locks import lock, lock_now
 from parity.paths import data_dir
 
 INDEX_VARIABLE = "PARITY_EXTRA_INDEX_URL"
@@ -315,9 +315,7 @@ def _locked(path: Path, say: Say) -> Iterator[None]:
     except OSError as error:
         raise ParityError(f"cannot write {path}: {error.strerror}", hint="set PARITY_HOME to another place") from error
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not lock_now(file.fileno()):
             say("another parity is working on this environment: waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file.fileno())
         yield

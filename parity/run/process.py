@@ -100,6 +100,11 @@ class WorkerProcess:
         `arrived` is set whenever there is something to receive. `heartbeat`: say something this often (seconds),
         so that the other side can tell silence from death.
         """
+        if os.name != "posix":
+            raise BackendError(
+                "an arm cannot run on this system: its worker leads a POSIX process group",
+                hint="run it on Linux or macOS and bring its capture here: `parity compare`",
+            )
         self.log_path = log_path
         self._heartbeat = heartbeat
         self._outbox: queue.Queue[bytes | None] = queue.Queue()

@@ -7,7 +7,6 @@ request runs in changes the numerics: only the missing completions are kept from
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ import orjson
 
 from parity.capture import SCHEMA, dump_line
 from parity.errors import ParityError
+from parity.locks import lock_now
 from parity.records import Json, Key, ScoreKey
 from parity.run.messages import Expected
 
@@ -199,11 +199,9 @@ class Appender:
             self._file: IO[bytes] = path.open("ab", buffering=0)
         except OSError as error:
             raise ParityError(f"cannot write {path}: {error.strerror}", hint="choose another place") from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        if not lock_now(self._file.fileno()):
             self._file.close()
-            raise ParityError(f"another parity is writing to {path}", hint="wait for it, or end it") from error
+            raise ParityError(f"another parity is writing to {path}", hint="wait for it, or end it")
         self._file.truncate(keep_bytes)
         self._end = keep_bytes
 

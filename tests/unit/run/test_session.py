@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import threading
 from pathlib import Path
 from typing import Any
@@ -271,6 +270,7 @@ def test_an_unknown_arm_is_named_with_those_there_are(runner: Runner) -> None:
 
 
 def test_a_full_disk_keeps_whole_records_and_can_be_resumed(runner: Runner) -> None:
+    resource = pytest.importorskip("resource", reason="the size of files cannot be limited here")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))  # a write beyond fails, as on a full disk
     try:
