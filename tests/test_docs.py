@@ -23,7 +23,9 @@ from parity.records.kinds import kinds
 PREFIX = "parity.comparator."
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *DOCS.glob("*.md")])
+PAGES = sorted(
+    [*(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")), *DOCS.glob("*.md")]
+)
 
 sys.path.insert(0, str(ROOT / "tools"))
 make_cli_docs = importlib.import_module("make_cli_docs")

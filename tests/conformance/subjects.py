@@ -112,7 +112,7 @@ def cpu(_: Path) -> AbstractContextManager[Up]:
 
 
 def hardware(name: str) -> Callable[[Path], AbstractContextManager[Up]]:
-    """A backend whose device may not be here: then its session raises BackendError, and that is its gap."""
+    """A backend whose device may not be here: then its session raises BackendError."""
 
     def bring_up(_: Path) -> AbstractContextManager[Up]:
         adapter = load_backend(name)
