@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from parity_backends import faults
+import parity_faults
 
 from parity.capture import read_capture, read_scores
 from parity.comparator import CompareOptions, compare
@@ -90,7 +90,7 @@ def plan_of(group: str) -> Plan:
         engine = {**backend.engine_defaults(variant, num_speculative_tokens=clean.draft_tokens or 2), **clean.engine}
         env = dict(backend.env_defaults(variant))
         if clean.noise:
-            env |= faults.environment("logits_noise")
+            env |= parity_faults.environment("logits_noise") | parity_faults.packed()
         arms.append(Arm(f"{BACKEND}/{clean.name}", BACKEND, variant, engine, env))
     sampling = Sampling(max_tokens=tokens, logprobs=5 if group == "listed" else None)
     return build_plan(

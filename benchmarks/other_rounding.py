@@ -14,8 +14,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from parity_backends.cpu import CpuBackend
-from parity_backends.faults.drive import OF_STATE, RATES, Case, Outcome, run_until_damaged
+from parity_backends.vllm.cpu import CpuBackend
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from fault_lab import OF_STATE, RATES, Case, Outcome, run_until_damaged
 
 CONTROLS = ("none", "logits_noise")
 HEADS = ("fault", "seqs", "noise", "attempts", "planted", "damaged", "caught", "accused", "kind", "token", "verdicts")

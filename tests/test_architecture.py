@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from parity_backends._local import worker_source
+from parity_backends.vllm.local import worker_source
 
 import parity
 
@@ -206,15 +206,17 @@ def test_the_wheel_has_the_model_the_worker_and_the_entry_points(tmp_path: Path)
     for package, inside in (
         (Path("parity"), Path("parity")),
         (Path("backends/parity_backends"), Path("parity_backends")),
+        (Path("backends/parity_faults"), Path("parity_faults")),
     ):
         wanted = {inside / path.relative_to(package) for path in here if path.is_relative_to(package)}
-        assert wanted
+        wanted -= {Path("parity_faults/pyproject.toml")}  # for an installation of its own
+        assert inside / "py.typed" in wanted
         assert wanted <= shipped
     code = (
         "import os, sys; sys.path.insert(0, sys.argv[1]); import parity; from parity.run import load_backend\n"
         "assert parity.__file__.startswith(sys.argv[1]), parity.__file__\n"
         "cpu = load_backend('cpu')\n"
-        "assert type(cpu).__module__ == 'parity_backends.cpu'\n"
+        "assert type(cpu).__module__ == 'parity_backends.vllm.cpu'\n"
         "model = cpu.default_model()\n"
         "assert str(model).startswith(sys.argv[1]) and (model / 'model.safetensors').stat().st_size > 1e6, model\n"
         "assert b'__main__' in cpu.worker_source()"

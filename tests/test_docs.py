@@ -231,7 +231,7 @@ def test_every_key_of_our_own_records_is_documented() -> None:
         under = section(page, f"## `{record['record']}`")
         for key in record:
             assert f"`{key}`" in under, f"docs/capture.md: {record['record']}.{key}"
-    worker = text_of("backends/parity_backends/worker/resolved.py")
+    worker = text_of("backends/parity_backends/vllm/worker/resolved.py")
     block = re.search(r"^METRICS = \{(.*?)^\}", worker, re.MULTILINE | re.DOTALL)
     assert block
     for counter in re.findall(r'^    "(\w+)":', block.group(1), re.MULTILINE):
@@ -268,7 +268,7 @@ def test_every_member_of_an_adapter_is_described() -> None:
 
 def test_every_environment_variable_is_documented() -> None:
     everything = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-    for folder in ("parity", "backends/parity_backends"):
+    for folder in ("parity", "backends"):
         for source in (ROOT / folder).rglob("*.py"):
             for name in set(re.findall(r'"(PARITY_[A-Z_]+)"', source.read_text(encoding="utf-8"))):
                 assert name in everything, f"{source.name} reads {name}, no page says so"

@@ -16,19 +16,20 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from parity_backends import faults
-from parity_backends.cpu import CpuBackend
-from parity_backends.faults.judge import Judgement, judge
+from parity_backends.vllm.cpu import CpuBackend
+from parity_faults import FAULTS
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from fault_judge import Judgement, judge
+from fault_lab import run_job, without_logprobs
 
 from parity.capture import read_capture, read_scores
 from parity.comparator import compare
@@ -65,7 +66,7 @@ LONG_RUN = {"accepted_counts", "unstable_order", "state_not_reset"}
 """Faults of the recurrent state need not show in any one planting: at the lowest rate they get the long run."""
 
 
-def job(model: Path, out: Path, variant: str) -> dict[str, Any]:
+def job(model: Path, variant: str) -> dict[str, Any]:
     suite = tokenise(load_suite("mixed"), model)
     short = [request for request in suite if len(request.prompt_token_ids) < 50]
     long = [request for request in suite if 90 < len(request.prompt_token_ids) < 310]
@@ -83,8 +84,6 @@ def job(model: Path, out: Path, variant: str) -> dict[str, Any]:
         "engine": engine,
         "sampling": {"temperature": 0.0, "max_tokens": MAX_TOKENS, "logprobs": TOP},
         "requests": [{"id": r.id, "prompt_token_ids": list(r.prompt_token_ids)} for r in chosen],
-        "out": str(out),
-        "variant": variant,
         "vocab_size": 2048,
         "eos_token_ids": [0],
     }
@@ -93,7 +92,7 @@ def job(model: Path, out: Path, variant: str) -> dict[str, Any]:
 def plantings(only: Sequence[str]) -> dict[str, str]:
     """Folder name to the text of PARITY_FAULT."""
     found = {CLEAN: "none", CLEAN_LONG: "none"}
-    for name in only or list(faults.FAULTS):
+    for name in only or list(FAULTS):
         for rate in RATES:
             found[f"{name}-{rate:g}"] = f"{name}:rate={rate:g}:seed={SEED}"
     return found
@@ -112,40 +111,20 @@ def item(folder: str, text: str) -> dict[str, Any]:
     return {"name": folder, "fault": text, "requests": count}
 
 
-def run_engine(python: Path, environment: dict[str, str], description: dict[str, Any], out: Path) -> None:
-    path = out / f"job-{description['variant']}.json"
-    path.write_text(json.dumps(description), encoding="utf-8")
-    lab = ROOT / "backends" / "parity_backends" / "faults" / "lab.py"
-    log = out / f"engine-{description['variant']}.log"
-    with log.open("w", encoding="utf-8") as stream:
-        done = subprocess.run(
-            [str(python), str(lab), str(path)], env={**os.environ, **environment}, stderr=stream, check=False
-        )
-    if done.returncode:
-        raise SystemExit(f"the engine ended with exit code {done.returncode}; its log is {log}")
-
-
 def capture_all(python: Path, model: Path, out: Path, wanted: dict[str, str]) -> None:
-    backend = CpuBackend()
-    environment = {**backend.env_defaults("mtp"), **backend.launch_env(python), "PARITY_FAULT": "none"}
     missing = [name for name in wanted if not (out / name / "mtp.jsonl").exists()]
     if missing:
         captures = [item(name, wanted[name]) for name in missing]
-        run_engine(python, environment, {**job(model, out, "mtp"), "captures": captures}, out)
+        run_job(python, out, "mtp", {**job(model, "mtp"), "captures": captures})
     unscored = [name for name in wanted if not (out / name / "scores.jsonl").exists()]
     if unscored:
         bases = {split(name)[2] for name in unscored}
         base = [item(name, "none") for name in sorted(bases) if not (out / name / "base.jsonl").exists()]
         score = [[name, split(name)[2]] for name in unscored]
-        run_engine(python, environment, {**job(model, out, "base"), "captures": base, "score": score}, out)
+        run_job(python, out, "base", {**job(model, "base"), "captures": base, "score": score})
 
 
 # ---------------------------------------------------------------- the rules
-
-
-def without_logprobs(capture: Capture) -> Capture:
-    completions = {key: replace(c, logprobs=None) for key, c in capture.completions.items()}
-    return replace(capture, completions=completions)
 
 
 def parity_rule(folder: Path, base: Capture, candidate: Capture) -> dict[str, Any]:
@@ -255,7 +234,7 @@ def line(name: str, out: Path) -> str:
     rows = {truth.request for truth in result.truths}
     cells = [f"`{fault or name}`", rate or "-", str(len(rows)), str(len(result.damaged)), result.verdict]
     kinds = Counter(kind for kind, _ in result.found.values())
-    if fault and faults.FAULTS[fault].expected:
+    if fault and FAULTS[fault].expected:
         caught = len(result.caught)
         cells += [share(caught, len(result.damaged)), str(len(result.accused))]
         cells += [share(len(result.right_kind), caught), share(len(result.right_token), caught)]
@@ -263,8 +242,7 @@ def line(name: str, out: Path) -> str:
         cells += ["-", str(len(result.found)), "-", "-"]
     cells.append(", ".join(f"{kind} {count}" for kind, count in kinds.most_common()) or "none")
     cells += [
-        peer_cell(rule(base, candidate), rows if fault and faults.FAULTS[fault].expected else set())
-        for rule in PEERS.values()
+        peer_cell(rule(base, candidate), rows if fault and FAULTS[fault].expected else set()) for rule in PEERS.values()
     ]
     print(" ".join(cells), file=sys.stderr, flush=True)
     return "| " + " | ".join(cells) + " |"
@@ -308,7 +286,7 @@ def table(out: Path, wanted: dict[str, str]) -> str:
 
 def catalogue() -> str:
     lines = ["| fault | what it does | emulates | layer | wraps (vLLM 0.32.0) | needs |", f"|{'---|' * 6}"]
-    for fault in faults.FAULTS.values():
+    for fault in FAULTS.values():
         needs = ["speculation"] if fault.needs_speculation else []
         needs += [fault.needs] if fault.needs else []
         cells = [f"`{fault.name}`", fault.summary, fault.emulates, fault.layer, f"`{fault.hook}`", "; ".join(needs)]
@@ -326,7 +304,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for captures; what is there is used again")
     parser.add_argument("--python", type=Path, help="interpreter with vLLM (default: the environment of `parity env`)")
-    parser.add_argument("--only", action="append", default=[], choices=list(faults.FAULTS), help="this fault only")
+    parser.add_argument("--only", action="append", default=[], choices=list(FAULTS), help="this fault only")
     parser.add_argument("--capture-only", action="store_true", help="run the engines, compare nothing")
     parser.add_argument("--write", action="store_true", help=f"replace the table in {DOCUMENT.name}")
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """Write the pins of an engine environment from one that works.
 
-    python tools/lock_engine.py ENGINE_PYTHON > backends/parity_backends/constraints-cpu.txt
+    python tools/lock_engine.py ENGINE_PYTHON > backends/parity_backends/vllm/constraints-cpu.txt
 
 Asks that interpreter what is installed and prints `name==version`, sorted: everything that the engine asks
 for, directly or not, without the engine itself (its version is in the adapter) and without what must not

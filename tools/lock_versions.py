@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from lock_engine import ENGINE, LEFT_OUT
 
-HOME = Path(__file__).resolve().parent.parent / "backends" / "parity_backends"
+HOME = Path(__file__).resolve().parent.parent / "backends" / "parity_backends" / "vllm"
 
 
 def metadata(requirement: str) -> dict[str, Any]:

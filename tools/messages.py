@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("cli", "comparator", "pipeline", "plan", "reduce", "report", "run", "store", "watch", "capture", "paths.py")
 SHOWN = (*(f"parity/{room}" for room in ROOMS), "backends/parity_backends")
 NOT_SHOWN = (
-    "worker", "faults", "schema", "html", "svg", "_bundle",  # programs, data
+    "worker", "faults", "schema", "html", "svg", "bundle",  # programs, data
     "report/texts",
     "report/formats/md", "report/formats/junit", "report/formats/sarif", "report/known",  # reports: report/texts_zh.py
     "watch/metrics",  # Prometheus: the same names and help everywhere

@@ -1,1 +1,1 @@
-"""Adapters: one module per backend, and the worker they all launch."""
+"""Adapters: one folder per backend, with the program that runs its arms; `worker` is what the programs share."""

@@ -2,7 +2,7 @@
 
 The schedule follows from the plan alone (its seed, the round's number), in steps of the engine, so that an
 engine in one process does the same each time, and a resumed round is the same round. The worker turns these
-settings into a schedule (`backends/parity_backends/worker/schedule.py`).
+settings into a schedule (`backends/parity_backends/vllm/worker/schedule.py`).
 """
 
 from __future__ import annotations

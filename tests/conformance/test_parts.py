@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from parity_backends.server_worker.about import parse_metrics
-from parity_backends.server_worker.answers import Answer, assembled, whole
-from parity_backends.server_worker.asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, not_sent, sampling_body
-from parity_backends.server_worker.transport import ServerError
-from parity_backends.transformers_worker.reference import Writer
+from parity_backends.server.worker.about import parse_metrics
+from parity_backends.server.worker.answers import Answer, assembled, whole
+from parity_backends.server.worker.asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, not_sent, sampling_body
+from parity_backends.server.worker.transport import ServerError
+from parity_backends.transformers.worker.reference import Writer
 from subjects import GREEDY
 
 

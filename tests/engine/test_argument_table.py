@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from parity_backends.worker.arguments import Table, names_at
-from parity_backends.worker.table import VLLM_NAMES
+from parity_backends.vllm.worker.arguments import Table, names_at
+from parity_backends.vllm.worker.table import VLLM_NAMES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from make_argument_table import Sources, vllm_names

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import parity_faults
 import pytest
 from engine_plan import BaseArm
-from parity_backends import faults
 
 from parity.capture import read_capture
 from parity.pipeline import arm_result
@@ -77,7 +77,7 @@ def test_the_clean_engine_passes(script: Path, interpreter: Path, base_plan: dic
 
 def test_the_faulty_engine_fails(script: Path, interpreter: Path, base_plan: dict[str, Any], tmp_path: Path) -> None:
     log = tmp_path / "planted.jsonl"
-    planted = faults.environment("chunk_twice", rate=1.0, seed=0, log=str(log))
+    planted = parity_faults.environment("chunk_twice", log=str(log)) | parity_faults.unpacked(tmp_path)
     done = run(script, interpreter, base_plan["model"]["path"], **planted)
     assert '"planted"' in log.read_text(), "the fault did not happen, so nothing was tested"
     assert done.returncode == 1

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+import parity_faults
 import pytest
-from parity_backends import faults
-from parity_backends.cpu import CpuBackend
-from parity_backends.faults.drive import (
+from fault_lab import (
     ENGINE,
     OF_STATE,
     RATES,
@@ -20,6 +19,7 @@ from parity_backends.faults.drive import (
     run_engine,
     run_until_damaged,
 )
+from parity_backends.vllm.cpu import CpuBackend
 
 from parity.capture import read_capture
 
@@ -102,12 +102,11 @@ if __name__ == "__main__":
 
 def test_the_plugin_reaches_an_engine_core_in_another_process(tmp_path: Path, interpreter: Path) -> None:
     """As on a far host: a zip file on PYTHONPATH, the environment, nothing of parity, a core of its own."""
-    bundle, log, script = tmp_path / "plugin.zip", tmp_path / "planted.jsonl", tmp_path / "run.py"
-    bundle.write_bytes(faults.bundle())
+    log, script = tmp_path / "planted.jsonl", tmp_path / "run.py"
     script.write_text(MULTIPROCESS, encoding="utf-8")
     model = CpuBackend().default_model()
-    variables = faults.environment("early_eos", rate=1.0, log=str(log), max=1)
-    variables |= {"PYTHONPATH": str(bundle), "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    variables = parity_faults.environment("early_eos", rate=1.0, log=str(log), max=1)
+    variables |= parity_faults.unpacked(tmp_path) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     answer = tmp_path / "answer.json"
     command = [str(script), str(model), json.dumps(ENGINE), str(answer)]
     run_engine(interpreter, command, tmp_path / "engine.log", **variables)

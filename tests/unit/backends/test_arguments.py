@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from parity_backends.worker import arguments
-from parity_backends.worker.arguments import Table, translate, translate_sampling
-from parity_backends.worker.table import ASCEND_READ, VLLM_NAMES, VLLM_READ
+from parity_backends.vllm.worker import arguments
+from parity_backends.vllm.worker.arguments import Table, translate, translate_sampling
+from parity_backends.vllm.worker.table import ASCEND_READ, VLLM_NAMES, VLLM_READ
 
 from parity.plan import Sampling
 from parity.run import load_backend

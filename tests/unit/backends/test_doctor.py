@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parity_backends.doctor import judge as judging
-from parity_backends.doctor.matrix import ascend_row, in_range, matrix, same_cann, satisfies
-from parity_backends.worker.table import ASCEND_READ, VLLM_READ
+from parity_backends.vllm.doctor import judge as judging
+from parity_backends.vllm.doctor.matrix import ascend_row, in_range, matrix, same_cann, satisfies
+from parity_backends.vllm.worker.table import ASCEND_READ, VLLM_READ
 
 from parity.plan.hosts import Host
 from parity.run import load_backend

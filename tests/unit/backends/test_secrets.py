@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from parity_backends.worker.environment import recorded_variables
-from parity_backends.worker.secrets import HIDDEN, is_secret, without_secrets
+from parity_backends.vllm.worker.environment import recorded_variables
+from parity_backends.vllm.worker.secrets import HIDDEN, is_secret, without_secrets
 
 SECRET = "s3cr3tV4lue"
 LONG = "aB3" + "xY7kQ9zL2mN4pR6tU8vW1" * 2

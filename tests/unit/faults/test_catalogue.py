@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import configparser
 import io
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
+import parity_faults
 import pytest
-from parity_backends import faults
-from parity_backends.faults.site.parity_faults import catalogue, hooks, plants
-from parity_backends.faults.site.parity_faults.hooks import State
+from parity_faults import catalogue, hooks, launch, plants
+from parity_faults.hooks import State
 
 from parity.records.kinds import kinds
 
 
 def test_every_fault_is_described_and_its_expected_kinds_exist() -> None:
-    described = faults.describe()
+    described = parity_faults.describe()
     assert {"accepted_counts", "unstable_order", "unverified_drafts", "row_swap", "state_not_reset"} <= {
         item["name"] for item in described
     }
@@ -39,18 +42,16 @@ def test_every_fault_is_planted_somewhere_and_nothing_else_is() -> None:
 
 
 def test_environment_round_trips_through_the_text_that_the_engine_reads() -> None:
-    variables = faults.environment("row_leak", rate=0.1, seed=7, log="planted.jsonl", from_step=3, span=9)
+    variables = parity_faults.environment("row_leak", rate=0.1, seed=7, log="planted.jsonl", from_step=3, span=9)
     planting = catalogue.parse(variables["PARITY_FAULT"])
     assert planting == catalogue.Planting("row_leak", 0.1, 7, from_step=3, span=9)
     more = catalogue.Planting("row_swap", 0.01, independent=1, from_version="0.31.0")
     assert catalogue.parse(more.to_text()) == more
     assert catalogue.parse("loop:noise=5").noise == 5
     assert catalogue.parse(catalogue.Planting("loop", noise=5, span=16).to_text()).noise == 5
-    assert faults.environment("chunk_twice", noise=5)["VLLM_USE_V2_MODEL_RUNNER"] == "0"
+    assert parity_faults.environment("chunk_twice", noise=5)["VLLM_USE_V2_MODEL_RUNNER"] == "0"
     assert variables["PARITY_FAULT_LOG"] == "planted.jsonl"
-    assert variables["PYTHONPATH"] == str(faults.plugin_directory())
-    assert "PYTHONPATH" not in faults.environment("row_swap", far=True)
-    assert "VLLM_USE_V2_MODEL_RUNNER" not in faults.environment("chunk_twice")
+    assert "VLLM_USE_V2_MODEL_RUNNER" not in parity_faults.environment("chunk_twice")
 
 
 @pytest.mark.parametrize(
@@ -72,31 +73,49 @@ def test_a_wrong_text_is_refused_and_named(text: str, names: str) -> None:
         catalogue.parse(text)
 
 
-@pytest.mark.parametrize("zipped", [False, True])
-def test_an_interpreter_without_parity_finds_the_entry_point(tmp_path: Path, zipped: bool) -> None:
-    """As vLLM does it: importlib.metadata over sys.path, then the function that the entry point names."""
-    place = faults.plugin_directory()
-    if zipped:
-        place = tmp_path / "plugin.zip"
-        place.write_bytes(faults.bundle())
-    code = (
-        "from importlib.metadata import entry_points\n"
-        "import sys\n"
-        "found = entry_points()\n"
-        "found = found.select(group='vllm.general_plugins') if hasattr(found, 'select') "
-        "else found['vllm.general_plugins']\n"
-        "[entry] = [e for e in found if e.name == 'parity_faults']\n"
-        "entry.load()()\n"
-        "assert 'parity' not in sys.modules and 'vllm' not in sys.modules\n"
-    )
-    environment = {"PYTHONPATH": str(place), "PATH": os.environ["PATH"]}
+ENTRY_POINT = """
+import sys
+from importlib.metadata import entry_points
+found = entry_points()
+found = found.select(group='vllm.general_plugins') if hasattr(found, 'select') else found['vllm.general_plugins']
+[entry] = [e for e in found if e.name == 'parity_faults']
+entry.load()()
+import parity_faults.hooks, parity_faults.lab, parity_faults.launch, parity_faults.plants
+assert len(parity_faults.bundle()) > 5000
+assert not {'parity', 'parity_backends', 'vllm', 'numpy'} & set(sys.modules), sorted(sys.modules)
+"""
+"""As vLLM does it: importlib.metadata over sys.path, then the function that the entry point names."""
+
+
+def _finds_the_entry_point(place: str, folder: Path) -> None:
+    environment = {"PYTHONPATH": place, "PATH": os.environ["PATH"]}
     # -S: no site-packages, so nothing of parity can be there.
-    subprocess.run([sys.executable, "-S", "-c", code], env=environment, check=True, cwd=tmp_path)
+    subprocess.run([sys.executable, "-S", "-c", ENTRY_POINT], env=environment, check=True, cwd=folder)
+
+
+def test_an_interpreter_without_parity_finds_the_entry_point_of_the_zip_file(tmp_path: Path) -> None:
+    _finds_the_entry_point(parity_faults.unpacked(tmp_path)["PYTHONPATH"], tmp_path)
+
+
+def test_it_installs_alone_into_an_engine_without_parity(tmp_path: Path) -> None:
+    source, target = Path(parity_faults.__file__).parent, tmp_path / "site"
+    build = tmp_path / "parity_faults"
+    shutil.copytree(source, build, ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*command, "--target", str(target), str(build)], check=True, timeout=120)
+    assert (target / "parity_faults" / "py.typed").exists()
+    assert not (target / "parity").exists()
+    _finds_the_entry_point(str(target), tmp_path)
+    project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    written = configparser.ConfigParser()
+    written.read_string(launch.ENTRY_POINTS)
+    assert {group: dict(written[group]) for group in written.sections()} == project["entry-points"]
+    assert f"Name: {project['name']}\nVersion: {project['version']}\n" in launch.METADATA
 
 
 def test_the_bundle_is_small_and_the_same_each_time() -> None:
-    first = faults.bundle()
-    assert first == faults.bundle()
+    first = parity_faults.bundle()
+    assert first == parity_faults.bundle()
     assert len(first) < 30_000  # with base64 it must fit into one environment variable (128 KiB on Linux)
     names = zipfile.ZipFile(io.BytesIO(first)).namelist()
     assert "parity_faults/__init__.py" in names

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from parity_backends.faults.judge import gaps, judge, shifted, truths
-from parity_backends.faults.site.parity_faults.catalogue import prompt_key
+from fault_judge import gaps, judge, shifted, truths
+from parity_faults import prompt_key
 
 from parity.records import Capture, Completion, Header, Key, ScoreKey, TopLogprobs
 

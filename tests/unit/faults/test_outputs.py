@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from parity_backends.faults.site.parity_faults import plants
-from parity_backends.faults.site.parity_faults.catalogue import parse, prompt_key
-from parity_backends.faults.site.parity_faults.hooks import State
+from parity_faults import plants
+from parity_faults.catalogue import parse, prompt_key
+from parity_faults.hooks import State
 
 
 class Logprobs:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from parity_backends import _local
+from parity_backends.vllm.local import worker_source
 
 import parity
 from parity.errors import BackendError, ParityError
@@ -67,7 +67,7 @@ class FakeBackend:
         return {name: value for name, value in os.environ.items() if name.startswith("FAKE")}
 
     def worker_source(self) -> bytes:
-        real = _local.worker_source().decode().split('\nif __name__ == "__main__":')[0]
+        real = worker_source().decode().split('\nif __name__ == "__main__":')[0]
         return (real + "\n" + (HERE / "fake_engine.py").read_text(encoding="utf-8")).encode()
 
     def explain(self, log_tail: str) -> str | None:

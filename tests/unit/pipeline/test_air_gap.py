@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from cli_process import Parity
-from parity_backends._local import worker_source
+from parity_backends.vllm.local import worker_source
 
 from parity.capture import check_capture, read_capture, read_scores
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from parity_backends import faults
+from parity_faults import prompt_key
 
 from parity.pipeline.controls import prompt_digest, read_planted
 
 
 def test_prompts_are_named_as_the_fault_lab_names_them() -> None:
     for ids in ([], [1], [3, 200, 151643]):
-        assert prompt_digest(ids) == faults.prompt_key(ids)
+        assert prompt_digest(ids) == prompt_key(ids)
 
 
 def test_a_log_that_is_not_there_planted_nothing(tmp_path: Path) -> None:

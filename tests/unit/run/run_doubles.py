@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from parity_backends import _local
+from parity_backends.vllm.local import worker_source
 
 from parity.run import Detection
 
@@ -45,7 +45,7 @@ class FakeBackend:
 
     def worker_source(self) -> bytes:
         # Without the entry point for use by hand, which would come before the fake.
-        real = _local.worker_source().decode().split('\nif __name__ == "__main__":')[0]
+        real = worker_source().decode().split('\nif __name__ == "__main__":')[0]
         return (real + "\n" + FAKE_ARM.read_text(encoding="utf-8")).encode()
 
     def explain(self, log_tail: str) -> str | None:

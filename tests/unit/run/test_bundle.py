@@ -7,11 +7,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import parity_backends.bundle
+import parity_backends.vllm.worker
+import parity_backends.worker
 import pytest
-from parity_backends import _bundle
-from parity_backends._bundle import bundle
-from parity_backends._local import WORKER_MODULES, worker_source
-from parity_backends.cpu import CpuBackend
+from parity_backends.bundle import bundle
+from parity_backends.vllm.cpu import CpuBackend
+from parity_backends.vllm.local import WORKER_MODULES, worker_source
 
 from parity.plan.checkpoint import read_checkpoint
 
@@ -19,7 +21,7 @@ from parity.plan.checkpoint import read_checkpoint
 @pytest.fixture
 def sources(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     texts = {"__init__": '"""What it is."""\n'}
-    monkeypatch.setattr(_bundle, "_source", lambda package, module: texts[module])
+    monkeypatch.setattr(parity_backends.bundle, "_source", lambda package, module: texts[module])
     bundle.cache_clear()
     return texts
 
@@ -62,10 +64,11 @@ def test_modules_that_are_not_one_are_refused(sources: dict[str, str], second: s
 
 
 def test_every_module_of_the_worker_is_in_it() -> None:
-    import parity_backends.worker
-
-    folder = Path(parity_backends.worker.__file__).parent
-    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(WORKER_MODULES)
+    own, shared = (
+        {path.stem for path in Path(package.__file__).parent.glob("*.py")} - {"__init__"}
+        for package in (parity_backends.vllm.worker, parity_backends.worker)
+    )
+    assert own | {f"parity_backends.worker:{name}" for name in shared} == set(WORKER_MODULES)
 
 
 def test_the_worker_prints_a_checkpoint_as_the_plan_does() -> None:

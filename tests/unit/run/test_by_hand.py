@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parity_backends._local import worker_source
+from parity_backends.vllm.local import worker_source
 
 from parity.capture import check_capture, read_capture, read_scores
 from parity.comparator import CompareOptions, compare

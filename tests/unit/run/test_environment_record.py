@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from parity_backends.worker import environment as record
+from parity_backends.vllm.worker import environment as record
 
 
 def test_cann_is_found_where_its_variable_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from parity_backends.worker.rounds import Round, Watch, add_up
-from parity_backends.worker.schedule import round_schedule
+from parity_backends.vllm.worker.rounds import Round, Watch, add_up
+from parity_backends.vllm.worker.schedule import round_schedule
 
 NAMES = [f"p{i}" for i in range(20)]
 

@@ -7,8 +7,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from parity_backends.server_worker.server_arm import ServerArm
-from parity_backends.worker import arm as worker_arm
+from parity_backends.server.worker.server_arm import ServerArm
+from parity_backends.vllm.worker import arm as worker_arm
 from parity_backends.worker.seeds import seed_of
 
 SAMPLED = {"temperature": 0.8, "seed": 0, "n": 4, "max_tokens": 8}

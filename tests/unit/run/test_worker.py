@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from parity_backends._local import worker_source
+from parity_backends.vllm.local import worker_source
 
 from parity.capture import encode_token_ids
 

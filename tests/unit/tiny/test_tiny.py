@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from parity_backends.doctor.probe import model_facts
+from parity_backends.vllm.doctor.probe import model_facts
 
 from parity.errors import ParityError
 from parity.plan.checkpoint import read_checkpoint

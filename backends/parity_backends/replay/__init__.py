@@ -1,0 +1,1 @@
+"""A recorded capture as an arm, and the program that plays it."""

@@ -1,0 +1,93 @@
+"""A recorded capture as a backend: yesterday's run, another host's, or the double of an engine in tests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from parity.errors import ParityError
+from parity.run.backend import Detection
+from parity.run.envs import EnvSpec
+from parity_backends.bundle import bundle
+
+MODULES = (
+    "parity_backends.worker:protocol",
+    "parity_backends.worker:records",
+    "parity_backends.worker:identity",
+    "recording",
+    "replay_arm",
+)
+
+SCORES = ("scores.jsonl", "scores.jsonl.gz")
+"""Where a run directory has the scores, looked for beside the capture."""
+
+
+class ReplayBackend:
+    """Arms are capture files. No engine is started and none is imported."""
+
+    name = "replay"
+    variants = ("recorded",)
+    takes_images = True
+    loads_weights = False
+
+    def default_model(self) -> Path | None:
+        # The recording names its model; the worker refuses one of another.
+        return Path(str(resources.files("parity").joinpath("models", "tiny-qwen3-next-mtp")))
+
+    def arm_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """`capture` and `scores` as absolute paths. Raises ParityError where there is no such file."""
+        unknown = sorted(set(given) - {"capture", "scores"})
+        if unknown:
+            raise ParityError(f"a recording has no setting {unknown[0]!r}", hint="it has capture and scores")
+        capture = given.get("capture")
+        if not isinstance(capture, str) or not capture:
+            raise ParityError(
+                "backend 'replay' starts no engine: it needs a recorded capture",
+                hint="name it with --replay [NAME=]CAPTURE, once for each",
+            )
+        path = Path(capture).expanduser().absolute()
+        if not path.is_file():
+            raise ParityError(f"there is no recording {path}", hint="give a capture file, such as a run's base.jsonl")
+        scores = given.get("scores")
+        if scores is None:
+            scores = next((str(path.with_name(name)) for name in SCORES if path.with_name(name).is_file()), None)
+        elif not Path(str(scores)).is_file():
+            raise ParityError(f"there is no scores file {scores}", hint="leave it out to do without scores")
+        return {"capture": str(path), "scores": None if scores is None else str(Path(scores).absolute())}
+
+    def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
+        return {}
+
+    def env_defaults(self, variant: str) -> dict[str, str]:
+        return {}
+
+    def env_spec(self) -> EnvSpec | None:
+        return None
+
+    def detect(self) -> Detection:
+        return Detection(True, ("nothing to look for: a recording is named by its file (--replay CAPTURE)",))
+
+    def interpreter(self, say: Callable[[str], None]) -> Path:
+        return Path(sys.executable)
+
+    def launch_env(self, interpreter: Path) -> dict[str, str]:
+        return {}
+
+    def worker_source(self) -> bytes:
+        return bundle("parity_backends.replay.worker", MODULES)
+
+    def plant(self, fault: str) -> dict[str, str]:
+        raise ParityError(
+            f"the fault {fault!r} cannot be planted in a recording",
+            hint="use --positive-control with a backend that starts its own engine",
+        )
+
+    def explain(self, log_tail: str) -> str | None:
+        if "was recorded with" in log_tail or "has another prompt" in log_tail or "has nothing for" in log_tail:
+            return "leave out --prompts, --suite and sampling options: then the recording's own are taken"
+        if "is a recording of the model" in log_tail:
+            return "name the checkpoint of the recording with --model DIR"
+        return None

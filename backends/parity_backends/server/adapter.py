@@ -1,0 +1,138 @@
+"""Any OpenAI-compatible server, vLLM's first: the way to check production as it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from parity.errors import ParityError
+from parity.run.backend import Detection
+from parity.run.envs import EnvSpec
+from parity_backends.bundle import bundle
+
+MODULES = (
+    "parity_backends.worker:protocol",
+    "parity_backends.worker:records",
+    "parity_backends.vllm.worker:resolved",
+    "parity_backends.worker:identity",
+    "parity_backends.worker:seeds",
+    "transport",
+    "asking",
+    "answers",
+    "about",
+    "server_arm",
+    "server_main",
+)
+
+DEFAULTS: dict[str, Any] = {
+    "url": None,
+    "model": None,
+    "endpoint": "completions",
+    "stream": False,
+    "concurrency": 32,
+    "timeout": 600.0,
+    "retries": 4,
+    "api_key_env": None,
+}
+"""Settings of an arm; docs/servers.md says what each means."""
+
+
+class ServerBackend:
+    """Arms are endpoints. Nothing is started: parity's own Python talks HTTP."""
+
+    name = "server"
+    variants = ("served",)
+    takes_images = True
+    loads_weights = False
+
+    def default_model(self) -> Path | None:
+        return None
+
+    def arm_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All settings of an arm from those given. Raises ParityError for one that is unknown or no good."""
+        unknown = sorted(set(given) - set(DEFAULTS))
+        if unknown:
+            raise ParityError(
+                f"a server has no setting {unknown[0]!r}", hint=f"it has {', '.join(DEFAULTS)}: see docs/servers.md"
+            )
+        settings = {**DEFAULTS, **given}
+        settings["url"] = checked_url(settings["url"])
+        if settings["endpoint"] not in ("completions", "chat"):
+            raise ParityError(f"endpoint is {settings['endpoint']!r}", hint="it is completions or chat")
+        for name, least in (("concurrency", 1), ("timeout", 0.001), ("retries", 0)):
+            value = settings[name]
+            whole = name != "timeout"
+            if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or value < least:
+                raise ParityError(f"{name} of the server is {value!r}", hint=f"give a number of at least {least:g}")
+        for name in ("model", "api_key_env"):
+            if settings[name] is not None and not isinstance(settings[name], str):
+                raise ParityError(f"{name} of the server is {settings[name]!r}", hint="give a name, or leave it out")
+        if not isinstance(settings["stream"], bool):
+            raise ParityError(f"stream of the server is {settings['stream']!r}", hint="it is true or false")
+        return settings
+
+    def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
+        return dict(DEFAULTS)
+
+    def env_defaults(self, variant: str) -> dict[str, str]:
+        return {}
+
+    def env_spec(self) -> EnvSpec | None:
+        return None
+
+    def detect(self) -> Detection:
+        return Detection(True, ("nothing to look for: a server is named by its URL (--server URL)",))
+
+    def interpreter(self, say: Callable[[str], None]) -> Path:
+        return Path(sys.executable)
+
+    def launch_env(self, interpreter: Path) -> dict[str, str]:
+        path = os.environ.get("PYTHONPATH")
+        return {"PYTHONPATH": path} if path else {}
+
+    def worker_source(self) -> bytes:
+        return bundle("parity_backends.server.worker", MODULES)
+
+    def plant(self, fault: str) -> dict[str, str]:
+        raise ParityError(
+            f"the fault {fault!r} cannot be planted in a server that somebody else runs",
+            hint="use --positive-control with a backend that starts its own engine",
+        )
+
+    def explain(self, log_tail: str) -> str | None:
+        if "connection refused" in log_tail:
+            return "is the server up, and is this its port? `curl URL/v1/models` shows; --resume goes on"
+        if "HTTP 401" in log_tail or "HTTP 403" in log_tail:
+            return "name the environment variable that holds the API key with --server-option api_key_env=NAME"
+        if "OpenAI-compatible server?" in log_tail:
+            return "the URL is that of the server's root, such as http://host:8000 (with or without /v1)"
+        return None
+
+
+def checked_url(url: Any) -> str:
+    """The URL without a trailing slash. Raises ParityError for one that cannot be used or holds a password."""
+    hint = "give the server's root, such as http://host:8000"
+    if not isinstance(url, str) or not url:
+        raise ParityError(
+            "backend 'server' starts no engine: it needs the URL of one that runs",
+            hint="name it with --server [NAME=]URL, once for each server",
+        )
+    try:
+        parts = urlsplit(url)
+        port_is_fine = parts.port is None or parts.port > 0
+    except ValueError as error:
+        raise ParityError(f"{url!r} is not a URL: {error}", hint=hint) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
+        raise ParityError(f"{url!r} is not an http or https URL", hint=hint)
+    if parts.username or parts.password:
+        raise ParityError(
+            "the server's URL holds a user name or a password, and URLs are written into plans and captures",
+            hint="put the key into an environment variable and name that with --server-option api_key_env=NAME",
+        )
+    if parts.query or parts.fragment:
+        raise ParityError(f"{url!r} has a query or a fragment", hint=hint)
+    return url.rstrip("/")

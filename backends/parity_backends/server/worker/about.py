@@ -1,0 +1,87 @@
+"""What a server says of itself, and its counters."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from parity_backends.vllm.worker.resolved import METRICS
+
+from .transport import Endpoint, Refused, ServerError, excerpt
+
+COUNTER = re.compile(r"^(vllm:[a-z0-9_]+?)(?:_total)?(?:\{([^}]*)\})? ([0-9.eE+-]+)$")
+POSITION = re.compile(r'position="(\d+)"')
+
+
+def describe(endpoint: Endpoint, wanted: str | None) -> dict[str, Any]:
+    """The server's model, version and software. Raises ServerError where it is no OpenAI-compatible server, or
+    where it serves several models and `wanted` names none of them."""
+    found: dict[str, Any] = {"url": endpoint.shown}
+    listed = models(endpoint, required=wanted is None)
+    names = [str(model.get("id")) for model in listed]
+    if wanted is None and len(names) != 1:
+        raise ServerError("%s serves %s: name one as `model`" % (endpoint.shown, ", ".join(names) or "no model"))
+    if wanted is not None and names and wanted not in names:
+        raise ServerError("%s does not serve %r; it has %s" % (endpoint.shown, wanted, ", ".join(names)))
+    found["model"] = wanted if wanted is not None else names[0]
+    for model in listed:
+        if model.get("id") == found["model"]:
+            for name, kind in (("owned_by", str), ("root", str), ("max_model_len", int)):
+                if isinstance(model.get(name), kind):
+                    found[name] = model[name] if kind is int else excerpt(model[name])
+    version = optional_json(endpoint, "/version")
+    if isinstance(version, dict) and isinstance(version.get("version"), str):
+        found["version"] = excerpt(version["version"])
+    return found
+
+
+def models(endpoint: Endpoint, *, required: bool) -> list[dict[str, Any]]:
+    try:
+        answer = endpoint.get_json("/v1/models")
+    except Refused:
+        if required:
+            raise
+        return []  # a proxy that passes the calls on but lists nothing
+    data = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(data, list) or not all(isinstance(model, dict) for model in data):
+        raise ServerError("%s/v1/models: not a list of models: %s" % (endpoint.shown, excerpt(json.dumps(answer))))
+    return data
+
+
+def optional_json(endpoint: Endpoint, path: str) -> Any:
+    """What a server may or may not have; None where it has not."""
+    try:
+        return endpoint.get_json(path)
+    except ServerError:
+        return None
+
+
+def server_counters(endpoint: Endpoint) -> dict[str, Any]:
+    """vLLM's own counters by our names, summed over engines, from /metrics; {} for a server without them.
+
+    They count everything the server does, so other people's requests are in them as well.
+    """
+    try:
+        _, data = endpoint.get("/metrics")
+    except ServerError:
+        return {}
+    return parse_metrics(data.decode("utf-8", "replace"))
+
+
+def parse_metrics(text: str) -> dict[str, Any]:
+    ours = {theirs: name for name, theirs in METRICS.items()}
+    found: dict[str, Any] = {}
+    for line in text.splitlines():
+        match = COUNTER.match(line)
+        if match is None or match.group(1) not in ours:
+            continue
+        name, value = ours[match.group(1)], int(float(match.group(3)))
+        position = POSITION.search(match.group(2) or "")
+        if position is not None:
+            row = found.setdefault(name, [])
+            row += [0] * (int(position.group(1)) + 1 - len(row))
+            row[int(position.group(1))] += value
+        else:
+            found[name] = found.get(name, 0) + value
+    return found

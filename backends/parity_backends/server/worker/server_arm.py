@@ -1,0 +1,333 @@
+"""One arm of a plan, asked of a server: many requests at once, each answer a completion."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any, Callable, Iterable
+
+from parity_backends.vllm.worker.resolved import since
+from parity_backends.worker.identity import plan_digest
+from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told, refuse_churn
+from parity_backends.worker.seeds import seed_of
+
+from .about import describe, server_counters
+from .answers import Answer, Sample, assembled, prompt_entries, whole
+from .asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, has_images, not_sent, sampling_body, score_body
+from .transport import Endpoint, Refused, ServerError
+
+WAKE_SECONDS = 0.5
+MODEL_CHECK = "that the server has the plan's checkpoint: it names its model, and its weights cannot be seen"
+TEXT_ONLY = (
+    "token ids: the server gives text alone, so they were made again from the text with the plan's tokenizer "
+    "(special tokens, the ids themselves and text against ids are not checked)"
+)
+PROMPT_UNSEEN = "the prompt's token ids as the server saw them: it does not give them back"
+
+
+class ServerArm:
+    """An endpoint with the settings of one arm, and the plan's requests."""
+
+    def __init__(self, plan: dict[str, Any], name: str, channel: Channel, stop: threading.Event) -> None:
+        arms: dict[str, dict[str, Any]] = {arm["name"]: arm for arm in plan["arms"]}
+        if name not in arms:
+            raise ValueError("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
+        self.plan, self.arm, self.channel, self.stop = plan, arms[name], channel, stop
+        self.requests = plan["requests"]
+        settings = self.arm["engine"]
+        self.path = CHAT if settings.get("endpoint") == "chat" else COMPLETIONS
+        self.stream = bool(settings.get("stream"))
+        self.concurrency = int(settings.get("concurrency") or 32)
+        self.dialect = VLLM
+        self.as_text = False
+        # A prompt may become a chat message only where every arm gets it that way, else inputs would differ.
+        self.wrap = all(arm["engine"].get("endpoint") == "chat" for arm in plan["arms"])
+        self.tokenizer: Any = None
+        self.gives_ids = True
+
+    # ------------------------------------------------------------------ start
+
+    def start(self) -> None:
+        self.channel.event("starting", pid=os.getpid())
+        refuse_churn(self.plan.get("churn"))
+        settings = self.arm["engine"]
+        variable = settings.get("api_key_env")
+        key = os.environ.get(variable) if variable else None
+        if variable and not key:
+            raise Told("the environment variable %s, which is to hold the API key, is not set" % variable)
+        began = time.perf_counter()
+        timeout, retries = float(settings.get("timeout") or 600.0), int(settings.get("retries", 4))
+        self.endpoint = Endpoint(settings["url"], key, timeout, retries, self.stop)
+        self.server = describe(self.endpoint, settings.get("model"))
+        gives_prompt = self._probe()
+        self.ready_at = time.perf_counter()
+        self.start_seconds = self.ready_at - began
+        missing = not_sent(self.plan["sampling"], self.dialect)
+        unchecked = [MODEL_CHECK]
+        unchecked += [] if self.gives_ids else [TEXT_ONLY]
+        unchecked += [] if gives_prompt else [PROMPT_UNSEEN]
+        unchecked += ["%s=%r: the server takes no such parameter, it was not sent" % item for item in missing.items()]
+        sent = sampling_body(self.plan["sampling"], self.dialect, self.path, self.plan["sampling"].get("seed"))
+        model = self.plan["model"]
+        header = {
+            "record": "header",
+            "schema": SCHEMA,
+            "arm": self.arm["name"],
+            "backend": self.arm["backend"],
+            "variant": self.arm["variant"],
+            "model": model["name"],
+            "vocab_size": model.get("vocab_size"),
+            "eos_token_ids": model.get("eos_token_ids"),
+            "engine": {
+                "asked": settings,
+                "model": self.server["model"],
+                **({"max_model_len": self.server["max_model_len"]} if "max_model_len" in self.server else {}),
+            },
+            "served": {
+                "server": dict(self.server, dialect=self.dialect),
+                "path": self.path,
+                "stream": self.stream,
+                "sent": sent,
+                "not_sent": missing,
+                "token_source": "server" if self.gives_ids else "retokenised",
+                "prompt_source": "server" if gives_prompt else "plan",
+                "unchecked": unchecked,
+            },
+            "sampling": self.plan["sampling"],
+            "environment": {
+                "client_python": platform.python_version(),
+                "versions": {"vllm": self.server["version"]} if "version" in self.server else {},
+            },
+            "plan_digest": plan_digest(self.plan),
+        }
+        self.channel.event("ready", engine_start_seconds=round(self.start_seconds, 3))
+        self.channel.record(header)
+
+    def _probe(self) -> bool:
+        """One token, to learn what the server takes and gives; whether it gives the prompt's ids back."""
+        sampling = dict(self.plan["sampling"], max_tokens=1, min_tokens=0, n=1)
+        request = dict(self.requests[0])
+        request.pop("max_tokens", None)
+        tries = [(VLLM, False)] if "version" in self.server else [(VLLM, False), (OPENAI, False)]
+        if "version" not in self.server and self.path == COMPLETIONS:
+            tries.append((OPENAI, True))
+        for number, (dialect, as_text) in enumerate(tries):
+            self.dialect, self.as_text = dialect, as_text
+            try:
+                answer = self._ask(request, sampling, 0, stream=False)
+            except Refused as error:
+                if number + 1 < len(tries) and error.status in (400, 422):
+                    continue
+                raise
+            sample = answer.samples.get(0)
+            if sample is None:
+                raise ServerError("%s%s: an answer without a choice" % (self.endpoint.shown, self.path))
+            self.gives_ids = sample.token_ids is not None
+            break
+        if not self.gives_ids:
+            self._load_tokenizer()
+        return answer.prompt_token_ids is not None
+
+    def _load_tokenizer(self) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise Told(
+                "the server gives text without token ids, and this Python has no package `tokenizers` to make them"
+            ) from None
+        self.tokenizer = Tokenizer.from_file(os.path.join(self.plan["model"]["path"], "tokenizer.json"))
+
+    # ------------------------------------------------------------------ one request
+
+    def _ask(self, request: dict[str, Any], sampling: dict[str, Any], round_: int, *, stream: bool) -> Answer:
+        try:
+            body = call_body(
+                request,
+                self.server["model"],
+                self.path,
+                sampling_body(sampling, self.dialect, self.path, seed_of(sampling, request["id"], round_)),
+                stream=stream,
+                wrap=self.wrap,
+                as_text=self.as_text,
+            )
+            if stream:
+                return assembled(self.endpoint.post_stream(self.path, body))
+            return whole(*self.endpoint.post_json(self.path, body))
+        except Refused as error:
+            raise Refused("request %r: %s" % (request["id"], error), error.status, error.said) from error
+        except ServerError as error:
+            raise ServerError("request %r: %s" % (request["id"], error)) from error
+        except ValueError as error:
+            raise Told("request %r: %s" % (request["id"], error)) from error
+
+    def _all(self, calls: Iterable[Callable[[], Any]], finished: Callable[[Any], None], total: int) -> None:
+        """Make all calls, `concurrency` at once; `finished` gets each result as it comes, in this thread."""
+        done = 0
+        with ThreadPoolExecutor(max_workers=self.concurrency) as pool:
+            waiting: set[Future[Any]] = {pool.submit(call) for call in calls}
+            try:
+                while waiting:
+                    ended, waiting = wait(waiting, timeout=WAKE_SECONDS, return_when=FIRST_COMPLETED)
+                    if self.stop.is_set():
+                        raise Stopped
+                    self.endpoint.expire()
+                    failed = [future for future in ended if future.exception() is not None]
+                    for future in ended:  # what has come is kept, also beside a failure
+                        if future not in failed:
+                            finished(future.result())
+                            done += 1
+                    if failed:
+                        failed[0].result()
+                    self.channel.event("progress", running=len(waiting), completions=done, total=total)
+            finally:
+                for future in waiting:
+                    future.cancel()
+                while wait(waiting, timeout=0.1).not_done:  # one that began in this moment is cut off as well
+                    self.endpoint.abort()
+
+    # ------------------------------------------------------------------ commands
+
+    def generate(self, rounds: list[int]) -> None:
+        before = server_counters(self.endpoint)
+        retried = self.endpoint.retried
+        began = last = time.perf_counter()
+        done = tokens = 0
+        for round_ in rounds:
+
+            def call(request: dict[str, Any], round_: int = round_) -> Callable[[], Any]:
+                def asked() -> Any:
+                    start = time.perf_counter()
+                    answer = self._ask(request, self.plan["sampling"], round_, stream=self.stream)
+                    return request, answer, time.perf_counter() - start
+
+                return asked
+
+            def finished(result: Any, round_: int = round_) -> None:
+                nonlocal done, tokens, last
+                request, answer, seconds = result
+                for index in sorted(answer.samples):
+                    record = self._record(request, round_, answer, answer.samples[index], seconds)
+                    self.channel.record(record)
+                    done += 1
+                    tokens += len(record["token_ids"])
+                last = time.perf_counter()
+
+            self._all([call(request) for request in self.requests], finished, len(self.requests))
+        counted = since(server_counters(self.endpoint), before)
+        counted.update(
+            tokens=tokens,
+            generate_seconds=round(last - began, 4),
+            ready_to_last_seconds=round(last - self.ready_at, 4),
+            engine_start_seconds=round(self.start_seconds, 3),
+            retries=self.endpoint.retried - retried,
+        )
+        self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counted})
+
+    def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any], churn: Any = None) -> None:
+        """One round of other requests with other sampling parameters, all at once."""
+        refuse_churn(churn)
+        planned = self.plan, self.requests
+        self.plan, self.requests = dict(self.plan, sampling=sampling), requests
+        try:
+            self.generate([0])
+        finally:
+            self.plan, self.requests = planned
+
+    def _record(
+        self, request: dict[str, Any], round_: int, answer: Answer, sample: Sample, seconds: float
+    ) -> dict[str, Any]:
+        token_ids = sample.token_ids
+        if token_ids is None and self.gives_ids:
+            raise ServerError("request %r: an answer without token_ids; earlier ones had them" % request["id"])
+        if token_ids is None:
+            token_ids = self._retokenised(sample)
+        said: dict[str, Any] = dict(answer.said, seconds=round(seconds, 4), attempts=answer.attempts)
+        if answer.usage:
+            said["usage"] = answer.usage
+        if self.stream:
+            said["chunks"] = sample.chunks
+        if sample.problems:
+            said["problems"] = sample.problems
+        if answer.prompt_token_ids is not None and has_images(request):
+            said["prompt"] = "has images; its token ids are the server's"
+        record = {
+            "record": "completion",
+            "request": request["id"],
+            "round": round_,
+            "sample": sample.index,
+            "prompt_token_ids": answer.prompt_token_ids or request["prompt_token_ids"],
+            "token_ids": token_ids,
+            "text": sample.text,
+            "finish_reason": sample.finish_reason,
+            "stop_reason": sample.stop_reason,
+            "logprobs": sample.logprobs,
+            "server": said,
+        }
+        if request.get("max_tokens") is not None:
+            record["max_tokens"] = request["max_tokens"]
+        return record
+
+    def _retokenised(self, sample: Sample) -> list[int]:
+        ids: list[int] = list(self.tokenizer.encode(sample.text or "", add_special_tokens=False).ids)
+        eos = self.plan["model"].get("eos_token_ids") or []
+        sampling = self.plan["sampling"]
+        if (
+            sample.finish_reason == "stop"
+            and sample.stop_reason is None
+            and len(eos) == 1
+            and not (sampling.get("stop") or sampling.get("ignore_eos"))
+        ):
+            ids.append(eos[0])  # nothing else can have ended it, and text does not show it
+        return ids
+
+    def score(self, items: list[dict[str, Any]], top: int) -> int:
+        """Teacher-force prompt + completion by `prompt_logprobs`, each distinct sequence once."""
+        sequences: dict[tuple[tuple[int, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
+        done = tokens = 0
+        cannot = None if self.dialect == VLLM and self.gives_ids else "the server gives no prompt_logprobs"
+        for item in items:
+            key = {name: item[name] for name in ("arm", "request", "round", "sample")}
+            if cannot is not None:
+                self.channel.event("unscored", key=key, reason=cannot)
+            elif not item["token_ids"]:
+                self.channel.record(dict(record="score", logprobs=[], **key))
+                done += 1
+            else:
+                sequence = (tuple(item["prompt_token_ids"]), tuple(item["token_ids"]))
+                sequences.setdefault(sequence, []).append(key)
+
+        def call(prompt: tuple[int, ...], out: tuple[int, ...]) -> Callable[[], Any]:
+            def asked() -> Any:
+                body = score_body(self.server["model"], list(prompt + out), top)
+                try:
+                    message, _ = self.endpoint.post_json(COMPLETIONS, body)
+                except Refused as error:
+                    if error.status not in (400, 422):
+                        raise
+                    return (prompt, out), error.said
+                return (prompt, out), prompt_entries(message, len(out))
+
+            return asked
+
+        def finished(result: Any) -> None:
+            nonlocal done, tokens
+            sequence, logprobs = result
+            for key in sequences[sequence]:
+                if isinstance(logprobs, str):
+                    self.channel.event("unscored", key=key, reason=logprobs)
+                    continue
+                self.channel.record(dict(record="score", logprobs=logprobs, **key))
+                done += 1
+            tokens += 0 if isinstance(logprobs, str) else len(logprobs)
+
+        self._all([call(*sequence) for sequence in sequences], finished, len(sequences))
+        self.channel.event("scored", items=len(items), sequences=len(sequences), tokens=tokens)
+        return done
+
+    def close(self) -> None:
+        endpoint = getattr(self, "endpoint", None)
+        if endpoint is not None:
+            endpoint.abort()

@@ -1,0 +1,1 @@
+"""Hugging Face transformers in float32: the arbiter, and the program that runs it."""

@@ -1,0 +1,118 @@
+"""Hugging Face transformers in float32: slow, independent of vLLM, and therefore an arbiter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from parity.errors import BackendError, ParityError
+from parity.run.backend import Detection
+from parity.run.envs import EngineEnv, EnvSpec
+from parity_backends.bundle import bundle
+from parity_backends.vllm import local
+from parity_backends.vllm.cpu import CpuBackend
+
+VARIABLE = "PARITY_TRANSFORMERS_PYTHON"
+MODULES = (
+    "parity_backends.worker:protocol",
+    "parity_backends.worker:records",
+    "parity_backends.worker:identity",
+    "reference",
+    "transformers_arm",
+)
+DEFAULTS: dict[str, Any] = {"dtype": "float32", "device": "cpu", "batch_tokens": 8192}
+"""Settings of an arm: the precision of weights and arithmetic, torch's device, tokens scored at once."""
+
+
+class TransformersBackend:
+    """Generates greedily and scores. Its Python is that of the `cpu` backend unless another is named."""
+
+    name = "transformers"
+    variants = ("base",)
+    takes_images = False
+    loads_weights = True
+
+    def __init__(self) -> None:
+        self._cpu = CpuBackend()
+
+    def default_model(self) -> Path | None:
+        return self._cpu.default_model()
+
+    def arm_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All settings of an arm from those given. Raises ParityError for an unknown one."""
+        unknown = sorted(set(given) - {*DEFAULTS, "model"})
+        if unknown:
+            raise ParityError(
+                f"backend 'transformers' has no setting {unknown[0]!r}", hint=f"it has {', '.join(DEFAULTS)}"
+            )
+        return {**DEFAULTS, **given}
+
+    def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
+        if variant not in self.variants:
+            raise ParityError(f"backend 'transformers' has no variant {variant!r}", hint="it has base only")
+        return dict(DEFAULTS)
+
+    def env_defaults(self, variant: str) -> dict[str, str]:
+        return {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+    def env_spec(self) -> EnvSpec | None:
+        return None if os.environ.get(VARIABLE) else self._cpu.env_spec()
+
+    def detect(self) -> Detection:
+        path = self._python()
+        if path is None:
+            cpu = self._cpu.detect()
+            return Detection(cpu.available, (f"{VARIABLE}: not set", *cpu.looked_for), cpu.details, cpu.hint)
+        found = local.installed_versions(path, "transformers", "torch", "tokenizers")
+        if isinstance(found, str):
+            return Detection(False, (f"{path}: {found}",), {}, self._hint())
+        missing = [name for name in ("transformers", "torch", "tokenizers") if name not in found]
+        told = ", ".join(f"{name} {version}" for name, version in found.items())
+        return Detection(
+            not missing, (f"{path}: {told}",), {**found, "interpreter": str(path)}, self._hint() if missing else None
+        )
+
+    def _python(self) -> Path | None:
+        """The interpreter that is there already, without building one."""
+        value = os.environ.get(VARIABLE) or os.environ.get("PARITY_CPU_PYTHON")
+        if value:
+            return Path(value).expanduser()
+        spec = self._cpu.env_spec()
+        environment = None if spec is None else EngineEnv(spec)
+        return environment.python if environment is not None and environment.ready() else None
+
+    @staticmethod
+    def _hint() -> str:
+        return f"point {VARIABLE} at a Python that has torch, transformers and tokenizers, or `parity env create cpu`"
+
+    def interpreter(self, say: Callable[[str], None]) -> Path:
+        value = os.environ.get(VARIABLE)
+        if not value:
+            return self._cpu.interpreter(say)
+        path = Path(value).expanduser()
+        if not os.access(path, os.X_OK):
+            raise BackendError(f"{VARIABLE}={value} is not an executable file", hint=self._hint())
+        return path
+
+    def launch_env(self, interpreter: Path) -> dict[str, str]:
+        return self._cpu.launch_env(interpreter)
+
+    def worker_source(self) -> bytes:
+        return bundle("parity_backends.transformers.worker", MODULES)
+
+    def plant(self, fault: str) -> dict[str, str]:
+        raise ParityError(
+            f"the fault {fault!r} cannot be planted in transformers",
+            hint="use --positive-control with a backend that runs vLLM",
+        )
+
+    def explain(self, log_tail: str) -> str | None:
+        if "No module named" in log_tail:
+            return self._hint()
+        if "out of memory" in log_tail.lower() or "MemoryError" in log_tail:
+            return "out of memory: lower batch_tokens, or name another device"
+        if "does not load" in log_tail:
+            return "this transformers does not know the architecture: point " + VARIABLE + " at a newer one"
+        return None

@@ -1,0 +1,1 @@
+"""vLLM: on this processor, on NVIDIA GPUs, on Ascend NPUs. One worker program for all three."""

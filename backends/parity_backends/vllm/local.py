@@ -1,0 +1,114 @@
+"""What the adapters share: where the worker's text is, what is importable in an interpreter."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from parity.errors import ParityError
+from parity_backends.bundle import bundle
+
+DEFAULT_RATE = 0.1
+"""Share of the steps in which a positive control plants its fault."""
+
+PROBE = """
+import importlib.metadata as m, json, sys
+found = {"python": ".".join(map(str, sys.version_info[:3]))}
+for name in sys.argv[1:]:
+    try:
+        found[name] = m.version(name)
+    except m.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+
+
+WORKER_MODULES = (
+    "parity_backends.worker:protocol", "parity_backends.worker:records", "secrets", "environment", "table", "arguments",
+    "resolved", "parity_backends.worker:identity", "faults", "parity_backends.worker:seeds", "schedule", "rounds",
+    "asynchronous", "arm", "main",
+)  # fmt: skip
+"""Of parity_backends.vllm.worker where no other is named, each after those it imports."""
+
+
+def worker_source() -> bytes:
+    """The vLLM worker as one file, to send to the interpreter that has the engine."""
+    return bundle("parity_backends.vllm.worker", WORKER_MODULES)
+
+
+PROBE_MODULES = ("secrets", "environment", "table", "arguments", "parity_backends.vllm.doctor:probe")
+
+
+def doctor_probe() -> str:
+    """The program that looks at a host for `parity doctor`, as one file."""
+    return bundle("parity_backends.vllm.worker", PROBE_MODULES).decode("utf-8")
+
+
+def installed_versions(interpreter: Path, *names: str) -> dict[str, str] | str:
+    """Versions of the distributions installed for `interpreter` (its own under "python"), importing none.
+
+    A string says why it could not be asked.
+    """
+    import json
+
+    try:
+        done = subprocess.run(
+            [str(interpreter), "-c", PROBE, *names], capture_output=True, text=True, timeout=30, check=True
+        )
+        found: dict[str, str] = json.loads(done.stdout)
+    except FileNotFoundError:
+        return "no such file"
+    except PermissionError:
+        return "not executable"
+    except subprocess.TimeoutExpired:
+        return "does not answer within 30 s"
+    except (subprocess.CalledProcessError, ValueError, OSError) as error:
+        return f"does not work as a Python interpreter ({type(error).__name__})"
+    return found
+
+
+def plant(fault: str) -> dict[str, str]:
+    """Environment that plants `NAME[:rate=R][:seed=N][:OPTION=N]`; the plugin itself travels in it."""
+    import parity_faults
+
+    name, *settings = fault.split(":")
+    try:
+        values = dict(setting.split("=", 1) for setting in settings)
+        rate, seed = float(values.pop("rate", DEFAULT_RATE)), int(values.pop("seed", 0))
+        return {**parity_faults.environment(name, rate, seed, "-", **values), **parity_faults.packed()}
+    except ValueError as error:
+        raise ParityError(
+            f"the fault {fault!r} cannot be planted: {error}",
+            hint="write NAME[:rate=R][:seed=N]; docs/fault-lab.md says what each fault does",
+        ) from None
+
+
+def devices(pattern: str) -> list[str]:
+    """Device files that match, sorted."""
+    return sorted(glob.glob(pattern))
+
+
+def tool_output(tool: str, *args: str) -> str | None:
+    """What a vendor's tool prints, None where it is not installed; a failure is told in the text."""
+    path = shutil.which(tool)
+    if path is None:
+        return None
+    try:
+        done = subprocess.run([path, *args], capture_output=True, text=True, timeout=20, check=False)
+    except (subprocess.TimeoutExpired, OSError) as error:
+        return f"({tool} failed: {type(error).__name__})"
+    if done.returncode:
+        return f"({tool} failed with exit code {done.returncode})"
+    return done.stdout.strip()
+
+
+def configured_interpreter(variable: str) -> tuple[Path, str]:
+    """The interpreter named by an environment variable, else the current one, and how it was chosen."""
+    value = os.environ.get(variable)
+    if value:
+        return Path(value).expanduser(), f"{variable}={value}"
+    return Path(sys.executable), f"the Python that runs parity ({sys.executable})"

@@ -1,0 +1,255 @@
+"""One arm of a plan on a vLLM engine in this process."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any, Callable, Optional
+
+from parity_backends.worker.identity import fingerprint, plan_digest
+from parity_backends.worker.protocol import SCHEMA, Channel, Stopped
+from parity_backends.worker.records import entries
+from parity_backends.worker.seeds import seed_of
+
+from .arguments import installed_table, translate, translate_sampling
+from .asynchronous import AsyncEngine
+from .environment import STARTED_WITH, environment
+from .faults import unpack_faults
+from .resolved import counters, resolved_engine, since
+from .rounds import PROGRESS_SECONDS, Round, add_up
+from .schedule import round_schedule
+from .secrets import without_secrets
+
+
+class Arm:
+    """An engine with the settings of one arm, and the plan's requests."""
+
+    def __init__(self, plan: dict[str, Any], name: str, channel: Channel, stop: threading.Event) -> None:
+        self.plan = plan
+        arms: dict[str, dict[str, Any]] = {arm["name"]: arm for arm in plan["arms"]}
+        if name not in arms:
+            raise ValueError("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
+        self.arm = arms[name]
+        self.channel = channel
+        self.stop = stop
+        self.requests = plan["requests"]
+        self.serial = 0
+        self.progress_at = 0.0
+
+    def start(self) -> None:
+        self.channel.event("starting", pid=os.getpid())
+        began = time.perf_counter()
+        unpack_faults()
+        self.table = installed_table()
+        asked = dict(self.arm["engine"])
+        model = asked.pop("model", None) or self.plan["model"]["path"]
+        given = translate(asked, self.arm.get("env") or {}, self.table)
+        _, not_sampled = translate_sampling(self.plan["sampling"], self.table)
+        changed = change_variables(self.arm.get("env") or {}, given.variables)
+        self._open({"model": model, **given.engine})
+        self.ready_at = time.perf_counter()
+        self.start_seconds = self.ready_at - began
+        config = self.engine.vllm_config.model_config
+        self.max_model_len = int(config.max_model_len)
+        self.vocab_size = int(config.get_vocab_size())
+        self.speculative = getattr(self.engine.vllm_config, "speculative_config", None) is not None
+        header = {
+            "record": "header",
+            "schema": SCHEMA,
+            "arm": self.arm["name"],
+            "backend": self.arm["backend"],
+            "variant": self.arm["variant"],
+            "model": self.plan["model"]["name"],
+            "vocab_size": self.plan["model"].get("vocab_size") or self.vocab_size,
+            "eos_token_ids": self.plan["model"].get("eos_token_ids"),
+            "engine": {
+                **resolved_engine(self.llm, without_secrets(self.arm["engine"])),
+                **({"multiprocessing": True, "api": "AsyncLLM"} if self.asynchronous else {}),
+                "dropped": without_secrets({**given.dropped, **not_sampled}),
+                "translated": without_secrets(given.translated),
+                "arguments": self.table.source,
+            },
+            "sampling": self.plan["sampling"],
+            "environment": environment(changed),
+            "model_fingerprint": fingerprint(model),
+            "plan_digest": plan_digest(self.plan),
+            **({"churn": self.plan["churn"]} if self.plan.get("churn") else {}),
+        }
+        self.channel.event("ready", engine_start_seconds=round(self.start_seconds, 3))
+        self.channel.record(header)
+
+    def _open(self, settings: dict[str, Any]) -> None:
+        """The engine in this process, or (where the plan's churn says so) AsyncLLM."""
+        self.asynchronous = bool((self.plan.get("churn") or {}).get("asynchronous"))
+        if self.asynchronous:
+            self.engine: Any = AsyncEngine(settings)
+            self.llm = SimpleNamespace(llm_engine=self.engine, get_metrics=self.engine.get_metrics)
+            return
+        from vllm import LLM
+
+        self.llm = LLM(**settings)
+        self.engine = self.llm.llm_engine
+
+    def _add(self, prompt_token_ids: list[int], params: Any) -> str:
+        from vllm.inputs import TokensPrompt
+
+        self.serial += 1
+        name = str(self.serial)
+        self.engine.add_request(name, TokensPrompt(prompt_token_ids=prompt_token_ids), params)
+        return name
+
+    def _drain(self, finished: Callable[[Any], tuple[int, int]], done: int, tokens: int) -> None:
+        """Step until nothing is left; `finished` gets each finished output and returns (done, tokens)."""
+        while self.engine.has_unfinished_requests():
+            if self.stop.is_set():
+                raise Stopped
+            for output in self.engine.step():
+                if output.finished:
+                    done, tokens = finished(output)
+            self.progress(done, tokens)
+
+    def _params(self, request: dict[str, Any], round_: int) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        wanted = dict(self.plan["sampling"])
+        if request.get("max_tokens") is not None:  # a limit of its own: output lengths are mixed
+            wanted["max_tokens"] = request["max_tokens"]
+        seed = seed_of(wanted, request["id"], round_)
+        wanted.pop("seed", None)
+        if seed is not None:
+            wanted["seed"] = seed
+        params = SamplingParams(**translate_sampling(wanted, self.table)[0])
+        params.output_kind = RequestOutputKind.FINAL_ONLY
+        return params
+
+    @property
+    def samples(self) -> int:
+        return int(self.plan["sampling"].get("n") or 1)
+
+    def add_request(self, request: dict[str, Any], round_: int, *, whole: bool = True) -> str:
+        """Queue a request; without `whole` every step gives what there is of it so far."""
+        from vllm.sampling_params import RequestOutputKind
+
+        params = self._params(request, round_)
+        if not whole:
+            params.output_kind = RequestOutputKind.CUMULATIVE
+        try:
+            return self._add(request["prompt_token_ids"], params)
+        except Exception as error:  # ValueError, and from vLLM 0.3x on VLLMValidationError, which is none
+            raise ValueError("request %r: %s" % (request["id"], error)) from error
+
+    def progress(self, done: int, tokens: int) -> None:
+        now = time.perf_counter()
+        if now - self.progress_at >= PROGRESS_SECONDS:
+            self.progress_at = now
+            running = self.engine.get_num_unfinished_requests()
+            self.channel.event("progress", running=running, completions=done, tokens=tokens)
+
+    def generate(self, rounds: list[int]) -> None:
+        """All requests of each round, joining as the plan's churn says: the batches are the same each time."""
+        last = time.perf_counter()
+        done = tokens = 0
+        counted: dict[str, Any] = {}
+        names = [request["id"] for request in self.requests]
+        for number in rounds:
+            before, start = counters(self.llm), time.perf_counter()
+            joins = round_schedule(self.plan.get("churn") or {}, names, number)
+            this = Round(self, number, joins, done, tokens)
+            this.run()
+            mine = since(counters(self.llm), before)
+            mine.update(this.watch.counters(), tokens=this.tokens - tokens)
+            mine["generate_seconds"] = round(this.last - start, 4)
+            done, tokens, last = this.done, this.tokens, this.last
+            add_up(counted, mine)
+            self.channel.record({"record": "round", "round": number, "counters": mine})
+        counted["generate_seconds"] = round(counted.get("generate_seconds", 0.0), 4)
+        counted.update(
+            tokens=tokens,
+            ready_to_last_seconds=round(last - self.ready_at, 4),
+            engine_start_seconds=round(self.start_seconds, 3),
+        )
+        self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counted})
+
+    def trial(
+        self, requests: list[dict[str, Any]], sampling: dict[str, Any], churn: Optional[dict[str, Any]] = None
+    ) -> None:
+        """One round of other requests, sampling parameters and churn on the engine that is up."""
+        planned = self.plan, self.requests
+        self.plan, self.requests = dict(self.plan, sampling=sampling, churn=churn or {}), requests
+        try:
+            self.generate([0])
+        finally:
+            self.plan, self.requests = planned
+
+    def unscorable(self, item: dict[str, Any]) -> Optional[str]:
+        """Why the engine cannot teacher-force this sequence, or None."""
+        if self.speculative:
+            return "the scoring arm has speculation on"
+        prompt, tokens = item["prompt_token_ids"], item["token_ids"]
+        length = len(prompt) + len(tokens)
+        if not prompt or length + 1 > self.max_model_len:
+            return "%d tokens and one more do not fit into max_model_len %d" % (length, self.max_model_len)
+        if tokens and not (min(tokens) >= 0 and max(tokens) < self.vocab_size):
+            return "a token id outside the vocabulary of %d" % self.vocab_size
+        return None
+
+    def score(self, items: list[dict[str, Any]], top: int) -> int:
+        """Teacher-force prompt + completion, each distinct sequence once; a record for every key."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        sequences: dict[tuple[tuple[int, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
+        done = tokens = 0
+        for item in items:
+            reason = self.unscorable(item)
+            key = {name: item[name] for name in ("arm", "request", "round", "sample")}
+            if reason is not None:
+                self.channel.event("unscored", key=key, reason=reason)
+            elif not item["token_ids"]:
+                self.channel.record(dict(record="score", logprobs=[], **key))
+                done += 1
+            else:
+                sequence = (tuple(item["prompt_token_ids"]), tuple(item["token_ids"]))
+                sequences.setdefault(sequence, []).append(key)
+        params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=top, detokenize=False)
+        params.output_kind = RequestOutputKind.FINAL_ONLY
+        waiting = {
+            self._add(list(prompt + out), params): (len(prompt), keys) for (prompt, out), keys in sequences.items()
+        }
+
+        def finished(output: Any) -> tuple[int, int]:
+            nonlocal done, tokens
+            length, keys = waiting[output.request_id.split("-", 1)[0]]
+            logprobs = entries(output.prompt_logprobs[length:])
+            for key in keys:
+                self.channel.record(dict(record="score", logprobs=logprobs, **key))
+                done += 1
+            tokens += len(logprobs)
+            return done, tokens
+
+        self._drain(finished, done, tokens)
+        self.channel.event("scored", items=len(items), sequences=len(waiting), tokens=tokens)
+        return done
+
+    def close(self) -> None:
+        core = getattr(getattr(self, "engine", None), "engine_core", None)
+        if core is not None:
+            core.shutdown()
+
+
+def change_variables(asked: dict[str, str], given: dict[str, str]) -> dict[str, Optional[str]]:
+    """Bring the environment from what the plan asked to what this version reads; what was changed (None: removed).
+
+    Before the engine is imported. A variable that is as the process was started is no change.
+    """
+    changed: dict[str, Optional[str]] = {name: None for name in asked if name not in given and name in os.environ}
+    changed.update({name: value for name, value in given.items() if STARTED_WITH.get(name) != value})
+    for name, value in changed.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
+    return changed

@@ -1,0 +1,297 @@
+"""The faults by name: what each emulates, where it is planted, what it needs.
+
+Standard library only, Python 3.9 or newer: this file is read by the launcher, where no engine exists, and
+by the engine, where parity does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault. `layer` is where it sits: "runner" (model runner, the model sees the wrong tokens
+    or states), "output" (between scheduler and caller, the model's context stays right)."""
+
+    name: str
+    summary: str
+    emulates: str
+    """Public threads with this symptom, `repository#number`."""
+    hook: str
+    """File and function of vLLM 0.32.0 that is wrapped."""
+    layer: str
+    needs_speculation: bool
+    expected: tuple[str, ...]
+    """Kinds of parity that describe what it does to a completion; empty for a control that must pass."""
+    needs: str = ""
+    """What else the run needs, in words; empty when nothing."""
+    options: tuple[tuple[str, int], ...] = ()
+    """Options of its own with their defaults."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "summary": self.summary,
+            "emulates": self.emulates,
+            "hook": self.hook,
+            "layer": self.layer,
+            "needs_speculation": self.needs_speculation,
+            "expected": list(self.expected),
+            "needs": self.needs,
+            "options": dict(self.options),
+        }
+
+
+_SAMPLE = "v1/worker/gpu_model_runner.py GPUModelRunner._sample"
+_BUILD = "v1/attention/backends/gdn_attn.py GDNAttentionMetadataBuilder.build"
+_OUTPUT = "v1/core/sched/scheduler.py Scheduler.update_from_output"
+
+FAULTS: dict[str, Fault] = {
+    fault.name: fault
+    for fault in (
+        Fault(
+            "accepted_counts",
+            "a row's recurrent state is taken up at another row's count of accepted tokens",
+            "vllm#45100",
+            _BUILD,
+            "runner",
+            True,
+            ("garbled", "unjustified", "omission", "duplication", "early_stop"),
+            needs="a hybrid model (gated delta net) and two rows with different counts",
+        ),
+        Fault(
+            "unstable_order",
+            "speculative and ordinary tokens of a mixed batch are put apart by an unstable sort",
+            "vllm-ascend#4930, vllm#30631",
+            _BUILD,
+            "runner",
+            True,
+            ("garbled", "unjustified", "duplication", "omission", "early_stop"),
+            needs="a hybrid model and steps that mix drafts with prefill: more prompts than max_num_seqs",
+        ),
+        Fault(
+            "state_not_reset",
+            "a request starts from another request's recurrent state",
+            "vllm-ascend#13863, llama.cpp#28286",
+            _BUILD,
+            "runner",
+            False,
+            ("garbled", "unjustified", "row_leak", "early_stop"),
+            needs="a hybrid model and requests that start after others: more prompts than max_num_seqs",
+        ),
+        Fault(
+            "unverified_drafts",
+            "a row's drafts are accepted although the model rejected them",
+            "vllm#36872, vllm-ascend#17338",
+            _SAMPLE,
+            "runner",
+            True,
+            ("unjustified", "garbled"),
+        ),
+        Fault(
+            "row_swap",
+            "two rows exchange the tokens sampled in one step",
+            "vllm#14645, vllm#46669",
+            _SAMPLE,
+            "runner",
+            False,
+            ("unjustified", "garbled", "row_leak"),
+            needs="two rows in the batch",
+        ),
+        Fault(
+            "row_leak",
+            "a row receives the tokens of another row for `span` steps",
+            "vllm#14645, llama.cpp#28286",
+            _SAMPLE,
+            "runner",
+            False,
+            ("row_leak", "garbled"),
+            needs="two rows in the batch",
+            options=(("span", 6),),
+        ),
+        Fault(
+            "stale_chunk",
+            "the tokens of the step before are read again; the model sees them too",
+            "tenstorrent/vllm#396, vllm#30631",
+            _SAMPLE,
+            "runner",
+            False,
+            ("duplication", "unjustified", "garbled"),
+        ),
+        Fault(
+            "loop",
+            "a row emits its last token again for `span` steps",
+            "vllm#36872, vllm#55357, vllm-ascend#10901",
+            _SAMPLE,
+            "runner",
+            False,
+            ("repetition", "duplication", "garbled"),
+            options=(("span", 16),),
+        ),
+        Fault(
+            "garbled_row",
+            "the logits of one row are noise for `span` steps",
+            "vllm#46669, vllm-ascend#17338",
+            _SAMPLE,
+            "runner",
+            False,
+            ("garbled", "unjustified"),
+            options=(("span", 4),),
+        ),
+        Fault(
+            "early_eos",
+            "a sampled token is replaced by the end-of-sequence token",
+            "vllm#41493, vllm#43650",
+            _SAMPLE,
+            "runner",
+            False,
+            ("early_stop",),
+            needs="ignore_eos off",
+        ),
+        Fault(
+            "chunk_twice",
+            "the tokens of one step are handed out twice; the model sees them once",
+            "TensorRT-LLM#3753, vllm-ascend#4930",
+            _OUTPUT,
+            "output",
+            True,
+            ("duplication", "overrun"),
+        ),
+        Fault(
+            "bonus_lost",
+            "the bonus token of a fully accepted step is not handed out; the model has seen it",
+            "vllm-ascend#13863",
+            _OUTPUT,
+            "output",
+            True,
+            ("omission", "early_stop"),
+        ),
+        Fault(
+            "wrong_logprobs",
+            "a row's logprobs are those of its neighbour in the batch",
+            "vllm#38711",
+            _SAMPLE,
+            "runner",
+            False,
+            ("logprob_mismatch",),
+            needs="logprobs asked for (--logprobs 1 or more)",
+        ),
+        Fault(
+            "logits_noise",
+            "every logit moves by up to `ulps` units in the last place of bf16: a control that must pass",
+            "vllm#35204",
+            _SAMPLE,
+            "runner",
+            False,
+            (),
+            options=(("ulps", 1),),
+        ),
+    )
+}
+
+
+def describe() -> list[dict[str, Any]]:
+    """Every fault: name, summary, the threads it emulates, its hook, what it needs, the kinds expected."""
+    return [fault.to_json() for fault in FAULTS.values()]
+
+
+@dataclass(frozen=True)
+class Planting:
+    """What to plant: the fault, how often, from when, at most how often."""
+
+    fault: str = "none"
+    rate: float = 1.0
+    seed: int = 0
+    from_step: int = 0
+    maximum: int = 0
+    """0: no limit."""
+    independent: int = 0
+    """1: each step in which it can happen is hit or not on its own; 0: exactly every 1/rate-th one is."""
+    from_version: str = ""
+    """Planted in engines of this version of vLLM and later only; empty: in all."""
+    noise: int = 0
+    """Not 0: every logit of every step moves by up to one unit in the last place of bf16 as well, drawn from this
+    seed: the same engine with another machine's rounding."""
+    span: int = 0
+    ulps: int = 1
+
+    def to_text(self) -> str:
+        text = f"{self.fault}:rate={self.rate!r}:seed={self.seed}"
+        if self.from_step:
+            text += f":from_step={self.from_step}"
+        if self.maximum:
+            text += f":max={self.maximum}"
+        if self.independent:
+            text += f":independent={self.independent}"
+        if self.from_version:
+            text += f":from_version={self.from_version}"
+        if self.noise:
+            text += f":noise={self.noise}"
+        own = dict(FAULTS[self.fault].options) if self.fault in FAULTS else {}
+        for option in own:
+            text += f":{option}={getattr(self, option)}"
+        return text
+
+
+COMMON = ("rate", "seed", "from_step", "max", "independent", "from_version", "noise")
+
+
+def parse(text: str) -> Planting:
+    """The value of PARITY_FAULT: `NAME[:rate=R][:seed=N][:OPTION=N]`.
+
+    Options of every fault: `from_step`, `max`, `independent` (0 or 1), `from_version` (such as 0.31.0),
+    `noise` (a seed; 0 for none).
+
+    Raises ValueError that names the part which is wrong.
+    """
+    name, *parts = text.strip().split(":")
+    name = name or "none"
+    if name != "none" and name not in FAULTS:
+        raise ValueError(f"no fault is called {name!r}; there are: {', '.join(FAULTS)}")
+    own = dict(FAULTS[name].options) if name in FAULTS else {}
+    values: dict[str, Any] = dict(own)
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if not equals or (key not in COMMON and key not in own):
+            raise ValueError(f"{part!r} in {text!r} is not an option of {name}")
+        if key == "from_version":
+            if not release(value):
+                raise ValueError(f"{part!r} in {text!r} is not a version such as 0.31.0")
+            values[key] = value
+            continue
+        try:
+            values["maximum" if key == "max" else key] = float(value) if key == "rate" else int(value)
+        except ValueError:
+            raise ValueError(f"{part!r} in {text!r} is not a number") from None
+    planting = Planting(fault=name, **values)
+    if not 0.0 < planting.rate <= 1.0:
+        raise ValueError(f"rate in {text!r} must be above 0 and at most 1")
+    if planting.independent not in (0, 1):
+        raise ValueError(f"independent in {text!r} must be 0 or 1")
+    return planting
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The numbers of a version for comparing, without zeros at the end: (0, 32) of 0.32.0.dev3+cpu; () for none."""
+    numbers = []
+    for part in version.split("+")[0].split("."):
+        digits = re.match("[0-9]+", part)
+        if digits is None:
+            break
+        numbers.append(int(digits.group()))
+        if digits.group() != part:
+            break
+    while len(numbers) > 1 and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def prompt_key(token_ids: Iterable[int]) -> str:
+    """Names a prompt in the log of plantings, which knows engine requests only: 16 hexadecimal digits."""
+    text = ",".join(str(int(token)) for token in token_ids)
+    return hashlib.blake2b(text.encode("ascii"), digest_size=8).hexdigest()

@@ -1,0 +1,179 @@
+"""Runs many faults through one engine: `python -m parity_faults.lab JOB.json`, in the engine's own interpreter.
+
+Standard library and the engine only, as the worker; the package is installed there, or its zip file on PYTHONPATH.
+A start of the engine costs ten times what a fault does, so the engine stays and the plugin is configured anew for
+each capture. The job:
+
+    {"model": DIR, "engine": {LLM keyword arguments}, "sampling": {SamplingParams keyword arguments},
+     "requests": [{"id": "p0", "prompt_token_ids": [...]}, ...], "out": DIR, "variant": "base" or "mtp",
+     "captures": [{"name": "row_swap-0.1", "fault": "row_swap:rate=0.1:seed=0",
+                   "requests": a number, the first so many only; absent: all,
+                   "sampling": what differs from the job's; absent: nothing}, ...],
+     "score": [[NAME, NAME of the folder with its base.jsonl], ...] or absent}
+
+Each capture becomes OUT/NAME/VARIANT.jsonl, with what was planted in OUT/NAME/planted.jsonl. With "score" the
+engine (speculation off) then teacher-forces the completions of OUT/NAME/mtp.jsonl and of that base.jsonl into
+OUT/NAME/scores.jsonl. stdout has one JSON line per file written, stderr all that the engine says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from parity_faults import configure
+
+OUT = os.dup(1)
+"""The real stdout; fd 1 then points at stderr, because vLLM logs to stdout."""
+COUNTERS = {
+    "drafts": "vllm:spec_decode_num_drafts",
+    "draft_tokens": "vllm:spec_decode_num_draft_tokens",
+    "accepted_tokens": "vllm:spec_decode_num_accepted_tokens",
+    "preemptions": "vllm:num_preemptions",
+}
+
+
+def say(**fields: Any) -> None:
+    os.write(OUT, (json.dumps(fields) + "\n").encode())
+
+
+def pairs(entry: dict[int, Any]) -> list[list[Any]]:
+    return [[int(token), float(item.logprob)] for token, item in entry.items()]
+
+
+def counters(llm: Any) -> dict[str, int]:
+    values = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
+    return {ours: int(values[theirs]) for ours, theirs in COUNTERS.items() if theirs in values}
+
+
+def write(path: Path, records: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def header(job: dict[str, Any], fault: str) -> dict[str, Any]:
+    return {
+        "record": "header",
+        "schema": "parity.capture/1",
+        "arm": f"cpu/{job['variant']}",
+        "backend": "cpu",
+        "variant": job["variant"],
+        "model": Path(job["model"]).name,
+        "vocab_size": job.get("vocab_size"),
+        "eos_token_ids": job.get("eos_token_ids"),
+        "engine": job["engine"],
+        "sampling": job["sampling"],
+        "environment": {"variables": {"PARITY_FAULT": fault}},
+    }
+
+
+def capture(llm: Any, job: dict[str, Any], item: dict[str, Any]) -> None:
+    from vllm import SamplingParams
+    from vllm.inputs import TokensPrompt
+
+    fault, folder = item["fault"], Path(job["out"]) / item["name"]
+    job = {**job, "sampling": {**job["sampling"], **item.get("sampling", {})}}
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "planted.jsonl"
+    log.unlink(missing_ok=True)
+    before, began = counters(llm), time.perf_counter()
+    configure(fault, str(log))
+    requests = job["requests"][: item.get("requests")]
+    outputs = llm.generate(
+        [TokensPrompt(prompt_token_ids=request["prompt_token_ids"]) for request in requests],
+        SamplingParams(**job["sampling"]),
+        use_tqdm=False,
+    )
+    configure("none")
+    records = [header(job, fault)]
+    for request, output in zip(requests, outputs):  # noqa: B905 - Python 3.9 has no `strict`
+        for sample in output.outputs:
+            record = {
+                "record": "completion",
+                "request": request["id"],
+                "round": 0,
+                "sample": sample.index,
+                "prompt_token_ids": list(request["prompt_token_ids"]),
+                "token_ids": [int(token) for token in sample.token_ids],
+                "text": sample.text,
+                "finish_reason": sample.finish_reason,
+                "stop_reason": sample.stop_reason,
+                "logprobs": None if sample.logprobs is None else [pairs(entry) for entry in sample.logprobs],
+            }
+            trace = getattr(sample, "spec_decode_metrics", None)
+            if trace is not None:
+                record["spec"] = {
+                    "accepted": list(trace.per_step_accepted),
+                    "drafted": list(trace.per_step_drafted),
+                }
+            records.append(record)
+    counted = {key: value - before[key] for key, value in counters(llm).items()}
+    records.append({"record": "footer", "completions": len(records) - 1, "scores": 0, "counters": counted})
+    path = folder / f"{job['variant']}.jsonl"
+    write(path, records)
+    say(file=str(path), seconds=round(time.perf_counter() - began, 2))
+
+
+def score(llm: Any, job: dict[str, Any], name: str, base_name: str, known: dict[Any, Any], top: int = 5) -> None:
+    """A score record for every completion of the candidate and of the baseline's same requests.
+
+    `known` holds what was scored before: each distinct sequence is teacher-forced once for all folders.
+    """
+    from vllm import SamplingParams
+    from vllm.inputs import TokensPrompt
+
+    out = Path(job["out"])
+    candidate, base = read(out / name / "mtp.jsonl"), read(out / base_name / "base.jsonl")
+    asked = {record["request"] for record in candidate if record["record"] == "completion"}
+    wanted: list[tuple[Any, dict[str, Any]]] = []
+    for records in (base, candidate):
+        for record in records:
+            if record["record"] == "completion" and record["token_ids"] and record["request"] in asked:
+                key = {name: record[name] for name in ("request", "round", "sample")}
+                sequence = (tuple(record["prompt_token_ids"]), tuple(record["token_ids"]))
+                wanted.append((sequence, {"record": "score", "arm": records[0]["arm"], **key}))
+    unknown = list(dict.fromkeys(sequence for sequence, _ in wanted if sequence not in known))
+    if unknown:
+        outputs = llm.generate(
+            [TokensPrompt(prompt_token_ids=list(prompt + tokens)) for prompt, tokens in unknown],
+            SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=top),
+            use_tqdm=False,
+        )
+        for sequence, output in zip(unknown, outputs):  # noqa: B905 - Python 3.9 has no `strict`
+            known[sequence] = [pairs(entry) for entry in output.prompt_logprobs[len(sequence[0]) :]]
+    scores = [{**record, "logprobs": known[sequence]} for sequence, record in wanted]
+    footer = {"record": "footer", "completions": 0, "scores": len(scores), "counters": {}}
+    path = out / name / "scores.jsonl"
+    write(path, [header(job, "none"), *scores, footer])
+    say(file=str(path), sequences=len(unknown))
+
+
+def main() -> None:
+    os.dup2(2, 1)
+    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    # One process: the plugin can only be configured anew where the engine core runs in it.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ.setdefault("PARITY_FAULT", "none")
+    from vllm import LLM
+
+    llm = LLM(model=job["model"], **job["engine"])
+    for item in job["captures"]:
+        capture(llm, job, item)
+    known: dict[Any, Any] = {}
+    for name, base_name in job.get("score", ()):
+        score(llm, job, name, base_name, known)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # the engine's own shutdown can take seconds; everything is written
+
+
+if __name__ == "__main__":
+    main()
