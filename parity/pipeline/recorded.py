@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from parity.capture import read_capture
 from parity.errors import ParityError
 from parity.plan import Prompt, Sampling
+from parity.records import Json
+from parity.records.sampling import asked, read_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,13 @@ def questions_of(path: Path) -> Questions:
             prompts[name] = Prompt(name, token_ids=tuple(completion.prompt_token_ids.tolist()))
     if not prompts:
         raise ParityError(f"{path} has no completions: there is nothing to replay", hint="name another capture")
-    known = {field.name for field in fields(Sampling)}
-    given: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in capture.header.sampling.items()
-        if name in known
-    }
     rounds = 1 + max(completion.key.round for completion in capture)
-    return Questions(list(prompts.values()), Sampling(**given), rounds)
+    return Questions(list(prompts.values()), _asked(capture.header.sampling, path), rounds)
+
+
+def _asked(recorded: Mapping[str, Json], path: Path) -> Sampling:
+    """What a header says of sampling, as far as plans know it; what it leaves out or says null is at its default."""
+    given = {row.name: row.plain(recorded[row.name]) for row in asked() if recorded.get(row.name) is not None}
+    return Sampling().having(
+        read_values(given, lambda name, problem: ParityError(f"{path}: sampling.{name} {problem}"))
+    )

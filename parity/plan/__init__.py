@@ -12,12 +12,12 @@ from parity.plan.types import (
     Model,
     Plan,
     Request,
-    Sampling,
     Score,
     parse_tolerance,
     read_plan,
 )
 from parity.records import DEFAULT_TOLERANCE
+from parity.records.sampling import Sampling
 
 __all__ = [
     "DEFAULT_TOLERANCE",

@@ -9,8 +9,9 @@ from parity.errors import ParityError
 from parity.plan.checkpoint import Checkpoint
 from parity.plan.prompts import Prompt
 from parity.plan.tokenise import tokenise
-from parity.plan.types import Arm, Plan, Request, Sampling, Score
+from parity.plan.types import Arm, Plan, Request, Score
 from parity.records import DEFAULT_TOLERANCE, Json
+from parity.records.sampling import Sampling
 
 LENGTH_STEP = 64
 """max_model_len is rounded up to a multiple of this, so that plans of similar prompts share a setting."""

@@ -8,72 +8,33 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from parity._version import __version__
 from parity.errors import ParityError
 from parity.plan.churn import Churn
 from parity.plan.fields import (
     Fields,
-    boolean,
     number,
     optional_int,
     optional_string,
     string,
     string_map,
-    strings,
     whole_number,
     whole_numbers,
 )
 from parity.plan.messages import Messages, has_images, parse_messages
 from parity.records import DEFAULT_TOLERANCE, Json
+from parity.records.sampling import Sampling, read_values
 
 SCHEMA: Final = "parity.plan/1"
 
 SCORE_MODES: Final = ("all", "differing", "none")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*/[A-Za-z0-9][A-Za-z0-9._+=-]*")
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """Every sampling parameter, none left to a default of an engine or a checkpoint."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    max_tokens: int = 128
-    min_tokens: int = 0
-    n: int = 1
-    seed: int | None = 0
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    ignore_eos: bool = False
-    skip_special_tokens: bool = True
-    logprobs: int | None = None
-
-    def check(self) -> None:
-        """Raises ParityError for a combination that an engine would refuse or that makes no sense."""
-        if self.max_tokens < 1:
-            raise ParityError(f"max_tokens is {self.max_tokens}", hint="ask for at least one token")
-        if self.n < 1:
-            raise ParityError(f"n is {self.n}", hint="ask for at least one sample")
-        if self.temperature < 0:
-            raise ParityError(f"temperature is {self.temperature:g}", hint="0 is greedy, more is sampling")
-        if self.temperature == 0 and self.n > 1:
-            raise ParityError(
-                f"n is {self.n} with temperature 0: greedy decoding gives the same sample {self.n} times",
-                hint="set --temperature above 0, or repeat the whole batch with --rounds",
-            )
-        if self.logprobs is not None and not 0 <= self.logprobs <= 20:
-            raise ParityError(f"logprobs is {self.logprobs}", hint="engines give 0 to 20; leave it out for none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +100,7 @@ class Plan:
     requests: tuple[Request, ...]
     arms: tuple[Arm, ...]
     baseline: str
-    sampling: Sampling = Sampling()
+    sampling: Sampling = field(default_factory=Sampling)
     rounds: int = 1
     score: Score = Score()
     tolerance: float | str = DEFAULT_TOLERANCE
@@ -173,7 +134,7 @@ class Plan:
             "parity": self.parity,
             "model": _as_json(self.model),
             "rounds": self.rounds,
-            "sampling": _as_json(self.sampling),
+            "sampling": self.sampling.to_json(),
             "requests": [
                 {
                     "id": r.id,
@@ -293,7 +254,7 @@ def _arm_json(arm: Arm) -> dict[str, Json]:
     }
 
 
-def _as_json(value: Model | Sampling) -> dict[str, Json]:
+def _as_json(value: Model) -> dict[str, Json]:
     """As json.loads would give it back: lists, not tuples, so that plans in memory and on disk are equal."""
     return {name: list(item) if isinstance(item, tuple) else item for name, item in asdict(value).items()}
 
@@ -355,26 +316,4 @@ def _arm(item: Fields) -> Arm:
 
 
 def _sampling(item: Fields) -> Sampling:
-    base = Sampling()
-    parsers: dict[str, Callable[[Json], Any]] = {
-        "temperature": number,
-        "top_p": number,
-        "top_k": whole_number,
-        "min_p": number,
-        "repetition_penalty": number,
-        "presence_penalty": number,
-        "frequency_penalty": number,
-        "max_tokens": whole_number,
-        "min_tokens": whole_number,
-        "n": whole_number,
-        "seed": optional_int,
-        "stop": strings,
-        "stop_token_ids": whole_numbers,
-        "ignore_eos": boolean,
-        "skip_special_tokens": boolean,
-        "logprobs": optional_int,
-    }
-    unknown = sorted(set(item.value) - set(parsers))
-    if unknown:
-        raise item.error(unknown[0], f"is not a sampling parameter this parity knows ({', '.join(parsers)})")
-    return Sampling(**{name: item.take(name, parse, getattr(base, name)) for name, parse in parsers.items()})
+    return Sampling().having(read_values(item.value, item.error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import orjson
@@ -42,7 +42,7 @@ class Case:
             made = _digest(
                 {
                     "requests": [[list(r.prompt_token_ids), self.limit(r)] for r in self.requests],
-                    "sampling": asdict(self.sampling),
+                    "sampling": self.sampling.to_json(),
                     "churn": self.churn.to_json(),
                 }
             )
@@ -57,9 +57,7 @@ class Case:
 
     def sampling_of(self, shot: int) -> dict[str, Json]:
         """Sampling parameters of this shot: the seed moves on, as between the rounds of a plan."""
-        values: dict[str, Json] = {
-            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self.sampling).items()
-        }
+        values = self.sampling.to_json()
         if self.sampling.temperature > 0 and self.sampling.seed is not None:
             values["seed"] = self.sampling.seed + shot * self.sampling.n
         return values

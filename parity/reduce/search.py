@@ -227,17 +227,16 @@ class Search:
         """Each parameter back to its plain value: all at once, else as few kept as will do."""
         case, plain = self._best(), Sampling()
         special = [
-            name
-            for name in Sampling.__dataclass_fields__
-            if name not in ("max_tokens", "seed", "skip_special_tokens", "stop_token_ids")
-            and getattr(case.sampling, name) != getattr(plain, name)
+            row.name
+            for row, value in case.sampling
+            if row.name not in ("max_tokens", "seed", "skip_special_tokens", "stop_token_ids") and value != row.default
         ]
 
         def keeping(names: Sequence[str]) -> Case:
-            values = {name: getattr(plain, name) for name in special if name not in names}
+            values = {name: plain.value(name) for name in special if name not in names}
             if values.get("temperature") == 0:  # greedy: several samples would be the same
                 values["n"] = 1
-            return replace(case, sampling=replace(case.sampling, **values))
+            return replace(case, sampling=case.sampling.having(values))
 
         if not special or self._fails(keeping(()), "greedy sampling, no penalties"):
             return

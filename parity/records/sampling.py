@@ -1,0 +1,429 @@
+"""Sampling parameters: one row each, and everything that is asked, sent, compared or said of one is a column of it.
+
+    from parity.records.sampling import Effect, Form, Parameter, register
+
+    register(Parameter(name="top_a", form=Form.NUMBER, default=0.0, effect=Effect.DRAWS, help="Top-a sampling."))
+
+The parameters of `Sampling` are its fields, so that a type checker knows them; those registered at run time are in its
+`more`. Options of the command line, keys of parity.toml and of prompts files, the plan, what is sent to an engine and
+what a comparison looks at are derived from the rows. Names are those of `vllm.SamplingParams` (v0.11.0 to v0.33.0).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum, StrEnum
+from math import isfinite
+from typing import Any, Final, Literal, TypeAlias
+
+from parity.errors import ParityError
+from parity.messages import Message, message
+
+Json: TypeAlias = Any
+Value: TypeAlias = bool | int | float | tuple[str | int, ...] | Mapping[int, float] | Mapping[str, Any] | None
+"""A parameter's value: its form says which of these."""
+
+
+class Effect(StrEnum):
+    """What a parameter does to the distribution that tokens are chosen from."""
+
+    DRAWS = "draws"
+    """The random choice only: nothing at temperature 0, the temperature itself apart."""
+    PENALISES = "penalises"
+    """Lowers the logits of tokens seen before."""
+    SHAPES = "shapes"
+    """Forbids tokens or moves their logits: that a token is not the best of the raw ones says nothing then."""
+    ENDS = "ends"
+    """Says where a completion ends."""
+    RETURNS = "returns"
+    """How much is returned, and in which form."""
+
+
+class Form(Enum):
+    """What a value looks like: its type in Python, and in words."""
+
+    NUMBER = (float, "a number")
+    WHOLE = (int, "a whole number")
+    FLAG = (bool, "true or false")
+    TEXTS = (tuple[str, ...], "a list of strings")
+    TOKENS = (tuple[int, ...], "a list of token ids")
+    BIAS = (dict[int, float], "an object of numbers by token id")
+    GRAMMAR = (dict[str, Any], "an object with one of json, regex, choice and grammar")
+
+    @property
+    def words(self) -> str:
+        return str(self.value[1])
+
+    def read(self, value: Json) -> Value:
+        """The value from JSON. Raises TypeError that says what it must be."""
+        import msgspec
+
+        if self is Form.TEXTS and isinstance(value, str):
+            value = [value]  # OpenAI's protocol takes one stop string without a list
+        try:
+            found: Value = msgspec.convert(value, self.value[0], str_keys=True)
+        except msgspec.ValidationError:
+            raise TypeError(f"must be {self.words}, not {json.dumps(value, default=str)[:60]}") from None
+        if isinstance(found, float) and not isfinite(found):
+            raise TypeError(f"must be {self.words}, not {found}")
+        if self is Form.GRAMMAR:
+            _check_grammar(value)
+        return found
+
+
+GRAMMARS: Final[Mapping[str, tuple[type, ...]]] = {
+    "json": (dict, str),
+    "regex": (str,),
+    "choice": (list,),
+    "grammar": (str,),
+}
+"""What a completion may be made to follow, and the type of each (`vllm.sampling_params.StructuredOutputsParams`)."""
+
+
+def _check_grammar(value: Mapping[str, Json]) -> None:
+    for name, item in value.items():
+        if name not in GRAMMARS:
+            raise TypeError(f"must be {Form.GRAMMAR.words}, not one with {name!r}")
+        texts = item if isinstance(item, list) else [item]
+        if not isinstance(item, GRAMMARS[name]) or not item or (name == "choice" and not _all_texts(texts)):
+            raise TypeError(f"has a {name} that is {json.dumps(item, default=str)[:60]}")
+    if len(value) != 1:
+        raise TypeError(f"must be {Form.GRAMMAR.words}, not {len(value)} of them")
+
+
+def _all_texts(values: list[Json]) -> bool:
+    return all(isinstance(value, str) and value for value in values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """What parity knows of one sampling parameter."""
+
+    name: str
+    form: Form
+    default: Value
+    """What parity asks for where the user says nothing: the value without effect, `max_tokens` apart."""
+    effect: Effect
+    help: str = ""
+    """For people, a sentence without its subject."""
+    least: float | None = None
+    most: float | None = None
+    above_least: bool = False
+    """`least` itself is out of range."""
+    nullable: bool = False
+    """None is a value of it: not asked for."""
+    asked: bool = True
+    """False: only captures of others name it; no plan has it."""
+    always_written: bool = False
+    """In each plan, also at its default: what `parity.plan/1` began with, so that plans keep their digest."""
+    per_request: bool = True
+    """A request may have a value of its own."""
+    compared: bool = True
+    """Arms that differ in it were asked different questions."""
+    assumed: bool = True
+    """A capture that leaves it out means the default."""
+    vllm: bool = True
+    """A parameter of `vllm.SamplingParams`; which release has it says the worker's table of signatures."""
+    openai: Literal["standard", "vllm", None] = "vllm"
+    """In OpenAI's protocol (`standard`), or vLLM's extension of it (other servers may refuse it); None: not there."""
+    openai_name: str = ""
+    """Where the protocol has another name for it."""
+    transformers: str | None = None
+    """The name in `transformers.GenerationConfig`; None: it has none."""
+    reference: bool = True
+    """The transformers backend applies it."""
+    speculates: bool = True
+    """False: vLLM refuses it together with speculative decoding (`SamplingParams._validate_spec_decode`, v0.32.0)."""
+
+    def read(self, value: Json) -> Value:
+        """A value from JSON, a list as a tuple. Raises TypeError or ValueError that says what is wrong."""
+        if value is None and self.nullable:
+            return None
+        return self.form.read(value)
+
+    def check(self, value: Value) -> None:
+        """Raises ParityError for a value out of range."""
+        numbers = [value] if isinstance(value, int | float) else []
+        for number in numbers:
+            low = self.least is not None and (number < self.least or (self.above_least and number == self.least))
+            if low or (self.most is not None and number > self.most):
+                raise ParityError(
+                    message("sampling.out_of_range", "{name} is {value}", name=self.name, value=f"{number:g}"),
+                    hint=self._range,
+                )
+        if isinstance(value, tuple) and any(item == "" or (isinstance(item, int) and item < 0) for item in value):
+            raise ParityError(
+                message("sampling.empty", "{name} has {value}", name=self.name, value=json.dumps(list(value))),
+                hint=message("sampling.not_empty", "leave out texts that are empty, and token ids below 0"),
+            )
+
+    @property
+    def _range(self) -> Message:
+        low = f"{self.least:g}" if self.least is not None else ""
+        if self.most is not None and self.above_least:
+            return message("sampling.above_to", "give more than {low}, to {high}", low=low, high=f"{self.most:g}")
+        if self.most is not None:
+            return message("sampling.range", "give {low} to {high}", low=low, high=f"{self.most:g}")
+        if self.above_least:
+            return message("sampling.above", "give more than {low}", low=low)
+        return message("sampling.least", "give {low} or more", low=low)
+
+    def means_something(self, value: Value, temperature: float) -> bool:
+        """Whether this value has an effect at this temperature."""
+        if self.effect is Effect.DRAWS and self.name != "temperature" and temperature == 0:
+            return False
+        return value is not None and value != self.default
+
+    def plain(self, value: Json) -> Json:
+        """A value as captures write it, whichever way its absence or its emptiness is written."""
+        if value is None and self.assumed:
+            value = self.default
+        if self.form is Form.TEXTS and isinstance(value, str):
+            return [value]
+        if self.name == "top_k" and value == -1:
+            return 0
+        if isinstance(value, Mapping):
+            return {str(name): item for name, item in value.items()} or None
+        if self.nullable and not value and value != 0:
+            return None
+        return list(value) if isinstance(value, list | tuple) else value
+
+
+_FORMS: Final[Mapping[str, tuple[Form, bool]]] = {
+    "float": (Form.NUMBER, False),
+    "int": (Form.WHOLE, False),
+    "int | None": (Form.WHOLE, True),
+    "bool": (Form.FLAG, False),
+    "tuple[str, ...]": (Form.TEXTS, False),
+    "tuple[int, ...]": (Form.TOKENS, False),
+    "tuple[int, ...] | None": (Form.TOKENS, True),
+    "Mapping[int, float] | None": (Form.BIAS, True),
+    "Mapping[str, Any] | None": (Form.GRAMMAR, True),
+}
+"""Form of a field of `Sampling`, and whether None is a value of it, by its annotation."""
+
+_LATER: Final[dict[str, Parameter]] = {}
+
+
+def _row(default: Value, effect: Effect, help: str, **columns: Any) -> Any:
+    return field(default=default, metadata={"effect": effect, "help": help, **columns})
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Every sampling parameter of a request, none left to a default of an engine or a checkpoint."""
+
+    temperature: float = _row(
+        0.0, Effect.DRAWS, "0 is greedy.", least=0, openai="standard", transformers="temperature", always_written=True
+    )
+    top_p: float = _row(
+        1.0, Effect.DRAWS, "Nucleus sampling.", least=0, above_least=True, most=1, openai="standard",
+        transformers="top_p", always_written=True,
+    )  # fmt: skip
+    top_k: int = _row(
+        0, Effect.DRAWS, "0 is all tokens.", least=0, transformers="top_k", always_written=True,
+    )  # fmt: skip
+    min_p: float = _row(
+        0.0, Effect.DRAWS, "Least probability, relative to the best token's.", least=0, most=1, transformers="min_p",
+        speculates=False, always_written=True,
+    )  # fmt: skip
+    repetition_penalty: float = _row(
+        1.0, Effect.PENALISES, "On tokens of prompt and output; 1 is none.", least=0, above_least=True,
+        transformers="repetition_penalty", always_written=True,
+    )  # fmt: skip
+    presence_penalty: float = _row(
+        0.0, Effect.PENALISES, "On tokens of the output.", least=-2, most=2, openai="standard", always_written=True
+    )
+    frequency_penalty: float = _row(
+        0.0, Effect.PENALISES, "On tokens of the output, each time.", least=-2, most=2, openai="standard",
+        always_written=True,
+    )  # fmt: skip
+    max_tokens: int = _row(
+        128, Effect.ENDS, "Output tokens.", least=1, assumed=False, openai="standard", transformers="max_new_tokens",
+        always_written=True,
+    )  # fmt: skip
+    min_tokens: int = _row(
+        0, Effect.ENDS, "Output tokens before EOS or a stop token may come.", least=0, transformers="min_new_tokens",
+        always_written=True,
+    )  # fmt: skip
+    n: int = _row(
+        1, Effect.RETURNS, "Samples per prompt.", least=1, per_request=False, openai="standard",
+        transformers="num_return_sequences", always_written=True,
+    )  # fmt: skip
+    seed: int | None = _row(
+        0, Effect.DRAWS, "Seed of engine and sampling.", compared=False, assumed=False, openai="standard",
+        always_written=True,
+    )  # fmt: skip
+    stop: tuple[str, ...] = _row(
+        (), Effect.ENDS, "A text that ends the output.", openai="standard", transformers="stop_strings",
+        always_written=True,
+    )  # fmt: skip
+    stop_token_ids: tuple[int, ...] = _row(
+        (), Effect.ENDS, "Tokens that end the output.", transformers="eos_token_id", always_written=True
+    )
+    ignore_eos: bool = _row(False, Effect.ENDS, "Go on past EOS up to --max-tokens.", always_written=True)
+    skip_special_tokens: bool = _row(True, Effect.RETURNS, "Leave special tokens out of the text.", always_written=True)
+    logprobs: int | None = _row(
+        None, Effect.RETURNS, "Top logprobs that each arm records. [default: none]", least=0, most=20, compared=False,
+        assumed=False, openai="standard", transformers="output_logits", always_written=True,
+    )  # fmt: skip
+    include_stop_str_in_output: bool = _row(False, Effect.RETURNS, "Leave the stop string in the text.")
+    bad_words: tuple[str, ...] = _row(
+        (), Effect.SHAPES, "A text that must not be said.", transformers="bad_words_ids", reference=False
+    )
+    allowed_token_ids: tuple[int, ...] | None = _row(None, Effect.SHAPES, "Only these tokens may be said.")
+    logit_bias: Mapping[int, float] | None = _row(
+        None, Effect.SHAPES, "Added to the logit of a token.", openai="standard", transformers="sequence_bias",
+        speculates=False,
+    )  # fmt: skip
+    structured_outputs: Mapping[str, Any] | None = _row(
+        None, Effect.SHAPES, "What the output must follow: json, regex, choice or grammar.", reference=False
+    )
+    more: Mapping[str, Value] = field(default_factory=dict)
+    """Parameters that were registered at run time, by name."""
+
+    def __iter__(self) -> Iterator[tuple[Parameter, Value]]:
+        """Each parameter with its value, in the order of the table."""
+        for row in asked():
+            yield row, self.value(row.name)
+
+    def value(self, name: str) -> Value:
+        """Raises KeyError for a name that no row has."""
+        row = PARAMETERS[name] if name in PARAMETERS else _LATER[name]
+        found: Value = getattr(self, name) if name in PARAMETERS else self.more.get(name, row.default)
+        return found
+
+    def having(self, values: Mapping[str, Value]) -> Sampling:
+        """With other values. Raises KeyError for a name that no row has."""
+        known = {name: value for name, value in values.items() if name in _DECLARED}
+        more = {_LATER[name].name: value for name, value in values.items() if name not in _DECLARED}
+        return replace(self, **known, more={**self.more, **more}) if more else replace(self, **known)  # type: ignore[arg-type]
+
+    def check(self) -> None:
+        """Raises ParityError for a value or a combination that an engine would refuse or that makes no sense."""
+        for row, value in self:
+            row.check(value)
+        if self.temperature == 0 and self.n > 1:
+            raise ParityError(
+                message(
+                    "sampling.greedy_samples",
+                    "n is {n} with temperature 0: greedy decoding gives the same sample {n} times",
+                    n=self.n,
+                ),
+                hint=message(
+                    "sampling.sample_or_repeat",
+                    "set --temperature above 0, or repeat the whole batch with --rounds",
+                ),
+            )
+        if self.min_tokens > self.max_tokens:
+            raise ParityError(
+                message(
+                    "sampling.min_above_max",
+                    "min_tokens is {least}, max_tokens {most}",
+                    least=self.min_tokens,
+                    most=self.max_tokens,
+                ),
+                hint=message("sampling.min_at_most_max", "min_tokens can be max_tokens at most"),
+            )
+        if self.allowed_token_ids == ():
+            raise ParityError(
+                message("sampling.none_allowed", "allowed_token_ids is empty: no token may be said"),
+                hint=message("sampling.allow_or_leave_out", "name at least one token, or leave it out"),
+            )
+
+    def to_json(self) -> dict[str, Json]:
+        """As json.loads would give it back; what is not always written only where it is off its default."""
+        return {row.name: json_value(value) for row, value in self if row.always_written or value != row.default}
+
+
+def json_value(value: Value) -> Json:
+    """A parameter's value as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(name): item for name, item in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _declared() -> Iterator[Parameter]:
+    for each in fields(Sampling):
+        if each.metadata:
+            form, nullable = _FORMS[str(each.type)]
+            default: Value = each.default  # type: ignore[assignment]  # `_row` gives each a default
+            yield Parameter(name=each.name, form=form, nullable=nullable, default=default, **each.metadata)
+
+
+_DECLARED: Final[Mapping[str, Parameter]] = {row.name: row for row in _declared()}
+
+
+def _others(name: str, effect: Effect, *, compared: bool = True) -> Parameter:
+    """A parameter that no plan has, known from captures of others."""
+    return Parameter(
+        name=name, form=Form.GRAMMAR, nullable=True, default=None, effect=effect, asked=False, compared=compared,
+        assumed=False,
+    )  # fmt: skip
+
+
+PARAMETERS: Final[Mapping[str, Parameter]] = {
+    **_DECLARED,
+    **{
+        row.name: row
+        for row in (
+            _others("guided_decoding", Effect.SHAPES),
+            _others("logits_processors", Effect.SHAPES),
+            _others("response_format", Effect.SHAPES),
+            _others("prompt_logprobs", Effect.RETURNS, compared=False),
+            _others("detokenize", Effect.RETURNS, compared=False),
+            _others("extra", Effect.RETURNS, compared=False),
+        )
+    },
+}
+"""Rows by name, those that only captures of others name among them; `parameters()` has those registered later too."""
+
+
+def register(row: Parameter) -> Parameter:
+    """Make a parameter known. Raises ValueError where another row has the name."""
+    if row.name in PARAMETERS or _LATER.setdefault(row.name, row) != row:
+        raise ValueError(f"there is a sampling parameter {row.name!r} already")
+    return row
+
+
+def forget(row: Parameter) -> None:
+    """Undo `register`."""
+    _LATER.pop(row.name, None)
+
+
+def parameters() -> list[Parameter]:
+    """All rows, in the order of the table."""
+    return [*PARAMETERS.values(), *_LATER.values()]
+
+
+def parameter(name: str) -> Parameter | None:
+    """The row of this name, if there is one."""
+    return PARAMETERS.get(name) or _LATER.get(name)
+
+
+def asked() -> list[Parameter]:
+    """Rows of the parameters that a plan may have."""
+    return [row for row in parameters() if row.asked]
+
+
+def read_values(
+    given: Mapping[str, Json], refuse: Callable[[str, str], Exception], *, own: bool = False
+) -> dict[str, Value]:
+    """Values by name from JSON; `own`: those of one request.
+
+    `refuse(name, problem)` makes the exception for a name that no row has and for a value of another form.
+    """
+    found: dict[str, Value] = {}
+    for name, value in given.items():
+        row = parameter(name)
+        if row is None or not row.asked:
+            raise refuse(name, f"is not a sampling parameter this parity knows ({', '.join(r.name for r in asked())})")
+        if own and not row.per_request:
+            raise refuse(name, "cannot be a request's own")
+        try:
+            found[name] = row.read(value)
+        except (TypeError, ValueError) as error:
+            raise refuse(name, str(error)) from None
+    return found
