@@ -10,7 +10,7 @@ ARGS ?=
 
 # Interrupted recipes leave no stamp behind, so the next make begins that step again.
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format unit engine engine-tests lock dist clean
+.PHONY: help demo test check format unit engine engine-tests messages messages-check lock dist clean
 
 help:
 	@echo "make demo          the same prompts through real vLLM on CPU with and without MTP, compared"
@@ -21,6 +21,8 @@ help:
 	@echo "make engine-tests  the tests that start a real engine"
 	@echo "make engine        build the engine environment unless it is there"
 	@echo "make format        let ruff put imports and layout right"
+	@echo "make messages      catalogues of other languages: take up new messages, compile"
+	@echo "make messages-check  what the catalogues lack, and messages that contradict each other"
 	@echo "make dist          wheel and sdist in dist/"
 	@echo "make lock          write constraints.txt anew from what the package index has today"
 	@echo "make clean         remove .venv, dist/ and the caches (the engine environment stays)"
@@ -74,6 +76,12 @@ $(VENV)/.installed: $(VENV)/.backend pyproject.toml
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[dev]'
 	touch $@
+
+messages: $(VENV)/.installed-dev
+	$(BIN)/python tools/messages.py
+
+messages-check: $(VENV)/.installed-dev
+	$(BIN)/python tools/messages.py --check
 
 dist: $(VENV)/.installed-dev
 	rm -rf dist

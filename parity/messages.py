@@ -39,10 +39,16 @@ class Message:
         return self.render()
 
     def render(self, translate: Callable[[Message], str] | None = None) -> str:
-        """The sentence. `translate` gives the template in another language; English without it."""
-        template = self.template if translate is None else translate(self)
+        """The sentence. `translate` gives the template in another language; English without it, and where that
+        template asks for parameters that the message lacks (it came from a file of another version).
+        """
         shown = {name: _shown(value, translate) for name, value in self.parameters.items()}
-        return template.format(**shown)
+        if translate is None:
+            return self.template.format(**shown)
+        try:
+            return translate(self).format(**shown)
+        except (LookupError, ValueError, TypeError, AttributeError):
+            return self.template.format(**shown)
 
     @property
     def template(self) -> str:
@@ -70,7 +76,7 @@ class Message:
             raise ValueError("a message is a text, or an object with id, parameters and text")
         known = value.get("parameters")
         parameters = {str(name): _from_json(one) for name, one in known.items()} if isinstance(known, Mapping) else {}
-        return Message(str(value.get("id", VERBATIM)), _literal(value["text"]), parameters)
+        return Message(str(value.get("id", VERBATIM)), literal(value["text"]), parameters)
 
 
 def message(id: str, english: str, /, *, plural: str | None = None, **parameters: Parameter) -> Message:
@@ -83,7 +89,7 @@ def message(id: str, english: str, /, *, plural: str | None = None, **parameters
 
 def verbatim(text: str) -> Message:
     """Somebody else's words, shown as they are in every language."""
-    return Message(VERBATIM, _literal(text))
+    return Message(VERBATIM, literal(text))
 
 
 def as_message(said: Message | str) -> Message:
@@ -91,7 +97,8 @@ def as_message(said: Message | str) -> Message:
     return said if isinstance(said, Message) else verbatim(said)
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """The template that becomes `text`."""
     return text.replace("{", "{{").replace("}", "}}")
 
 

@@ -1,186 +1,206 @@
-"""Sentences that people are shown, and those without a Chinese translation.
+"""The catalogues of other languages, kept in step with the source.
 
-    python tools/messages.py [--all] [--under parity/report] [--count]
+    python tools/messages.py            # update and compile them: `make messages`
+    python tools/messages.py --check    # say what they lack: `make messages-check`
 
-Prints JSON, English template to "" (or to the translation that there is, with --all), ready to be filled in and put
-into parity/locale/zh.json. Sentences are found in the source: strings with a space in them in the modules whose text
-reaches people, and the help of every command. Fields of f-strings keep the names of what stands in them; in the
-catalogue they may be named better, typed and nested (see parity/language.py).
+A message stands in the source as `message("room.what", "English …")`; help texts are found by walking the commands.
+Entries are kept under the message's id, with the English beside it as a comment. An entry whose English was changed is
+marked fuzzy, and stays in use where it names the same parameters. Entries without a message are dropped. Wrong is: one
+id with two English texts, an id or text that does not stand in the source, a translation that names other parameters
+than its message, a compiled catalogue that is not that of its .po file. A missing translation is no mistake.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import json
-import re
-from collections.abc import Iterator
+import io
+import string
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import click
+from babel.messages import mofile, pofile
+from babel.messages.catalog import Catalog
+from babel.messages.catalog import Message as Entry
 
-from parity.cli.main import COMMANDS, cli
-from parity.cli.speaking import paragraphs_of
-from parity.language import catalogue
+from parity.cli.main import cli
+from parity.cli.speaking import help_messages
+from parity.language import CATALOGUES, DOMAIN, LANGUAGES
+from parity.report import texts
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("cli", "comparator", "pipeline", "plan", "reduce", "report", "run", "store", "watch", "capture", "paths.py")
-SHOWN = (*(f"parity/{room}" for room in ROOMS), "backends/parity_backends")
-NOT_SHOWN = (
-    "worker", "faults", "schema", "html", "svg", "bundle",  # programs, data
-    "report/texts",
-    "report/formats/md", "report/formats/junit", "report/formats/sarif", "report/known",  # reports: report/texts_zh.py
-    "watch/metrics",  # Prometheus: the same names and help everywhere
-)  # fmt: skip
-"""Parts of paths whose strings are programs, data or pages of their own."""
-
-PROGRAM = re.compile(
-    r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|PRAGMA|BEGIN|AND|WHERE|FROM|import|eval|<\??\w|bold )"
-    r"|.*\b(IN|DESC|ASC|IS NULL|WHERE)\b|.* = \?$|.*\{direction|# \[Bug\]|python repro\.py",
-    re.DOTALL,
-)
-"""Strings that are programs: SQL, Python, shell, markup, styles."""
-
-PIECE = re.compile(r"[,;] | (?! )|\[|## ")
-"""Beginnings of strings that never stand alone: the sentence that they end has templates of its own."""
-
-MATCHED = frozenset({
-    "sampling differs: {name} is ",  # plans.py looks whether this was said
-    # What engines, pip, ssh, docker and kubectl say: looked for in their output, never said by parity.
-    "Permission denied (", "Host key verification failed", "Could not resolve hostname", "Connection refused",
-    "Connection timed out", "No route to host", "No such container", "is not running",
-    "the input device is not a TTY", "unable to upgrade connection", "this setup ended with status",
-    "command not found", "No such file or directory", "executable file not found", "not found in $PATH",
-    "disk is full", "unable to open", "not a database",
-    "out of memory", "No available memory for the cache blocks", "Free memory on device", "Not enough memory",
-    "not supported for GDN_ATTN", "is not supported for now", "are not supported for now", "no vLLM implementation",
-    "No module named", "No module named 'vllm'", "No module named 'torch_npu'", "No module named 'vllm_ascend'",
-    "error code is 507033", "error code is 507899", "decode_threshold exceeded", "torchvision::nms does not exist",
-    "driver on your system is too old", "CUDA driver version is insufficient", "no kernel image is available",
-    "No CUDA GPUs are available", "Found no NVIDIA driver", "connection refused", "OpenAI-compatible server?",
-    "HTTP 401", "HTTP 403", "does not load", "is a recording of the model", "was recorded with",
-    "has another prompt", "has nothing for", "pip install",
-    # Names, which are the same in every language, and what only programmers see.
-    "Ascend NPU", "NVIDIA GPU", "vLLM and vllm-ascend", "vLLM {vllm}, vllm-ascend {plugin}",
-    "cannot write a {__name__} as JSON", "cannot store a {__name__} as JSON", "nowhere to write",
-    "module {__name__} has no attribute {name}", "the question is answered already",
-    "p0 = {p0} and p1 = {p1}: wanted 0 < p0 < p1 <= 1", "alpha = {alpha} and beta = {beta} must lie between 0 and 0.5",
-    "parity {__version__}, Python {version}\n{argv}",
-    # The table for an issue, which is in English as issues are.
-    "planted in {rows} {steps} of {hit} requests",  # "step" or "steps": both have one
-    "min len", "stop counts", "tok/s incl. start", "corrupt (95 %)",
-})  # fmt: skip
-"""Strings with a space that nobody is told, or that stay as they are."""
-
-SAMPLE = "7"
-ENGLISH = re.compile(r"[A-Za-z][a-z']+ [A-Za-z][a-z']+ [A-Za-z][a-z']+")
+SOURCES = ("parity", "backends/parity_backends")
+PLURALS = {"zh": "nplurals=1; plural=0;"}
 
 
-def templates_in(path: Path) -> Iterator[str]:
-    """String constants and f-strings with a space and a letter, without docstrings and parts of others."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    skipped: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            skipped.add(id(node.value))  # docstrings
-        if isinstance(node, ast.JoinedStr):
-            skipped.update(id(part) for part in ast.walk(node) if part is not node)
-        if isinstance(node, ast.Compare):
-            skipped.update(id(part) for part in (node.left, *node.comparators))
-    for node in ast.walk(tree):
-        if id(node) in skipped:
+@dataclass
+class Found:
+    """A message of the source."""
+
+    english: str
+    plural: str | None
+    places: list[str] = field(default_factory=list)
+
+    @property
+    def comments(self) -> list[str]:
+        """What a translator reads beside the id."""
+        return [_on_one_line(text) for text in (self.english, self.plural) if text is not None]
+
+
+def in_source(path: Path, problems: list[str]) -> Iterator[tuple[str, Found]]:
+    """Ids and messages of one file; what cannot be read is added to `problems`."""
+    inside = path.relative_to(ROOT).as_posix()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id != "message":
             continue
-        text = _template(node)
-        if text is None or text.strip("\n") in MATCHED or PROGRAM.match(text) or PIECE.match(text):
+        plural = next((one.value for one in node.keywords if one.arg == "plural"), None)
+        texts = [one.value for one in (*node.args, plural) if isinstance(one, ast.Constant)]
+        if len(node.args) != 2 or len(texts) != 2 + (plural is not None) or not all(isinstance(t, str) for t in texts):
+            problems.append(f"{inside}:{node.lineno}: id and English must stand here as they are")
             continue
-        if " " in text.strip() and re.search(r"[A-Za-z]{2}", re.sub(r"\{\w+\}", "", text)):
-            yield text.strip("\n")
+        id_, english, *other = map(str, texts)
+        given = {one.arg for one in node.keywords} - {"plural"}
+        for text in (english, *other):
+            if None not in given and (missing := fields_of(text) - given):
+                problems.append(f"{inside}:{node.lineno}: {id_} is not given {', '.join(sorted(map(str, missing)))}")
+        yield id_, Found(english, other[0] if other else None, [inside])
 
 
-def _template(node: ast.AST) -> str | None:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if not isinstance(node, ast.JoinedStr):
-        return None
-    names: list[str] = []
-    parts: list[str] = []
-    for part in node.values:
-        if isinstance(part, ast.Constant):
-            parts.append(str(part.value))
-            continue
-        assert isinstance(part, ast.FormattedValue)
-        words = re.findall(r"[A-Za-z_]\w*", ast.unparse(part.value))
-        name = next((word for word in reversed(words) if word not in ("len", "str", "join", "visible")), "value")
-        while name in names:
-            name += "_"
-        names.append(name)
-        parts.append("{" + name + "}")
-    return "".join(parts)
+def everything(problems: list[str]) -> dict[str, Found]:
+    """All messages by id, empty texts left out."""
+    found: dict[str, Found] = {}
+    for place in SOURCES:
+        for path in sorted((ROOT / place).rglob("*.py")):
+            for id_, one in in_source(path, problems):
+                add(found, id_, one, problems)
+    for place, messages in (("parity/cli", help_messages(cli)), ("parity/report/texts.py", texts.messages())):
+        for one in messages:
+            add(found, one.id, Found(one.english, None, [place]), problems)
+    return {id_: one for id_, one in sorted(found.items()) if one.english.strip()}
 
 
-def help_texts(command: click.Command) -> Iterator[str]:
-    """What `--help` shows of a command and of its subcommands."""
-    yield from paragraphs_of(command.help or "")
-    yield from paragraphs_of(command.epilog or "")
-    if command.short_help:
-        yield command.short_help
-    for parameter in command.params:
-        if isinstance(parameter, click.Option) and parameter.help:
-            yield " ".join(parameter.help.split()).partition("  [")[0]
-    for one in command.commands.values() if isinstance(command, click.Group) else ():
-        yield from help_texts(one)
+def add(found: dict[str, Found], id_: str, one: Found, problems: list[str]) -> None:
+    known = found.setdefault(id_, one)
+    if (known.english, known.plural) != (one.english, one.plural):
+        problems.append(f"{id_} has two texts: {known.english!r} and {one.english!r} ({known.places}, {one.places})")
+    known.places = sorted({*known.places, *one.places})
 
 
-def all_help() -> Iterator[str]:
-    yield from help_texts(cli)
-    context = click.Context(cli)
-    for name, (_, short) in COMMANDS.items():
-        yield short
-        command = cli.get_command(context, name)
-        assert command is not None
-        yield from help_texts(command)
+def fields_of(template: str) -> set[str]:
+    """Names of the parameters in a template, formats and conversions left out."""
+    return {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
 
 
-def known(template: str) -> bool:
-    """Whether what the template becomes finds a translation, and no three English words in a row are left in it.
+def fields_differ(entry: Entry, one: Found) -> bool:
+    """Whether a translation names a parameter that the English does not."""
+    texts = entry.string if isinstance(entry.string, (list, tuple)) else [entry.string]
+    allowed = fields_of(one.english) | (fields_of(one.plural) if one.plural else set())
+    try:
+        return any(fields_of(text) - allowed for text in texts if text)
+    except ValueError:  # a brace without its like
+        return True
 
-    The second, because "{arm}: {sentence!t}" fits many sentences that begin with a name.
+
+def catalogue_of(language: str) -> Path:
+    return CATALOGUES / language / "LC_MESSAGES" / f"{DOMAIN}.po"
+
+
+def read(path: Path, language: str) -> Catalog:
+    if not path.is_file():
+        return Catalog(locale=language, domain=DOMAIN)
+    with path.open("rb") as file:
+        return pofile.read_po(file, locale=language, domain=DOMAIN)
+
+
+def updated(old: Catalog, found: dict[str, Found], language: str) -> Catalog:
+    """The catalogue for these messages, with the translations that there are."""
+    new = Catalog(locale=language, domain=DOMAIN, project="parity", fuzzy=False, header_comment="")
+    for id_, one in found.items():
+        known = old.get(id_)
+        text = known.string if known is not None else ""
+        # Comments come back in lines of the file's width.
+        same = known is not None and " ".join(known.auto_comments).split() == " ".join(one.comments).split()
+        new.add(
+            (id_, id_) if one.plural else id_,
+            text,
+            locations=[(place, None) for place in one.places],
+            flags=["fuzzy"] if known is not None and text and (known.fuzzy or not same) else [],
+            auto_comments=one.comments,
+        )
+    return new
+
+
+def written(catalogue: Catalog) -> bytes:
+    """The file: sorted, without dates and line numbers, so that only what was changed differs."""
+    out = io.BytesIO()
+    pofile.write_po(out, catalogue, width=0, sort_output=True, include_lineno=False, omit_header=True)
+    language = str(catalogue.locale)
+    head = [f"Language: {language}", "Content-Type: text/plain; charset=UTF-8", f"Plural-Forms: {PLURALS[language]}"]
+    header = 'msgid ""\nmsgstr ""\n' + "".join(f'"{line}\\n"\n' for line in head)
+    return header.encode() + b"\n" + out.getvalue()
+
+
+def compiled(text: bytes, language: str) -> bytes:
+    """The .mo file of a .po file. Entries whose English changed are in it: one that asks for a parameter that its
+    message does not have any more is not used (`Message.render`).
     """
-    sample = re.sub(r"\{\w+\}|%[sd]", SAMPLE, template)
-    if not catalogue("zh").knows(sample):
-        return False
-    return not ENGLISH.search(re.sub(r"`[^`]*`", "", catalogue("zh").translate(sample)))
+    out = io.BytesIO()
+    mofile.write_mo(out, pofile.read_po(io.BytesIO(text), locale=language, domain=DOMAIN), use_fuzzy=True)
+    return out.getvalue()
 
 
-def everything(under: str = "") -> dict[str, None]:
-    """All sentences, those of files below `under` only, or of 'help'."""
-    found: dict[str, None] = {}
-    if under in ("", "help"):
-        found.update(dict.fromkeys(all_help()))
-    for place in SHOWN:
-        where = ROOT / place
-        for path in sorted(where.rglob("*.py")) if where.is_dir() else [where]:
-            inside = str(path.relative_to(ROOT))
-            if inside.startswith(under) and not any(part in inside for part in NOT_SHOWN):
-                found.update(dict.fromkeys(templates_in(path)))
-    return found
+def same(one: bytes, other: bytes) -> bool:
+    """Whether two .mo files say the same; their headers have the date of their making."""
+    catalogues = (mofile.read_mo(io.BytesIO(binary)) for binary in (one, other))
+    first, second = ({entry.id: entry.string for entry in catalogue if entry.id} for catalogue in catalogues)
+    return first == second
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--all", action="store_true", help="those that are translated, too")
-    parser.add_argument("--under", default="", help="only sentences of files below this path, or 'help'")
-    parser.add_argument("--count", action="store_true", help="only how many there are and lack a translation")
-    options = parser.parse_args()
-    found = everything(options.under)
-    missing = [one for one in found if not known(one)]
-    if options.count:
-        print(f"{len(found)} sentences, {len(missing)} without a translation")
-        return
-    chosen = found if options.all else missing
-    messages = catalogue("zh").messages
-    print(json.dumps({one: messages.get(one, "") for one in chosen}, ensure_ascii=False, indent=1))
+def report(catalogue: Catalog, found: dict[str, Found], problems: list[str]) -> None:
+    """Lists what a translator has to look at; parameters that do not fit are problems."""
+    entries = {id_: catalogue.get(id_) for id_ in found}
+    missing = [id_ for id_, entry in entries.items() if entry is None or not entry.string]
+    changed = [id_ for id_, entry in entries.items() if entry is not None and entry.fuzzy]
+    for what, ids in (("without a translation", missing), ("English changed since", changed)):
+        for id_ in ids:
+            print(f"{what}: {id_}: {_on_one_line(found[id_].english)}")
+    print(f"{catalogue.locale}: {len(found)} messages, {len(missing)} without a translation, {len(changed)} to look at")
+    for id_, entry in entries.items():
+        if entry is not None and entry.string and not entry.fuzzy and fields_differ(entry, found[id_]):
+            problems.append(f"{id_} in {catalogue.locale} names parameters that the English does not")
+
+
+def _on_one_line(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Catalogues of other languages: update and compile, or check.")
+    parser.add_argument("--check", action="store_true", help="write nothing, say what is missing")
+    options = parser.parse_args(None if arguments is None else list(arguments))
+    problems: list[str] = []
+    found = everything(problems)
+    for language in LANGUAGES:
+        if language == "en":
+            continue
+        path = catalogue_of(language)
+        catalogue = updated(read(path, language), found, language)
+        report(catalogue, found, problems)
+        if not options.check:
+            path.write_bytes(written(catalogue))
+        binary, wanted = path.with_suffix(".mo"), compiled(path.read_bytes(), language)
+        if binary.is_file() and same(binary.read_bytes(), wanted):
+            continue
+        if options.check:
+            problems.append(f"{binary.name} of {language} is not what `make messages` makes of {path.name}")
+        else:
+            binary.write_bytes(wanted)
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from parity.cli.speaking import OneOf
 from parity.plan.churn import ChurnRequest
 from parity.plan.matrix import Axis, parse_axis
 
@@ -100,7 +101,7 @@ HUNT_OPTIONS: list[Callable[[Any], Any]] = [
     ),
     click.option(
         "--churn",
-        type=click.Choice(["none", "light", "heavy"]),
+        type=OneOf(["none", "light", "heavy"]),
         default="none",
         show_default=True,
         help="How requests come and go while others decode; docs/hunt.md says what each means. The options below "

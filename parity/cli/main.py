@@ -13,10 +13,9 @@ import click
 
 from parity._version import __version__
 from parity.cli.output import DEBUG_VARIABLE, say, show_crash, show_error
-from parity.cli.speaking import Formatter, language_option, show_usage_error, speaking
+from parity.cli.speaking import LazyGroup, SpeakingContext, language_option, show_usage_error, speaking
 from parity.errors import ExitCode, ParityError
-
-click.Context.formatter_class = Formatter
+from parity.messages import message
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
@@ -57,8 +56,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Name: where the command is, and its short help (a test holds it equal to the command's own)."""
 
 
-class Commands(click.Group):
+class Commands(LazyGroup):
     """A group that imports a subcommand when it is called, and turns every error into an exit code."""
+
+    context_class = SpeakingContext
+
+    def short_helps(self) -> dict[str, str]:
+        return {name: text for name, (_, text) in COMMANDS.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -86,7 +90,7 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl(list(self.short_helps().items()))
 
     def main(  # type: ignore[override]  # click's overloads tell apart a mode that is always off here
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
@@ -103,7 +107,7 @@ class Commands(click.Group):
             show_usage_error(error)
             leave(ExitCode.USAGE)
         except (KeyboardInterrupt, click.Abort):
-            say("interrupted")
+            say(message("cli.interrupted", "interrupted"))
             leave(INTERRUPTED)
         except Exception as error:  # noqa: BLE001 - the last line of defence: a message, never a traceback
             show_crash(error)

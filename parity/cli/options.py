@@ -13,6 +13,7 @@ import click
 from parity.cli.config import host_options
 from parity.cli.endpoints import endpoint_options
 from parity.cli.hunting import HUNT_OPTIONS
+from parity.cli.speaking import OneOf
 from parity.plan.types import SCORE_MODES, parse_tolerance
 from parity.records import Json
 
@@ -141,7 +142,7 @@ _PLAN_OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--logprobs", type=click.IntRange(0, 20), help="Top logprobs that each arm records. [default: none]"),
     click.option(
         "--score",
-        type=click.Choice(SCORE_MODES),
+        type=OneOf(SCORE_MODES),
         default="all",
         show_default=True,
         help="Which candidate completions the baseline scores.",

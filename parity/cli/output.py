@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from parity._version import __version__
 from parity.errors import ParityError
-from parity.language import t
+from parity.language import render
+from parity.messages import Message, message
 from parity.text import visible
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ NARROWEST = 80
 """Columns of a report that goes into a pipe or a file."""
 
 
-def say(line: str = "") -> None:
+def say(line: Message | str = "") -> None:
     """One line of talk on stderr, in the language in use."""
-    print(visible(t(line), keep="\n\t"), file=sys.stderr, flush=True)
+    print(visible(render(line), keep="\n\t"), file=sys.stderr, flush=True)
 
 
 def emit(text: str, *, document: bool = False) -> None:
@@ -76,9 +77,9 @@ def console() -> Console:
 
 
 def show_error(error: ParityError) -> None:
-    say(f"error: {error.message}")
-    if error.hint:
-        say(f"hint: {error.hint}")
+    say(message("cli.error", "error: {what}", what=error.message))
+    if error.hint is not None:
+        say(message("cli.hint", "hint: {what}", what=error.hint))
 
 
 def show_crash(error: BaseException) -> None:
@@ -86,11 +87,18 @@ def show_crash(error: BaseException) -> None:
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exception(error, file=sys.stderr)
         return
-    say(f"error: parity failed unexpectedly: {type(error).__name__}: {error}")
+    kind = type(error).__name__
+    say(message("cli.crash", "error: parity failed unexpectedly: {kind}: {said}", kind=kind, said=str(error)))
     try:
-        say(f"hint: the traceback is in {_save_traceback(error)}; please report it with that file")
+        path = str(_save_traceback(error))
+        hint = message("cli.crash.saved", "the traceback is in {path}; please report it with that file", path=path)
     except OSError:
-        say(f"hint: run it again with {DEBUG_VARIABLE}=1 to see the traceback, and please report it")
+        hint = message(
+            "cli.crash.unsaved",
+            "run it again with {variable}=1 to see the traceback, and please report it",
+            variable=DEBUG_VARIABLE,
+        )
+    say(message("cli.hint", "hint: {what}", what=hint))
 
 
 def _save_traceback(error: BaseException) -> Path:

@@ -10,6 +10,7 @@ from parity import language
 from parity.cli.gate import policy_option
 from parity.cli.options import database_option
 from parity.cli.output import emit, say
+from parity.cli.speaking import OneOf
 from parity.report.format import REPOSITORIES
 from parity.report.formats import format_named, names
 
@@ -34,7 +35,7 @@ def _write(path: Path | None, text: str) -> None:
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(names()),
+    type=OneOf(names()),
     default="md",
     show_default=True,
     help="md is the bug report, html one self-contained page, github a step summary.",
@@ -42,7 +43,7 @@ def _write(path: Path | None, text: str) -> None:
 @click.option(
     "--for",
     "target",
-    type=click.Choice(tuple(REPOSITORIES)),
+    type=OneOf(tuple(REPOSITORIES)),
     help="Whose bug template to fill. [default: every project whose arms diverge]",
 )
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write. [default: stdout]")

@@ -8,6 +8,7 @@ import click
 
 from parity.cli.options import database_option
 from parity.cli.output import console, emit, emit_json
+from parity.cli.speaking import OneOf
 
 
 @click.command()
@@ -15,7 +16,7 @@ from parity.cli.output import console, emit, emit_json
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["terminal", "md", "json"]),
+    type=OneOf(["terminal", "md", "json"]),
     default="terminal",
     show_default=True,
     help="What to write.",

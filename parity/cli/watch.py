@@ -18,6 +18,7 @@ from parity.cli.options import database_option, json_option, plan_options
 from parity.cli.output import emit_json, say
 from parity.cli.planning import given
 from parity.cli.run import new_directory, planned
+from parity.cli.speaking import OneOf
 
 if TYPE_CHECKING:
     from parity.pipeline import Outcome
@@ -39,7 +40,7 @@ OWN = {"interval", "probes", "until", "metrics_port", "metrics_address", "webhoo
 @click.option("--probes", type=click.IntRange(min=1), metavar="N", help="End after so many. [default: never]")
 @click.option(
     "--until",
-    type=click.Choice(["never", "corrupt", "not-pass"]),
+    type=OneOf(["never", "corrupt", "not-pass"]),
     default="never",
     show_default=True,
     help="End at the first probe that DIVERGED, or that is anything but PASS.",

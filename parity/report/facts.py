@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parity.comparator.population.power import requests_needed
+from parity.messages import Parameter
 from parity.records import Json
 from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import code, inline, public, without_paths
@@ -61,7 +62,7 @@ def title(case: Case, texts: Texts) -> str:
     """One plain line, without Markdown."""
     chosen, arms = case.chosen, case.suspected or case.candidates or list(case.arms)
     arm = arms[0]
-    common: dict[str, object] = {
+    common: dict[str, Parameter] = {
         "setting": " and ".join(_setting(one) for one in arms),
         "model": case.run.model,
         "version": engine_version(case),

@@ -1,17 +1,17 @@
-"""Every sentence that a report says to a person, in one place, so that another language is one more table.
+"""Every sentence that a report says to a person, in one place.
 
 `Texts(language)` looks a sentence up by its name and fills in the values, which must be escaped already for
-the format they go into. Names are stable; a table for another language has the same ones (a test compares).
+the format they go into. The name with `report.` before it is the id in the catalogues of other languages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from parity.errors import ParityError
-from parity.language import catalogue
+from parity.language import LANGUAGES, render
+from parity.messages import Message, Parameter, message
 from parity.records import Kind
-from parity.report import texts_zh
 
 ENGLISH: dict[str, str] = {
     # headings
@@ -174,28 +174,34 @@ ENGLISH: dict[str, str] = {
     "plot.y.rate": "accepted",
 }
 
-_TABLES: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
-    "en": (ENGLISH, {}),
-    "zh": (texts_zh.CHINESE, texts_zh.KINDS),
-}
+
+def messages() -> Iterator[Message]:
+    """Every sentence, for the catalogues."""
+    return (_message(name, {}) for name in ENGLISH)
 
 
 class Texts:
-    """The sentences of one language. Raises ParityError for a language there is no table for."""
+    """The sentences in one language. Raises ParityError for a language that there is not."""
 
     def __init__(self, language: str = "en") -> None:
-        if language not in _TABLES:
-            raise ParityError(f"there are no reports in {language!r}", hint=f"choose one of {', '.join(_TABLES)}")
+        if language not in LANGUAGES:
+            raise ParityError(
+                message("report.no_language", "there are no reports in {language!r}", language=language),
+                hint=message("report.no_language.hint", "choose one of {languages}", languages=LANGUAGES),
+            )
         self.language = language
-        self._sentences, self._kinds = _TABLES[language]
 
-    def __call__(self, name: str, /, **values: object) -> str:
-        return self._sentences[name].format(**values) if values else self._sentences[name]
+    def __call__(self, name: str, /, **values: Parameter) -> str:
+        return render(_message(name, values), self.language)
 
-    def said(self, sentence: str) -> str:
-        """A sentence of the comparison (a reason, a finding's why), which is stored in English."""
-        return sentence if self.language == "en" else catalogue(self.language).translate(sentence)
+    def said(self, said: Message | str) -> str:
+        """What the comparison said (a reason, a finding's why); a plain string as it is."""
+        return render(said, self.language)
 
     def kind(self, kind: str) -> str:
         """A kind of finding in words; one that this version does not know stays as it is."""
-        return self._kinds.get(kind) or str(Kind(kind).row.title)
+        return render(Kind(kind).row.title, self.language)
+
+
+def _message(name: str, values: Mapping[str, Parameter]) -> Message:
+    return Message(f"report.{name}", ENGLISH[name], values)

@@ -39,7 +39,7 @@ class Webhook:
             return
         request = urllib.request.Request(
             self._url,
-            data=json.dumps(message(probe)).encode(),
+            data=json.dumps(body_of(probe)).encode(),
             headers={"Content-Type": "application/json", "User-Agent": "parity"},
             method="POST",
         )
@@ -51,7 +51,7 @@ class Webhook:
             self._say(f"warning: the webhook at {self._host} was not reached: {error}")
 
 
-def message(probe: Probe) -> dict[str, Json]:
+def body_of(probe: Probe) -> dict[str, Json]:
     """The body for a probe."""
     if probe.outcome is None:
         return {"text": f"parity: probe failed: {probe.failure}", "verdict": str(probe.verdict), "run": None,

@@ -1,63 +1,53 @@
-"""Sentences find the template they were made from; lines break where a reader expects it."""
+"""The language of the environment; messages in words of it; lines break where a reader expects it."""
 
 from __future__ import annotations
 
 import textwrap
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parity import language
-from parity.language import Catalogue, fields_of
+from parity.language import render
+from parity.messages import Message, literal, message, verbatim
 from parity.text import cell_width, wrap
 
-SOME = Catalogue(
-    {
-        "interrupted": "已中断",
-        "{n:d} of {m:d} completions are corrupt: {kinds}": "{m} 条补全中有 {n} 条损坏:{kinds}",
-        "{arm:w}: {sentence!t}": "{arm}:{sentence}",
-        "{a} and {a}": "两个 {a}",
-        "error: {message!t}": "错误:{message}",
-    }
-)
+LEAK = message("kind.row_leak", "tokens of another request")
+
+
+def test_a_message_is_looked_up_by_its_id() -> None:
+    assert render(LEAK, "en") == "tokens of another request"
+    assert render(LEAK, "zh") == "来自其他请求的 token"
+    assert render(message("cli.error", "error: {what}", what=LEAK), "zh") == "错误:来自其他请求的 token"
+
+
+def test_without_a_translation_it_is_english() -> None:
+    said = message("test.never_heard_of", "{count} row is", plural="{count} rows are", count=2)
+    assert render(said, "zh") == "2 rows are"
+    assert render(message("test.other", "in {kind}", kind=LEAK), "zh") == "in 来自其他请求的 token"
+    assert render(LEAK, "de") == "tokens of another request"
 
 
 @pytest.mark.parametrize(
-    ("english", "chinese"),
-    [
-        ("interrupted", "已中断"),
-        ("3 of 64 completions are corrupt: garbled, row_leak", "64 条补全中有 3 条损坏:garbled, row_leak"),
-        ("cpu/mtp: 1 of 4 completions are corrupt: omission", "cpu/mtp:4 条补全中有 1 条损坏:omission"),
-        ("error: interrupted", "错误:已中断"),
-        ("x and x", "两个 x"),
-        ("x and y", "x and y"),
-        ("never heard of it", "never heard of it"),
-        ("interrupted\nnever heard of it", "已中断\nnever heard of it"),
-        ("", ""),
-    ],
+    "words", ["run out of memory", "it has no attribute foo", "interrupted", "", "{what}", "{0.x}"]
 )
-def test_sentences_find_their_template(english: str, chinese: str) -> None:
-    assert SOME.translate(english) == chinese
-
-
-def test_fields_are_taken_over_as_they_are() -> None:
-    """Text from outside that looks like a field, a format or a pattern stays what it is."""
-    for text in ("{n}", "{kinds}", "%s", r"\1", "$&", "{sentence!t}", "{0.__class__}"):
-        assert SOME.translate(f"1 of 2 completions are corrupt: {text}") == f"2 条补全中有 1 条损坏:{text}"
+def test_words_of_others_stay_as_they_are(words: str) -> None:
+    for said in (words, verbatim(words)):
+        assert render(said, "zh") == words
+        assert render(message("cli.error", "error: {what}", what=said), "zh") == f"错误:{words}"
 
 
 @given(st.text())
-@settings(deadline=None)  # the first use reads the catalogue
 def test_any_text_can_be_shown(text: str) -> None:
-    assert isinstance(SOME.translate(text), str)
-    assert isinstance(language.catalogue("zh").translate(text), str)
+    assert render(verbatim(text), "zh") == text
+    assert literal(text).format() == text
 
 
-def test_translations_name_the_fields_of_their_templates() -> None:
-    for english, chinese in language.catalogue("zh").messages.items():
-        assert fields_of(chinese) == fields_of(english), english
-        assert chinese.strip(), english
+def test_a_file_of_another_version_cannot_break_a_page() -> None:
+    """The translation asks for a parameter that the message of the file does not have."""
+    read = Message.from_json({"id": "cli.error", "parameters": {"other": 1}, "text": "error: {something}"})
+    assert render(read, "zh") == "error: {something}"
 
 
 @pytest.mark.parametrize(
