@@ -6,6 +6,7 @@ wrong, because that is what the comparison is there to find: logprobs of the wro
 outside the vocabulary all load.
 
     lines → fields → parse → assemble → read | scores | check        write
+                          → lookup
 
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 from parity.capture.check import check_capture
 from parity.capture.fields import decode_token_ids, encode_token_ids
 from parity.capture.lines import MAX_LINE_BYTES, dump_line
+from parity.capture.lookup import find_completion, find_score
 from parity.capture.parse import SCHEMA, parse_completion, parse_header, parse_score
 from parity.capture.problems import CaptureError, Problem
 from parity.capture.read import read_capture, read_scores
@@ -39,6 +41,8 @@ __all__ = [
     "decode_token_ids",
     "dump_line",
     "encode_token_ids",
+    "find_completion",
+    "find_score",
     "header_record",
     "logprobs_json",
     "parse_completion",

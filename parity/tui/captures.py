@@ -5,18 +5,20 @@ The files may be large, far away or gone, so this looks at one completion only a
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
-from parity.records import Key, TokenIds, TopLogprobs
+from parity.capture import find_completion, find_score
+from parity.errors import ParityError
+from parity.records import Completion, Json, Key, ScoreKey, SpecTrace, TopLogprobs
 from parity.store import ArmRow, RunRow
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,140 +26,71 @@ class Extras:
     """None where the files do not say. Arrays go with the tokens of the named completion."""
 
     reference: TopLogprobs | None = None
-    """The scoring arm's opinion of each candidate token."""
+    """The score of each candidate token."""
     candidate: TopLogprobs | None = None
     baseline: TopLogprobs | None = None
-    accepted: tuple[int, ...] | None = None
-    """Draft tokens accepted, per decode step of the candidate."""
-    drafted: tuple[int, ...] | None = None
+    """The baseline's own, or else the score of its tokens."""
+    spec: SpecTrace | None = None
+    """Of the candidate."""
+    gaps: npt.NDArray[np.float64] | None = None
+    """Nats, shape (T,): of each candidate token, by the reference."""
     problem: str | None = None
 
 
 def load_extras(run: RunRow, baseline: ArmRow | None, candidate: ArmRow | None, key: Key) -> Extras:
     """Everything the files of a run say about one completion. Never raises for a file that is not there."""
     problems: list[str] = []
-    own, spec = _completion(_path(run, candidate), key, problems)
-    theirs, _ = _completion(_path(run, baseline), key, problems)
-    places = [Path(run.directory) / "scores.jsonl"] if run.directory else []
-    for arm in (baseline, candidate):
-        path = _path(run, arm)
-        if path is not None:
-            places.append(path)
-    reference = own_view = None
-    for place in places:
-        if not place.is_file():
-            continue
-        if candidate is not None and reference is None:
-            reference = _score(place, candidate.name, key, problems)
-        if baseline is not None and own_view is None:
-            own_view = _score(place, baseline.name, key, problems)
-    accepted, drafted = _trace(spec)
-    return Extras(reference, own, theirs or own_view, accepted, drafted, problems[0] if problems else None)
+    arms = [arm for arm in (baseline, candidate) if arm is not None]
+    files = {arm.name: path for arm in arms if (path := _capture_of(run, arm)) is not None}
+    scores = Path(run.directory) / "scores.jsonl" if run.directory else None
+    places = [*([scores] if scores is not None and scores.is_file() else []), *files.values()]
+
+    def own(arm: ArmRow | None) -> Completion | None:
+        path = files.get(arm.name) if arm is not None else None
+        return None if path is None else _asked(lambda: find_completion(path, key), problems)
+
+    def scored(arm: ArmRow | None) -> TopLogprobs | None:
+        if arm is None:
+            return None
+        wanted = ScoreKey(arm.name, *key)
+        found = (_asked(lambda path=path: find_score(path, wanted), problems) for path in places)  # type: ignore[misc]
+        return next((one for one in found if one is not None), None)
+
+    ours, theirs, reference = own(candidate), own(baseline), scored(candidate)
+    return Extras(
+        reference=reference,
+        candidate=ours.logprobs if ours else None,
+        baseline=theirs.logprobs if theirs is not None and theirs.logprobs is not None else scored(baseline),
+        spec=ours.spec if ours else None,
+        gaps=gaps_of(ours, reference, run.plan.get("sampling", {})),
+        problem=problems[0] if problems else None,
+    )
 
 
-def gaps(scores: TopLogprobs | None, tokens: TokenIds) -> npt.NDArray[np.float64] | None:
-    """Nats by which each token lies below the best one, shape (T,); NaN where it is not known.
+def gaps_of(
+    completion: Completion | None, score: TopLogprobs | None, sampling: Mapping[str, Json]
+) -> npt.NDArray[np.float64] | None:
+    """As the comparison computes them. For runs that were stored before the gaps were."""
+    from parity.comparator.reference.gaps import token_gaps
+    from parity.comparator.reference.scores import penalised_tokens
 
-    A token that is not among the top ones gets the distance to the last of them: a lower bound.
-    """
-    if scores is None or not len(tokens):
+    if completion is None or score is None:
         return None
-    length = min(len(scores), len(tokens))
-    values = np.where(np.isfinite(scores.values[:length]), scores.values[:length], -np.inf)
-    found = np.full(len(tokens), np.nan)
-    if not values.size:
-        return found
-    best, worst = values.max(axis=1), np.where(np.isfinite(values), values, np.inf).min(axis=1)
-    hit = scores.ids[:length] == tokens[:length, None]
-    chosen = np.where(hit, values, -np.inf).max(axis=1)
-    known = np.isfinite(best)
-    floor = np.where(np.isfinite(chosen), chosen, worst)
-    found[:length][known] = np.maximum(0.0, best[known] - floor[known])
-    return found
+    return np.round(token_gaps(score, completion.token_ids, penalised_tokens(sampling, completion)).gap, 4)
 
 
-def _path(run: RunRow, arm: ArmRow | None) -> Path | None:
+def _asked(question: Callable[[], T | None], problems: list[str]) -> T | None:
+    """The answer; what is wrong with the file goes to `problems`."""
+    try:
+        return question()
+    except ParityError as error:
+        problems.append(str(error))
+        return None
+
+
+def _capture_of(run: RunRow, arm: ArmRow) -> Path | None:
     """The capture of an arm: where the store says, else where a run's directory has it."""
-    if arm is None:
-        return None
     candidates = [Path(arm.capture)] if arm.capture else []
     if run.directory:
         candidates.append(Path(run.directory) / f"{arm.name.replace('/', '-')}.jsonl")
     return next((path for path in candidates if path.is_file()), None)
-
-
-def _records(path: Path, needle: str, problems: list[str]) -> Iterator[dict[str, Any]]:
-    """Records whose line holds `needle`: the others are not parsed."""
-    marker = orjson.dumps(needle)
-    try:
-        opener: Any = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rb") as file:
-            for line in file:
-                if marker in line:
-                    try:
-                        record = orjson.loads(line)
-                    except orjson.JSONDecodeError:
-                        problems.append(f"{path}: a line is not valid JSON")
-                        continue
-                    if isinstance(record, dict):
-                        yield record
-    except (OSError, EOFError) as error:
-        problems.append(f"{path} cannot be read: {error}")
-
-
-def _is(record: dict[str, Any], kind: str, key: Key) -> bool:
-    return record.get("record") == kind and key == (
-        record.get("request"),
-        record.get("round", 0),
-        record.get("sample", 0),
-    )
-
-
-def _completion(path: Path | None, key: Key, problems: list[str]) -> tuple[TopLogprobs | None, Any]:
-    if path is None:
-        return None, None
-    for record in _records(path, key.request, problems):
-        if _is(record, "completion", key):
-            return _top(record.get("logprobs"), path, problems), record.get("spec")
-    return None, None
-
-
-def _score(path: Path, arm: str, key: Key, problems: list[str]) -> TopLogprobs | None:
-    for record in _records(path, key.request, problems):
-        if _is(record, "score", key) and record.get("arm") == arm:
-            return _top(record.get("logprobs"), path, problems)
-    return None
-
-
-def _top(value: Any, path: Path, problems: list[str]) -> TopLogprobs | None:
-    if not isinstance(value, list):
-        return None
-    try:
-        return TopLogprobs.from_json([entry or [] for entry in value])
-    except (TypeError, ValueError, OverflowError) as error:
-        problems.append(f"{path}: logprobs that cannot be read: {error}")
-        return None
-
-
-def _trace(spec: Any) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    def numbers(value: Any) -> tuple[int, ...] | None:
-        if isinstance(value, list) and all(isinstance(n, int) for n in value):
-            return tuple(value)
-        return None
-
-    if not isinstance(spec, dict):
-        return None, None
-    return numbers(spec.get("accepted")), numbers(spec.get("drafted"))
-
-
-def step_of(position: int, accepted: Sequence[int]) -> tuple[int, int] | None:
-    """(decode step, place in it) of an output token: the prefill makes token 0, then every step makes its
-    accepted draft tokens and one more. None past the trace."""
-    if position == 0:
-        return None
-    first = 1
-    for step, count in enumerate(accepted):
-        if first <= position <= first + count:
-            return step, position - first
-        first += count + 1
-    return None

@@ -10,8 +10,8 @@ from typing import Any, Final
 from rich.text import Text
 
 from parity.records import TopLogprobs
+from parity.records.steps import PREFILL
 from parity.store import CompletionRow, FindingRow, Triage, TriageChange
-from parity.tui.captures import step_of
 from parity.tui.format import bar, fit, nats, plain, whole
 from parity.tui.screens.dialogs import history_text
 from parity.tui.screens.subject import Subject
@@ -137,20 +137,18 @@ def _label(decoder: Decoder, token_id: int) -> str:
 
 def step(subject: Subject, right: int, *, short: bool = False) -> str:
     """The decode step that made the token, where a trace is known."""
-    if right < 0 or subject.extras.accepted is None:
+    steps, spec = subject.steps, subject.extras.spec
+    if steps is None or spec is None or not 0 <= right < len(steps):
         return ""
-    found = step_of(right, subject.extras.accepted)
-    if found is None:
-        return "made by the prefill" if right == 0 else ""
-    number, place = found
-    accepted = subject.extras.accepted[number]
-    drafted = (
-        subject.extras.drafted[number] if subject.extras.drafted and number < len(subject.extras.drafted) else None
-    )
+    number = int(steps.step[right])
+    if number == PREFILL:
+        return "made by the prefill"
+    accepted = int(spec.accepted[number])
+    drafted = int(spec.drafted[number]) if number < len(spec.drafted) else None
     if short:
         return f"step {number}: {accepted}{'' if drafted is None else f'/{drafted}'} accepted"
     of = "" if drafted is None else f" of {drafted}"
-    kind = f"draft {place + 1}" if place < accepted else "sampled"
+    kind = f"draft {steps.place[right] + 1}" if steps.is_draft[right] else "sampled"
     return f"step {number}: {accepted}{of} drafts accepted; this one {kind}"
 
 
@@ -224,9 +222,9 @@ def prompt(subject: Subject, palette: Palette) -> Text:
         if arm is not None and arm.acceptance_rate is not None:
             text.append(f", {arm.acceptance_rate:.0%} of the arm's drafts accepted")
         text.append("\n")
-    if subject.extras.accepted is not None:
+    if subject.extras.spec is not None:
         text.append("drafts accepted, step by step ", palette.title)
-        text.append(" ".join(str(n) for n in subject.extras.accepted[:200]) + "\n")
+        text.append(" ".join(str(n) for n in subject.extras.spec.accepted[:200].tolist()) + "\n")
     candidate = subject.arms.get(subject.arm)
     if candidate is not None and candidate.engine:
         text.append("engine ", palette.title)

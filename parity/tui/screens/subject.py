@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from parity.records import DEFAULT_TOLERANCE, Key, Kind, TokenIds
 from parity.records.kinds import Stretch
+from parity.records.steps import TokenSteps, steps_of
 from parity.store import ArmRow, CompletionRow, FindingRow, RequestRow, RunRow
 from parity.store.browse import Browser
 from parity.tui.alignment import Alignment, align
-from parity.tui.captures import Extras, gaps
+from parity.tui.captures import Extras
 from parity.tui.format import plain, whole
 from parity.tui.tokens import Decoder, Piece
 from parity.tui.widgets.sides import Content
@@ -59,6 +60,8 @@ class Subject:
     alignment: Alignment = field(init=False)
     gaps: npt.NDArray[np.float64] | None = field(init=False, default=None)
     """Nats, by position of the candidate; None where there are no scores."""
+    steps: TokenSteps | None = field(init=False, default=None)
+    """Which decode step made each token of the candidate; None without a trace."""
 
     def align(self) -> None:
         """Lay the two sides beside each other. Takes most of a second where long streams differ everywhere."""
@@ -71,7 +74,8 @@ class Subject:
     def learn(self, extras: Extras) -> None:
         """What the capture files said, which are read later."""
         self.extras = extras
-        self.gaps = gaps(extras.reference, self.right)
+        self.gaps = extras.gaps
+        self.steps = None if extras.spec is None else steps_of(extras.spec.accepted, len(self.right))
 
     @cached_property
     def pieces(self) -> tuple[list[Piece], list[Piece]]:
@@ -151,7 +155,7 @@ class Subject:
             self.tolerance,
             _covered(self.others),
             _copies(self.finding, len(self.right)),
-            trace_marks(self.extras.accepted, len(self.right)),
+            trace_marks(self.steps),
             donor,
             (names[0], names[1], title),
         )
@@ -180,16 +184,12 @@ class Subject:
         }
 
 
-def trace_marks(accepted: Sequence[int] | None, length: int) -> str:
+def trace_marks(steps: TokenSteps | None) -> str:
     """One character per output token: `1`, `2` … for an accepted draft, `·` for a token that was sampled."""
-    if accepted is None:
+    if steps is None:
         return ""
-    marks = ["·"]
-    for count in accepted:
-        if len(marks) >= length:
-            break
-        marks += [str(min(9, place)) for place in range(1, count + 1)] + ["·"]
-    return "".join(marks)[:length]
+    made = zip(steps.place.tolist(), steps.is_draft.tolist(), strict=True)
+    return "".join(str(min(9, place + 1)) if is_draft else "·" for place, is_draft in made)
 
 
 def _covered(findings: Sequence[FindingRow]) -> frozenset[int]:

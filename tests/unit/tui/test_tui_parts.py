@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from parity.errors import ParityError
-from parity.records import TopLogprobs
+from parity.records.steps import steps_of
 from parity.tui.alignment import DELETED, EQUAL, INSERTED, SUBSTITUTED, align
 from parity.tui.bindings import APP, GROUPS, MOVE
-from parity.tui.captures import gaps, step_of
 from parity.tui.format import bar, error_text, fit, moment, nats, seconds, short_path, sparkline
 from parity.tui.progress import ArmProgress, Progress, drawn
 from parity.tui.screens.subject import trace_marks
@@ -65,25 +64,11 @@ def test_flowing_text_has_every_row_once_and_fits(a: list[int], b: list[int], wi
             assert line.last - line.first == 1 or cell_len("".join(texts)) <= width
 
 
-def test_gaps_are_distances_from_the_best() -> None:
-    scores = TopLogprobs.from_json([[[5, -0.1], [6, -2.1]], [[7, -0.5], [8, -1.0]], [], [[9, -0.2], [3, None]]])
-    found = gaps(scores, array([6, 4, 1, 9, 9]))
-    assert found is not None
-    assert found[:2].round(3).tolist() == [2.0, 0.5], "a token that is not there: at least to the last that is"
-    assert np.isnan(found[2])
-    assert found[3] == 0
-    assert np.isnan(found[4]), "no score for it"
-    assert gaps(None, array([1])) is None
-
-
-def test_the_step_that_made_a_token() -> None:
-    accepted = (2, 0, 1)  # tokens 1 2 3, 4, 5 6
-    assert [step_of(position, accepted) for position in range(8)] == [
-        None, (0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (2, 1), None,
-    ]  # fmt: skip
-    assert trace_marks(accepted, 7) == "·12··1·"
-    assert trace_marks(accepted, 3) == "·12"
-    assert trace_marks(None, 3) == ""
+def test_a_trace_as_marks() -> None:
+    steps = steps_of((2, 0, 1))  # tokens 1 2 3, 4, 5 6
+    assert trace_marks(steps) == "·12··1·"
+    assert trace_marks(steps_of((2, 0, 1), 3)) == "·12"
+    assert trace_marks(None) == ""
 
 
 def test_copies_of_a_pattern_are_counted() -> None:
@@ -162,7 +147,7 @@ def test_every_command_has_an_action() -> None:
 
 
 def test_the_list_of_runs_does_not_wait_for_the_comparison() -> None:
-    """First paint within a second: what only a finding needs is imported behind it."""
+    """First paint within a second: what only a finding needs is imported later."""
     code = "import sys, parity.tui.app; print(*sorted({n.split('.')[0] for n in sys.modules} | set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     loaded = set(done.stdout.split())
