@@ -109,7 +109,7 @@ def collect(folder: Path, seconds: float) -> bool:
                 continue
             if time.monotonic() + clean.seconds > end:
                 return False
-            with run_arm(plan_of(group).to_json(), f"{BACKEND}/{clean.name}", capture, log, resume=True) as session:
+            with run_arm(plan_of(group), f"{BACKEND}/{clean.name}", capture, log, resume=True) as session:
                 session.generate()
         scores, log = folder / f"{group}-scores.jsonl", folder / f"{group}-scores.log"
         if is_whole(scores):
@@ -117,7 +117,7 @@ def collect(folder: Path, seconds: float) -> bool:
         if time.monotonic() + 90 > end:
             return False
         arm, capture = f"{BACKEND}/{name}", folder / f"{name}.jsonl"
-        with run_arm(plan_of(group).to_json(), arm, capture, log, resume=True) as session:
+        with run_arm(plan_of(group), arm, capture, log, resume=True) as session:
             session.score(items(folder, group), scores, top=5)
     return True
 

@@ -21,8 +21,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
+from parity.plan import Arm, Model, Plan, Request, Sampling
 from parity.plan.prompts import load_suite
 from parity.plan.tokenise import tokenise
 from parity.run import ArmEvent, Backend, Phase, load_backend, run_arm
@@ -46,35 +46,27 @@ os._exit(0)
 """
 
 
-def make_plan(cpu: Backend, variant: str, args: argparse.Namespace, logprobs: int | None) -> dict[str, Any]:
+def make_plan(cpu: Backend, variant: str, args: argparse.Namespace, logprobs: int | None) -> Plan:
     model = cpu.default_model()
     assert model is not None
     requests = tokenise(load_suite("mixed"), str(model))
     tokens = args.tokens if variant == "base" else max(8, args.tokens // 4)  # mtp is slow on this backend
-    return {
-        "schema": "parity.plan/1",
-        "model": {"name": model.name, "path": str(model)},
-        "rounds": args.rounds,
-        "sampling": {
-            "temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0,
-            "presence_penalty": 0.0, "frequency_penalty": 0.0, "max_tokens": tokens, "min_tokens": 0, "n": 1,
-            "stop": [], "stop_token_ids": [], "ignore_eos": False, "skip_special_tokens": True, "logprobs": logprobs,
-        },
-        "requests": [
-            {"id": f"p{i}", "prompt": None, "prompt_token_ids": list(requests[i % len(requests)].prompt_token_ids)}
-            for i in range(args.requests)
-        ],
-        "arms": [{
-            "name": f"cpu/{variant}", "backend": "cpu", "variant": variant,
-            "engine": cpu.engine_defaults(variant, num_speculative_tokens=2), "env": cpu.env_defaults(variant),
-        }],
-        "baseline": f"cpu/{variant}",
-    }  # fmt: skip
+    engine = cpu.engine_defaults(variant, num_speculative_tokens=2)
+    return Plan(
+        model=Model(model.name, str(model), {}, None, ()),
+        requests=tuple(
+            Request(f"p{i}", None, requests[i % len(requests)].prompt_token_ids) for i in range(args.requests)
+        ),
+        arms=(Arm(f"cpu/{variant}", "cpu", variant, engine, cpu.env_defaults(variant)),),
+        baseline=f"cpu/{variant}",
+        sampling=Sampling(max_tokens=tokens, seed=None, logprobs=logprobs),
+        rounds=args.rounds,
+    )
 
 
-def through_parity(plan: dict[str, Any], folder: Path) -> list[float]:
+def through_parity(plan: Plan, folder: Path) -> list[float]:
     """Seconds of each round, as the supervisor sees them."""
-    count = len(plan["requests"])
+    count = len(plan.requests)
     marks: list[float] = []
 
     def watch(event: ArmEvent) -> None:
@@ -84,24 +76,24 @@ def through_parity(plan: dict[str, Any], folder: Path) -> list[float]:
         elif event.phase is Phase.GENERATING and event.done == len(marks) * count:
             marks.append(now)
 
-    with run_arm(plan, plan["baseline"], folder / "capture.jsonl", folder / "parity.log", on_event=watch) as session:
+    with run_arm(plan, plan.baseline, folder / "capture.jsonl", folder / "parity.log", on_event=watch) as session:
         session.generate()
     return [after - before for before, after in itertools.pairwise(marks)]
 
 
-def bare(plan: dict[str, Any], folder: Path, cpu: Backend) -> tuple[list[float], int]:
+def bare(plan: Plan, folder: Path, cpu: Backend) -> tuple[list[float], int]:
     """Seconds of each `LLM.generate`, and the tokens of one round."""
-    arm = plan["arms"][0]
+    arm = plan.arms[0]
     job = {
-        "model": plan["model"]["path"],
-        "engine": arm["engine"],
-        "sampling": plan["sampling"],
-        "rounds": plan["rounds"],
-        "prompts": [request["prompt_token_ids"] for request in plan["requests"]],
+        "model": plan.model.path,
+        "engine": dict(arm.engine),
+        "sampling": plan.sampling.to_json(),
+        "rounds": plan.rounds,
+        "prompts": [request.prompt_token_ids for request in plan.requests],
     }
     (folder / "job.json").write_text(json.dumps(job))
     interpreter = cpu.interpreter(lambda line: print(line, file=sys.stderr))
-    env = {**os.environ, **cpu.launch_env(interpreter), **arm["env"]}
+    env = {**os.environ, **cpu.launch_env(interpreter), **arm.env}
     with (folder / "bare.log").open("w") as log:
         subprocess.run(
             [str(interpreter), "-c", BARE, str(folder / "job.json"), str(folder / "out.json")],

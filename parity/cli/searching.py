@@ -108,9 +108,8 @@ def laboratory(
     from parity.run import Interrupted
     from parity.run.live import live_arm
 
-    def opener(plan: Mapping[str, Any], arm_name: str, log_path: Path, /) -> Any:
-        arm = next(arm for arm in plan["arms"] if arm["name"] == arm_name)
-        return live_arm(plan, arm_name, log_path, host=host_of(hosts, arm_name, arm["backend"]), say=say)
+    def opener(plan: Plan, arm_name: str, log_path: Path, /) -> Any:
+        return live_arm(plan, arm_name, log_path, host=host_of(hosts, arm_name, plan.arm(arm_name).backend), say=say)
 
     shots = directory / "shots.jsonl"
     if fresh:

@@ -95,7 +95,7 @@ def worker(
                     copier.copy()
 
             with run_arm(
-                plan.to_json(), arm, path, log, on_event=on_event, say=say, resume=True, backend=adapters[name],
+                plan, arm, path, log, on_event=on_event, say=say, resume=True, backend=adapters[name],
                 host=hosts[name],
             ) as session:  # fmt: skip
                 _work(session, items, path, top or plan.score.top)

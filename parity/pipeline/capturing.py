@@ -72,7 +72,7 @@ class Engines:
         self, plan: Plan, arm: Arm, directory: RunDirectory, stop: threading.Event
     ) -> AbstractContextManager[Session]:
         return run_arm(
-            plan.to_json(),
+            plan,
             arm.name,
             directory.capture(arm.name),
             directory.log(arm.name),

@@ -55,18 +55,15 @@ class Case:
         churn = replace(self.churn, needle=None) if lost else self.churn
         return replace(self, requests=tuple(requests), churn=churn)
 
-    def sampling_of(self, shot: int) -> dict[str, Json]:
+    def sampling_of(self, shot: int) -> Sampling:
         """Sampling parameters of this shot: the seed moves on, as between the rounds of a plan."""
-        values = self.sampling.to_json()
         if self.sampling.temperature > 0 and self.sampling.seed is not None:
-            values["seed"] = self.sampling.seed + shot * self.sampling.n
-        return values
+            return replace(self.sampling, seed=self.sampling.seed + shot * self.sampling.n)
+        return self.sampling
 
-    def churn_of(self, shot: int) -> dict[str, Json]:
+    def churn_of(self, shot: int) -> Churn:
         """The churn of this shot: other random draws each time, as in the rounds of a plan."""
-        if self.churn == Churn():
-            return {}
-        return replace(self.churn, seed=self.churn.seed + shot).to_json()
+        return self.churn if self.churn == Churn() else replace(self.churn, seed=self.churn.seed + shot)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ import numpy as np
 
 from parity.comparator import CompareOptions, compare
 from parity.errors import BackendError
-from parity.plan import Arm, Plan, Request
+from parity.plan import Arm, Plan, Request, Sampling
+from parity.plan.churn import Churn
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
 from parity.reduce.case import Case, Setup, Shot, Unresolved
 from parity.run import Interrupted
@@ -40,9 +41,9 @@ class Live(Protocol):
 
     def trial(
         self,
-        requests: Sequence[Mapping[str, Json]],
-        sampling: Mapping[str, Json],
-        churn: Mapping[str, Json] | None = None,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        churn: Churn = ...,
     ) -> tuple[list[Completion], Mapping[str, Json]]: ...
 
     def opinions(self, items: Sequence[ScoreItem], *, top: int = 5) -> dict[ScoreKey, TopLogprobs]: ...
@@ -51,7 +52,7 @@ class Live(Protocol):
 class Opener(Protocol):
     """Opens an arm of a plan whose engine stays up; parity.run.live.live_arm is one."""
 
-    def __call__(self, plan: Mapping[str, Json], arm_name: str, log_path: Path, /) -> AbstractContextManager[Live]: ...
+    def __call__(self, plan: Plan, arm_name: str, log_path: Path, /) -> AbstractContextManager[Live]: ...
 
 
 class Engines:
@@ -125,9 +126,9 @@ class Engines:
             streams=_streams(completions),
         )
 
-    def _reference(self, engine: Live, arm: Arm, case: Case, sampling: dict[str, Json]) -> list[Completion]:
+    def _reference(self, engine: Live, arm: Arm, case: Case, sampling: Sampling) -> list[Completion]:
         """What the reference says to these requests, asked once for each prompt."""
-        how = repr((_identity(arm), sorted(sampling.items())))
+        how = repr((_identity(arm), sampling))
         keys = {r.id: (how, r.prompt_token_ids, str(case.limit(r))) for r in case.requests}
         missing = {key: request for request in case.requests if (key := keys[request.id]) not in self._said}
         if missing:
@@ -180,7 +181,7 @@ class Engines:
             if there == identity:
                 return live
             self._end(role)
-        plan = {**self._plan.to_json(), "arms": [_arm_json(arm)], "baseline": arm.name}
+        plan = replace(self._plan, arms=(replace(arm, control=None),), baseline=arm.name)
         self._logs_begun += 1
         log = self._logs / f"{self._logs_begun:03d}-{role}-{arm.name.replace('/', '-')}.log"
         self._say(f"starting {arm.name} ({role})")
@@ -212,20 +213,19 @@ class Engines:
         stack.close()
 
 
-def _request(request: Request, case: Case) -> dict[str, Json]:
-    asked: dict[str, Json] = {"id": request.id, "prompt": None, "prompt_token_ids": list(request.prompt_token_ids)}
-    if case.limit(request) != case.sampling.max_tokens:
-        asked["max_tokens"] = case.limit(request)
-    return asked
+def _request(request: Request, case: Case) -> Request:
+    limit = case.limit(request)
+    own = None if limit == case.sampling.max_tokens else limit
+    return replace(request, prompt=None, messages=None, max_tokens=own)
 
 
 def _capture(
     header: Header,
     completions: Sequence[Completion],
-    sampling: Mapping[str, Json],
+    sampling: Sampling,
     counters: Mapping[str, Json] | None = None,
 ) -> Capture:
-    asked = replace(header, sampling=sampling)
+    asked = replace(header, sampling=sampling.to_json())
     return Capture(asked, {completion.key: completion for completion in completions}, {}, counters)
 
 
@@ -236,13 +236,3 @@ def _streams(completions: Sequence[Completion]) -> str:
 
 def _identity(arm: Arm) -> str:
     return repr((arm.backend, sorted(map(repr, arm.engine.items())), sorted(arm.env.items())))
-
-
-def _arm_json(arm: Arm) -> dict[str, Json]:
-    return {
-        "name": arm.name,
-        "backend": arm.backend,
-        "variant": arm.variant,
-        "engine": dict(arm.engine),
-        "env": dict(arm.env),
-    }

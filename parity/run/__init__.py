@@ -9,7 +9,7 @@
             session.score(items, scores_path, top=5)
 
 Candidates first and the baseline last: its engine then scores, so there is one engine start per arm and
-never two engines at once. Everything here takes the plan as its JSON mapping (schema `parity.plan/1`).
+never two engines at once.
 An arm that is complete (its capture has a footer) starts no engine; an engine starts when it is first
 needed.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from parity.errors import BackendError, ParityError
+from parity.plan import Arm, Plan
 from parity.plan.digest import plan_digest
 from parity.plan.hosts import Host
 from parity.records import Json
@@ -45,8 +46,8 @@ class Link:
 
     def __init__(
         self,
-        plan: Mapping[str, Json],
-        arm: Mapping[str, Json],
+        plan: Plan,
+        arm: Arm,
         log_path: Path,
         *,
         backend: Backend,
@@ -56,12 +57,13 @@ class Link:
         timeouts: Timeouts,
         stop: threading.Event | None,
     ) -> None:
-        self.name: str = arm["name"]
+        self.name = arm.name
         self.header: dict[str, Json] | None = None
-        self.replicas = max(1, min(host.workers, len(plan["requests"])))
+        self.replicas = max(1, min(host.workers, len(plan.requests)))
         self.plans = [share(plan, replica, self.replicas) for replica in range(self.replicas)]
         self.say = say
-        self._plan, self._arm, self._log_path = plan, arm, log_path
+        self.plan = plan
+        self._arm, self._log_path = arm, log_path
         self._backend, self._host = backend, host
         self._on_event, self._timeouts, self._stop = on_event, timeouts, stop
         self._pool: Pool | None = None
@@ -99,7 +101,7 @@ class Link:
 
     def _launches(self, source_bytes: int) -> list[Launch]:
         """The command lines; nothing has been started yet, but a host may have been asked something."""
-        host, env = self._host, dict(self._arm.get("env") or {})
+        host, env = self._host, dict(self._arm.env)
         if host.far:
             python = python_of(host)
             if isinstance(self._backend, Remote):
@@ -123,10 +125,10 @@ class Link:
             )
         return {variable: self._host.devices[replica]}
 
-    def _job(self, plan: Mapping[str, Json]) -> dict[str, Json]:
+    def _job(self, plan: Plan) -> dict[str, Json]:
         if self._host.model is not None:
-            plan = {**plan, "model": {**plan["model"], "path": self._host.model}}
-        job: dict[str, Json] = {"plan": plan, "arm": self.name}
+            plan = plan.with_model_path(self._host.model)
+        job: dict[str, Json] = {"plan": plan.to_json(), "arm": self.name}
         if self._host.far:
             job["silence"] = self._timeouts.heartbeat * 4
         return job
@@ -149,7 +151,7 @@ class Link:
             }
             for replica, header in enumerate(headers)
         ]
-        return {**first, "plan_digest": plan_digest(self._plan), "replicas": about}
+        return {**first, "plan_digest": plan_digest(self.plan), "replicas": about}
 
     def close(self) -> None:
         """End the engines, orderly where they go along; safe to call again."""

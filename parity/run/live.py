@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from parity.capture import parse_completion, parse_header, parse_score
+from parity.plan import Plan, Request, Sampling
+from parity.plan.churn import Churn
 from parity.plan.hosts import Host
 from parity.records import Completion, Header, Json, ScoreKey, TopLogprobs
 from parity.run import messages
@@ -18,6 +20,8 @@ from parity.run.events import OnEvent, ignore
 from parity.run.failures import Timeouts
 from parity.run.items import ScoreItem
 from parity.run.link import Link
+
+NO_CHURN = Churn()
 
 
 class LiveArm:
@@ -36,23 +40,23 @@ class LiveArm:
 
     def trial(
         self,
-        requests: Sequence[Mapping[str, Json]],
-        sampling: Mapping[str, Json],
-        churn: Mapping[str, Json] | None = None,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        churn: Churn = NO_CHURN,
     ) -> tuple[list[Completion], Mapping[str, Json]]:
-        """One round of `requests` (with the keys that a plan's requests have), joining as `churn` says, or all at
-        once: its completions, in the order in which they ended, and the counters.
+        """One round of `requests`, joining as `churn` says, or all at once: its completions, in the order in which
+        they ended, and the counters.
 
         Raises BackendError, Interrupted.
         """
         link = self._link
         link.start()
-        names = frozenset(str(request["id"]) for request in requests)
-        expected = messages.Expected(link.name, names, 1, int(sampling.get("n") or 1))
+        plan = replace(link.plan, requests=tuple(requests), rounds=1, sampling=sampling, churn=churn)
+        expected = messages.Expected.of(plan, link.name)
         completions: list[Completion] = []
         with link.guarded():
-            command = {"op": "trial", "requests": [dict(r) for r in requests], "sampling": dict(sampling)}
-            link.send(0, {**command, "churn": dict(churn or {})})
+            asked = plan.to_json()
+            link.send(0, {"op": "trial", **{name: asked.get(name, {}) for name in ("requests", "sampling", "churn")}})
             while True:
                 message = link.receive("trying a case")
                 kind = message.get("record")
@@ -91,7 +95,7 @@ class LiveArm:
 
 @contextmanager
 def live_arm(
-    plan: Mapping[str, Json],
+    plan: Plan,
     arm_name: str,
     log_path: Path,
     *,
@@ -101,13 +105,13 @@ def live_arm(
     timeouts: Timeouts | None = None,
     stop: threading.Event | None = None,
 ) -> Iterator[LiveArm]:
-    """A live arm of a plan (the JSON mapping of schema parity.plan/1); its engine has ended when the block is left.
+    """A live arm of a plan; its engine has ended when the block is left.
 
     `host` is where the backend runs, one worker of it; this machine without one. The engine starts at the first
     trial. Raises ParityError and BackendError as `run_arm` does.
     """
-    arm = next(arm for arm in plan["arms"] if arm["name"] == arm_name)
-    adapter = host.adapter if host is not None else arm["backend"]
+    arm = plan.arm(arm_name)
+    adapter = host.adapter if host is not None else arm.backend
     one = replace(host, devices=host.devices[:1], replicas=1) if host else Host(name=adapter, adapter=adapter)
     link = Link(
         plan,

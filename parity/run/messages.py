@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from parity.capture import SCHEMA
+from parity.plan import Plan
 from parity.plan.digest import plan_digest
 from parity.records import Json, Key, ScoreKey, TopLogprobs
 from parity.run.process import ProtocolError
@@ -29,13 +30,8 @@ class Expected:
     n: int
 
     @staticmethod
-    def of(plan: Mapping[str, Json], arm: str) -> Expected:
-        return Expected(
-            arm,
-            frozenset(request["id"] for request in plan["requests"]),
-            int(plan.get("rounds", 1)),
-            int(plan["sampling"].get("n") or 1),
-        )
+    def of(plan: Plan, arm: str) -> Expected:
+        return Expected(arm, frozenset(request.id for request in plan.requests), plan.rounds, plan.sampling.n)
 
     @property
     def completions(self) -> int:
@@ -82,7 +78,7 @@ def _server(value: Any) -> dict[str, Json]:
     return value
 
 
-def check_header(record: Mapping[str, Any], arm: str, plan: Mapping[str, Json]) -> dict[str, Json]:
+def check_header(record: Mapping[str, Any], arm: str, plan: Plan) -> dict[str, Json]:
     """The header, as it goes into a capture; the worker must have got this plan and found this checkpoint."""
     if record.get("record") != "header" or record.get("schema") != SCHEMA:
         raise ProtocolError("expected a header")
@@ -94,15 +90,13 @@ def check_header(record: Mapping[str, Any], arm: str, plan: Mapping[str, Json]) 
     digest = record.get("plan_digest")
     if digest is not None and digest != plan_digest(plan):
         raise ProtocolError(f"the worker works on another plan than the one it was sent ({str(digest)[:16]}…)")
-    here, there = plan["model"].get("fingerprint"), record.get("model_fingerprint")
+    here, there = plan.model.fingerprint, record.get("model_fingerprint")
     if here and there is not None:
         if not isinstance(there, dict):
             raise ProtocolError("model_fingerprint is not an object")
         differ = [part for part, expected in here.items() if there.get(part) != expected]
         if differ:
-            raise ProtocolError(
-                f"its checkpoint is not the plan's {plan['model'].get('name')!r}: {', '.join(differ)} differ"
-            )
+            raise ProtocolError(f"its checkpoint is not the plan's {plan.model.name!r}: {', '.join(differ)} differ")
     return dict(record)
 
 

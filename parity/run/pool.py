@@ -9,19 +9,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from parity.plan import Plan
 from parity.records import Json
 from parity.run.counting import add_counters, is_number
 from parity.run.launch import Launch
 from parity.run.process import NoAnswer, WorkerProcess
 
 
-def share(plan: Mapping[str, Json], replica: int, replicas: int) -> dict[str, Json]:
+def share(plan: Plan, replica: int, replicas: int) -> Plan:
     """The plan with the requests of one replica."""
-    if replicas == 1:
-        return dict(plan)
-    return {**plan, "requests": plan["requests"][replica::replicas]}
+    return plan if replicas == 1 else replace(plan, requests=plan.requests[replica::replicas])
 
 
 def log_of(log_path: Path, replica: int) -> Path:

@@ -19,6 +19,7 @@ import orjson
 from parity.capture import SCHEMA, dump_line
 from parity.errors import ParityError
 from parity.locks import lock_now
+from parity.plan import Arm, Plan
 from parity.records import Json, Key, ScoreKey
 from parity.run.messages import Expected
 
@@ -135,7 +136,7 @@ def _take(held: Held, record: Mapping[str, Any]) -> None:
         raise ValueError(f"unknown record {kind!r}")
 
 
-def check_same_plan(held: Held, plan: Mapping[str, Json], arm: Mapping[str, Json], path: Path) -> None:
+def check_same_plan(held: Held, plan: Plan, arm: Arm, path: Path) -> None:
     """Raises ParityError when the file was not made from this plan and arm."""
     if held.header is None:
         return
@@ -143,14 +144,14 @@ def check_same_plan(held: Held, plan: Mapping[str, Json], arm: Mapping[str, Json
     differences = [
         name
         for name, here, there in (
-            ("arm", arm["name"], header.get("arm")),
-            ("model", plan["model"]["name"], header.get("model")),
-            ("sampling", plan["sampling"], header.get("sampling")),
-            ("engine settings", arm["engine"], header.get("engine", {}).get("asked")),
+            ("arm", arm.name, header.get("arm")),
+            ("model", plan.model.name, header.get("model")),
+            ("sampling", plan.sampling.to_json(), header.get("sampling")),
+            ("engine settings", arm.engine, header.get("engine", {}).get("asked")),
         )
         if here != there
     ]
-    requests = {request["id"] for request in plan["requests"]}
+    requests = {request.id for request in plan.requests}
     if any(key.request not in requests for key in held.completions):
         differences.append("requests")
     if differences:

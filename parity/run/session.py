@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from parity.errors import ParityError
+from parity.plan import Arm, Plan
 from parity.plan.hosts import Host
 from parity.records import Json, Key, ScoreKey
 from parity.run import messages, resume
@@ -34,10 +35,10 @@ def say_to_stderr(line: str) -> None:
 class ArmSession:
     """Runs one arm of a plan. Made by `run_arm`; the engine starts at the first call that needs it."""
 
-    def __init__(self, plan: Mapping[str, Json], arm: Mapping[str, Json], capture_path: Path, link: Link) -> None:
+    def __init__(self, plan: Plan, arm: Arm, capture_path: Path, link: Link) -> None:
         self.plan = plan
         self.arm = arm
-        self.name: str = arm["name"]
+        self.name = arm.name
         self.capture_path = capture_path
         self.link = link
         self._expected = messages.Expected.of(plan, self.name)
@@ -74,7 +75,7 @@ class ArmSession:
         max_model_len, ids outside the vocabulary) are named in the footer's counters as `unscored`.
         Raises BackendError, ParityError, Interrupted.
         """
-        if self.arm["engine"].get("speculative_config"):
+        if self.arm.engine.get("speculative_config"):
             raise ParityError(
                 f"{self.name} cannot score: it has speculation on", hint="score on the baseline, a base arm"
             )
@@ -282,7 +283,7 @@ def _told_by_completions(counters: Mapping[str, Json], held: resume.Held, keys: 
 
 @contextmanager
 def run_arm(
-    plan: Mapping[str, Json],
+    plan: Plan,
     arm_name: str,
     capture_path: Path,
     log_path: Path,
@@ -295,7 +296,7 @@ def run_arm(
     backend: Backend | None = None,
     host: Host | None = None,
 ) -> Iterator[ArmSession]:
-    """A session for the arm called `arm_name` of a plan (the JSON mapping of schema parity.plan/1).
+    """A session for the arm called `arm_name` of a plan.
 
     Without `resume` an existing capture is refused; with it, a complete one is left alone and an
     unfinished one continued. `say` takes lines for the user, `stop` ends the run like Ctrl-C does,
@@ -303,9 +304,9 @@ def run_arm(
     has ended when the block is left. Raises ParityError for what the caller got wrong and BackendError for
     everything else.
     """
-    arm = next((arm for arm in plan["arms"] if arm["name"] == arm_name), None)
+    arm = next((arm for arm in plan.arms if arm.name == arm_name), None)
     if arm is None:
-        known = ", ".join(arm["name"] for arm in plan["arms"])
+        known = ", ".join(arm.name for arm in plan.arms)
         raise ParityError(f"the plan has no arm {arm_name!r}", hint=f"it has {known}")
     if not resume and capture_path.exists() and capture_path.stat().st_size:
         raise ParityError(f"{capture_path} exists already", hint="continue it with --resume, or move it away")
@@ -313,8 +314,8 @@ def run_arm(
         plan,
         arm,
         log_path,
-        backend=load_backend(arm["backend"]) if backend is None else backend,
-        host=host or Host(arm_name.partition("/")[0], arm["backend"]),
+        backend=load_backend(arm.backend) if backend is None else backend,
+        host=host or Host(arm_name.partition("/")[0], arm.backend),
         on_event=on_event,
         say=say,
         timeouts=timeouts or Timeouts(),

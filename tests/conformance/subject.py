@@ -55,7 +55,7 @@ class Subject:
         link = self.session.link
         link.listen_to([0])
         try:
-            completions, counters = LiveArm(link).trial(plan["requests"], plan["sampling"])
+            completions, counters = LiveArm(link).trial(plan.requests, plan.sampling)
         except BackendError:
             self.close()
             raise
@@ -64,5 +64,5 @@ class Subject:
     def again(self, path: Path) -> Capture:
         """The suite's plan into another file, or what is missing of it there, on the engine that is up."""
         plan = self.up.plan()
-        ArmSession(plan, plan["arms"][0], path, self.session.link).generate()
+        ArmSession(plan, plan.arms[0], path, self.session.link).generate()
         return read_capture(path)

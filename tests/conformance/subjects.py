@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fake_server import MODEL, VOCABULARY, fake_server
+from plans import plan_of
 from real_server import SPECULATION, vllm_server
 from tokenizers import Tokenizer
 
+from parity.plan import Plan
 from parity.plan.messages import parse_messages
 from parity.run import Backend, OwnSettings, load_backend, run_arm
 
@@ -38,10 +40,9 @@ class Up:
     def arm(self) -> str:
         return f"{self.backend}/x"
 
-    def plan(self, *, rounds: int = 1, requests: list[dict[str, Any]] | None = None, **sampling: Any) -> dict[str, Any]:
+    def plan(self, *, rounds: int = 1, requests: list[dict[str, Any]] | None = None, **sampling: Any) -> Plan:
         """The plan of the suite, as `parity plan` would write it."""
-        return {
-            "schema": "parity.plan/1",
+        value = {
             "model": {"name": MODEL.name, "path": str(MODEL), "vocab_size": VOCABULARY, "eos_token_ids": [0]},
             "rounds": rounds,
             "sampling": {**GREEDY, **sampling},
@@ -51,6 +52,7 @@ class Up:
             ],
             "baseline": self.arm,
         }
+        return plan_of(value)
 
 
 def questions() -> list[dict[str, Any]]:
@@ -95,7 +97,7 @@ def replay(directory: Path) -> Iterator[Up]:
     yield Up("replay", settings("replay", capture=str(capture)), {})
 
 
-def record(up: Up, plan: dict[str, Any], capture: Path, scores: Path) -> None:
+def record(up: Up, plan: Plan, capture: Path, scores: Path) -> None:
     from parity.capture import read_capture
     from parity.run import ScoreItem
 

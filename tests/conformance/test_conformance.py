@@ -50,7 +50,7 @@ def test_everything_of_the_plan_is_captured(subject: Subject) -> None:
     assert header.model == "tiny-qwen3-next-mtp"
     assert header.vocab_size == 2048
     assert header.eos_token_ids == (0,)
-    assert header.sampling == subject.up.plan()["sampling"]
+    assert header.sampling == subject.up.plan().sampling.to_json()
     assert header.engine["asked"] == subject.up.engine
     assert isinstance(header.environment["versions"], dict)
     assert capture.counters is not None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from engine_plan import BaseArm, make_plan
+from plans import plan_of
 
 from parity.capture import read_capture
 from parity.run import Backend, ScoreItem, load_backend, run_arm
@@ -36,7 +37,7 @@ def base_arm(interpreter: Path, base_plan: dict[str, Any], tmp_path_factory: pyt
     directory = tmp_path_factory.mktemp("base")
     path = directory / "cpu-base.jsonl"
     said: list[str] = []
-    with run_arm(base_plan, "cpu/base", path, directory / "base.log") as session:
+    with run_arm(plan_of(base_plan), "cpu/base", path, directory / "base.log") as session:
         session.generate()
         asked = [
             ScoreItem("cpu/base", *c.key, c.prompt_token_ids.tolist(), c.token_ids.tolist())

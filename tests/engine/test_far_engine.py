@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from engine_plan import BaseArm
+from plans import plan_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -115,7 +116,7 @@ def test_in_a_container_like_place(
     host = Host(
         "cpu", "cpu", command=(str(script), "exec", "-i", "vllm"), python=str(interpreter), model=str(checkpoint)
     )
-    with run_arm(base_plan, "cpu/base", tmp_path / "a.jsonl", tmp_path / "a.log", host=host) as session:
+    with run_arm(plan_of(base_plan), "cpu/base", tmp_path / "a.jsonl", tmp_path / "a.log", host=host) as session:
         session.generate()
     assert tokens_and_logprobs(tmp_path / "a.jsonl") == tokens_and_logprobs(base_arm.capture)
 
@@ -129,7 +130,7 @@ def test_another_checkpoint_is_refused(
     with (
         pytest.raises(BackendError, match=r"checkpoint is not the plan's .*config.json differ"),
         run_arm(
-            with_fingerprint(base_plan, cpu), "cpu/base", tmp_path / "a.jsonl", tmp_path / "a.log", host=host
+            plan_of(with_fingerprint(base_plan, cpu)), "cpu/base", tmp_path / "a.jsonl", tmp_path / "a.log", host=host
         ) as session,
     ):
         session.generate()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from engine_plan import BaseArm
+from plans import plan_of
 
 from parity.capture import check_capture, read_capture, read_scores
 from parity.comparator import compare
@@ -25,7 +26,7 @@ def test_two_replicas_give_what_one_engine_gives(
     cores = sorted(os.sched_getaffinity(0))
     host = Host("cpu", "cpu", devices=(str(cores[0]), str(cores[-1])))
     path = tmp_path / "a.jsonl"
-    with run_arm(base_plan, "cpu/base", path, tmp_path / "a.log", host=host) as session:
+    with run_arm(plan_of(base_plan), "cpu/base", path, tmp_path / "a.log", host=host) as session:
         session.generate()
         items = [
             ScoreItem("cpu/base", *c.key, c.prompt_token_ids.tolist(), c.token_ids.tolist())

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_plan import BaseArm, make_plan
+from plans import plan_of
 
 from parity.capture import check_capture, read_capture, read_scores
 from parity.errors import BackendError
@@ -96,13 +97,13 @@ def test_killed_in_the_middle_resumed_is_the_same(interpreter: Path, cpu: Backen
 
     with (
         pytest.raises(BackendError, match="killed by SIGKILL"),
-        run_arm(plan, "cpu/mtp", capture, log, on_event=kill) as session,
+        run_arm(plan_of(plan), "cpu/mtp", capture, log, on_event=kill) as session,
     ):
         session.generate()
     assert not any(alive(pid) for pid in family)
     partial = read_capture(capture, partial=True)
     assert 5 <= len(partial.completions) < 8
-    with run_arm(plan, "cpu/mtp", capture, log, resume=True) as session:
+    with run_arm(plan_of(plan), "cpu/mtp", capture, log, resume=True) as session:
         session.generate()
         whole = tmp_path / "whole.jsonl"
         session.capture_path = whole  # the same engine once more, from the start
@@ -131,7 +132,7 @@ def test_an_engine_that_refuses_its_settings_says_why(interpreter: Path, cpu: Ba
     began = time.monotonic()
     with (
         pytest.raises(BackendError, match="failed while starting the engine") as caught,
-        run_arm(plan, "cpu/base", tmp_path / "a.jsonl", tmp_path / "a.log") as session,
+        run_arm(plan_of(plan), "cpu/base", tmp_path / "a.jsonl", tmp_path / "a.log") as session,
     ):
         session.generate()
     assert "no-such-checkpoint" in str(caught.value)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from parity_backends.vllm.local import worker_source
 
+from parity.plan import Arm, Model, Plan, Request, Sampling
 from parity.run import Detection
 
 FAKE_ARM = Path(__file__).with_name("fake_arm.py")
@@ -52,23 +54,21 @@ class FakeBackend:
         return "the remedy" if "the last words" in log_tail else None
 
 
-def make_plan(mode: str = "", *, requests: int = 4, rounds: int = 1, n: int = 1, **env: str) -> dict[str, Any]:
-    names = ("fake/base", "fake/mtp")
-    return {
-        "schema": "parity.plan/1",
-        "model": {"name": "fake", "path": "/nowhere", "vocab_size": 1000},
-        "rounds": rounds,
-        "sampling": {"temperature": 0.0, "max_tokens": 6, "n": n},
-        "requests": [{"id": f"p{i}", "prompt": None, "prompt_token_ids": [1, 2, i]} for i in range(requests)],
-        "arms": [
-            {
-                "name": name,
-                "backend": "fake",
-                "variant": name.split("/")[1],
-                "engine": {"speculative_config": {"k": 1}} if name.endswith("mtp") else {"seed": 0},
-                "env": {"FAKE": mode, **env},
-            }
-            for name in names
-        ],
-        "baseline": "fake/base",
-    }
+def make_plan(mode: str = "", *, requests: int = 4, rounds: int = 1, n: int = 1, **env: str) -> Plan:
+    settings: dict[str, dict[str, Any]] = {"base": {"seed": 0}, "mtp": {"speculative_config": {"k": 1}}}
+    return Plan(
+        model=Model("fake", "/nowhere", {}, 1000, ()),
+        requests=tuple(Request(f"p{i}", None, (1, 2, i)) for i in range(requests)),
+        arms=tuple(
+            Arm(f"fake/{variant}", "fake", variant, engine, {"FAKE": mode, **env})
+            for variant, engine in settings.items()
+        ),
+        baseline="fake/base",
+        sampling=Sampling(temperature=0.0, max_tokens=6, n=n),
+        rounds=rounds,
+    )
+
+
+def in_mode(plan: Plan, mode: str) -> Plan:
+    """The plan with engines that do this wrong."""
+    return replace(plan, arms=tuple(replace(arm, env={**arm.env, "FAKE": mode}) for arm in plan.arms))

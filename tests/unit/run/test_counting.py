@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from run_doubles import make_plan
+
 from parity.capture import dump_line
 from parity.run.counting import add_counters
 from parity.run.messages import Expected
@@ -33,12 +35,12 @@ def write(path: Path, *records: dict[str, Any]) -> None:
 
 
 def completion(round_: int) -> dict[str, Any]:
-    return {"record": "completion", "request": "p", "round": round_, "sample": 0, "prompt_token_ids": [1],
+    return {"record": "completion", "request": "p0", "round": round_, "sample": 0, "prompt_token_ids": [1],
             "token_ids": [2]}  # fmt: skip
 
 
 def test_a_round_that_was_killed_before_its_counters_is_run_again(tmp_path: Path) -> None:
-    expected = Expected.of({"requests": [{"id": "p"}], "rounds": 3, "sampling": {}}, "a/b")
+    expected = Expected.of(make_plan(requests=1, rounds=3), "a/b")
     path = tmp_path / "x.jsonl"
     over = {"record": "round", "round": 0, "counters": {"tokens": 1}}
     write(path, completion(0), over, completion(1))

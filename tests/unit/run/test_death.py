@@ -92,8 +92,7 @@ def test_kill_9_of_parity_leaves_no_orphan_and_resumes(tmp_path: Path, backend: 
     parity.communicate(timeout=30)
     wait_for(lambda: not alive(worker))
     before = read_capture(capture, partial=True)
-    plan = make_plan("", requests=60)
-    plan["arms"][0]["env"]["FAKE"] = "slow"
+    plan = make_plan("slow", requests=60)
     with run_arm(
         plan, "fake/base", capture, tmp_path / "b.log", backend=backend, resume=True, timeouts=quick
     ) as session:

@@ -13,11 +13,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from run_doubles import FakeBackend, make_plan
+from run_doubles import FakeBackend, in_mode, make_plan
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -26,6 +27,7 @@ from test_death import alive, children, wait_for
 
 from parity.capture import check_capture, read_capture
 from parity.errors import BackendError, ExitCode, ParityError
+from parity.plan import Plan
 from parity.plan.hosts import Host
 from parity.run import ArmEvent, ScoreItem, Timeouts, run_arm
 from parity.run.launch import run_python
@@ -66,7 +68,7 @@ def docker(tmp_path: Path) -> Host:
 
 def run(
     host: Host | None,
-    plan: dict[str, Any],
+    plan: Plan,
     backend: FakeBackend,
     capture: Path,
     *,
@@ -189,7 +191,7 @@ def test_every_failure_over_ssh(
     monkeypatch.setattr("parity.run.process.MAX_LINE_BYTES", 200_000)
     capture, mark = tmp_path / "a.jsonl", tmp_path.name + mode.replace(" ", "")
     plan = make_plan(mode, PARITY_MARK=mark)
-    plan["model"]["fingerprint"] = {"config.json": "0" * 64}
+    plan = replace(plan, model=replace(plan.model, fingerprint={"config.json": "0" * 64}))
     impatient = mode.startswith("hang")
     patience = Timeouts(start=20.0 if impatient else 60.0, stall=1.5 if impatient else 60.0, grace=0.5)
     disk = str(sshd.small[0] / "file") if sshd.small else "/dev/full"
@@ -207,9 +209,7 @@ def test_every_failure_over_ssh(
         return
     assert f"after {kept} of 4, which are kept" in str(caught.value)
     assert len(capture.read_text().splitlines()) == 1 + kept
-    for arm in plan["arms"]:
-        arm["env"]["FAKE"] = ""
-    run(far(sshd), plan, backend, capture)
+    run(far(sshd), in_mode(plan, ""), backend, capture)
     assert len(read_capture(capture).completions) == 4
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from run_doubles import FakeBackend, make_plan
 
 from parity.capture import check_capture, read_capture, read_scores
 from parity.errors import BackendError, ExitCode, ParityError
+from parity.plan import Plan
 from parity.records import Capture, Key
 from parity.run import ArmEvent, Interrupted, Phase, ScoreItem, Timeouts, run_arm
 from parity.run import process as process_module
@@ -29,7 +31,7 @@ class Runner:
         self.events: list[ArmEvent] = []
         self.said: list[str] = []
 
-    def session(self, plan: dict[str, Any], *, resume: bool = False, arm: str = "fake/base", **extra: Any) -> Any:
+    def session(self, plan: Plan, *, resume: bool = False, arm: str = "fake/base", **extra: Any) -> Any:
         return run_arm(
             plan,
             arm,
@@ -42,7 +44,7 @@ class Runner:
             **{"timeouts": self.timeouts, **extra},
         )
 
-    def generate(self, plan: dict[str, Any], *, resume: bool = False, **extra: Any) -> Capture:
+    def generate(self, plan: Plan, *, resume: bool = False, **extra: Any) -> Capture:
         with self.session(plan, resume=resume, **extra) as session:
             session.generate()
         return read_capture(self.capture)
@@ -207,7 +209,7 @@ def test_resume_refuses_the_capture_of_another_plan(runner: Runner) -> None:
     with pytest.raises(BackendError):
         runner.generate(make_plan("die"))
     other = make_plan()
-    other["sampling"]["max_tokens"] = 7
+    other = replace(other, sampling=replace(other.sampling, max_tokens=7))
     with pytest.raises(ParityError, match="another plan: sampling differ"):
         runner.generate(other, resume=True)
 
