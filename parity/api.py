@@ -22,7 +22,7 @@ import numpy as np
 from parity.capture import read_capture, read_scores
 from parity.comparator import DEFAULT_TOLERANCE, Comparison
 from parity.errors import ParityError
-from parity.pipeline.analyse import analyse, first_divergence
+from parity.pipeline.analyse import analyse
 from parity.records import Capture, Finding, Json, Key, ScoreKey, Scores, TopLogprobs, Verdict
 from parity.report.evidence import Evidence, evidence_of
 
@@ -108,7 +108,6 @@ class Result:
         """A row for each completion of the candidate: its class, length, where it parts, its gaps."""
         rows = []
         for one in self.candidate:
-            other = self.baseline.completions.get(one.key)
             gaps = self.evidence.gap(self.candidate.header.arm, one.key)
             known = gaps[np.isfinite(gaps)] if gaps is not None else np.empty(0)
             rows.append(
@@ -120,7 +119,7 @@ class Result:
                     "class": str(self.classes.get(one.key, "")),
                     "tokens": len(one.token_ids),
                     "finish_reason": one.finish_reason,
-                    "first_divergence": None if other is None else first_divergence(other.token_ids, one.token_ids),
+                    "first_divergence": self.comparison.first_divergence.get(one.key),
                     "largest_gap": float(known.max()) if len(known) else None,
                     "mean_gap": float(known.mean()) if len(known) else None,
                 }

@@ -143,7 +143,6 @@ def _sides(
 
 def _print(sides: _Sides, comparison: Comparison, model: Path | None) -> None:
     from parity.pipeline import arm_result
-    from parity.pipeline.analyse import divergences
     from parity.plan.checkpoint import shipped_checkpoint
     from parity.report.summary import from_comparison
     from parity.report.terminal import print_summary
@@ -152,7 +151,7 @@ def _print(sides: _Sides, comparison: Comparison, model: Path | None) -> None:
     # Only to show text: it is checked against the ids where the user names the checkpoint.
     shown = model or shipped_checkpoint(first.header.model)
     results = {capture.header.arm: arm_result(capture) for capture in (first, second)}
-    print_summary(console(), from_comparison(first, second, comparison, divergences(first, second), results, shown))
+    print_summary(console(), from_comparison(first, second, comparison, comparison.first_divergence, results, shown))
 
 
 def _plan(sides: _Sides, model: Path | None) -> dict[str, Json]:
@@ -178,6 +177,6 @@ def _save(db: Path | None, sides: _Sides, comparison: Any, plan: dict[str, Json]
         store.create_run(new)
         for capture, path in zip((first, second), sides.paths, strict=True):
             store.save_arm(run_id, capture.header.arm, capture, str(path.absolute()), arm_result(capture))
-        store.save_comparison(run_id, second.header.arm, for_store(comparison, first, second))
+        store.save_comparison(run_id, second.header.arm, for_store(comparison))
         store.finish_run(run_id, RunStatus.FINISHED, verdict=str(comparison.verdict), reasons=comparison.reasons)
     return run_id

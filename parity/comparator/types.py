@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from parity.records import DEFAULT_TOLERANCE, Finding, Json, Key, Severity, Verdict
+from parity.records.gaps import KeptGaps
 
 CompletionClass = Literal["identical", "near_tie", "corrupt", "unjudged", "missing", "sampled"]
 
@@ -28,31 +25,6 @@ class CompareOptions:
     tolerance: float | Literal["auto"] = DEFAULT_TOLERANCE
     detokenize: Callable[[Sequence[int]], str] | None = None
     alpha: float = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class KeptGaps:
-    """The gap of each token of one scored completion: arrays of shape (T,), T its output tokens.
-
-    The only place that computes a gap is `parity.comparator.reference.gaps`, with the request's own penalties and bans
-    applied; all else shows these.
-    """
-
-    gap: npt.NDArray[np.float32]
-    """Nats from the best token to the chosen one, to 4 decimals; 0 where the chosen one is the best, NaN where
-    unknown."""
-    bounded: npt.NDArray[np.bool_]
-    """The chosen token is not among those listed: its gap is a lower bound."""
-    best_id: npt.NDArray[np.int32]
-    """The best token, -1 where unknown."""
-
-    def __len__(self) -> int:
-        return len(self.gap)
-
-    def at(self, position: int) -> float | None:
-        """The gap of one token (nats), None where unknown. The same number as in a finding's evidence."""
-        gap = float(self.gap[position]) if 0 <= position < len(self.gap) else math.nan
-        return round(gap, 4) if math.isfinite(gap) else None
 
 
 @dataclass

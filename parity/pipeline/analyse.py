@@ -12,7 +12,7 @@ import numpy as np
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.errors import ParityError
 from parity.plan.tokenise import load_tokenizer
-from parity.records import Capture, Finding, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs
+from parity.records import Capture, Finding, Json, ScoreKey, Scores, TopLogprobs
 from parity.store import ArmComparison, ArmResult
 
 SHOWN_LOGPROBS = 5
@@ -87,32 +87,17 @@ def _top(logprobs: TopLogprobs | None, position: int) -> list[list[Json]] | None
     return [[token, round(value, 4)] for token, value in best[: SHOWN_LOGPROBS + 1]] or None
 
 
-def first_divergence(a: TokenIds, b: TokenIds) -> int | None:
-    """Index of the first token in which the streams differ, None where they are equal."""
-    shared = min(len(a), len(b))
-    unequal = np.flatnonzero(a[:shared] != b[:shared])
-    if len(unequal):
-        return int(unequal[0])
-    return None if len(a) == len(b) else shared
-
-
-def divergences(baseline: Capture, candidate: Capture) -> dict[Key, int | None]:
-    return {
-        completion.key: first_divergence(other.token_ids, completion.token_ids)
-        for completion in candidate
-        if (other := baseline.completions.get(completion.key)) is not None
-    }
-
-
-def for_store(comparison: Comparison, baseline: Capture, candidate: Capture) -> ArmComparison:
+def for_store(comparison: Comparison) -> ArmComparison:
     return ArmComparison(
         verdict=str(comparison.verdict),
         reasons=comparison.reasons,
         counts=comparison.counts,
         stats={**comparison.stats, "notes": list(comparison.notes)},
         classes={key: str(cls) for key, cls in comparison.classes.items()},
-        first_divergence=divergences(baseline, candidate),
+        first_divergence=comparison.first_divergence,
         findings=comparison.findings,
+        gaps=comparison.candidate_gaps,
+        baseline_gaps=comparison.baseline_gaps,
     )
 
 

@@ -99,8 +99,8 @@ class _Recorder:
     def arm(self, arm: str, capture: Capture, path: Path) -> None:
         self._try(lambda: self._store.save_arm(self._run, arm, capture, str(path), arm_result(capture)))
 
-    def comparison(self, arm: str, comparison: Comparison, baseline: Capture, candidate: Capture) -> None:
-        self._try(lambda: self._store.save_comparison(self._run, arm, for_store(comparison, baseline, candidate)))
+    def comparison(self, arm: str, comparison: Comparison) -> None:
+        self._try(lambda: self._store.save_comparison(self._run, arm, for_store(comparison)))
 
     def arm_failed(self, arm: str, error: ParityError) -> None:
         self._try(lambda: self._store.fail_arm(self._run, arm, str(error)))
@@ -191,7 +191,7 @@ def _compare_one(
     """Compare and store one arm; a positive control is judged and not added to the comparisons."""
     comparison = analyse(baseline, candidate, scores, tolerance=plan.tolerance, model=Path(plan.model.path))
     comparison = second_opinion(comparison, plan, baseline, candidate, opinions)
-    recorder.comparison(arm.name, comparison, baseline, candidate)
+    recorder.comparison(arm.name, comparison)
     if arm.control:
         planted = controls.read_planted(directory.log(arm.name))
         return controls.judge(arm.name, arm.control, planted, candidate, comparison)

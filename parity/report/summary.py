@@ -169,7 +169,7 @@ def from_comparison(
     baseline: Capture,
     candidate: Capture,
     comparison: Comparison,
-    divergences: Mapping[Key, int | None],
+    divergences: Mapping[Key, int],
     results: Mapping[str, Any],
     model_path: Path | None,
 ) -> Summary:

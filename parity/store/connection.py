@@ -20,7 +20,7 @@ from sqlite_utils import Database
 
 from parity.errors import ParityError
 from parity.paths import default_database
-from parity.records import Json, TokenIds
+from parity.records import Json
 from parity.store.migrations import known_migrations, migrations
 
 BUSY_SECONDS = 30.0
@@ -191,24 +191,3 @@ def _plain(value: object) -> Json:
     if isinstance(value, (Path, np.generic)):
         return value.item() if isinstance(value, np.generic) else str(value)
     raise TypeError(f"cannot store a {type(value).__name__} as JSON")
-
-
-def pack_tokens(tokens: TokenIds) -> bytes:
-    """Token ids as bytes: one byte of width (2, 4 or 8), then little-endian integers of that width.
-
-    Ids are unsigned at width 2, signed otherwise; ids outside a vocabulary (negative, huge) survive.
-    """
-    if tokens.size == 0:
-        return b"\x02"
-    low, high = int(tokens.min()), int(tokens.max())
-    if low >= 0 and high < 2**16:
-        return b"\x02" + tokens.astype("<u2").tobytes()
-    if low >= -(2**31) and high < 2**31:
-        return b"\x04" + tokens.astype("<i4").tobytes()
-    return b"\x08" + tokens.astype("<i8").tobytes()
-
-
-def unpack_tokens(blob: bytes) -> TokenIds:
-    """The inverse of `pack_tokens`."""
-    kind = {2: "<u2", 4: "<i4", 8: "<i8"}[blob[0]]
-    return np.frombuffer(blob, dtype=kind, offset=1).astype(np.int64)

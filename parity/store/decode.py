@@ -10,7 +10,8 @@ from typing import TypeVar
 import orjson
 
 from parity.errors import ParityError
-from parity.store.connection import unpack_tokens
+from parity.records.gaps import KeptGaps
+from parity.store.packing import unpack_gaps, unpack_tokens
 from parity.store.rows import ArmRow, CompletionRow, FindingRow, RequestRow, RunRow, RunStatus, TriageState
 
 Made = TypeVar("Made")
@@ -122,3 +123,8 @@ def finding_row(row: sqlite3.Row) -> FindingRow:
         fingerprint=row["fingerprint"],
         label=row["label"],
     )
+
+
+@_readable
+def gaps_row(row: sqlite3.Row) -> KeptGaps:
+    return unpack_gaps(row["tokens"])

@@ -157,3 +157,17 @@ def m001_first_tables(db: Database) -> None:
 @migrations()
 def m002_triage_labels(db: Database) -> None:
     db.conn.execute("ALTER TABLE triage ADD COLUMN label TEXT NOT NULL DEFAULT ''")
+
+
+@migrations()
+def m003_gaps(db: Database) -> None:
+    """The gap of each token of scored completions, as the comparison computed it: a table of its own, so that
+    whoever pages through completions does not read them. Runs of before have none."""
+    db.conn.execute(
+        """
+        CREATE TABLE gaps (
+            completion INTEGER PRIMARY KEY REFERENCES completions (id) ON DELETE CASCADE,
+            tokens BLOB NOT NULL
+        ) STRICT
+        """
+    )

@@ -7,8 +7,9 @@ from typing import Any
 
 from parity.errors import ParityError
 from parity.records import Key
+from parity.records.gaps import KeptGaps
 from parity.store.connection import Connection
-from parity.store.decode import arm_row, completion_row, finding_row, request_row, run_row
+from parity.store.decode import arm_row, completion_row, finding_row, gaps_row, request_row, run_row
 from parity.store.rows import (
     ArmRow,
     CompletionRow,
@@ -111,6 +112,19 @@ class Reader(Connection):
             (run_id, arm, *key),
         )
         return completion_row(rows[0]) if rows else None
+
+    def token_gaps(self, run_id: str, arm: str, key: Key) -> KeptGaps | None:
+        """The gap of each token of a completion, as the comparison of its arm computed it.
+
+        None where it was not scored, or stored by a parity that kept no gaps.
+        """
+        rows = self._read(
+            "SELECT gaps.tokens FROM gaps JOIN completions ON completions.id = gaps.completion"
+            " JOIN arms ON arms.id = completions.arm JOIN runs ON runs.number = arms.run"
+            " WHERE runs.id = ? AND arms.name = ? AND request = ? AND round = ? AND sample = ?",
+            (run_id, arm, *key),
+        )
+        return gaps_row(rows[0]) if rows else None
 
     def completions(self, run_id: str, arm: str, *, limit: int = -1, offset: int = 0) -> list[CompletionRow]:
         """Completions of an arm in the order of its capture."""

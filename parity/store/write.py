@@ -7,6 +7,7 @@ run that was killed between two stages resumable.
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,7 +18,9 @@ import orjson
 
 from parity.errors import ParityError
 from parity.records import Capture, Finding, Json, Key, Severity
-from parity.store.connection import pack_tokens, to_text
+from parity.records.gaps import KeptGaps
+from parity.store.connection import to_text
+from parity.store.packing import pack_gaps, pack_tokens
 from parity.store.read import Reader
 from parity.store.rows import RunStatus
 
@@ -53,8 +56,11 @@ class ArmComparison:
     counts: Mapping[str, int]
     stats: Mapping[str, Json]
     classes: Mapping[Key, str]
-    first_divergence: Mapping[Key, int | None]
+    first_divergence: Mapping[Key, int]
     findings: Sequence[Finding]
+    gaps: Mapping[Key, KeptGaps] = field(default_factory=dict)
+    """Of each scored completion of the arm."""
+    baseline_gaps: Mapping[Key, KeptGaps] = field(default_factory=dict)
 
 
 def now() -> str:
@@ -211,6 +217,9 @@ class Writer(Reader):
                 " WHERE arm = ? AND request = ? AND round = ? AND sample = ?",
                 ((cls, comparison.first_divergence.get(key), arm_id, *key) for key, cls in comparison.classes.items()),
             )
+            baseline_id = conn.execute("SELECT id FROM arms WHERE run = ? AND is_baseline", (number,)).fetchone()[0]
+            _save_gaps(conn, arm_id, comparison.gaps)
+            _save_gaps(conn, baseline_id, comparison.baseline_gaps)
             conn.executemany(
                 "INSERT INTO findings (run, arm, ordinal, request, round, sample, kind, severity, position,"
                 " length, gap, state, evidence, fingerprint)"
@@ -274,6 +283,14 @@ def _arm_id(conn: Any, run_id: str, arm: str) -> int:
     if row is None:
         raise ParityError(f'the database has no arm "{arm}" in a run "{run_id}"', hint="was the run deleted meanwhile?")
     return int(row[0])
+
+
+def _save_gaps(conn: sqlite3.Connection, arm_id: int, gaps: Mapping[Key, KeptGaps]) -> None:
+    conn.executemany(
+        "INSERT OR REPLACE INTO gaps (completion, tokens) SELECT id, ? FROM completions"
+        " WHERE arm = ? AND request = ? AND round = ? AND sample = ?",
+        ((pack_gaps(of_one), arm_id, *key) for key, of_one in gaps.items()),
+    )
 
 
 def _no_run(run_id: str) -> ParityError:

@@ -99,7 +99,7 @@ def record() -> None:
     for wanted in (NEEDLE, MANY, ()):
         candidate, scores = damaged(wanted)
         comparison = analyse(baseline, candidate, scores, tolerance=0.25, model=MODEL)
-        stored = for_store(comparison, baseline, candidate)
+        stored = for_store(comparison)
         said[_name(wanted)] = {
             "verdict": stored.verdict,
             "reasons": list(stored.reasons),

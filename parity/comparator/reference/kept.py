@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from parity.comparator.reference.gaps import TokenGaps
-from parity.comparator.types import KeptGaps
 from parity.records import Capture, Key
+from parity.records.gaps import KeptGaps
 
 
 def keep_gaps(gaps: Mapping[Key, TokenGaps], compared: Capture, given: Capture) -> dict[Key, KeptGaps]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from store_data import REQUESTS, make_capture, make_comparison, make_finding, ma
 
 from parity.errors import ParityError
 from parity.records import Key, Kind, Severity
+from parity.records.gaps import KeptGaps
 from parity.store import (
     ArmResult,
     FindingFilter,
@@ -28,7 +30,7 @@ from parity.store import (
     fingerprint,
     plan_hash,
 )
-from parity.store.connection import pack_tokens, unpack_tokens
+from parity.store.packing import pack_gaps, pack_tokens, unpack_gaps, unpack_tokens
 
 
 def test_a_run_comes_back_as_it_went_in(store: Store) -> None:
@@ -292,3 +294,45 @@ def test_an_arm_that_the_run_does_not_have(store: Store) -> None:
     store.create_run(NewRun("r1", make_plan(), "c"))
     with pytest.raises(ParityError, match='no arm "cpu/eager"'):
         store.save_arm("r1", "cpu/eager", make_capture("cpu/eager"), "x", ArmResult())
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(width=32, allow_infinity=False), st.booleans(), st.integers(-1, 2**31 - 1)), max_size=70
+    )
+)
+def test_gaps_come_back_as_they_went_in(tokens: list[tuple[float, bool, int]]) -> None:
+    gap, bounded, best = zip(*tokens, strict=True) if tokens else ((), (), ())
+    gaps = KeptGaps(np.array(gap, np.float32), np.array(bounded, bool), np.array(best, np.int32))
+    back = unpack_gaps(pack_gaps(gaps))
+    for name in ("gap", "bounded", "best_id"):
+        assert getattr(back, name).dtype == getattr(gaps, name).dtype
+        assert np.array_equal(getattr(back, name), getattr(gaps, name), equal_nan=name == "gap")
+
+
+@pytest.mark.parametrize("blob", [b"", b"\x02abc", b"\x01nonsense"])
+def test_gaps_that_are_none_are_an_error(blob: bytes) -> None:
+    with pytest.raises(ValueError, match="gaps"):
+        unpack_gaps(blob)
+
+
+def test_gaps_are_kept_with_the_completions_of_both_arms(store: Store) -> None:
+    store_run(store, "r1", [])
+    key = Key("p1", 0, 0)
+    ours, theirs = (
+        KeptGaps(np.array([0, gap], np.float32), np.array([False, True]), np.array([4, 9], np.int32))
+        for gap in (2.5, 0.5)
+    )
+    for _ in range(2):  # a stage that is stored again leaves the same
+        store.save_comparison(
+            "r1", "cpu/mtp", replace(make_comparison([]), gaps={key: ours}, baseline_gaps={key: theirs})
+        )
+    found = store.token_gaps("r1", "cpu/mtp", key)
+    assert found is not None
+    assert (found.at(1), found.bounded.tolist(), found.best_id.tolist()) == (2.5, [False, True], [4, 9])
+    of_baseline = store.token_gaps("r1", "cpu/base", key)
+    assert of_baseline is not None
+    assert of_baseline.at(1) == 0.5
+    assert store.token_gaps("r1", "cpu/mtp", Key("p2", 0, 0)) is None
+    store.delete_run("r1")
+    assert store._read("SELECT count(*) FROM gaps")[0][0] == 0

@@ -1,0 +1,40 @@
+"""A database that an earlier parity wrote (tests/data/old_store.db.gz: a run, a comparison, a run that failed)."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from parity.records import Key
+from parity.store import Store, TriageState
+
+OLD = Path(__file__).parents[2] / "data" / "old_store.db.gz"
+
+
+@pytest.fixture
+def old(path: Path) -> Path:
+    path.parent.mkdir()
+    path.write_bytes(gzip.decompress(OLD.read_bytes()))
+    return path
+
+
+def test_it_opens_and_shows_what_it_held(old: Path) -> None:
+    with Store.open(old) as store:
+        failed, compared, run = store.runs()
+        assert (run.id, run.verdict, run.source) == ("20261101-120000-aaaa", "DIVERGED", "run")
+        assert (compared.source, failed.status) == ("compare", "failed")
+        assert [str(reason) for reason in run.reasons] == ["1 of 4 completions are corrupt: omission"]
+        assert store.arms(failed.id)[1].message == "cpu/mtp: the worker ended while generating (exit code 1)"
+        worst = store.page_findings(run.id)[0]
+        assert (worst.kind, worst.severity, worst.state) == ("omission", "corrupt", TriageState.CONFIRMED)
+        assert store.triage(worst.fingerprint).note == "seen"
+        assert store.count_classes(run.id, "cpu/mtp") == {"corrupt": 1, "identical": 2, "near_tie": 1}
+
+
+def test_it_has_no_gaps_for_what_was_compared_then(old: Path) -> None:
+    with Store.open(old) as store:
+        worst = store.page_findings("20261101-120000-aaaa")[0]
+        assert store.token_gaps("20261101-120000-aaaa", "cpu/mtp", worst.key) is None
+        assert store.token_gaps("20261101-120000-aaaa", "cpu/mtp", Key("none", 0, 0)) is None
