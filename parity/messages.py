@@ -79,6 +79,10 @@ class Message:
         return Message(str(value.get("id", VERBATIM)), literal(value["text"]), parameters)
 
 
+Say: TypeAlias = Callable[[Message | str], None]
+"""Takes what is said while something runs, for whoever listens."""
+
+
 def message(id: str, english: str, /, *, plural: str | None = None, **parameters: Parameter) -> Message:
     """A message. `id` is `room.what` in lower case; each id stands for one English text (`make messages` checks it).
 

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from parity.capture import read_capture
 from parity.errors import BackendError, ParityError
+from parity.messages import Say
 from parity.pipeline.directory import RunDirectory
 from parity.pipeline.held import HeldCaptures
 from parity.pipeline.scoring import score_items
@@ -28,8 +29,6 @@ from parity.plan import Arm, Plan
 from parity.plan.hosts import Host, host_of
 from parity.records import Capture
 from parity.run import Interrupted, OnEvent, ScoreItem, run_arm
-
-Say = Callable[[str], None]
 
 SCORER_VARIANT = "score"
 _POLL_SECONDS = 0.25

@@ -14,6 +14,7 @@ from pathlib import Path
 from parity.capture import ScoreFile
 from parity.comparator import Comparison
 from parity.errors import ParityError
+from parity.messages import Say
 from parity.pipeline import controls
 from parity.pipeline.analyse import analyse, arm_result, for_store
 from parity.pipeline.arbitrate import arbitrate, second_opinion
@@ -25,8 +26,6 @@ from parity.plan import Arm, Plan
 from parity.records import Capture, Scores, Verdict
 from parity.run import Interrupted
 from parity.store import NewRun, RunStatus, Store
-
-Say = Callable[[str], None]
 
 
 def execute(

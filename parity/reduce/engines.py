@@ -19,6 +19,7 @@ import numpy as np
 
 from parity.comparator import CompareOptions, compare
 from parity.errors import BackendError
+from parity.messages import Say
 from parity.plan import Arm, Plan, Request, Sampling
 from parity.plan.churn import Churn
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
@@ -26,7 +27,6 @@ from parity.reduce.case import Case, Setup, Shot, Unresolved
 from parity.run import Interrupted
 from parity.run.items import ScoreItem
 
-Say = Callable[[str], None]
 Scored = tuple[tuple[int, ...], tuple[int, ...]]
 """Prompt and output: what a score depends on."""
 

@@ -11,8 +11,6 @@ from parity.reduce.case import Case, Laboratory, Setup, Shot, Unresolved
 from parity.reduce.notebook import Notebook
 from parity.reduce.sequential import Answer, Question, Tally
 
-Say = Callable[[str], None]
-
 
 class OutOfTime(Exception):
     """The time allowed is spent; what was found so far stands."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from parity.errors import ParityError
+from parity.messages import Say
 from parity.pipeline.directory import write_json
 from parity.plan import Plan
 from parity.records import Verdict
@@ -18,8 +19,6 @@ from parity.reduce.search import Goal, Search
 from parity.reduce.sequential import repeated
 from parity.reduce.settings import SettingsSearch
 from parity.reduce.subject import Subject
-
-Say = Callable[[str], None]
 
 Rerun = Callable[[Plan], tuple[str, Verdict]]
 """Runs a plan in fresh engines: the run's id and verdict."""

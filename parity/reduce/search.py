@@ -12,10 +12,11 @@ fails) needs none of them. ddmin then makes it 1-minimal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from parity.errors import BackendError
+from parity.messages import Say
 from parity.plan import Request, Sampling
 from parity.plan.churn import Churn
 from parity.records import Json
@@ -43,8 +44,6 @@ WORTH = 0.75
 SHORTEST_PROMPT = 2
 """Tokens. vLLM 0.32.0 garbles one-token prompts beside speculative rows (docs/fault-lab.md): a reduction that cut
 down to one would slip from the fault it was given to that one."""
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

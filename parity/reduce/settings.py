@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from parity.errors import BackendError, ParityError
+from parity.messages import Say
 from parity.plan import Arm
 from parity.records import Json
 from parity.reduce.case import Case, Setup
@@ -14,8 +15,6 @@ from parity.reduce.ddmin import ddmin
 from parity.reduce.oracle import Decision, Oracle, OutOfTime
 from parity.reduce.search import Step
 from parity.reduce.sequential import Question
-
-Say = Callable[[str], None]
 
 ABSENT = object()
 """A setting that one of the arms does not have."""

@@ -7,18 +7,17 @@ it, as `git bisect skip` does; where only such versions are left in between, all
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from parity.errors import BackendError, ParityError
+from parity.messages import Say
 from parity.plan import Arm
 from parity.records import Json
 from parity.reduce.case import Case, Setup, reference_of
 from parity.reduce.oracle import Decision, Oracle, OutOfTime
 from parity.reduce.search import Step
 from parity.reduce.sequential import Question, repeated
-
-Say = Callable[[str], None]
 
 
 def between(versions: Sequence[str], first: str, last: str) -> list[str]:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from parity.errors import BackendError, ParityError
+from parity.messages import Say
 from parity.records import Json
-from parity.run.envs import EnvSpec, Say
+from parity.run.envs import EnvSpec
 
 GROUP = "parity.backends"
 _VERSION = re.compile(r"[0-9]+(\.[0-9A-Za-z]+)*")  # becomes part of a path and of a pip requirement

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,15 +24,13 @@ from typing import Any
 
 from parity.errors import BackendError, ParityError
 from parity.locks import lock, lock_now
+from parity.messages import Say
 from parity.paths import data_dir
 
 INDEX_VARIABLE = "PARITY_EXTRA_INDEX_URL"
 MARKER = "parity-env.json"
 _TICK_SECONDS = 10.0
 _TAIL_LINES = 15
-
-Say = Callable[[str], None]
-"""Takes one plain line for the user."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import NoReturn, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from parity.errors import BackendError, ParityError
+from parity.messages import Say
 from parity.plan import Arm, Plan
 from parity.plan.digest import plan_digest
 from parity.plan.hosts import Host
 from parity.records import Json
 from parity.run import messages, resume
 from parity.run.backend import Backend
-from parity.run.envs import Say
 from parity.run.events import ArmEvent, OnEvent, Phase
 from parity.run.failures import Interrupted, Timeouts
 from parity.run.items import plain

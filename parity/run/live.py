@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from parity.capture import parse_completion, parse_header, parse_score
+from parity.messages import Say
 from parity.plan import Plan, Request, Sampling
 from parity.plan.churn import Churn
 from parity.plan.hosts import Host
 from parity.records import Completion, Header, Json, ScoreKey, TopLogprobs
 from parity.run import messages
 from parity.run.backend import load_backend
-from parity.run.envs import Say
 from parity.run.events import OnEvent, ignore
 from parity.run.failures import Timeouts
 from parity.run.items import ScoreItem

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from parity.errors import ParityError
+from parity.messages import Message, Say
 from parity.plan import Arm, Plan
 from parity.plan.hosts import Host
 from parity.records import Json, Key, ScoreKey
 from parity.run import messages, resume
 from parity.run.backend import Backend, load_backend
 from parity.run.counting import add_counters
-from parity.run.envs import Say
 from parity.run.events import OnEvent, Phase, ignore
 from parity.run.failures import Timeouts
 from parity.run.items import ScoreItem, chunks, unscored_entry
@@ -28,7 +28,7 @@ SAID_UNSCORED = 3
 """A server without prompt_logprobs scores nothing at all: not a line for each."""
 
 
-def say_to_stderr(line: str) -> None:
+def say_to_stderr(line: Message | str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

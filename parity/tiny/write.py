@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.tiny.families import END, FAMILIES, HIDDEN, VOCABULARY
 from parity.tiny.parts import Maker, Weights
 from parity.tiny.safetensors import write_safetensors
@@ -37,9 +38,15 @@ def write_checkpoint(name: str, directory: Path, *, seed: int = 0) -> int:
     """
     family = FAMILIES.get(name)
     if family is None:
-        raise ParityError(f"unknown family {name!r}", hint=f"known: {', '.join(FAMILIES)}")
+        raise ParityError(
+            message("tiny.unknown_family", "unknown family {name!r}", name=name),
+            hint=message("tiny.known", "known: {families}", families=list(FAMILIES)),
+        )
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise ParityError(f"{directory} is there already", hint="name a new directory")
+        raise ParityError(
+            message("tiny.there_already", "{directory} is there already", directory=str(directory)),
+            hint=message("tiny.name_new_directory", "name a new directory"),
+        )
     noise = NOISE * math.sqrt(2 / family.config["num_hidden_layers"])
     make = Maker(seed, noise, HIDDEN, centred_norms=family.centred_norms)
     top = _ends(make)
@@ -54,7 +61,15 @@ def write_checkpoint(name: str, directory: Path, *, seed: int = 0) -> int:
                 shutil.copyfile(source, directory / file)
         write_safetensors(directory / "model.safetensors", weights)
     except OSError as error:
-        raise ParityError(f"cannot write {directory}: {error.strerror}", hint="choose another place") from error
+        raise ParityError(
+            message(
+                "tiny.cannot_write",
+                "cannot write {directory}: {strerror}",
+                directory=str(directory),
+                strerror=error.strerror,
+            ),
+            hint=message("tiny.choose_another_place", "choose another place"),
+        ) from error
     return sum(value.size for value in weights.values())
 
 

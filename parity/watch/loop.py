@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from parity.errors import ParityError
+from parity.messages import Message, Say, message
 from parity.pipeline import Outcome
 from parity.records import Json, Verdict
 from parity.run import Interrupted
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +112,16 @@ def watch(
     return watched
 
 
-def _line(probe: Probe) -> str:
+def _line(probe: Probe) -> Message:
     if probe.outcome is None:
-        return f"probe {probe.number}: failed: {(probe.failure or '').splitlines()[0]}"
-    reason = probe.outcome.reasons[0] if probe.outcome.reasons else ""
-    return f"probe {probe.number}: {probe.verdict} ({probe.outcome.run_id}, {probe.seconds:.1f} s) {reason}".rstrip()
+        said = (probe.failure or "").split("\n")[0]
+        return message("watch.failed", "probe {number}: failed: {said}", number=probe.number, said=said)
+    return message(
+        "watch.probed",
+        "probe {number}: {verdict} ({run}, {seconds:.1f} s) {reason}",
+        number=probe.number,
+        verdict=str(probe.verdict),
+        run=probe.outcome.run_id,
+        seconds=probe.seconds,
+        reason=probe.outcome.reasons[0] if probe.outcome.reasons else "",
+    )

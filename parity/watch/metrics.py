@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.records import Verdict
 from parity.watch.loop import Probe
 
@@ -39,8 +40,11 @@ class Metrics:
             from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
         except ImportError as error:
             raise ParityError(
-                "metrics need the Prometheus client library, which is not installed",
-                hint="pip install 'parity-mtp[watch]'",
+                message(
+                    "watch.metrics_need_prometheus",
+                    "metrics need the Prometheus client library, which is not installed",
+                ),
+                hint=message("watch.pip_install_parity", "pip install 'parity-mtp[watch]'"),
             ) from error
         self.registry: CollectorRegistry = CollectorRegistry()
         on: dict[str, Any] = {"registry": self.registry}
@@ -65,8 +69,14 @@ class Metrics:
             server, _ = start_http_server(port, addr=address, registry=self.registry)
         except OSError as error:
             raise ParityError(
-                f"cannot serve metrics on {address}:{port}: {error.strerror}",
-                hint="choose another --metrics-port, 0 for any that is free",
+                message(
+                    "watch.cannot_serve_metrics",
+                    "cannot serve metrics on {address}:{port}: {strerror}",
+                    address=address,
+                    port=port,
+                    strerror=error.strerror,
+                ),
+                hint=message("watch.choose_another_metrics", "choose another --metrics-port, 0 for any that is free"),
             ) from error
         return int(server.server_port)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from parity.errors import ParityError
+from parity.messages import Say, message
 from parity.records import Json, Verdict
 from parity.watch.loop import Probe
 
@@ -24,12 +24,13 @@ class Webhook:
     corrupt findings. A receiver that fails is said and not retried: the next probe comes soon enough.
     """
 
-    def __init__(self, url: str, verdicts: frozenset[Verdict], say: Callable[[str], None]) -> None:
+    def __init__(self, url: str, verdicts: frozenset[Verdict], say: Say) -> None:
         """Raises ParityError for what is not an http or https address."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ParityError(
-                f"the webhook {url!r} is not an http or https address", hint="--webhook https://HOST/PATH"
+                message("watch.webhook_not_http", "the webhook {url!r} is not an http or https address", url=url),
+                hint=message("watch.webhook_https_host", "--webhook https://HOST/PATH"),
             )
         self._url, self._host, self._verdicts, self._say = url, parts.hostname, verdicts, say
         self.failures = 0
@@ -48,7 +49,14 @@ class Webhook:
                 answer.read(1024)
         except (urllib.error.URLError, OSError, ValueError) as error:
             self.failures += 1
-            self._say(f"warning: the webhook at {self._host} was not reached: {error}")
+            self._say(
+                message(
+                    "watch.warning_webhook_not",
+                    "warning: the webhook at {host} was not reached: {said}",
+                    host=self._host,
+                    said=str(error),
+                )
+            )
 
 
 def body_of(probe: Probe) -> dict[str, Json]:

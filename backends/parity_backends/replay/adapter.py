@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from parity.errors import ParityError
+from parity.messages import Say
 from parity.run.backend import Detection
 from parity.run.envs import EnvSpec
 from parity_backends.bundle import bundle
@@ -70,7 +71,7 @@ class ReplayBackend:
     def detect(self) -> Detection:
         return Detection(True, ("nothing to look for: a recording is named by its file (--replay CAPTURE)",))
 
-    def interpreter(self, say: Callable[[str], None]) -> Path:
+    def interpreter(self, say: Say) -> Path:
         return Path(sys.executable)
 
     def launch_env(self, interpreter: Path) -> dict[str, str]:

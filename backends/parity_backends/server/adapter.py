@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from parity.errors import ParityError
+from parity.messages import Say
 from parity.run.backend import Detection
 from parity.run.envs import EnvSpec
 from parity_backends.bundle import bundle
@@ -87,7 +88,7 @@ class ServerBackend:
     def detect(self) -> Detection:
         return Detection(True, ("nothing to look for: a server is named by its URL (--server URL)",))
 
-    def interpreter(self, say: Callable[[str], None]) -> Path:
+    def interpreter(self, say: Say) -> Path:
         return Path(sys.executable)
 
     def launch_env(self, interpreter: Path) -> dict[str, str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from parity.errors import BackendError, ParityError
+from parity.messages import Say
 from parity.run.backend import Detection
 from parity.run.envs import EngineEnv, EnvSpec
 from parity_backends.bundle import bundle
@@ -87,7 +88,7 @@ class TransformersBackend:
     def _hint() -> str:
         return f"point {VARIABLE} at a Python that has torch, transformers and tokenizers, or `parity env create cpu`"
 
-    def interpreter(self, say: Callable[[str], None]) -> Path:
+    def interpreter(self, say: Say) -> Path:
         value = os.environ.get(VARIABLE)
         if not value:
             return self._cpu.interpreter(say)

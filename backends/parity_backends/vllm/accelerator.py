@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from parity.errors import BackendError, ParityError
+from parity.messages import Say
 from parity.records import Json
 from parity.run.backend import Detection
 from parity.run.envs import EnvSpec
@@ -133,7 +134,7 @@ class Accelerator:
 
         return judge(self.name, facts)
 
-    def interpreter(self, say: Callable[[str], None]) -> Path:
+    def interpreter(self, say: Say) -> Path:
         found = self.detect()
         if not found.available:
             looked = "".join(f"\n  {line}" for line in found.looked_for)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.errors import BackendError, ParityError
+from parity.messages import Say
 from parity.records import Json
 from parity.run.backend import Detection
 from parity.run.envs import EngineEnv, EnvSpec
@@ -176,7 +177,7 @@ class CpuBackend:
 
         return judge("cpu", facts)
 
-    def interpreter(self, say: Callable[[str], None]) -> Path:
+    def interpreter(self, say: Say) -> Path:
         value, _ = self._configured()
         if value:
             path = Path(value).expanduser()

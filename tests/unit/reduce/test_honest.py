@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from simulated import Simulated, case_of, plan, setup_of
 
 from parity.errors import BackendError
+from parity.messages import Say
 from parity.plan import Plan
 from parity.records import Verdict
 from parity.reduce.case import Case, Setup, Shot, Unresolved
@@ -51,7 +51,7 @@ def reduced(
     made: Plan,
     directory: Path,
     verdicts: list[Verdict] | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    say: Say = lambda line: None,
 ) -> Reduction:
     """`parity reduce` on this engine; where `verdicts` are given, the reduced plan runs with them in turn."""
     goal = Goal(tokens=case_of(made).tokens * made.rounds // 4)
@@ -173,7 +173,7 @@ def test_what_only_looked_deterministic_is_searched_again_with_more_shots(tmp_pa
     for seed in range(30):
         engine = SamePlace(1.0, lambda case, setup: {"r2", "r5"} <= {r.id for r in case.requests}, seed=seed)
         said: list[str] = []
-        result = reduced(engine, made, tmp_path / str(seed), say=said.append)
+        result = reduced(engine, made, tmp_path / str(seed), say=lambda line, said=said: said.append(str(line)))
         assert result.plan is not None
         assert result.confirmation is not None
         assert result.to_json()["deterministic"] == result.confirmation.alike

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from parity_backends.vllm.local import worker_source
 
 import parity
 from parity.errors import BackendError, ParityError
+from parity.messages import Say
 from parity.run import Detection
 
 HERE = Path(__file__).parent
@@ -64,7 +64,7 @@ class ToyBackend:
     def detect(self) -> Detection:
         return Detection(True)
 
-    def interpreter(self, say: Callable[[str], None]) -> Path:
+    def interpreter(self, say: Say) -> Path:
         if self.version == "1.2.0" and os.environ.get("TOY_BROKEN"):
             raise BackendError("1.2.0 does not build here")
         return Path(sys.executable)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from parity_backends.vllm.local import worker_source
 
+from parity.messages import Say
 from parity.plan import Arm, Model, Plan, Request, Sampling
 from parity.run import Detection
 
@@ -38,7 +38,7 @@ class FakeBackend:
     def detect(self) -> Detection:
         return Detection(True)
 
-    def interpreter(self, say: Callable[[str], None]) -> Path:
+    def interpreter(self, say: Say) -> Path:
         self.starts += 1
         return Path(sys.executable)
 

@@ -70,7 +70,7 @@ def test_create_list_reuse_remove(tmp_path: Path, wheels: Path) -> None:
     said: list[str] = []
     made = EngineEnv(SPEC, tmp_path / "envs")
     assert made.state() == "not there"
-    assert made.create(say=said.append)
+    assert made.create(say=lambda line: said.append(str(line)))
     assert made.ready()
     assert [line[:5] for line in said if line.startswith("[")] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
     version = subprocess.run(
@@ -79,7 +79,7 @@ def test_create_list_reuse_remove(tmp_path: Path, wheels: Path) -> None:
     assert version.stdout.strip() == "1.0"
     assert made.versions()["tinyengine"] == "1.0"
     assert [(root.name, bool(marker)) for root, marker in envs.list_envs(tmp_path / "envs")] == [("tiny", True)]
-    assert not made.create(say=said.append)
+    assert not made.create(say=lambda line: said.append(str(line)))
     assert made.remove(said.append)
     assert envs.list_envs(tmp_path / "envs") == []
     assert not made.remove(said.append)
@@ -131,7 +131,7 @@ def test_the_special_index_is_tried_once_when_the_package_is_not_found(
     )
     said: list[str] = []
     made = EngineEnv(spec, tmp_path / "envs")
-    made.create(say=said.append)
+    made.create(say=lambda line: said.append(str(line)))
     assert calls == [
         (("tinytorch==1.0",), None),
         (("tinytorch==1.0",), "https://example.org/cpu"),
@@ -166,7 +166,7 @@ def test_an_unfinished_one_is_not_ready_and_is_cleaned(tmp_path: Path, wheels: P
     assert not made.ready()
     assert made.state() == "unfinished (an interrupted creation)"
     said: list[str] = []
-    made.create(say=said.append)
+    made.create(say=lambda line: said.append(str(line)))
     assert made.ready()
     assert not (made.root / "leftover").exists()
     assert any("unfinished" in line for line in said)
@@ -175,7 +175,7 @@ def test_an_unfinished_one_is_not_ready_and_is_cleaned(tmp_path: Path, wheels: P
 def _create(base: str, delay: str) -> None:
     spec = replace(SPEC, verify=f"import time; time.sleep({delay}); " + SPEC.verify)
     said: list[str] = []
-    built = EngineEnv(spec, Path(base)).create(say=said.append)
+    built = EngineEnv(spec, Path(base)).create(say=lambda line: said.append(str(line)))
     Path(base, f"out-{os.getpid()}").write_text(json.dumps([built, said]))
 
 

@@ -67,7 +67,11 @@ def go(probed: Probed, **settings: Any) -> tuple[Any, Heard, list[str]]:
     heard, said = Heard(), []
     clock = probed.clock
     values: dict[str, Any] = {"interval": 10.0, "probes": 3, "until": frozenset(), **settings}
-    return watch(probed, (heard,), say=said.append, clock=clock, sleep=clock.sleep, **values), heard, said
+    return (
+        watch(probed, (heard,), say=lambda line: said.append(str(line)), clock=clock, sleep=clock.sleep, **values),
+        heard,
+        said,
+    )
 
 
 def test_probes_start_an_interval_apart_and_late_ones_are_not_made_up_for() -> None:
@@ -147,7 +151,7 @@ def test_a_webhook_is_told_of_the_verdicts_it_wants() -> None:
 def test_a_receiver_that_fails_is_said(status: int) -> None:
     said: list[str] = []
     with receiver(status) as (url, _):
-        hook = Webhook(url, ALL, said.append)
+        hook = Webhook(url, ALL, lambda line: said.append(str(line)))
         hook.told(Probe(1, 0.0, 1.0, outcome()))
     hook.told(Probe(2, 0.0, 1.0, outcome()))  # nobody there any more
     assert hook.failures == 2
