@@ -1,11 +1,12 @@
 """Two token streams laid side by side: which token stands opposite which.
 
-Where they meet again is decided as the comparison decides it, so that the screen shows what it saw.
+What a finding says of the streams is drawn as it says; elsewhere they meet again where the comparison would have them
+meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.comparator.streams.alignment import WINDOW, common_prefix, realign
-from parity.records import TokenIds
+from parity.records import Finding, Kind, TokenIds, kinds
+from parity.store import FindingRow
+
+SHOWN: Final = 64
+"""Tokens of a stretch that its evidence lists, and tokens of agreement after it that are looked at."""
 
 EQUAL, SUBSTITUTED, INSERTED, DELETED = range(4)
 MARKS: Final = (" ", "~", "+", "-")
@@ -43,38 +48,120 @@ class Alignment:
         return np.flatnonzero(differs & ~np.concatenate(([False], differs[:-1])))
 
 
-def align(a: TokenIds, b: TokenIds) -> Alignment:
-    """Align baseline `a` with candidate `b`, both of shape (T,)."""
-    left: list[npt.NDArray[np.int64]] = []
-    right: list[npt.NDArray[np.int64]] = []
-    op: list[npt.NDArray[np.uint8]] = []
-    for i, j, lost, gained, equal in _blocks(a, b):
-        height = max(lost, gained)
-        one, other = np.arange(height), np.arange(height)
-        left.append(np.where(one < lost, i + one, -1))
-        right.append(np.where(other < gained, j + other, -1))
-        if equal:
-            op.append(np.zeros(height, dtype=np.uint8))
-        else:
-            both = min(lost, gained)
-            rest = DELETED if lost > gained else INSERTED
-            op.append(np.where(one < both, SUBSTITUTED, rest).astype(np.uint8))
-    if not op:
-        nothing = np.empty(0, dtype=np.int64)
-        return Alignment(nothing, nothing, np.empty(0, dtype=np.uint8))
-    return Alignment(np.concatenate(left), np.concatenate(right), np.concatenate(op))
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a finding says of the two streams: `gained` tokens of the candidate from `position` on stand in the place of
+    `lost` tokens of the baseline, which begin with `tokens`; then both agree for `agree` tokens."""
+
+    position: int
+    gained: int
+    lost: int
+    tokens: tuple[int, ...] = ()
+    agree: int = 0
+
+    def place(self, a: TokenIds, b: TokenIds, expected: int, first: int) -> int | None:
+        """Where its lost tokens begin in the baseline, from `first` on and as near to `expected` as there are such
+        tokens with such agreement after them; None where there are none."""
+        shown, after = np.array(self.tokens, dtype=np.int64), b[self.position + self.gained :][: self.agree]
+        starts = np.arange(first, len(a) - self.lost - len(after) + 1)
+        for wanted, shift in ((shown, 0), (after, self.lost)):
+            for offset, token in enumerate(wanted.tolist()):
+                starts = starts[a[starts + shift + offset] == token]
+        return int(starts[np.abs(starts - expected).argmin()]) if len(starts) else None
 
 
-def _blocks(a: TokenIds, b: TokenIds) -> Iterator[tuple[int, int, int, int, bool]]:
-    """(begin in a, begin in b, tokens of a, tokens of b, equal?) one after the other."""
+def stretch_of(finding: Finding | FindingRow) -> Stretch | None:
+    """What a finding says of the two streams; None where it says nothing of the baseline's tokens."""
+    if finding.position is None:
+        return None
+    row, evidence, length = Kind(finding.kind).row, finding.evidence, finding.length or 0
+    lost, gained = (_tokens(evidence.get(name)) for name in ("baseline_tokens", "candidate_tokens"))
+    agree = evidence.get("agree_again_for")
+    known = min(agree, SHOWN) if isinstance(agree, int) else 0
+    if row.stretch is kinds.Stretch.LOST:
+        return Stretch(finding.position, 0, length, lost, known)
+    if known:
+        # Longer lists are cut in the evidence.
+        return Stretch(finding.position, len(gained) if len(gained) < SHOWN else length, len(lost), lost, known)
+    return Stretch(finding.position, length, 0) if row.lengthens > 0 else None
+
+
+def _tokens(value: object) -> tuple[int, ...]:
+    return tuple(token for token in value if isinstance(token, int)) if isinstance(value, list) else ()
+
+
+def align(a: TokenIds, b: TokenIds, stretches: Sequence[Stretch] = ()) -> Alignment:
+    """Align baseline `a` with candidate `b`, both of shape (T,), as the comparison found them.
+
+    Each of `stretches` is drawn as it says. Between them the streams are realigned as the comparison realigns them.
+    """
+    blocks: list[_Block] = []
     i = j = 0
+    for one in sorted(stretches, key=lambda one: one.position):
+        if not j <= one.position <= one.position + one.gained <= len(b):
+            continue
+        before = list(_cut(_realigned(a, b, i, j), one.position))
+        expected = before[-1].i + before[-1].lost if before else i
+        begin = one.place(a, b, expected, i)
+        if begin is None:
+            continue
+        if begin != expected:
+            before = list(_realigned(a[:begin], b[: one.position], i, j))
+        blocks += [*before, _Block(begin, one.position, one.lost, one.gained, False)]
+        i, j = begin + one.lost, one.position + one.gained
+    blocks += _realigned(a, b, i, j)
+    return _rows(blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """`lost` tokens of the baseline from i opposite `gained` tokens of the candidate from j."""
+
+    i: int
+    j: int
+    lost: int
+    gained: int
+    equal: bool
+
+
+def _realigned(a: TokenIds, b: TokenIds, i: int, j: int) -> Iterator[_Block]:
+    """Everything from (i, j) on, one block after the other."""
     while i < len(a) or j < len(b):
         same = common_prefix(a[i:], b[j:])
         if same:
-            yield i, j, same, same, True
+            yield _Block(i, j, same, same, True)
             i, j = i + same, j + same
             continue
         gap = realign(a[i:], b[j:])
         lost, gained = (gap.lost, gap.gained) if gap else (min(WINDOW, len(a) - i), min(WINDOW, len(b) - j))
-        yield i, j, lost, gained, False
+        yield _Block(i, j, lost, gained, False)
         i, j = i + lost, j + gained
+
+
+def _cut(blocks: Iterator[_Block], position: int) -> Iterator[_Block]:
+    """The blocks before candidate token `position`."""
+    for one in blocks:
+        if one.j >= position:
+            return
+        gained = min(one.gained, position - one.j)
+        lost = one.lost if one.j + one.gained < position else min(one.lost, gained)
+        yield _Block(one.i, one.j, lost, gained, one.equal)
+
+
+def _rows(blocks: Sequence[_Block]) -> Alignment:
+    left: list[npt.NDArray[np.int64]] = []
+    right: list[npt.NDArray[np.int64]] = []
+    op: list[npt.NDArray[np.uint8]] = []
+    for block in blocks:
+        rows = np.arange(max(block.lost, block.gained))
+        left.append(np.where(rows < block.lost, block.i + rows, -1))
+        right.append(np.where(rows < block.gained, block.j + rows, -1))
+        if block.equal:
+            op.append(np.zeros(len(rows), dtype=np.uint8))
+        else:
+            rest = DELETED if block.lost > block.gained else INSERTED
+            op.append(np.where(rows < min(block.lost, block.gained), SUBSTITUTED, rest).astype(np.uint8))
+    if not op:
+        nothing = np.empty(0, dtype=np.int64)
+        return Alignment(nothing, nothing, np.empty(0, dtype=np.uint8))
+    return Alignment(np.concatenate(left), np.concatenate(right), np.concatenate(op))

@@ -15,7 +15,7 @@ from parity.records.kinds import Stretch
 from parity.records.steps import TokenSteps, steps_of
 from parity.store import ArmRow, CompletionRow, FindingRow, RequestRow, RunRow
 from parity.store.browse import Browser
-from parity.tui.alignment import Alignment, align
+from parity.tui.alignment import Alignment, align, stretch_of
 from parity.tui.captures import Extras
 from parity.tui.format import plain, whole
 from parity.tui.tokens import Decoder, Piece
@@ -65,7 +65,8 @@ class Subject:
 
     def align(self) -> None:
         """Lay the two sides beside each other. Takes most of a second where long streams differ everywhere."""
-        self.alignment = align(self.left, self.right)
+        found = (stretch_of(row) for row in self.others)
+        self.alignment = align(self.left, self.right, [one for one in found if one is not None])
 
     @property
     def long(self) -> bool:
