@@ -24,7 +24,7 @@ from parity.comparator import DEFAULT_TOLERANCE, Comparison
 from parity.errors import ParityError
 from parity.pipeline.analyse import analyse
 from parity.records import Capture, Finding, Json, Key, ScoreKey, Scores, TopLogprobs, Verdict
-from parity.report.evidence import Evidence, evidence_of
+from parity.view import Evidence, RunView, of_captures
 
 PathLike: TypeAlias = str | Path
 Row: TypeAlias = dict[str, Any]
@@ -85,11 +85,14 @@ class Result:
         return self.comparison.notes
 
     @cached_property
+    def view(self) -> RunView:
+        """What every surface draws of it."""
+        return of_captures([self.baseline, self.candidate], {self.candidate.header.arm: self.comparison})
+
+    @property
     def evidence(self) -> Evidence:
         """The numbers behind the plots: gaps by completion, divergence positions, lengths, acceptance."""
-        captures = {self.baseline.header.arm: self.baseline, self.candidate.header.arm: self.candidate}
-        scores = {**self.baseline.scores, **self.candidate.scores, **self.scores}
-        return evidence_of(captures, scores, self.baseline.header.arm)
+        return self.view.evidence
 
     def to_rows(self) -> list[Row]:
         """A row for each finding, all with the same keys, ready for pandas or polars."""
@@ -109,7 +112,7 @@ class Result:
         rows = []
         for one in self.candidate:
             gaps = self.evidence.gap(self.candidate.header.arm, one.key)
-            known = gaps[np.isfinite(gaps)] if gaps is not None else np.empty(0)
+            known = gaps.gap[np.isfinite(gaps.gap)] if gaps is not None else np.empty(0)
             rows.append(
                 {
                     "arm": self.candidate.header.arm,
@@ -135,8 +138,8 @@ class Result:
                 gaps = self.evidence.gap(arm, one.key)
                 if gaps is None:
                     continue
-                for position, (token, gap) in enumerate(zip(one.token_ids, gaps, strict=True)):
-                    value = float(gap) if np.isfinite(gap) else None
+                for position, token in enumerate(one.token_ids):
+                    value = gaps.at(position)
                     where = (one.key.request, one.key.round, one.key.sample)
                     names = ("arm", "request", "round", "sample", "position", "token", "gap")
                     rows.append(dict(zip(names, (arm, *where, position, int(token), value), strict=True)))
@@ -146,8 +149,8 @@ class Result:
         """Name → SVG: gaps, divergences, lengths, acceptance, as far as there are numbers for them."""
         from parity.report.plots import plots
 
-        tolerance = _number(self.stats.get("tolerance"))
-        return {name: Plot(text) for name, text in plots(self.evidence, tolerance=tolerance).items()}
+        drawn = plots(self.evidence, tolerance=self.view.tolerance)
+        return {name: Plot(text) for name, text in drawn.items()}
 
     def write_plots(self, directory: PathLike) -> list[Path]:
         """Write `plots` as NAME.svg. Raises ParityError where the directory cannot be written."""

@@ -19,13 +19,12 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 from parity.capture import read_capture, read_scores
-from parity.pipeline import analyse, arm_result
-from parity.pipeline.analyse import divergences
+from parity.pipeline import analyse
 from parity.plan import DEFAULT_TOLERANCE
-from parity.report.summary import Summary, from_comparison, from_store
 from parity.report.terminal import print_summary
 from parity.run import load_backend
 from parity.store import Store
+from parity.view import RunView, of_captures, of_store
 
 WIDTH = 92
 
@@ -46,29 +45,28 @@ THEME = TerminalTheme(
 """Dark on light: readable in GitHub's light theme and its dark one."""
 
 
-def of_run(run: str) -> tuple[str, Summary]:
+def of_run(run: str) -> tuple[str, RunView]:
     with Store.open(create=False) as store:
         row = store.run(run)
-        summary = from_store(store, row.id)
+        view = of_store(store, row.id)
     home = str(Path.home())
-    directory = summary.directory and summary.directory.replace(home, "~", 1)
+    directory = view.run.directory and view.run.directory.replace(home, "~", 1)
     command = row.command.replace(home, "~")
-    return command, replace(summary, directory=directory)
+    return command, replace(view, run=replace(view.run, directory=directory))
 
 
-def of_captures(baseline: str, candidate: str, scores: str) -> tuple[str, Summary]:
+def of_files(baseline: str, candidate: str, scores: str) -> tuple[str, RunView]:
     first, second = read_capture(baseline), read_capture(candidate)
     model = load_backend(first.header.backend).default_model()
     comparison = analyse(first, second, read_scores(scores), tolerance=DEFAULT_TOLERANCE, model=model)
-    results = {capture.header.arm: arm_result(capture) for capture in (first, second)}
     names = [Path(path).name for path in (baseline, candidate, scores)]
     command = f"parity compare {names[0]} {names[1]} --scores {names[2]} --model {model.name if model else '…'}"
-    return command, from_comparison(first, second, comparison, divergences(first, second), results, model)
+    return command, of_captures([first, second], {second.header.arm: comparison}, model)
 
 
-def draw(command: str, summary: Summary, path: Path) -> None:
+def draw(command: str, view: RunView, path: Path) -> None:
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
-    print_summary(console, summary)
+    print_summary(console, view)
     path.parent.mkdir(parents=True, exist_ok=True)
     # A fixed id: the same run gives the same file.
     text = console.export_svg(title=f"$ {command}", theme=THEME, unique_id=f"parity-{path.stem}")
@@ -82,7 +80,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) == 3 and arguments[0] == "run":
         draw(*of_run(arguments[1]), Path(arguments[2]))
     elif len(arguments) == 5 and arguments[0] == "compare":
-        draw(*of_captures(*arguments[1:4]), Path(arguments[4]))
+        draw(*of_files(*arguments[1:4]), Path(arguments[4]))
     else:
         print(__doc__, file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""Write the folder of an example case from a run: report, reproduction, plots, captures without private paths.
+"""Write the folder of an example view from a run: report, reproduction, plots, captures without private paths.
 
     python tools/publish_case.py RUN_DIRECTORY DATABASE FOLDER [FAULT]
 
@@ -19,9 +19,7 @@ from typing import Any
 
 from parity.errors import ParityError
 from parity.pipeline import RunDirectory
-from parity.report.case import Case, build_case
 from parity.report.escape import public
-from parity.report.evidence import read_evidence
 from parity.report.format import Wanted
 from parity.report.formats.html import html_report
 from parity.report.formats.md import bug_reports
@@ -29,6 +27,7 @@ from parity.report.plots import plots, write_plots
 from parity.report.repro import repro_of, repro_script
 from parity.report.texts import Texts
 from parity.store import FindingFilter, Store
+from parity.view import RunView, of_store
 
 BY_PARITY = "# Written by parity "
 """What the scripts of `parity repro` say of themselves: others are written by hand and stay."""
@@ -64,38 +63,38 @@ def compress(source: Path, target: Path) -> None:
     target.write_bytes(buffer.getvalue())
 
 
-def chosen(store: Store, run: str, fault: str | None) -> Case:
+def chosen(store: Store, run: str, fault: str | None) -> RunView:
     """The case: the worst finding of a positive control, or the run."""
-    case = build_case(store, run)
+    view = of_store(store, run)
     if fault is None:
-        return case
-    names = frozenset(arm.name for arm in case.controls if arm.name.endswith(f"-{fault}"))
+        return view
+    names = frozenset(arm.name for arm in view.controls if arm.name.endswith(f"-{fault}"))
     rows = store.page_findings(run, FindingFilter(arms=names, severities=frozenset({"corrupt"}))) if names else []
     if not rows:
         raise ParityError(f"nothing was found in a positive control {fault}", hint="plant it at a higher rate")
     worst = max(rows, key=lambda row: (row.position is not None, row.gap or 0.0))
-    return build_case(store, f"finding:{worst.id}")
+    return of_store(store, f"finding:{worst.id}")
 
 
 def near_tie_script(store: Store, run: str) -> str | None:
     """Where nothing is corrupt: the script of a near-tie, which exits with 0 on an engine without a fault."""
-    case = build_case(store, run)
-    controls = {arm.name for arm in case.controls}
+    view = of_store(store, run)
+    controls = {arm.name for arm in view.controls}
     rows = store.page_findings(run, FindingFilter(severities=frozenset({"benign"})))
     tie = next((row for row in rows if row.arm not in controls), None)
     if tie is None:
         return None
-    case = build_case(store, f"finding:{tie.id}")
-    return None if case.chosen is None else repro_script(case, case.chosen)
+    view = of_store(store, f"finding:{tie.id}")
+    return None if view.chosen is None else repro_script(view, view.chosen)
 
 
 def publish(directory: RunDirectory, store: Store, folder: Path, fault: str | None) -> None:
-    case = chosen(store, directory.run_id, fault)
-    report = bug_reports(case, Wanted(Texts(), "vllm"))[0]
+    view = chosen(store, directory.run_id, fault)
+    report = bug_reports(view, Wanted(Texts(), "vllm"))[0]
     (folder / "report.md").write_text(neutral(report.markdown), encoding="utf-8")
-    page = html_report(build_case(store, directory.run_id))
+    page = html_report(of_store(store, directory.run_id))
     (folder / "report.html").write_text(neutral(page), encoding="utf-8")
-    script, why_not = repro_of(case)
+    script, why_not = repro_of(view)
     if script is None:
         script = near_tie_script(store, directory.run_id)
     repro = folder / "repro.py"
@@ -114,7 +113,7 @@ def publish(directory: RunDirectory, store: Store, folder: Path, fault: str | No
         source = directory.capture(arm.name)
         compress(source, captures / f"{source.name}.gz")
     compress(directory.scores, captures / "scores.jsonl.gz")
-    write_plots(plots(read_evidence(case), tolerance=case.tolerance), folder / "plots")
+    write_plots(plots(view.evidence, tolerance=view.tolerance), folder / "plots")
 
 
 def main(arguments: list[str]) -> int:

@@ -142,16 +142,14 @@ def _sides(
 
 
 def _print(sides: _Sides, comparison: Comparison, model: Path | None) -> None:
-    from parity.pipeline import arm_result
     from parity.plan.checkpoint import shipped_checkpoint
-    from parity.report.summary import from_comparison
     from parity.report.terminal import print_summary
+    from parity.view import of_captures
 
     first, second = sides.baseline, sides.candidate
     # Only to show text: it is checked against the ids where the user names the checkpoint.
     shown = model or shipped_checkpoint(first.header.model)
-    results = {capture.header.arm: arm_result(capture) for capture in (first, second)}
-    print_summary(console(), from_comparison(first, second, comparison, comparison.first_divergence, results, shown))
+    print_summary(console(), of_captures([first, second], {second.header.arm: comparison}, shown))
 
 
 def _plan(sides: _Sides, model: Path | None) -> dict[str, Json]:

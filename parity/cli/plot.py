@@ -28,25 +28,24 @@ def plot(run: str | None, output: Path, db: Path | None, as_json: bool) -> None:
     still there. RUN is an id or its beginning; the newest run without it.
     """
     from parity.errors import ParityError
-    from parity.report.case import build_case
-    from parity.report.evidence import read_evidence
     from parity.report.plots import plots, write_plots
     from parity.store import Store
+    from parity.view import of_store
 
     with Store.open(db, create=False) as store:
-        case = build_case(store, run, limit=1)
-    evidence = read_evidence(case)
+        view = of_store(store, run, limit=1)
+        evidence = view.evidence
     for problem in evidence.missing:
         say(f"left out: {problem}")
-    found = plots(evidence, tolerance=case.tolerance)
+    found = plots(evidence, tolerance=view.tolerance)
     if not found:
         raise ParityError(
-            f"run {case.run.id} has nothing to draw: its captures are not there",
+            f"run {view.run.id} has nothing to draw: its captures are not there",
             hint="put the run's directory back where it was",
         )
     written = write_plots(found, output)
     if as_json:
-        emit_json({"run": case.run.id, "plots": [str(path) for path in written]})
+        emit_json({"run": view.run.id, "plots": [str(path) for path in written]})
         return
     for path in written:
         emit(str(path))

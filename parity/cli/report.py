@@ -129,14 +129,14 @@ def repro(finding: str | None, output: Path | None, model: str | None, db: Path 
     near-tie, which is none), 2 when it could not ask.
     """
     from parity.errors import ParityError
-    from parity.report.case import build_case
     from parity.report.repro import repro_script
     from parity.store import Store
+    from parity.view import of_store
 
     with Store.open(db, create=False) as store:
-        case = build_case(store, finding)
-        if case.chosen is None or not (case.chosen.is_corrupt or case.asked_for_finding):
+        view = of_store(store, finding)
+        if view.chosen is None or not (view.chosen.is_corrupt or view.asked_for_finding):
             raise ParityError(
-                f"run {case.run.id} has nothing corrupt to reproduce", hint="name a finding, or a run that diverged"
+                f"run {view.run.id} has nothing corrupt to reproduce", hint="name a finding, or a run that diverged"
             )
-        _write(output, repro_script(case, case.chosen, model=model))
+        _write(output, repro_script(view, view.chosen, model=model))

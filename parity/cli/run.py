@@ -95,15 +95,13 @@ def run(
         if as_json:
             emit_json({**outcome.to_json(), **({"policy": judgement.to_json()} if judgement else {})})
         else:
-            from parity.report.summary import from_store
+            from parity.report import table_text
             from parity.report.terminal import print_summary
+            from parity.view import LOOKED_AT, of_store
 
-            screen, rows = console(), None
-            if len(plan.arms) > 2 or plan.rounds > 1:  # an experiment: the row of each arm as well
-                from parity.report import table, table_text
-
-                rows = partial(table_text.print_table, screen, table.from_store(store, outcome.run_id))
-            print_summary(screen, from_store(store, outcome.run_id), rows)
+            screen, view = console(), of_store(store, outcome.run_id, limit=LOOKED_AT)
+            several = len(plan.arms) > 2 or plan.rounds > 1  # an experiment: the row of each arm as well
+            print_summary(screen, view, partial(table_text.print_table, screen, view) if several else None)
     return judgement.exit_code if judgement is not None else exit_code(outcome.verdict)
 
 

@@ -68,10 +68,10 @@ def show(run: str | None, db: Path | None, as_json: bool, limit: int | None) -> 
         if as_json:
             emit_json(_everything(store, row, limit))
             return
-        from parity.report.summary import from_store
         from parity.report.terminal import print_summary
+        from parity.view import LOOKED_AT, of_store
 
-        print_summary(console(), from_store(store, row.id))
+        print_summary(console(), of_store(store, row.id, limit=LOOKED_AT))
 
 
 @runs.command()

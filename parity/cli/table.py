@@ -30,9 +30,9 @@ def table(what: tuple[str, ...], form: str, db: Path | None) -> None:
     """
     from parity.capture import read_capture
     from parity.errors import ParityError
-    from parity.report.table import from_captures, from_store
-    from parity.report.table_text import markdown, print_table
+    from parity.report.table_text import markdown, print_table, to_json
     from parity.store import Store
+    from parity.view import of_captures, of_store
 
     files = [Path(name) for name in what if Path(name).is_file()]
     if files and len(files) < len(what):
@@ -41,13 +41,13 @@ def table(what: tuple[str, ...], form: str, db: Path | None) -> None:
     if len(what) > 1 and not files:
         raise ParityError("several runs were named", hint="name one run, or capture files")
     if files:
-        made = from_captures([read_capture(path) for path in files])
+        view = of_captures([read_capture(path) for path in files])
     else:
         with Store.open(db, create=False) as store:
-            made = from_store(store, what[0] if what else None)
+            view = of_store(store, what[0] if what else None, limit=1)
     if form == "json":
-        emit_json(made.to_json())
+        emit_json(to_json(view))
     elif form == "md":
-        emit(markdown(made).rstrip("\n"), document=True)
+        emit(markdown(view).rstrip("\n"), document=True)
     else:
-        print_table(console(), made)
+        print_table(console(), view)

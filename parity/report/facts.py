@@ -7,11 +7,10 @@ from typing import Any
 
 from parity.comparator.population.power import requests_needed
 from parity.messages import Parameter
-from parity.records import Json
-from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import code, inline, public, without_paths
 from parity.report.texts import Texts
 from parity.text import clip, visible
+from parity.view import ArmView, RunView
 
 TITLE = 240
 """Characters of a title; GitHub takes 256."""
@@ -36,55 +35,47 @@ SETTINGS = (
 """Engine settings that have decided faults before; the values that were run are named as the only ones."""
 
 
-def settings(arm: ArmCase) -> dict[str, Json]:
-    """The engine settings of an arm: what it resolved to, else what it was asked for."""
-    asked = arm.row.engine.get("asked")
-    merged = {**(asked if isinstance(asked, Mapping) else {}), **arm.row.engine}
-    merged.pop("asked", None)
-    return {key: value for key, value in merged.items() if value is not None}
-
-
-def version_line(arm: ArmCase) -> str:
+def version_line(arm: ArmView) -> str:
     """ "vllm 0.32.0, torch 2.13.0+cpu": the packages that decide numerics, as far as they are known."""
     wanted = ("vllm", "vllm_ascend", "vllm-ascend", "torch", "torch_npu", "torch-npu", "transformers", "triton")
     return ", ".join(f"{name} {arm.versions[name]}" for name in wanted if name in arm.versions)
 
 
-def engine_version(case: Case) -> str:
+def engine_version(view: RunView) -> str:
     """The engine of the accused arm, for the title."""
-    arms = case.suspected or list(case.arms)
+    arms = view.suspected or list(view.arms)
     names = ("vllm_ascend", "vllm-ascend", "vllm")
     found = [f"{name.replace('_', '-')} {arm.versions[name]}" for arm in arms for name in names if name in arm.versions]
     return found[0] if found else "vLLM"
 
 
-def title(case: Case, texts: Texts) -> str:
+def title(view: RunView, texts: Texts) -> str:
     """One plain line, without Markdown."""
-    chosen, arms = case.chosen, case.suspected or case.candidates or list(case.arms)
+    chosen, arms = view.chosen, view.suspected or view.candidates or list(view.arms)
     arm = arms[0]
     common: dict[str, Parameter] = {
         "setting": " and ".join(_setting(one) for one in arms),
-        "model": case.run.model,
-        "version": engine_version(case),
+        "model": view.run.model,
+        "version": engine_version(view),
         "completions": arm.completions,
-        "near": count(arm, "near_tie"),
-        "corrupt": count(arm, "corrupt"),
+        "near": arm.count("near_tie"),
+        "corrupt": arm.count("corrupt"),
     }
     if chosen is None or not chosen.is_corrupt:
         text = texts("title.benign", **common)
-    elif not case.asked_for_finding and case.sampling.get("temperature") and not common["corrupt"]:
+    elif not view.asked_for_finding and not view.run.greedy and not common["corrupt"]:
         text = texts("title.samples", **common)
-    elif case.asked_for_finding:
-        kinds = texts.kind(chosen.row.kind)
-        name = "title.finding.whole" if chosen.row.position is None else "title.finding"
-        text = texts(name, kinds=kinds, position=chosen.row.position, **common)
+    elif view.asked_for_finding:
+        kinds = texts.kind(chosen.kind)
+        name = "title.finding.whole" if chosen.position is None else "title.finding"
+        text = texts(name, kinds=kinds, position=chosen.position, **common)
     else:
         text = texts("title.fault", kinds=", ".join(texts.kind(kind) for kind in list(arm.corrupt)[:3]), **common)
     return clip(without_paths(visible(text)), TITLE)
 
 
-def _setting(arm: ArmCase) -> str:
-    known = settings(arm)
+def _setting(arm: ArmView) -> str:
+    known = arm.settings
     speculative = known.get("speculative_config")
     method = known.get("speculative_method") or (speculative or {}).get("method")
     drafts = known.get("num_speculative_tokens") or (speculative or {}).get("num_speculative_tokens")
@@ -96,72 +87,64 @@ def kinds_in_words(corrupt: Mapping[str, int], texts: Texts) -> str:
     return ", ".join(f"{inline(texts.kind(kind))} ({count})" for kind, count in corrupt.items())
 
 
-def count(arm: ArmCase, name: str) -> int:
-    return int(arm.classes.get(name, 0))
-
-
-def sampling_in_words(case: Case) -> str:
+def sampling_in_words(view: RunView) -> str:
     """ "greedy, max_tokens 32": what was asked for, without what was left at its default."""
-    temperature = case.sampling.get("temperature", 0)
+    temperature = view.run.sampling.get("temperature", 0)
     parts = ["greedy" if not temperature else f"temperature {temperature}"]
-    parts += [f"{name} {case.sampling[name]}" for name in ("max_tokens", "n") if case.sampling.get(name)]
+    parts += [f"{name} {view.run.sampling[name]}" for name in ("max_tokens", "n") if view.run.sampling.get(name)]
     return inline(", ".join(parts))
 
 
-def measured(case: Case, texts: Texts) -> Iterator[str]:
-    baseline = code(case.run.baseline)
-    for arm in [*case.candidates, *case.controls]:
+def measured(view: RunView, texts: Texts) -> Iterator[str]:
+    baseline = code(view.run.baseline)
+    for arm in [*view.candidates, *view.controls]:
         yield texts(
             "measured.counts",
             arm=code(arm.name),
             completions=arm.completions,
-            identical=count(arm, "identical"),
+            identical=arm.count("identical"),
             baseline=baseline,
-            near=count(arm, "near_tie"),
-            corrupt=count(arm, "corrupt"),
+            near=arm.count("near_tie"),
+            corrupt=arm.count("corrupt"),
             kinds=f" ({kinds_in_words(arm.corrupt, texts)})" if arm.corrupt else "",
         )
-    chosen = case.chosen
-    if chosen is not None and chosen.row.position is not None and chosen.row.gap is not None:
-        token = chosen.row.evidence.get("candidate_token")
+    chosen = view.chosen
+    if chosen is not None and chosen.position is not None and chosen.gap is not None:
         yield texts(
             "measured.token",
-            request=code(chosen.row.request),
-            position=chosen.row.position,
-            arm=code(chosen.row.arm),
-            token=code(case.tokens.token(int(token))) if isinstance(token, int) else "-",
-            gap=f"{chosen.row.gap:.2f}",
+            request=code(chosen.request),
+            position=chosen.position,
+            arm=code(chosen.arm),
+            token=code(view.text.token(chosen.token)) if chosen.token is not None else "-",
+            gap=f"{chosen.gap:.2f}",
         )
-    for arm in [*case.candidates, *case.controls]:
-        proof = arm.row.stats.get("exercised")
-        drafted = proof.get("draft_tokens") if isinstance(proof, Mapping) else None
-        if isinstance(proof, Mapping) and drafted and arm.row.acceptance_rate is not None:
+    for arm in [*view.candidates, *view.controls]:
+        figures = arm.figures
+        if figures.drafted and arm.acceptance_rate is not None:
             yield texts(
                 "measured.accept",
                 arm=code(arm.name),
-                accepted=proof.get("accepted_tokens"),
-                drafted=drafted,
-                rate=f"{arm.row.acceptance_rate:.0%}",
+                accepted=figures.accepted,
+                drafted=figures.drafted,
+                rate=f"{arm.acceptance_rate:.0%}",
             )
-    yield from _shared_length(case, texts)
-    rounds = case.run.plan.get("rounds")
-    for arm in case.suspected if isinstance(rounds, int) and rounds > 1 and not case.asked_for_finding else []:
-        seen = {one.row.round for one in case.corrupt_findings() if one.row.arm == arm.name and one.row.request != "*"}
+    yield from _shared_length(view, texts)
+    rounds = view.run.rounds
+    for arm in view.suspected if rounds > 1 and not view.asked_for_finding else []:
+        seen = {one.key.round for one in view.corrupt if one.arm == arm.name and not one.of_run}
         yield texts("measured.again", arm=code(arm.name), seen=len(seen), rounds=rounds)
-    for arm in case.candidates:
-        floor = arm.row.stats.get("floor")
-        if isinstance(floor, Mapping):
-            yield texts("measured.floor", largest=floor.get("largest_gap"), tokens=floor.get("tokens"))
-            break
+    floors = [arm.figures for arm in view.candidates if arm.figures.floor_gap is not None]
+    for floor in floors[:1]:
+        yield texts("measured.floor", largest=floor.floor_gap, tokens=floor.floor_tokens)
 
 
-def _shared_length(case: Case, texts: Texts) -> Iterator[str]:
+def _shared_length(view: RunView, texts: Texts) -> Iterator[str]:
     """Where all corrupt requests have prompts of one length and there are others: a hint that people look for."""
-    if case.asked_for_finding:
+    if view.asked_for_finding:
         return
-    lengths = {request.name: len(request.prompt_token_ids) for request in case.requests}
-    for arm in case.suspected:
-        bad = {one.row.request for one in case.corrupt_findings() if one.row.arm == arm.name} & set(lengths)
+    lengths = {request.name: len(request.prompt_token_ids) for request in view.requests}
+    for arm in view.suspected:
+        bad = {one.request for one in view.corrupt if one.arm == arm.name} & set(lengths)
         seen = {lengths[name] for name in bad}
         same = sum(length in seen for length in lengths.values())
         if len(seen) == 1 and len(bad) > 1 and same < len(lengths):
@@ -175,64 +158,63 @@ def _shared_length(case: Case, texts: Texts) -> Iterator[str]:
             )
 
 
-def inferred(case: Case, texts: Texts) -> Iterator[str]:
-    chosen = case.chosen
+def inferred(view: RunView, texts: Texts) -> Iterator[str]:
+    chosen = view.chosen
     if chosen is not None and chosen.is_corrupt:
-        yield texts("inferred.kind", kind=code(chosen.row.kind), why=inline(texts.said(chosen.why)))
-    for arm in case.suspected:
-        rates = arm.row.stats.get("rates")
-        bounds = rates.get("corrupt") if isinstance(rates, Mapping) else None
-        if isinstance(bounds, Mapping) and "low" in bounds and "high" in bounds:
-            yield texts("inferred.rate", low=f"{bounds['low']:.2%}", high=f"{bounds['high']:.2%}")
-    if case.suspect is not None:
+        yield texts("inferred.kind", kind=code(chosen.kind), why=inline(texts.said(chosen.why)))
+    for arm in view.suspected:
+        if arm.count("corrupt") and arm.corrupt_interval is not None:
+            low, high = arm.corrupt_interval
+            yield texts("inferred.rate", low=f"{low:.2%}", high=f"{high:.2%}")
+    if view.suspect is not None:
         yield texts(
-            "inferred.suspect", name=inline(texts.said(case.suspect.name)), why=inline(texts.said(case.suspect.why))
+            "inferred.suspect", name=inline(texts.said(view.suspect.name)), why=inline(texts.said(view.suspect.why))
         )
     yield texts("inferred.none")
 
 
-def unchecked(case: Case, texts: Texts) -> Iterator[str]:
-    backends = sorted({arm.row.backend for arm in case.arms})
+def unchecked(view: RunView, texts: Texts) -> Iterator[str]:
+    backends = sorted({arm.backend for arm in view.arms})
     yield texts("unchecked.backends", backends=", ".join(map(code, backends)))
-    versions = sorted({versions for _, arms in case.siblings for versions in arms.values()} - {"unknown"})
+    versions = sorted({version for one in view.siblings for version in one.versions.values()} - {"unknown"})
     if versions:
         yield texts("unchecked.versions", versions=inline("; ".join(versions)))
     if "transformers" not in backends:
         yield texts("unchecked.transformers")
     yield texts("unchecked.reference")
     for name in SETTINGS:
-        values = dict.fromkeys(_value(settings(arm).get(name)) for arm in case.arms)
+        values = dict.fromkeys(_value(arm.settings.get(name)) for arm in view.arms)
         values.pop("None", None)
         if values:
             yield texts("unchecked.setting", name=code(name), values=", ".join(code(value) for value in values))
-    if not case.sampling.get("temperature"):
+    if view.run.greedy:
         yield texts("unchecked.sampling")
-    for arm in case.candidates:
-        bound = arm.row.stats.get("fault_rate_not_excluded")
-        if isinstance(bound, int | float) and 0 < bound < 1:
+    for arm in view.candidates:
+        bound = arm.figures.not_excluded
+        if bound is not None and 0 < bound < 1:
             yield texts(
                 "unchecked.rarer", arm=code(arm.name), bound=f"{bound:.2g}", needed=f"{requests_needed(bound / 10):,}"
             )
-    if case.chosen is not None and case.chosen.is_corrupt and len(case.requests) > 1:
+    if view.chosen is not None and view.chosen.is_corrupt and len(view.requests) > 1:
         yield texts("unchecked.reduced")
 
 
-def controls(case: Case, texts: Texts) -> Iterator[str]:
-    for arm in case.arms:
-        if arm.row.is_baseline:
+def controls(view: RunView, texts: Texts) -> Iterator[str]:
+    for arm in view.arms:
+        if arm.is_baseline:
             yield texts("control.baseline", arm=code(arm.name), completions=arm.completions)
-        elif arm.is_control and arm not in case.suspected:
+        elif arm.is_control and arm not in view.suspected:
             name = "control.caught" if arm.corrupt else "control.missed"
-            yield texts(name, arm=code(arm.name), corrupt=count(arm, "corrupt"), completions=arm.completions)
+            yield texts(name, arm=code(arm.name), corrupt=arm.count("corrupt"), completions=arm.completions)
         elif arm.is_clean:
             yield texts(
                 "control.clean",
                 arm=code(arm.name),
                 completions=arm.completions,
-                identical=count(arm, "identical"),
-                near=count(arm, "near_tie"),
+                identical=arm.count("identical"),
+                near=arm.count("near_tie"),
             )
-    if not any(arm.is_clean for arm in case.arms) and case.corrupt_findings():
+    if not any(arm.is_clean for arm in view.arms) and view.corrupt:
         yield texts("control.none")
 
 
@@ -240,11 +222,3 @@ def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return " ".join(f"{key}={public(item)}" for key, item in value.items())
     return str(public(value))
-
-
-def chosen_token(finding: FindingCase) -> int | None:
-    """The candidate's token at the finding's place."""
-    at, stream = finding.row.position, finding.candidate
-    if at is None or stream is None or not 0 <= at < len(stream.token_ids):
-        return None
-    return int(stream.token_ids[at])

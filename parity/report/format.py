@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from parity.report.case import Case
     from parity.report.policy import Judgement
     from parity.report.texts import Texts
+    from parity.view import RunView
 
 REPOSITORIES: Final = {"vllm": "vllm-project/vllm", "vllm-ascend": "vllm-project/vllm-ascend"}
 """The projects that reports are for, and where each takes them."""
@@ -58,6 +58,6 @@ class Format:
     `by_project`: one document for each project concerned.
     """
 
-    write: Callable[[Case, Wanted], Sequence[Document]]
+    write: Callable[[RunView, Wanted], Sequence[Document]]
     for_readers: bool = False
     by_project: bool = False

@@ -8,8 +8,8 @@ from parity.comparator import Comparison
 from parity.errors import ParityError
 from parity.records import Json, Severity, Verdict
 from parity.report.policy import Counted, Judgement, Policy, judge
-from parity.report.summary import CONTROL
 from parity.store import ArmRow, FindingFilter, Store, fingerprint, plan_hash
+from parity.view import CONTROL
 
 PAGE = 10_000
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from parity.comparator.types import KeptGaps
 from parity.errors import ParityError
 from parity.records import Key
 from parity.report import svg
-from parity.report.evidence import Evidence, FloatArray
 from parity.report.texts import Texts
+from parity.view import Evidence
 
 GAP_EDGES = (0.0, 1e-9, 0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 1e9)
 GAP_LABELS = ("0", "0+", "0.06", "0.13", "0.25", "0.5", "1", "2", "4", "8", "16", "")
@@ -94,6 +95,6 @@ def edges(columns: Iterable[Sequence[float]]) -> list[float]:
     return [float(width * at) for at in range(count + 1)]
 
 
-def _flat(values: Mapping[Key, FloatArray]) -> list[float]:
-    joined = np.concatenate([np.asarray(row, dtype=float) for row in values.values()]) if values else np.empty(0)
+def _flat(values: Mapping[Key, KeptGaps]) -> list[float]:
+    joined = np.concatenate([one.gap for one in values.values()]) if values else np.empty(0)
     return [float(value) for value in joined[np.isfinite(joined)]]

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 
 from parity._version import __version__
 from parity.capture import read_capture, read_scores
 from parity.errors import ParityError
 from parity.records import Capture, Json, Kind, ScoreKey, Scores, TopLogprobs
 from parity.report import facts
-from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import public, whole
 from parity.report.texts import Texts
 from parity.text import visible
+from parity.view import ArmView, FindingView, Run, RunView
 
 _NOT_NUMERIC = frozenset({"per_request_spec_decode_metrics", "disable_log_stats"})
 """Engine arguments that only make the engine report more; other versions may not know them."""
@@ -27,62 +28,59 @@ LARGEST = 4 * 2**20
 """Characters of a script; above, nobody can paste it anywhere."""
 
 
-def repro_of(case: Case) -> tuple[str | None, str]:
+def repro_of(view: RunView) -> tuple[str | None, str]:
     """The script for what the case is about, or None and why there is none."""
-    if case.chosen is None or not case.chosen.is_corrupt:
+    if view.chosen is None or not view.chosen.is_corrupt:
         return None, "nothing corrupt was found."
     try:
-        return repro_script(case, case.chosen), ""
+        return repro_script(view, view.chosen), ""
     except ParityError as error:
         return None, str(error)
 
 
-def repro_script(case: Case, finding: FindingCase, *, model: str | None = None) -> str:
+def repro_script(view: RunView, finding: FindingView, *, model: str | None = None) -> str:
     """The script for one finding; `model` becomes its default checkpoint.
 
     Raises ParityError for a finding that no script of this sort can show.
     """
-    row = finding.row
-    if row.request == "*":
+    if finding.of_run:
         raise ParityError(
             "this finding is about the run as a whole, not about one completion",
             hint="name a finding of one request: `parity runs show --json` lists them",
         )
-    if case.sampling.get("temperature") and Kind(row.kind).row.needs_expected_tokens:
+    if not view.run.greedy and Kind(finding.kind).row.needs_expected_tokens:
         raise ParityError(
-            f"the run sampled at temperature {case.sampling['temperature']}: there are no tokens to expect",
+            f"the run sampled at temperature {view.run.sampling['temperature']}: there are no tokens to expect",
             hint="run the same prompts greedily (--temperature 0) and reproduce a finding of that run",
         )
-    arm = case.arm(row.arm)
-    _check_arm(case, arm)
-    arms: list[dict[str, Json]] = case.run.plan.get("arms", [])
-    planned = next((one for one in arms if one.get("name") == row.arm), {})
-    engine: dict[str, Json] = dict(planned.get("engine") or {})
+    arm = view.arm(finding.arm)
+    _check_arm(view, arm)
+    engine = dict(arm.planned)
     asked = engine.pop("asked", None)
     if isinstance(asked, Mapping):  # a capture from elsewhere: its header has what was resolved and what was asked
         engine = dict(asked)
-    elif case.run.source == "compare":
+    elif view.run.source == "compare":
         engine = {key: value for key, value in engine.items() if key in _PLAIN_ARGUMENTS}
     engine = {key: value for key, value in engine.items() if key not in _NOT_NUMERIC and key != "model"}
-    variables = planned.get("env") or _recorded_variables(arm)
+    variables = arm.variables or _recorded_variables(arm)
     environment = {k: v for k, v in variables.items() if not k.startswith("PARITY_")}
-    expected, near_ties = _expected(case, finding)
+    expected, near_ties = _expected(view, finding)
     text = resources.files("parity.report").joinpath("data/repro.py.txt").read_text(encoding="utf-8")
     filled = {
         "PARITY": _comment(__version__),
-        "RUN": _comment(case.run.id),
+        "RUN": _comment(view.run.id),
         "VERSION": _comment(facts.version_line(arm) or "an unknown version"),
-        "MODEL_NAME": _comment(case.run.model),
-        "TITLE": _comment(facts.title(case, Texts())),
-        "BASELINE": _comment(case.run.baseline),
-        "MODEL": _literal(model or (case.run.model if "/" in case.run.model else None)),
-        "KIND": _literal(row.kind),
-        "TOLERANCE": _literal(case.tolerance if case.tolerance is not None else 0.25),
-        "ROUNDS": _literal(max(int(case.run.plan.get("rounds") or 1), row.round + 1)),
+        "MODEL_NAME": _comment(view.run.model),
+        "TITLE": _comment(facts.title(view, Texts())),
+        "BASELINE": _comment(view.run.baseline),
+        "MODEL": _literal(model or (view.run.model if "/" in view.run.model else None)),
+        "KIND": _literal(finding.kind),
+        "TOLERANCE": _literal(view.tolerance if view.tolerance is not None else 0.25),
+        "ROUNDS": _literal(max(view.run.rounds, finding.key.round + 1)),
         "ENVIRONMENT": _lines(public(environment)),
         "ENGINE": _lines(engine),
-        "SAMPLING": _lines(dict(case.sampling)),
-        "REQUESTS": _requests(case),
+        "SAMPLING": _lines(dict(view.run.sampling)),
+        "REQUESTS": _requests(view),
         "EXPECTED": _lines(expected),
         "NEAR_TIES": _lines(near_ties),
     }
@@ -98,22 +96,22 @@ def repro_script(case: Case, finding: FindingCase, *, model: str | None = None) 
     return script
 
 
-def _recorded_variables(arm: ArmCase) -> dict[str, str]:
+def _recorded_variables(arm: ArmView) -> dict[str, str]:
     """vLLM's own variables of a capture that was made elsewhere: its plan is not at hand, its header is."""
-    recorded = arm.row.environment.get("variables")
+    recorded = arm.environment.get("variables")
     if not isinstance(recorded, Mapping):
         return {}
     return {name: str(value) for name, value in recorded.items() if str(name).startswith("VLLM_")}
 
 
-def _check_arm(case: Case, arm: ArmCase) -> None:
+def _check_arm(view: RunView, arm: ArmView) -> None:
     """Raises ParityError for an arm or a plan that a batch in one engine does not stand for."""
-    if arm.row.backend in _NO_ENGINE:
+    if arm.backend in _NO_ENGINE:
         raise ParityError(
-            f"{arm.name} is a {arm.row.backend}, not an engine that a script can start",
+            f"{arm.name} is a {arm.backend}, not an engine that a script can start",
             hint="run the same prompts on an engine of your own (`parity run --backends …`)",
         )
-    if case.run.plan.get("churn"):
+    if view.run.churn:
         raise ParityError(
             "requests came and went while others were decoded (--churn), and the script sends the whole batch at once",
             hint="`parity reduce` looks for a case that fails without churn; the plan itself is in the run's directory",
@@ -154,24 +152,24 @@ _PLAIN_ARGUMENTS = frozenset(
 """Keys of a foreign capture's `engine` that are arguments of `vllm.LLM`."""
 
 
-def _expected(case: Case, finding: FindingCase) -> tuple[dict[str, Json], dict[str, Json]]:
+def _expected(view: RunView, finding: FindingView) -> tuple[dict[str, Json], dict[str, Json]]:
     """(EXPECTED, NEAR_TIES) of the first round, from the baseline's capture and its own scores."""
-    if case.sampling.get("temperature"):
+    if not view.run.greedy:
         return {}, {}
-    baseline = _capture(case)
+    baseline = _capture(view)
     if baseline is None:
         if finding.baseline is None:
             raise ParityError(
-                f"the baseline's capture {case.baseline.row.capture} is gone, so nobody knows what to expect",
+                f"the baseline's capture {view.baseline.capture} is gone, so nobody knows what to expect",
                 hint="put it back, or run the plan again",
             )
         stream = finding.baseline
         only = {"tokens": stream.token_ids.tolist(), "finish_reason": stream.finish_reason}
-        return {finding.row.request: {str(stream.sample): only}}, {
-            finding.row.request: {str(position): None for position in range(len(stream.token_ids))}
+        return {finding.request: {str(stream.sample): only}}, {
+            finding.request: {str(position): None for position in range(len(stream.token_ids))}
         }
-    scores = baseline_scores(case, baseline)
-    tolerance = case.tolerance if case.tolerance is not None else 0.25
+    scores = baseline_scores(view, baseline)
+    tolerance = view.tolerance if view.tolerance is not None else 0.25
     expected: dict[str, Json] = {}
     near: dict[str, Json] = {}
     for completion in baseline:
@@ -211,39 +209,40 @@ def near_ties(tokens: list[int], scored: TopLogprobs | None, tolerance: float) -
     return found
 
 
-def _capture(case: Case) -> Capture | None:
-    path = case.baseline.row.capture
+def _capture(view: RunView) -> Capture | None:
+    path = view.baseline.capture
     if not path or not Path(path).is_file():
         return None
     return read_capture(Path(path), partial=True)
 
 
-def baseline_scores(case: Case, baseline: Capture) -> Scores:
+def baseline_scores(view: RunView, baseline: Capture) -> Scores:
     """Scores of the run: those in the baseline's capture and those in the files that belong to the run."""
     found: dict[ScoreKey, TopLogprobs] = dict(baseline.scores)
-    for path in score_files(case):
+    for path in view.run.score_files:
         found.update(read_scores(path))
     return found
 
 
-def score_files(case: Case) -> list[Path]:
-    """The score files of a run, as far as they are still there."""
-    named = [Path(path) for path in case.run.plan.get("scores", {}).get("files", [])] if _is_compare(case) else []
-    if case.run.directory:
-        named.append(Path(case.run.directory) / "scores.jsonl")
-    return [path for path in named if path.is_file()]
+def _limits(run: Run) -> dict[str, int]:
+    """From the plan in the run's directory: the store keeps a request's tokens, not its own max_tokens."""
+    path = Path(run.directory or "") / "plan.json"
+    if not run.directory or not path.is_file():
+        return {}
+    try:
+        requests = orjson.loads(path.read_bytes())["requests"]
+        return {one["id"]: one["max_tokens"] for one in requests if isinstance(one.get("max_tokens"), int)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ParityError(f"cannot read the plan {path}: {error}", hint="put it back, or run the plan again") from error
 
 
-def _is_compare(case: Case) -> bool:
-    return case.run.source == "compare" and isinstance(case.run.plan.get("scores"), Mapping)
-
-
-def _requests(case: Case) -> str:
+def _requests(view: RunView) -> str:
+    limits = _limits(view.run)
     items: list[dict[str, Json]] = []
-    for request in case.requests:
+    for request in view.requests:
         item: dict[str, Json] = {"id": request.name, "prompt_token_ids": request.prompt_token_ids.tolist()}
-        if request.name in case.limits:
-            item["max_tokens"] = case.limits[request.name]
+        if request.name in limits:
+            item["max_tokens"] = limits[request.name]
         items.append(item)
     return "[\n" + "".join(f"    {_literal(item)},\n" for item in items) + "]"
 

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.text import Text
 
 from parity.language import t
+from parity.records import Json
 from parity.report.arm_lines import print_arms
 from parity.report.escape import code, inline, without_paths
 from parity.report.escape import table as markdown_table
-from parity.report.table import SHORT, ExperimentTable, Output, Row
 from parity.text import clip, visible, wrap
+from parity.view import SHORT, ArmView, Output, RunView
 
 
-def print_table(console: Console, made: ExperimentTable) -> None:
+def print_table(console: Console, view: RunView) -> None:
     """The whole table; readable at 80 columns, in a pipe, and without colours."""
-    _wrapped(console, made.question)
+    _wrapped(console, view.question)
     names = ("count", "bad", "min", *(f"<{bound}" for bound in SHORT), "tok/s", "+start", "accept")
-    print_arms(console, t("arm"), [t(name) for name in names], [(visible(row.arm), _cells(row)) for row in made.rows])
-    for row in made.rows:
-        console.print(Text(visible(row.arm), style="bold"), soft_wrap=True)
+    print_arms(console, t("arm"), [t(name) for name in names], [(visible(row.name), _cells(row)) for row in view.arms])
+    for row in view.arms:
+        console.print(Text(visible(row.name), style="bold"), soft_wrap=True)
         for detail in details(row):
             _wrapped(console, visible(detail), indent="  ")
-    for output in made.outputs:
+    for output in view.outputs:
         console.print(Text(clip(t(_output(output)), console.width - 1)), soft_wrap=True)
-    for line in left_out(made):
+    for line in left_out(view):
         _wrapped(console, visible(line))
 
 
@@ -35,52 +37,56 @@ def _wrapped(console: Console, text: str, indent: str = "") -> None:
         console.print(Text(line), soft_wrap=True)
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: ArmView) -> list[str]:
     return [
         f"{row.completions:,}",
-        t("base") if row.baseline else _plain(row.corrupt),
-        _plain(row.shortest),
-        *(f"{row.shorter_than[str(bound)]:,}" for bound in SHORT),
+        t("base") if row.is_baseline else _classed(row, "corrupt"),
+        _whole(row.shortest_ended),
+        *(f"{row.shorter_than[bound]:,}" for bound in SHORT),
         _speed(row.tokens_per_second),
         _speed(row.tokens_per_second_with_start),
         "-" if row.acceptance_rate is None else f"{row.acceptance_rate:.0%}",
     ]
 
 
-def _plain(value: int | None) -> str:
+def _whole(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
+
+
+def _classed(row: ArmView, cls: str) -> str:
+    return f"{row.count(cls):,}" if row.compared else "-"
 
 
 def _speed(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def details(row: Row) -> Iterator[str]:
+def details(row: ArmView) -> Iterator[str]:
     """What has no column: settings, how completions ended, kinds with intervals, the batch, notes."""
     ended = ", ".join(f"{reason} {times:,}" for reason, times in row.stops.items())
     yield f"{row.config}; ended by {ended}" if ended else row.config
     if row.control:
         yield f"positive control: {row.control} planted"
-    if row.corrupt and row.corrupt_interval:
+    if row.count("corrupt") and row.corrupt_interval:
         low, high = row.corrupt_interval
-        yield f"{row.corrupt:,} corrupt, a rate of {low:.2%} to {high:.2%} (95 %)" + _together(row)
+        yield f"{row.count('corrupt'):,} corrupt, a rate of {low:.2%} to {high:.2%} (95 %)" + _together(row)
     for kind in row.kinds:
         yield f"{kind.kind} in {kind.completions:,} ({kind.low:.2%} to {kind.high:.2%})"
-    if row.not_excluded and not row.baseline:
-        rate = f"{row.not_excluded:.2g} (1 in {1 / row.not_excluded:,.0f})"
+    if (missed := row.figures.not_excluded) and not row.is_baseline:
+        rate = f"{missed:.2g} (1 in {1 / missed:,.0f})"
         yield f"none corrupt; a fault rarer than {rate} could be missed"
     if row.batch:
         yield "; ".join(t(part) for part in batch_words(row).split("; "))
-    yield from (note.removeprefix(f"{row.arm}: ") for note in row.notes)
+    yield from (note.removeprefix(f"{row.name}: ") for note in row.remarks)
 
 
-def _together(row: Row) -> str:
+def _together(row: ArmView) -> str:
     if row.overdispersion <= 1.05:
         return ""
     return f"; they come together in rounds, {row.overdispersion:.1f} completions count as one"
 
 
-def batch_words(row: Row) -> str:
+def batch_words(row: ArmView) -> str:
     """What the batch did, in a line."""
     sizes = row.batch.get("batch_sizes")
     words = []
@@ -108,50 +114,96 @@ def _output(output: Output) -> str:
     return f"{what}, {visible(output.arm)}, {visible(where)}, {output.tokens} tokens: {text}"
 
 
-def left_out(made: ExperimentTable) -> Iterator[str]:
+def left_out(view: RunView) -> Iterator[str]:
     """Combinations that could not run, by reason."""
     reasons: dict[str, list[str]] = {}
-    for one in made.skipped:
-        reasons.setdefault(str(one.get("reason")), []).append(str(one.get("arm")))
+    for arm, reason in view.run.skipped:
+        reasons.setdefault(reason, []).append(arm)
     for reason, arms in reasons.items():
         yield f"not run: {arms[0]}{f' and {len(arms) - 1} more' if len(arms) > 1 else ''}: {reason}"
 
 
-def markdown(made: ExperimentTable) -> str:
+def markdown(view: RunView) -> str:
     """For an issue or a pull request: the table, and the worst outputs below it."""
     header = ["arm", "config", "count", "min len", *(f"<{bound}" for bound in SHORT), "stop counts", "tok/s",
               "tok/s incl. start", "acceptance", "identical", "near-tie", "corrupt (95 %)", "notes"]  # fmt: skip
     rows = [
         [
-            code(row.arm),
+            code(row.name),
             inline(without_paths(row.config)),
             f"{row.completions:,}",
-            _plain(row.shortest),
-            *(f"{row.shorter_than[str(bound)]:,}" for bound in SHORT),
+            _whole(row.shortest_ended),
+            *(f"{row.shorter_than[bound]:,}" for bound in SHORT),
             inline(", ".join(f"{reason}: {times:,}" for reason, times in row.stops.items())),
             _speed(row.tokens_per_second),
             _speed(row.tokens_per_second_with_start),
             "-" if row.acceptance_rate is None else f"{row.acceptance_rate:.1%}",
-            "baseline" if row.baseline else _plain(row.identical),
-            "" if row.baseline else _plain(row.near_tie),
-            "" if row.baseline else _corrupt(row),
-            inline("; ".join([*([f"planted: {row.control}"] if row.control else []), batch_words(row), *row.notes])),
+            "baseline" if row.is_baseline else _classed(row, "identical"),
+            "" if row.is_baseline else _classed(row, "near_tie"),
+            "" if row.is_baseline else _corrupt(row),
+            inline("; ".join([*([f"planted: {row.control}"] if row.control else []), batch_words(row), *row.remarks])),
         ]
-        for row in made.rows
+        for row in view.arms
     ]
-    parts = [inline(f"{made.model}: {made.question}."), markdown_table(header, rows)]
-    if made.outputs:
+    parts = [inline(f"{view.run.model}: {view.question}."), markdown_table(header, rows)]
+    if view.outputs:
         parts.append("Outputs:")
-        parts.append("\n".join(f"- {code(_output(output))}" for output in made.outputs))
-    parts += [inline(line) for line in left_out(made)]
+        parts.append("\n".join(f"- {code(_output(output))}" for output in view.outputs))
+    parts += [inline(line) for line in left_out(view)]
     return "\n\n".join(parts) + "\n"
 
 
-def _corrupt(row: Row) -> str:
-    if row.corrupt is None:
+def _corrupt(row: ArmView) -> str:
+    corrupt, missed = row.count("corrupt"), row.figures.not_excluded
+    if row.corrupt_interval is None:
         return "not compared"
-    if not row.corrupt:
-        return "0" if row.not_excluded is None else f"0 (< {row.not_excluded:.2g})"
-    low, high = row.corrupt_interval or (0.0, 1.0)
+    if not corrupt:
+        return "0" if missed is None else f"0 (< {missed:.2g})"
+    low, high = row.corrupt_interval
     kinds = "; ".join(f"{one.kind} {one.completions} ({one.low:.2%}–{one.high:.2%})" for one in row.kinds)
-    return inline(f"{row.corrupt:,} ({low:.2%}–{high:.2%})" + (f": {kinds}" if kinds else ""))
+    return inline(f"{corrupt:,} ({low:.2%}–{high:.2%})" + (f": {kinds}" if kinds else ""))
+
+
+def to_json(view: RunView) -> dict[str, Json]:
+    """`parity.table/1`."""
+    return {
+        "schema": "parity.table/1",
+        "run": view.run.id or None,
+        "model": view.run.model,
+        "question": view.question,
+        "rows": [_row_json(arm) for arm in view.arms],
+        "outputs": [asdict(output) for output in view.outputs],
+        "skipped": [{"arm": arm, "reason": reason} for arm, reason in view.run.skipped],
+    }
+
+
+def _row_json(arm: ArmView) -> dict[str, Json]:
+    def classed(cls: str) -> int | None:
+        return arm.count(cls) if arm.compared else None
+
+    return {
+        "arm": arm.name,
+        "config": arm.config,
+        "baseline": arm.is_baseline,
+        "control": arm.control,
+        "verdict": arm.verdict,
+        "completions": arm.completions,
+        "expected": arm.expected,
+        "tokens": arm.tokens,
+        "shortest": arm.shortest_ended,
+        "shorter_than": {str(bound): count for bound, count in arm.shorter_than.items()},
+        "stops": dict(arm.stops),
+        "tokens_per_second": arm.tokens_per_second,
+        "tokens_per_second_with_start": arm.tokens_per_second_with_start,
+        "acceptance_rate": arm.acceptance_rate,
+        "acceptance_length": arm.acceptance_length,
+        "identical": classed("identical"),
+        "near_tie": classed("near_tie"),
+        "corrupt": classed("corrupt"),
+        "corrupt_interval": arm.corrupt_interval,
+        "overdispersion": arm.overdispersion,
+        "kinds": [asdict(kind) for kind in arm.kinds],
+        "not_excluded": arm.figures.not_excluded,
+        "batch": dict(arm.batch),
+        "notes": list(arm.remarks),
+    }

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parity.errors import ParityError
-from parity.report.case import MOST_FINDINGS, build_case
 from parity.report.format import REPOSITORIES, Document, Wanted
 from parity.report.formats import format_named, names
 from parity.report.gate import judge_run
 from parity.report.policy import Policy
 from parity.report.texts import Texts
 from parity.store import Store
+from parity.view import of_store
+from parity.view.stored import MOST_FINDINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,9 @@ def documents(
     if target is not None and target not in REPOSITORIES:
         raise ParityError(f"there is no template for {target!r}", hint=f"choose one of {', '.join(REPOSITORIES)}")
     texts = Texts(options.language)
-    case = build_case(store, finding_or_run, limit=options.limit)
-    judgement = None if options.policy is None else judge_run(store, case.run.id, options.policy)
-    return format_named(format).write(case, Wanted(texts, target, options.searched, options.see_also, judgement))
+    view = of_store(store, finding_or_run, limit=options.limit)
+    judgement = None if options.policy is None else judge_run(store, view.run.id, options.policy)
+    return format_named(format).write(view, Wanted(texts, target, options.searched, options.see_also, judgement))
 
 
 __all__ = ["ReportOptions", "documents", "write_report"]

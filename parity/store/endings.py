@@ -14,30 +14,33 @@ _OF_ARM = (
 _BY_ITSELF = " AND coalesce(finish_reason, '') NOT IN ('length', 'abort')"
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Completions of this length that ended this way."""
+@dataclass(frozen=True, slots=True, order=True)
+class Tally:
+    """Completions of a round, of this length and class (`cls`, "" where not compared), that ended this way."""
 
+    round: int
     n_tokens: int
     finish_reason: str | None
+    cls: str
     completions: int
 
 
-def endings(store: Store, run_id: str, arm: str) -> list[Ending]:
-    """The lengths and finish reasons of an arm's completions, the shortest first."""
+def tally(store: Store, run_id: str, arm: str) -> tuple[Tally, ...]:
+    """An arm's completions, counted by round, length, finish reason and class."""
     rows = store._read(
-        f"SELECT n_tokens, finish_reason, count(*) AS n{_OF_ARM} GROUP BY 1, 2 ORDER BY 1, 2", (run_id, arm)
-    )
-    return [Ending(row["n_tokens"], row["finish_reason"], row["n"]) for row in rows]
-
-
-def by_round(store: Store, run_id: str, arm: str) -> list[tuple[int, int]]:
-    """(completions, corrupt ones) of each round, in order."""
-    rows = store._read(
-        f"SELECT round, count(*) AS n, sum(coalesce(class, '') = 'corrupt') AS bad{_OF_ARM} GROUP BY 1 ORDER BY 1",
+        "SELECT round, n_tokens, finish_reason, coalesce(class, '') AS class, count(*) AS n"
+        f"{_OF_ARM} GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
         (run_id, arm),
     )
-    return [(row["n"], row["bad"]) for row in rows]
+    return tuple(Tally(row["round"], row["n_tokens"], row["finish_reason"], row["class"], row["n"]) for row in rows)
+
+
+def classes(store: Store, run_id: str, arm: str) -> dict[Key, str]:
+    """The class of every completion of an arm ("" where not compared), in the order of its capture."""
+    rows = store._read(
+        f"SELECT request, round, sample, coalesce(class, '') AS class{_OF_ARM} ORDER BY completions.id", (run_id, arm)
+    )
+    return {Key(row["request"], row["round"], row["sample"]): row["class"] for row in rows}
 
 
 def shortest(store: Store, run_id: str, arm: str, *, corrupt: bool, limit: int) -> list[CompletionRow]:
@@ -49,13 +52,6 @@ def shortest(store: Store, run_id: str, arm: str, *, corrupt: bool, limit: int) 
     )
     found = (store.completion(run_id, arm, Key(row["request"], row["round"], row["sample"])) for row in rows)
     return [one for one in found if one is not None]
-
-
-def count_requests(store: Store, run_id: str) -> int:
-    rows = store._read(
-        "SELECT count(*) AS n FROM requests JOIN runs ON runs.number = requests.run WHERE runs.id = ?", (run_id,)
-    )
-    return int(rows[0]["n"])
 
 
 def same_as_first_round(store: Store, run_id: str, arm: str, request: str) -> tuple[int, int]:

@@ -1,10 +1,9 @@
-"""Questions of reports that no screen asks: findings by fingerprint, the lengths of all completions."""
+"""Questions that no screen asks: findings by fingerprint, what was triaged."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parity.records import Key
 from parity.store import FindingRow, Store, Triage, TriageState
 
 
@@ -17,26 +16,6 @@ def by_fingerprint(store: Store, beginning: str) -> list[FindingRow]:
     )
     found = (store.finding(row["id"]) for row in rows)
     return [finding for finding in found if finding is not None]
-
-
-def lengths(store: Store, run_id: str, arm: str) -> dict[Key, int]:
-    """Output tokens of every completion of an arm."""
-    rows = store._read(
-        "SELECT request, round, sample, n_tokens FROM completions JOIN arms ON arms.id = completions.arm"
-        " JOIN runs ON runs.number = arms.run WHERE runs.id = ? AND arms.name = ? ORDER BY completions.id",
-        (run_id, arm),
-    )
-    return {Key(row["request"], row["round"], row["sample"]): int(row["n_tokens"]) for row in rows}
-
-
-def corrupt(store: Store, run_id: str, arm: str) -> frozenset[Key]:
-    """The completions of an arm in which something corrupt was found."""
-    rows = store._read(
-        "SELECT request, round, sample FROM completions JOIN arms ON arms.id = completions.arm"
-        " JOIN runs ON runs.number = arms.run WHERE runs.id = ? AND arms.name = ? AND class = 'corrupt'",
-        (run_id, arm),
-    )
-    return frozenset(Key(row["request"], row["round"], row["sample"]) for row in rows)
 
 
 def triaged(store: Store, states: frozenset[TriageState]) -> Mapping[str, Triage]:

@@ -16,9 +16,9 @@ from engine_plan import BaseArm
 from parity.capture import read_capture
 from parity.pipeline import arm_result
 from parity.records import Capture, Completion, Finding, Header, Kind, Severity
-from parity.report.case import build_case
 from parity.report.repro import repro_script
 from parity.store import ArmComparison, NewRun, Store
+from parity.view import of_store
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -52,9 +52,9 @@ def script(base_plan: dict[str, Any], base_arm: BaseArm, tmp_path_factory: pytes
         for capture, path in ((baseline, captured), (candidate, folder / "none.jsonl")):
             store.save_arm("20261121-000000-aaaa", capture.header.arm, capture, str(path), arm_result(capture))
         store.save_comparison("20261121-000000-aaaa", "cpu/mtp", comparison)
-        case = build_case(store, None)
-        assert case.chosen is not None
-        text = repro_script(case, case.chosen)
+        view = of_store(store)
+        assert view.chosen is not None
+        text = repro_script(view, view.chosen)
     path = folder / "repro.py"
     path.write_text(text, encoding="utf-8")
     return path

@@ -17,28 +17,27 @@ import numpy as np
 from parity._version import __version__
 from parity.records import TokenIds
 from parity.report import facts, svg
-from parity.report.case import ArmCase, Case, FindingCase, divergence
 from parity.report.escape import code, markup
-from parity.report.evidence import Evidence, read_evidence
 from parity.report.format import Document, Format
 from parity.report.formats.md import environment_lines
 from parity.report.plots import plots
 from parity.report.texts import Texts
 from parity.store import CompletionRow
+from parity.view import ArmView, Evidence, FindingView, RunView
 
 MOST_TOKENS = 600
 """Tokens of a stream shown, around the place in question."""
 
 
-def html_report(case: Case, texts: Texts | None = None) -> str:
+def html_report(view: RunView, texts: Texts | None = None) -> str:
     """The whole page."""
     texts = texts or Texts()
-    evidence = read_evidence(case)
+    evidence = view.evidence
     script = _data("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    verdict = case.run.verdict or str(case.run.status)
-    heading = texts("html.title", verdict=verdict, run=case.run.id)
+    verdict = view.run.verdict or str(view.run.status)
+    heading = texts("html.title", verdict=verdict, run=view.run.id)
     parts = [
         f'<!doctype html>\n<html lang="{texts.language}">\n<head>\n<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
@@ -46,21 +45,21 @@ def html_report(case: Case, texts: Texts | None = None) -> str:
         f'<meta name="generator" content="parity {markup(__version__)}">',
         f'<link rel="icon" href="data:,">\n<title>{markup(heading)}</title>',
         f"<style>\n{_data('report.css')}</style>\n</head>\n<body>",
-        f'<h1><span class="{markup(verdict)}">{markup(verdict)}</span> {markup(case.run.model)}</h1>',
-        *(f"<p>{markup(texts.said(reason))}</p>" for reason in case.run.reasons),
-        *(f"<p>{_plain(sentence)}</p>" for sentence in _about(case, texts)),
-        f'<p class="quiet">{texts("column.run")} {markup(case.run.id)}, {markup(case.run.created)}</p>',
-        _arms(case, texts),
-        _plots(case, evidence, texts),
+        f'<h1><span class="{markup(verdict)}">{markup(verdict)}</span> {markup(view.run.model)}</h1>',
+        *(f"<p>{markup(texts.said(reason))}</p>" for reason in view.run.reasons),
+        *(f"<p>{_plain(sentence)}</p>" for sentence in _about(view, texts)),
+        f'<p class="quiet">{texts("column.run")} {markup(view.run.id)}, {markup(view.run.created)}</p>',
+        _arms(view, texts),
+        _plots(view, evidence, texts),
         f"<h2>{texts('heading.findings')}</h2>",
         _filter(texts),
-        *_left_out(case, texts),
-        *(_card(case, finding, evidence, texts) for finding in case.findings),
-        _list(texts("heading.measured"), facts.measured(case, texts)),
-        _list(texts("heading.inferred"), facts.inferred(case, texts)),
-        _list(texts("heading.unchecked"), facts.unchecked(case, texts)),
+        *_left_out(view, texts),
+        *(_card(view, finding, evidence, texts) for finding in view.findings),
+        _list(texts("heading.measured"), facts.measured(view, texts)),
+        _list(texts("heading.inferred"), facts.inferred(view, texts)),
+        _list(texts("heading.unchecked"), facts.unchecked(view, texts)),
         f"<h2>{texts('heading.settings')}</h2>",
-        *(_settings(arm) for arm in case.arms),
+        *(_settings(arm) for arm in view.arms),
         f"<script>{script}</script>\n</body>\n</html>",
     ]
     return "\n".join(parts) + "\n"
@@ -70,29 +69,29 @@ def _data(name: str) -> str:
     return resources.files("parity.report").joinpath(f"data/{name}").read_text(encoding="utf-8")
 
 
-def _about(case: Case, texts: Texts) -> Iterator[str]:
+def _about(view: RunView, texts: Texts) -> Iterator[str]:
     """What was planted, and by which rule a token is held for wrong; Markdown."""
-    for arm in case.suspected:
+    for arm in view.suspected:
         if arm.planted:
             yield texts("lead.planted", fault=code(arm.planted)).replace("**", "")
-    if case.tolerance is not None and not case.sampling.get("temperature"):
-        yield texts("lead.rule", tolerance=f"{case.tolerance:g}")
+    if view.tolerance is not None and not view.run.sampling.get("temperature"):
+        yield texts("lead.rule", tolerance=f"{view.tolerance:g}")
 
 
-def _arms(case: Case, texts: Texts) -> str:
+def _arms(view: RunView, texts: Texts) -> str:
     names = ("arm", "completions", "identical", "near", "corrupt", "shortest", "acceptance", "speed")
     head = "".join(f'<th class="{"n" if at else ""}">{texts(f"column.{name}")}</th>' for at, name in enumerate(names))
     rows = []
-    for arm in case.arms:
-        judged = not arm.row.is_baseline
+    for arm in view.arms:
+        judged = not arm.is_baseline
         role = texts("baseline") if not judged else texts("control") if arm.is_control else ""
-        accepted = "-" if arm.row.acceptance_rate is None else f"{arm.row.acceptance_rate:.1%}"
+        accepted = "-" if arm.acceptance_rate is None else f"{arm.acceptance_rate:.1%}"
         cells = [
             str(arm.completions),
-            *(str(facts.count(arm, name)) if judged else "-" for name in ("identical", "near_tie", "corrupt")),
+            *(str(arm.count(name)) if judged else "-" for name in ("identical", "near_tie", "corrupt")),
             str(min(arm.lengths, default="-")),
             accepted,
-            f"{arm.row.tokens_per_second:,.1f}" if arm.row.tokens_per_second else "-",
+            f"{arm.tokens_per_second:,.1f}" if arm.tokens_per_second else "-",
         ]
         quiet = f' <span class="quiet">{role}</span>' if role else ""
         first = f"<td>{markup(arm.name)}{quiet}</td>"
@@ -100,8 +99,8 @@ def _arms(case: Case, texts: Texts) -> str:
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 
-def _plots(case: Case, evidence: Evidence, texts: Texts) -> str:
-    drawn = plots(evidence, texts, tolerance=case.tolerance, alone=False)
+def _plots(view: RunView, evidence: Evidence, texts: Texts) -> str:
+    drawn = plots(evidence, texts, tolerance=view.tolerance, alone=False)
     return f'<div class="plots">{"".join(drawn.values())}</div>' if drawn else ""
 
 
@@ -114,54 +113,53 @@ def _filter(texts: Texts) -> str:
     )
 
 
-def _left_out(case: Case, texts: Texts) -> Iterator[str]:
-    left = case.total_findings - len(case.findings)
+def _left_out(view: RunView, texts: Texts) -> Iterator[str]:
+    left = view.total_findings - len(view.findings)
     if left > 0:
-        yield f'<p class="quiet">{texts("html.left_out", count=left, total=case.total_findings)}</p>'
+        yield f'<p class="quiet">{texts("html.left_out", count=left, total=view.total_findings)}</p>'
 
 
-def _card(case: Case, finding: FindingCase, evidence: Evidence, texts: Texts) -> str:
-    row = finding.row
+def _card(view: RunView, finding: FindingView, evidence: Evidence, texts: Texts) -> str:
     severity = "corrupt" if finding.is_corrupt else "benign"
-    badges = [markup(row.arm), markup(row.key)]
-    if row.position is not None:
-        badges.append(f"{texts('column.token')} {row.position}")
-    if row.gap is not None:
-        badges.append(f"{row.gap:.2f} nats")
-    badges.append(markup(str(row.state)))
+    badges = [markup(finding.arm), markup(finding.key)]
+    if finding.position is not None:
+        badges.append(f"{texts('column.token')} {finding.position}")
+    if finding.gap is not None:
+        badges.append(f"{finding.gap:.2f} nats")
+    badges.append(markup(str(finding.state)))
     parts = [
-        f'<article class="{severity}" id="finding-{row.id}"><header>',
-        f'<h3 class="badge kind">{markup(row.kind)}</h3><span>{markup(texts.kind(row.kind))}</span>',
+        f'<article class="{severity}" id="finding-{finding.id}"><header>',
+        f'<h3 class="badge kind">{markup(finding.kind)}</h3><span>{markup(texts.kind(finding.kind))}</span>',
         *(f'<span class="badge">{badge}</span>' for badge in badges),
         "</header>",
         f"<p>{markup(texts.said(finding.why))}</p>",
     ]
-    if finding.request is not None:
-        prompt = finding.request.prompt
-        shown = markup(prompt) if prompt is not None else markup(case.tokens.decode(finding.request.prompt_token_ids))
+    if finding.asked is not None:
+        prompt = finding.asked.prompt
+        shown = markup(prompt) if prompt is not None else markup(view.text.decode(finding.asked.prompt_token_ids))
         parts.append(f'<p class="quiet">{texts("prompt")} {shown[:4000]}</p>')
-    parted = divergence(finding)
+    parted = finding.first_divergence
     sides = [
-        _stream(case, stream, name, finding, parted, is_candidate=at == 1)
-        for at, (stream, name) in enumerate(((finding.baseline, case.run.baseline), (finding.candidate, row.arm)))
+        _stream(view, stream, name, finding, parted, is_candidate=at == 1)
+        for at, (stream, name) in enumerate(((finding.baseline, view.run.baseline), (finding.candidate, finding.arm)))
         if stream is not None
     ]
     if sides:
         parts.append(f'<div class="sides">{"".join(sides)}</div>')
-    parts += [_opinions(case, finding, texts), _gaps(case, finding, evidence, texts), "</article>"]
+    parts += [_opinions(view, finding, texts), _gaps(view, finding, evidence, texts), "</article>"]
     return "\n".join(part for part in parts if part)
 
 
 def _stream(
-    case: Case, stream: CompletionRow, name: str, finding: FindingCase, parted: int | None, *, is_candidate: bool
+    view: RunView, stream: CompletionRow, name: str, finding: FindingView, parted: int | None, *, is_candidate: bool
 ) -> str:
     """The tokens around the place: `x` is the token in question, `f` the rest of the finding, `p` what differs."""
-    position, length = finding.row.position, finding.row.length or 1
+    position, length = finding.position, finding.length or 1
     middle = position if position is not None else parted or 0
     start = max(0, min(middle - MOST_TOKENS // 2, len(stream.token_ids) - MOST_TOKENS))
     stop = min(len(stream.token_ids), start + MOST_TOKENS)
     shown = [] if start == 0 else ["… "]
-    texts_of = _token_texts(case, stream.token_ids[start:stop])
+    texts_of = _token_texts(view, stream.token_ids[start:stop])
     for at, text in zip(range(start, stop), texts_of, strict=True):
         names = []
         if position is not None and at == position:
@@ -182,21 +180,20 @@ def _stream(
     return f'<div class="stream"><span class="name">{markup(name)} ({markup(reason)})</span>{"".join(shown)}</div>'
 
 
-def _token_texts(case: Case, ids: TokenIds) -> list[str]:
+def _token_texts(view: RunView, ids: TokenIds) -> list[str]:
     """Each token's own text without quotes; its id in brackets where it has none."""
-    return [case.tokens.plain(int(token)) for token in ids]
+    return [view.text.plain(int(token)) for token in ids]
 
 
-def _opinions(case: Case, finding: FindingCase, texts: Texts) -> str:
-    logprobs = finding.row.evidence.get("logprobs")
-    pairs = logprobs.get("reference") if isinstance(logprobs, dict) else None
+def _opinions(view: RunView, finding: FindingView, texts: Texts) -> str:
+    pairs = finding.logprobs("reference")
     if not pairs:
         return ""
-    chosen, best = facts.chosen_token(finding), float(pairs[0][1])
+    chosen, best = finding.token, pairs[0][1]
     rows = "".join(
-        f"<tr><td>{markup(case.tokens.token(int(token)))}</td><td class=n>{float(value):.3f}</td>"
-        f"<td class=n>{best - float(value):.3f}</td>"
-        f"<td>{texts('role.chosen') if int(token) == chosen else ''}</td></tr>"
+        f"<tr><td>{markup(view.text.token(int(token)))}</td><td class=n>{value:.3f}</td>"
+        f"<td class=n>{best - value:.3f}</td>"
+        f"<td>{texts('role.chosen') if token == chosen else ''}</td></tr>"
         for token, value in pairs
     )
     head = "".join(f"<th>{texts(f'column.{name}')}</th>" for name in ("token", "logprob", "gap", "role"))
@@ -204,17 +201,17 @@ def _opinions(case: Case, finding: FindingCase, texts: Texts) -> str:
     return f'<details><summary>{texts("heading.evidence")}</summary><div class="wide">{listed}</div></details>'
 
 
-def _gaps(case: Case, finding: FindingCase, evidence: Evidence, texts: Texts) -> str:
-    gaps = evidence.gap(finding.row.arm, finding.row.key)
-    if gaps is None or not np.isfinite(gaps).any():
+def _gaps(view: RunView, finding: FindingView, evidence: Evidence, texts: Texts) -> str:
+    gaps = evidence.gap(finding.arm, finding.key)
+    if gaps is None or not np.isfinite(gaps.gap).any():
         return f'<p class="quiet">{texts("html.nogaps")}</p>' if evidence.gaps else ""
     return svg.gap_line(
         texts("html.gaps"),
         texts("plot.x.position"),
         "nats",
-        [float(gap) for gap in gaps],
-        tolerance=case.tolerance,
-        mark=finding.row.position,
+        [float(gap) for gap in gaps.gap],
+        tolerance=view.tolerance,
+        mark=finding.position,
         alone=False,
     )
 
@@ -236,9 +233,9 @@ def _plain(markdown: str) -> str:
     return "".join(pieces)
 
 
-def _settings(arm: ArmCase) -> str:
+def _settings(arm: ArmView) -> str:
     lines = "\n".join(markup(line) for line in environment_lines(arm))
     return f"<details><summary>{markup(arm.name)}</summary><pre>{lines}</pre></details>"
 
 
-FORMAT = Format(lambda case, wanted: [Document(html_report(case, wanted.texts))], for_readers=True)
+FORMAT = Format(lambda view, wanted: [Document(html_report(view, wanted.texts))], for_readers=True)

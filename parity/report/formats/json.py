@@ -10,11 +10,11 @@ import orjson
 from parity._version import __version__
 from parity.records import Json
 from parity.report import facts
-from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import json_text, public
 from parity.report.format import Document, Format
 from parity.report.texts import Texts
 from parity.store import CompletionRow
+from parity.view import ArmView, FindingView, RunView
 
 SCHEMA = "parity.report/1"
 SCHEMA_FILE = "schema/report-1.schema.json"
@@ -26,90 +26,88 @@ def schema() -> dict[str, Any]:
     return loaded
 
 
-def json_report(case: Case, texts: Texts | None = None) -> str:
+def json_report(view: RunView, texts: Texts | None = None) -> str:
     """The case as a JSON document in ASCII. Absolute paths are cut to their last part."""
-    return json_text(report_value(case, texts or Texts())) + "\n"
+    return json_text(report_value(view, texts or Texts())) + "\n"
 
 
-def report_value(case: Case, texts: Texts) -> dict[str, Json]:
+def report_value(view: RunView, texts: Texts) -> dict[str, Json]:
     return {
         "schema": SCHEMA,
         "parity": __version__,
         "run": {
-            "id": case.run.id,
-            "source": case.run.source,
-            "created": case.run.created,
-            "status": str(case.run.status),
-            "verdict": case.run.verdict,
-            "reasons": list(case.run.reasons),
-            "model": case.run.model,
-            "baseline": case.run.baseline,
-            "command": public(case.run.command),
-            "plan_hash": case.run.plan_hash,
-            "requests": len(case.requests),
-            "sampling": dict(case.sampling),
+            "id": view.run.id,
+            "source": view.run.source,
+            "created": view.run.created,
+            "status": str(view.run.status),
+            "verdict": view.run.verdict,
+            "reasons": list(view.run.reasons),
+            "model": view.run.model,
+            "baseline": view.run.baseline,
+            "command": public(view.run.command),
+            "plan_hash": view.run.plan_hash,
+            "requests": len(view.requests),
+            "sampling": dict(view.run.sampling),
         },
-        "projects": case.projects,
-        "suspect": None if case.suspect is None else {"name": case.suspect.name, "why": case.suspect.why},
-        "tolerance": case.tolerance,
-        "arms": [_arm(arm) for arm in case.arms],
-        "findings": [_finding(finding, texts) for finding in case.findings],
-        "findings_total": case.total_findings,
-        "measured": list(facts.measured(case, texts)),
-        "inferred": list(facts.inferred(case, texts)),
-        "not_checked": list(facts.unchecked(case, texts)),
-        "notes": list(case.notes),
+        "projects": view.projects,
+        "suspect": None if view.suspect is None else {"name": view.suspect.name, "why": view.suspect.why},
+        "tolerance": view.tolerance,
+        "arms": [_arm(arm) for arm in view.arms],
+        "findings": [_finding(finding, texts) for finding in view.findings],
+        "findings_total": view.total_findings,
+        "measured": list(facts.measured(view, texts)),
+        "inferred": list(facts.inferred(view, texts)),
+        "not_checked": list(facts.unchecked(view, texts)),
+        "notes": list(view.notes),
     }
 
 
-def _arm(arm: ArmCase) -> dict[str, Json]:
-    row = arm.row
+def _arm(arm: ArmView) -> dict[str, Json]:
     return {
         "name": arm.name,
-        "backend": row.backend,
-        "variant": row.variant,
-        "role": "baseline" if row.is_baseline else "control" if arm.is_control else "candidate",
+        "backend": arm.backend,
+        "variant": arm.variant,
+        "role": "baseline" if arm.is_baseline else "control" if arm.is_control else "candidate",
         "project": arm.project,
-        "status": row.status,
-        "message": public(row.message),
-        "verdict": row.verdict,
-        "reasons": list(row.reasons),
+        "status": arm.status,
+        "message": public(arm.message),
+        "verdict": arm.verdict,
+        "reasons": list(arm.reasons),
         "completions": arm.completions,
-        "classes": {} if row.is_baseline else dict(arm.classes),
+        "classes": {} if arm.is_baseline else dict(arm.classes),
         "corrupt": dict(arm.corrupt),
         "shortest": min(arm.lengths, default=None),
         "longest": max(arm.lengths, default=None),
-        "tokens_per_second": row.tokens_per_second,
-        "acceptance_rate": row.acceptance_rate,
-        "acceptance_length": row.acceptance_length,
+        "tokens_per_second": arm.tokens_per_second,
+        "acceptance_rate": arm.acceptance_rate,
+        "acceptance_length": arm.acceptance_length,
         "versions": arm.versions,
-        "engine": public(facts.settings(arm)),
-        "environment": public(dict(row.environment)),
-        "stats": dict(row.stats),
+        "engine": public(arm.settings),
+        "environment": public(dict(arm.environment)),
+        "stats": dict(arm.stats),
     }
 
 
-def _finding(finding: FindingCase, texts: Texts) -> dict[str, Json]:
-    row = finding.row
+def _finding(finding: FindingView, texts: Texts) -> dict[str, Json]:
     return {
-        "id": row.id,
-        "fingerprint": row.fingerprint,
-        "arm": row.arm,
-        "request": row.request,
-        "round": row.round,
-        "sample": row.sample,
-        "kind": row.kind,
-        "kind_in_words": texts.kind(row.kind),
-        "severity": row.severity,
-        "position": row.position,
-        "length": row.length,
-        "gap": row.gap,
-        "state": str(row.state),
-        "note": finding.triage.note,
+        "id": finding.id,
+        "fingerprint": finding.fingerprint,
+        "arm": finding.arm,
+        "request": finding.request,
+        "round": finding.key.round,
+        "sample": finding.key.sample,
+        "kind": finding.kind,
+        "kind_in_words": texts.kind(finding.kind),
+        "severity": finding.severity,
+        "position": finding.position,
+        "length": finding.length,
+        "gap": finding.gap,
+        "state": finding.state,
+        "note": finding.note,
         "first_divergence": finding.first_divergence,
-        "evidence": dict(row.evidence),
-        "prompt": finding.request.prompt if finding.request else None,
-        "prompt_token_ids": finding.request.prompt_token_ids.tolist() if finding.request else None,
+        "evidence": dict(finding.evidence),
+        "prompt": finding.asked.prompt if finding.asked else None,
+        "prompt_token_ids": finding.asked.prompt_token_ids.tolist() if finding.asked else None,
         "baseline": _stream(finding.baseline),
         "candidate": _stream(finding.candidate),
     }
@@ -126,4 +124,4 @@ def _stream(stream: CompletionRow | None) -> dict[str, Json] | None:
     }
 
 
-FORMAT = Format(lambda case, wanted: [Document(json_report(case, wanted.texts))])
+FORMAT = Format(lambda view, wanted: [Document(json_report(view, wanted.texts))])

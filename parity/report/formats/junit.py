@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from parity.records import Key
-from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import attribute, xml
 from parity.report.format import Document, Format
 from parity.report.texts import Texts
+from parity.view import ArmView, FindingView, RunView
 
 
 def junit_xml(
-    case: Case, texts: Texts | None = None, *, allowed: Iterable[str] = (), broken: Sequence[str] = ()
+    view: RunView, texts: Texts | None = None, *, allowed: Iterable[str] = (), broken: Sequence[str] = ()
 ) -> str:
     """The run as JUnit XML. A corrupt finding is a failure; one whose fingerprint is in `allowed` is skipped.
 
@@ -24,49 +24,50 @@ def junit_xml(
     """
     texts, ignore = texts or Texts(), frozenset(allowed)
     suites = [
-        _suite(number, arm, case, texts, ignore)
-        for number, arm in enumerate([*case.candidates, *([] if case.candidates else case.controls)])
+        _suite(number, arm, view, texts, ignore)
+        for number, arm in enumerate([*view.candidates, *([] if view.candidates else view.controls)])
     ]
     if broken:
         cases = [_policy_case(number, line) for number, line in enumerate(broken, 1)]
-        suites.append(_wrap(len(suites), "policy", case.run.created, len(broken), len(broken), 0, 0, {}, cases))
+        suites.append(_wrap(len(suites), "policy", view.run.created, len(broken), len(broken), 0, 0, {}, cases))
     body = "\n".join(suites)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="parity">\n{body}\n</testsuites>\n'
 
 
-def _suite(number: int, arm: ArmCase, case: Case, texts: Texts, ignore: frozenset[str]) -> str:
-    by_key: dict[Key, list[FindingCase]] = {}
-    for finding in case.findings:
-        if finding.row.arm == arm.name and finding.is_corrupt:
-            by_key.setdefault(finding.row.key, []).append(finding)
-    keys = dict.fromkeys([*arm.keys, *by_key])
+def _suite(number: int, arm: ArmView, view: RunView, texts: Texts, ignore: frozenset[str]) -> str:
+    by_key: dict[Key, list[FindingView]] = {}
+    for finding in view.findings:
+        if finding.arm == arm.name and finding.is_corrupt:
+            by_key.setdefault(finding.key, []).append(finding)
+    classes = view.classes_of(arm.name)
+    keys = dict.fromkeys([*classes, *by_key])
     failures = skipped = 0
     cases = []
     for key in keys:
         found = by_key.get(key, [])
-        failing = [finding for finding in found if finding.row.fingerprint not in ignore]
-        if not found and key in arm.corrupt_keys:
+        failing = [finding for finding in found if finding.fingerprint not in ignore]
+        if not found and classes.get(key) == "corrupt":
             failures += 1
             cases.append(_unlisted(arm.name, key, texts))
             continue
         failures += bool(failing)
         skipped += bool(found) and not failing
         cases.append(_case(arm.name, key, failing or found, bool(failing), texts))
-    errors = int(arm.row.verdict in (None, "ERROR"))
+    errors = int(arm.verdict in (None, "ERROR"))
     if errors:
-        message = arm.row.message or "not compared"
-        inside = f"<error type={attribute(arm.row.status)} message={attribute(message)}/>"
+        message = arm.message or "not compared"
+        inside = f"<error type={attribute(arm.status)} message={attribute(message)}/>"
         cases.append(
             f'<testcase classname={attribute(arm.name)} name="the arm as a whole" time="0">{inside}</testcase>'
         )
     properties = {
-        "run": case.run.id,
-        "verdict": arm.row.verdict or "",
-        "baseline": case.run.baseline,
-        "model": case.run.model,
+        "run": view.run.id,
+        "verdict": arm.verdict or "",
+        "baseline": view.run.baseline,
+        "model": view.run.model,
         **{f"version.{name}": version for name, version in sorted(arm.versions.items())},
     }
-    return _wrap(number, arm.name, case.run.created, len(keys) + errors, failures, errors, skipped, properties, cases)
+    return _wrap(number, arm.name, view.run.created, len(keys) + errors, failures, errors, skipped, properties, cases)
 
 
 def _wrap(
@@ -89,17 +90,17 @@ def _wrap(
     return "\n".join([head, f"<properties>{about}</properties>", *cases, "</testsuite>"])
 
 
-def _case(arm: str, key: Key, found: Sequence[FindingCase], failing: bool, texts: Texts) -> str:
+def _case(arm: str, key: Key, found: Sequence[FindingView], failing: bool, texts: Texts) -> str:
     opening = f'<testcase classname={attribute(arm)} name={attribute(key)} time="0"'
     if not found:
         return f"{opening}/>"
     first = found[0]
     if not failing:
-        return f"{opening}><skipped message={attribute(first.triage.note or str(first.row.state))}/></testcase>"
-    message = f"{texts.kind(first.row.kind)}: {first.why}"
+        return f"{opening}><skipped message={attribute(first.note or str(first.state))}/></testcase>"
+    message = f"{texts.kind(first.kind)}: {first.why}"
     body = "\n".join(_lines(found, texts))
     return (
-        f"{opening}><failure type={attribute(first.row.kind)} message={attribute(message)}>"
+        f"{opening}><failure type={attribute(first.kind)} message={attribute(message)}>"
         f"{xml(body, keep=chr(10))}</failure></testcase>"
     )
 
@@ -111,11 +112,10 @@ def _unlisted(arm: str, key: Key, texts: Texts) -> str:
     return f'{head}<failure type="corrupt" message={message}/></testcase>'
 
 
-def _lines(found: Sequence[FindingCase], texts: Texts) -> Iterator[str]:
+def _lines(found: Sequence[FindingView], texts: Texts) -> Iterator[str]:
     for finding in found:
-        row = finding.row
-        where = "" if row.position is None else f" at token {row.position}"
-        yield f"{row.kind}{where}: {finding.why} (fingerprint {row.fingerprint})"
+        where = "" if finding.position is None else f" at token {finding.position}"
+        yield f"{finding.kind}{where}: {finding.why} (fingerprint {finding.fingerprint})"
         for name, stream in (("baseline", finding.baseline), ("candidate", finding.candidate)):
             if stream is not None:
                 yield f"  {name}: {' '.join(map(str, stream.token_ids[:64].tolist()))}"
@@ -129,5 +129,5 @@ def _policy_case(number: int, line: str) -> str:
 
 
 FORMAT = Format(
-    lambda case, wanted: [Document(junit_xml(case, wanted.texts, allowed=wanted.allowed, broken=wanted.broken))]
+    lambda view, wanted: [Document(junit_xml(view, wanted.texts, allowed=wanted.allowed, broken=wanted.broken))]
 )

@@ -15,12 +15,12 @@ from parity._version import __version__
 from parity.errors import ParityError
 from parity.records import Json
 from parity.report import facts, table_text
-from parity.report.case import ArmCase, Case, FindingCase
 from parity.report.escape import block, code, inline, public, table, without_paths
 from parity.report.format import REPOSITORIES, Document, Format, Wanted
 from parity.report.known import Match, conditions, known_bugs, link, matches
 from parity.report.texts import Texts
 from parity.text import visible
+from parity.view import ArmView, FindingView, RunView
 
 COLUMNS = 400
 """Width of the texts shown around a token."""
@@ -60,15 +60,15 @@ class BugReport:
         return f"{base}?template=400-bug-report.yml&title={quote(self.title)}"
 
 
-def bug_reports(case: Case, wanted: Wanted) -> list[BugReport]:
+def bug_reports(view: RunView, wanted: Wanted) -> list[BugReport]:
     """A report for the target, or one for every project whose arms diverge; then each names the others."""
     from parity.report.repro import repro_of
 
-    concerned = case.projects
-    script, why_not = repro_of(case)
+    concerned = view.projects
+    script, why_not = repro_of(view)
     return [
         bug_report(
-            case,
+            view,
             project,
             texts=wanted.texts,
             script=script,
@@ -82,21 +82,21 @@ def bug_reports(case: Case, wanted: Wanted) -> list[BugReport]:
     ]
 
 
-def _documents(case: Case, wanted: Wanted) -> list[Document]:
+def _documents(view: RunView, wanted: Wanted) -> list[Document]:
     """Raises ParityError for a run of which nothing was compared."""
-    if case.run.verdict == "ERROR" and not any(arm.completions for arm in case.candidates):
+    if view.run.verdict == "ERROR" and not any(arm.completions for arm in view.candidates):
         raise ParityError(
-            f"run {case.run.id} has nothing to report: no completion of it was compared",
-            hint=f"finish it: `parity run --resume {case.run.id}`",
+            f"run {view.run.id} has nothing to report: no completion of it was compared",
+            hint=f"finish it: `parity run --resume {view.run.id}`",
         )
-    return [Document(one.markdown, one.project, tuple(_advice(case, one, wanted))) for one in bug_reports(case, wanted)]
+    return [Document(one.markdown, one.project, tuple(_advice(view, one, wanted))) for one in bug_reports(view, wanted)]
 
 
-def _advice(case: Case, report: BugReport, wanted: Wanted) -> Iterator[str]:
-    if any(arm.planted for arm in case.suspected):
+def _advice(view: RunView, report: BugReport, wanted: Wanted) -> Iterator[str]:
+    if any(arm.planted for arm in view.suspected):
         yield "a fault was planted in that engine on purpose: an example, not to be filed"
         return
-    if case.chosen is None or not case.chosen.is_corrupt:
+    if view.chosen is None or not view.chosen.is_corrupt:
         yield "nothing corrupt was found, so there is nothing to file: differences at near-ties are rounding"
         return
     yield f"for {report.project}: file it at {report.address}"
@@ -110,7 +110,7 @@ FORMAT = Format(_documents, for_readers=True, by_project=True)
 
 
 def bug_report(
-    case: Case,
+    view: RunView,
     project: str,
     *,
     texts: Texts | None = None,
@@ -126,17 +126,17 @@ def bug_report(
     """
     texts = texts or Texts()
     fields = {
-        texts("heading.environment"): "\n\n".join(environment(arm, texts) for arm in case.arms),
-        texts("heading.bug"): "\n\n".join(_description(case, texts, script, no_script, others or {})),
+        texts("heading.environment"): "\n\n".join(environment(arm, texts) for arm in view.arms),
+        texts("heading.bug"): "\n\n".join(_description(view, texts, script, no_script, others or {})),
     }
     if project == "vllm":
         tick = "x" if searched else " "
         box = f"- [{tick}] {texts('before.ticked')}"
         fields[texts("heading.before")] = box if searched else f"{box}\n\n<!-- {texts('before.yours')} -->"
-    return BugReport(project, "[Bug]: " + facts.title(case, texts), fields)
+    return BugReport(project, "[Bug]: " + facts.title(view, texts), fields)
 
 
-def environment(arm: ArmCase, texts: Texts) -> str:
+def environment(arm: ArmView, texts: Texts) -> str:
     """A details block: versions, machine, variables and engine settings of one arm."""
     versions = facts.version_line(arm)
     summary = f"<code>{inline(arm.name)}</code>{': ' + inline(versions) if versions else ''}"
@@ -146,13 +146,13 @@ def environment(arm: ArmCase, texts: Texts) -> str:
     return f"<details>\n<summary>{summary}</summary>\n\n{block(text)}\n\n</details>"
 
 
-def environment_lines(arm: ArmCase) -> list[str]:
+def environment_lines(arm: ArmView) -> list[str]:
     """The environment and the engine settings of an arm as text, one value a line, nothing private in it."""
-    about = {key: value for key, value in arm.row.environment.items() if value not in (None, [], {}, "")}
+    about = {key: value for key, value in arm.environment.items() if value not in (None, [], {}, "")}
     variables = about.get("variables")
     if isinstance(variables, Mapping):
         about["variables"] = {k: v for k, v in variables.items() if k not in _NOISE and not _SECRET.search(str(k))}
-    return [f"arm: {visible(arm.name)}", *_flat(about), "engine:", *_flat(facts.settings(arm), "  ")]
+    return [f"arm: {visible(arm.name)}", *_flat(about), "engine:", *_flat(arm.settings, "  ")]
 
 
 def _flat(values: Mapping[str, Json], indent: str = "") -> Iterator[str]:
@@ -168,63 +168,63 @@ def _flat(values: Mapping[str, Json], indent: str = "") -> Iterator[str]:
 
 
 def _description(
-    case: Case, texts: Texts, script: str | None, no_script: str, others: Mapping[str, str]
+    view: RunView, texts: Texts, script: str | None, no_script: str, others: Mapping[str, str]
 ) -> Iterator[str]:
-    yield _verdict(case, texts)
-    yield _lead(case, texts)
-    if case.chosen is not None:
-        yield from example(case, case.chosen, texts)
-    arms = arms_table(case, texts) if case.table is None else table_text.markdown(case.table).rstrip()
+    yield _verdict(view, texts)
+    yield _lead(view, texts)
+    if view.chosen is not None:
+        yield from example(view, view.chosen, texts)
+    arms = table_text.markdown(view).rstrip()
     yield f"#### {texts('heading.measured_table')}\n\n{arms}"
-    yield _listed(texts("heading.controls"), facts.controls(case, texts))
-    yield f"#### {texts('heading.versions')}\n\n{_versions(case, texts)}"
-    yield f"#### {texts('heading.repro')}\n\n{_reproduction(case, texts, script, no_script)}"
-    yield _listed(texts("heading.measured"), facts.measured(case, texts))
-    yield _listed(texts("heading.inferred"), facts.inferred(case, texts))
-    yield _listed(texts("heading.unchecked"), facts.unchecked(case, texts))
-    yield f"#### {texts('heading.known')}\n\n{known(case, texts)}"
+    yield _listed(texts("heading.controls"), facts.controls(view, texts))
+    yield f"#### {texts('heading.versions')}\n\n{_versions(view, texts)}"
+    yield f"#### {texts('heading.repro')}\n\n{_reproduction(view, texts, script, no_script)}"
+    yield _listed(texts("heading.measured"), facts.measured(view, texts))
+    yield _listed(texts("heading.inferred"), facts.inferred(view, texts))
+    yield _listed(texts("heading.unchecked"), facts.unchecked(view, texts))
+    yield f"#### {texts('heading.known')}\n\n{known(view, texts)}"
     for other, address in others.items():
-        name = facts.title(case, texts)
+        name = facts.title(view, texts)
         where = address or texts("both.link")
         text = texts("both.text", other=REPOSITORIES[other], title=code(f"[Bug]: {name}"), link=inline(where))
         yield f"#### {texts('heading.both')}\n\n{text}"
-    yield f"<sub>{texts('footer', version=__version__, run=code(case.run.id))}</sub>"
+    yield f"<sub>{texts('footer', version=__version__, run=code(view.run.id))}</sub>"
 
 
 def _listed(heading: str, lines: Iterator[str]) -> str:
     return f"#### {heading}\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
-def _verdict(case: Case, texts: Texts) -> str:
-    if case.run.verdict is None:
-        return texts("lead.unfinished", status=inline(case.run.status))
-    reasons = "; ".join(inline(texts.said(reason)) for reason in case.run.reasons) or inline(case.run.message or "-")
-    return texts("lead.verdict", verdict=inline(case.run.verdict), reasons=reasons)
+def _verdict(view: RunView, texts: Texts) -> str:
+    if view.run.verdict is None:
+        return texts("lead.unfinished", status=inline(view.run.status))
+    reasons = "; ".join(inline(texts.said(reason)) for reason in view.run.reasons) or inline(view.run.message or "-")
+    return texts("lead.verdict", verdict=inline(view.run.verdict), reasons=reasons)
 
 
-def _lead(case: Case, texts: Texts) -> str:
-    arm = (case.suspected or case.candidates or list(case.arms))[0]
-    tolerance = "-" if case.tolerance is None else f"{case.tolerance:g}"
-    planted = [texts("lead.planted", fault=code(fault)) for one in case.suspected if (fault := one.planted)]
-    sampled = bool(case.sampling.get("temperature"))
+def _lead(view: RunView, texts: Texts) -> str:
+    arm = (view.suspected or view.candidates or list(view.arms))[0]
+    tolerance = "-" if view.tolerance is None else f"{view.tolerance:g}"
+    planted = [texts("lead.planted", fault=code(fault)) for one in view.suspected if (fault := one.planted)]
+    sampled = bool(view.run.sampling.get("temperature"))
     parts = [
         *planted,
         texts(
             "lead.sampled" if sampled and arm.corrupt else "lead.corrupt" if arm.corrupt else "lead.benign",
-            requests=len(case.requests),
-            sampling=facts.sampling_in_words(case),
-            baseline=code(case.run.baseline),
+            requests=len(view.requests),
+            sampling=facts.sampling_in_words(view),
+            baseline=code(view.run.baseline),
             arm=code(arm.name),
-            corrupt=facts.count(arm, "corrupt"),
-            near=facts.count(arm, "near_tie"),
+            corrupt=arm.count("corrupt"),
+            near=arm.count("near_tie"),
             completions=arm.completions,
             kinds=facts.kinds_in_words(arm.corrupt, texts),
             tolerance=tolerance,
         ),
         texts("lead.rule.sampled") if sampled else texts("lead.rule", tolerance=tolerance),
     ]
-    if case.chosen is not None and case.chosen.row.request != "*":
-        row = case.chosen.row
+    if view.chosen is not None and not view.chosen.of_run:
+        row = view.chosen
         more = texts("more_tokens", count=row.length - 1) if row.length and row.length > 1 else ""
         name = "lead.first.whole" if row.position is None else "lead.first"
         kind = inline(texts.kind(row.kind))
@@ -232,23 +232,23 @@ def _lead(case: Case, texts: Texts) -> str:
     return " ".join(parts)
 
 
-def example(case: Case, finding: FindingCase, texts: Texts) -> Iterator[str]:
+def example(view: RunView, finding: FindingView, texts: Texts) -> Iterator[str]:
     """The prompt, what was expected, what came, and what the reference thinks of it."""
-    row, position = finding.row, finding.row.position
-    if finding.request is not None:
-        prompt = finding.request.prompt
-        shown = prompt if prompt is not None else case.tokens.decode(finding.request.prompt_token_ids)
+    position = finding.position
+    if finding.asked is not None:
+        prompt = finding.asked.prompt
+        shown = prompt if prompt is not None else view.text.decode(finding.asked.prompt_token_ids)
         yield f"{texts('prompt')}\n\n{block(shown[:4000])}"
     at = position if position is not None else 0
     for heading, lead, stream, arm in (
-        ("heading.expected", "expected.text", finding.baseline, case.run.baseline),
-        ("heading.actual", "actual.text", finding.candidate, row.arm),
+        ("heading.expected", "expected.text", finding.baseline, view.run.baseline),
+        ("heading.actual", "actual.text", finding.candidate, finding.arm),
     ):
         if stream is None:
             continue
         start = max(0, at - AROUND)
         ids = " ".join(map(str, stream.token_ids[start : at + AROUND].tolist()))
-        text = case.tokens.marked(stream.token_ids, at, COLUMNS)
+        text = view.text.marked(stream.token_ids, at, COLUMNS)
         name = "tokens.expected" if heading == "heading.expected" else "tokens.actual"
         end = texts("ends", arm=code(arm), tokens=stream.n_tokens, reason=code(stream.finish_reason))
         lines = f"{text}\n\n{texts(name, start=start).strip()}: {ids}"
@@ -256,100 +256,98 @@ def example(case: Case, finding: FindingCase, texts: Texts) -> Iterator[str]:
     first = finding.first_divergence
     if first is not None and position is not None and first < position:
         yield texts("expected.parted", first=first)
-    if row.request == "*":
+    if finding.of_run:
         yield f"#### {texts('heading.evidence.run')}\n\n{inline(texts.said(finding.why))}"
         return
-    yield f"#### {texts('heading.evidence')}\n\n{evidence(case, finding, texts)}"
+    yield f"#### {texts('heading.evidence')}\n\n{evidence(view, finding, texts)}"
 
 
-def evidence(case: Case, finding: FindingCase, texts: Texts) -> str:
+def evidence(view: RunView, finding: FindingView, texts: Texts) -> str:
     """The reference's top tokens at the place, and the sentence that sums them up."""
-    row = finding.row
-    logprobs = row.evidence.get("logprobs")
-    pairs = logprobs.get("reference") if isinstance(logprobs, Mapping) else None
+    pairs = finding.logprobs("reference")
     parts = [inline(texts.said(finding.why))] if finding.why else []
-    if row.gap is not None:
-        bound = texts("evidence.bound") if row.evidence.get("gap_is_lower_bound") else ""
-        allowed = row.evidence.get("tolerance", case.tolerance)
-        parts.append(texts("evidence.gap", gap=f"{row.gap:.3f}", bound=bound, tolerance=allowed))
+    if finding.gap is not None:
+        bound = texts("evidence.bound") if finding.is_lower_bound else ""
+        allowed = view.tolerance if finding.tolerance is None else finding.tolerance
+        parts.append(texts("evidence.gap", gap=f"{finding.gap:.3f}", bound=bound, tolerance=allowed))
     if not pairs:
-        return "\n\n".join([*parts, texts("evidence.none")] if row.gap is None else parts)
-    chosen, best = facts.chosen_token(finding), float(pairs[0][1])
+        return "\n\n".join([*parts, texts("evidence.none")] if finding.gap is None else parts)
+    chosen, best = finding.token, pairs[0][1]
     rows = []
     for number, (token, value) in enumerate(pairs):
-        role = texts("role.chosen") if int(token) == chosen else texts("role.best") if number == 0 else ""
-        gap = best - float(value)
-        rows.append([code(case.tokens.token(int(token))), f"{float(value):.3f}", f"{gap:.3f}", role])
+        role = texts("role.chosen") if token == chosen else texts("role.best") if number == 0 else ""
+        gap = best - value
+        rows.append([code(view.text.token(token)), f"{value:.3f}", f"{gap:.3f}", role])
     head = [texts(f"column.{name}") for name in ("token", "logprob", "gap", "role")]
     return "\n\n".join([*parts, table(head, rows)])
 
 
-def arms_table(case: Case, texts: Texts) -> str:
+def arms_table(view: RunView, texts: Texts) -> str:
     """One row per arm: what was asked, what came, how long, how fast."""
     names = ("arm", "completions", "identical", "near", "corrupt", "shortest", "acceptance", "speed")
     rows = []
-    for arm in case.arms:
-        judged = not arm.row.is_baseline
-        role = texts("baseline") if arm.row.is_baseline else texts("control") if arm.is_control else ""
-        accepted = "-" if arm.row.acceptance_rate is None else f"{arm.row.acceptance_rate:.1%}"
+    for arm in view.arms:
+        judged = not arm.is_baseline
+        role = texts("baseline") if arm.is_baseline else texts("control") if arm.is_control else ""
+        accepted = "-" if arm.acceptance_rate is None else f"{arm.acceptance_rate:.1%}"
         rows.append(
             [
                 code(arm.name) + (f" ({role})" if role else ""),
                 str(arm.completions),
-                str(facts.count(arm, "identical")) if judged else "-",
-                str(facts.count(arm, "near_tie")) if judged else "-",
-                str(facts.count(arm, "corrupt")) if judged else "-",
+                str(arm.count("identical")) if judged else "-",
+                str(arm.count("near_tie")) if judged else "-",
+                str(arm.count("corrupt")) if judged else "-",
                 str(min(arm.lengths)) if arm.lengths else "-",
                 accepted,
-                f"{arm.row.tokens_per_second:,.1f}" if arm.row.tokens_per_second else "-",
+                f"{arm.tokens_per_second:,.1f}" if arm.tokens_per_second else "-",
             ]
         )
     return table([texts(f"column.{name}") for name in names], rows)
 
 
-def _versions(case: Case, texts: Texts) -> str:
-    if len(case.siblings) > 1:
+def _versions(view: RunView, texts: Texts) -> str:
+    if len(view.siblings) > 1:
         head = [texts(f"column.{name}") for name in ("run", "verdict", "versions")]
         rows = [
-            [code(run.id), inline(run.verdict), inline("; ".join(f"{a}: {v}" for a, v in arms.items()))]
-            for run, arms in case.siblings
+            [code(one.id), inline(one.verdict), inline("; ".join(f"{a}: {v}" for a, v in one.versions.items()))]
+            for one in view.siblings
         ]
         return table(head, rows)
     lines = [
-        texts("version.row", arm=code(arm.name), versions=inline(facts.version_line(arm) or "-")) for arm in case.arms
+        texts("version.row", arm=code(arm.name), versions=inline(facts.version_line(arm) or "-")) for arm in view.arms
     ]
     return "\n".join(f"- {line}" for line in [*lines, texts("version.one")])
 
 
-def _reproduction(case: Case, texts: Texts, script: str | None, no_script: str) -> str:
-    command = f"{texts('repro.command')}\n\n{block(without_paths(case.run.command), 'sh')}"
+def _reproduction(view: RunView, texts: Texts, script: str | None, no_script: str) -> str:
+    command = f"{texts('repro.command')}\n\n{block(without_paths(view.run.command), 'sh')}"
     if script is None:
         return f"{texts('repro.none', why=inline(texts.said(no_script)))}\n\n{command}"
     how = block("python repro.py --model PATH_OR_NAME", "sh")
     if len(script) > LONGEST_SCRIPT:
-        what = f"finding:{case.chosen.row.id}" if case.chosen is not None else case.run.id
+        what = f"finding:{view.chosen.id}" if view.chosen is not None else view.run.id
         long = texts("repro.long", characters=f"{len(script):,}", command=code(f"parity repro {what} -o repro.py"))
         return f"{texts('repro.run')}\n\n{how}\n\n{long}\n\n{command}"
     body = f"<details>\n<summary><code>repro.py</code></summary>\n\n{block(script, 'python')}\n\n</details>"
     return f"{texts('repro.run')}\n\n{how}\n\n{body}\n\n{command}"
 
 
-def known(case: Case, texts: Texts) -> str:
+def known(view: RunView, texts: Texts) -> str:
     """Known reports of the same kind whose conditions this run does not contradict."""
     found: dict[str, Match] = {}
-    for arm in case.suspected or case.candidates:
-        kinds = [case.chosen.row.kind] if case.asked_for_finding and case.chosen else list(arm.corrupt)
+    for arm in view.suspected or view.candidates:
+        kinds = [view.chosen.kind] if view.asked_for_finding and view.chosen else list(arm.corrupt)
         if not kinds:
-            kinds = ["near_tie"] if facts.count(arm, "near_tie") else []
+            kinds = ["near_tie"] if arm.count("near_tie") else []
         prompt = None
-        if case.chosen is not None and case.chosen.request is not None:
-            prompt = len(case.chosen.request.prompt_token_ids)
+        if view.chosen is not None and view.chosen.asked is not None:
+            prompt = len(view.chosen.asked.prompt_token_ids)
         holding = conditions(
-            facts.settings(arm),
-            case.sampling,
-            model=case.run.model,
+            arm.settings,
+            view.run.sampling,
+            model=view.run.model,
             prompt_tokens=prompt,
-            requests=len(case.requests),
+            requests=len(view.requests),
             versions=arm.versions,
         )
         for match in matches(kinds, holding):

@@ -14,23 +14,21 @@ from parity.capture import read_capture
 from parity.errors import ParityError
 from parity.records import Json, Key
 from parity.records.kinds import Kind, kinds
-from parity.report.case import Case, FindingCase
 from parity.report.escape import json_text
 from parity.report.format import Document, Format
 from parity.report.texts import Texts
 from parity.store import TriageState
 from parity.text import visible
+from parity.view import FindingView, RunView
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def sarif_log(case: Case, texts: Texts | None = None, *, allowed: frozenset[str] = frozenset()) -> str:
+def sarif_log(view: RunView, texts: Texts | None = None, *, allowed: frozenset[str] = frozenset()) -> str:
     """The findings as a SARIF log; those triaged as benign or duplicate, or `allowed`, are suppressed."""
     texts = texts or Texts()
     rules = kinds()
-    lines = {
-        arm.name: _lines(arm.row.capture) for arm in case.arms if any(f.row.arm == arm.name for f in case.findings)
-    }
+    lines = {arm.name: _lines(arm.capture) for arm in view.arms if any(f.arm == arm.name for f in view.findings)}
     log = {
         "$schema": SCHEMA,
         "version": "2.1.0",
@@ -43,16 +41,16 @@ def sarif_log(case: Case, texts: Texts | None = None, *, allowed: frozenset[str]
                         "rules": [_rule(kind, texts) for kind in rules],
                     }
                 },
-                "automationDetails": {"id": f"parity/{visible(case.run.model)}/{case.run.id}"},
+                "automationDetails": {"id": f"parity/{visible(view.run.model)}/{view.run.id}"},
                 "invocations": [
-                    {"executionSuccessful": case.run.verdict not in (None, "ERROR"), "startTimeUtc": _time(case)}
+                    {"executionSuccessful": view.run.verdict not in (None, "ERROR"), "startTimeUtc": _time(view)}
                 ],
-                "results": [_result(case, finding, lines, rules, texts, allowed) for finding in case.findings],
+                "results": [_result(view, finding, lines, rules, texts, allowed) for finding in view.findings],
                 "columnKind": "unicodeCodePoints",
                 "properties": {
-                    "verdict": case.run.verdict,
-                    "reasons": [visible(one) for one in case.run.reasons],
-                    "findings_total": case.total_findings,
+                    "verdict": view.run.verdict,
+                    "reasons": [visible(one) for one in view.run.reasons],
+                    "findings_total": view.total_findings,
                 },
             }
         ],
@@ -70,51 +68,52 @@ def _rule(kind: Kind, texts: Texts) -> dict[str, Json]:
 
 
 def _result(
-    case: Case,
-    finding: FindingCase,
+    view: RunView,
+    finding: FindingView,
     lines: dict[str, dict[Key, int]],
     rules: list[Kind],
     texts: Texts,
     allowed: frozenset[str],
 ) -> dict[str, Json]:
-    row = finding.row
-    where = "" if row.position is None else f", token {row.position}"
-    text = f"{texts.kind(row.kind)} in {row.arm}, request {row.key}{where}: {finding.why}"
-    name = f"{row.arm}/{row.request}/{row.round}/{row.sample}" + ("" if row.position is None else f"/{row.position}")
+    where = "" if finding.position is None else f", token {finding.position}"
+    text = f"{texts.kind(finding.kind)} in {finding.arm}, request {finding.key}{where}: {finding.why}"
+    name = f"{finding.arm}/{finding.request}/{finding.key.round}/{finding.key.sample}" + (
+        "" if finding.position is None else f"/{finding.position}"
+    )
     result: dict[str, Json] = {
-        "ruleId": row.kind,
+        "ruleId": finding.kind,
         "level": "error" if finding.is_corrupt else "note",
         "kind": "fail",
         "message": {"text": _message(text)},
         "locations": [
             {
-                "physicalLocation": _place(case, finding, lines),
+                "physicalLocation": _place(view, finding, lines),
                 "logicalLocations": [{"fullyQualifiedName": visible(name), "kind": "element"}],
             }
         ],
-        "partialFingerprints": {"parity/v1": row.fingerprint},
+        "partialFingerprints": {"parity/v1": finding.fingerprint},
         "properties": {
-            "gap": row.gap,
-            "length": row.length,
+            "gap": finding.gap,
+            "length": finding.length,
             "first_divergence": finding.first_divergence,
-            "state": str(row.state),
+            "state": finding.state,
         },
     }
-    if row.kind in rules:
-        result["ruleIndex"] = rules.index(Kind(row.kind))
-    if row.state in (TriageState.BENIGN, TriageState.DUPLICATE) or row.fingerprint in allowed:
-        note = finding.triage.note or str(row.state)
+    if finding.kind in rules:
+        result["ruleIndex"] = rules.index(Kind(finding.kind))
+    if finding.state in (TriageState.BENIGN, TriageState.DUPLICATE) or finding.fingerprint in allowed:
+        note = finding.note or finding.state
         result["suppressions"] = [{"kind": "external", "status": "accepted", "justification": visible(note)}]
     return result
 
 
-def _place(case: Case, finding: FindingCase, lines: dict[str, dict[Key, int]]) -> dict[str, Json]:
-    arm = finding.row.arm
-    path = case.arm(arm).row.capture
+def _place(view: RunView, finding: FindingView, lines: dict[str, dict[Key, int]]) -> dict[str, Json]:
+    arm = finding.arm
+    path = view.arm(arm).capture
     name = Path(path).name if path else f"{arm.replace('/', '-')}.jsonl"
     place: dict[str, Json] = {"artifactLocation": {"uri": quote(visible(name))}}
     # Viewers that show results in files want a line; the header is there where nothing better is known.
-    place["region"] = {"startLine": lines.get(arm, {}).get(finding.row.key) or 1}
+    place["region"] = {"startLine": lines.get(arm, {}).get(finding.key) or 1}
     return place
 
 
@@ -134,8 +133,8 @@ def _message(text: str) -> str:
     return shown.replace("[", "\\[").replace("]", "\\]").replace("{", "{{").replace("}", "}}")
 
 
-def _time(case: Case) -> str:
-    return case.run.created[:19].replace(" ", "T") + "Z"
+def _time(view: RunView) -> str:
+    return view.run.created[:19].replace(" ", "T") + "Z"
 
 
-FORMAT = Format(lambda case, wanted: [Document(sarif_log(case, wanted.texts, allowed=wanted.allowed))])
+FORMAT = Format(lambda view, wanted: [Document(sarif_log(view, wanted.texts, allowed=wanted.allowed))])

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from report_data import BASE, MTP, arm_case, finding_case, make_case, run_row
+from report_data import BASE, MTP, arm_case, finding_case, make_case, run_of
 
 from parity.report.format import Wanted
 from parity.report.formats.md import bug_report, bug_reports
 from parity.report.known import CONDITIONS, conditions, known_bugs, link, matches
 from parity.report.texts import Texts
 from parity.store import RequestRow
+from parity.store.endings import Tally
 
 UPSTREAM = Path(__file__).resolve().parents[2] / "data" / "upstream"
 PROJECTS = ("vllm", "vllm-ascend")
@@ -146,10 +147,10 @@ def test_a_finding_about_all_samples_of_a_run_is_told_as_one() -> None:
     why = "the surprise of the candidate's samples differs from the baseline's (p = 0.00025 after adjustment)"
     evidence = {"why": why, "test": "surprise"}
     whole = finding_case(request="*", kind="unjustified", position=None, length=None, gap=None, evidence=evidence)
-    finding = replace(whole, request=None, baseline=None, candidate=None)
-    drawn = replace(arm_case(MTP), classes={"sampled": 2}, corrupt={"unjustified": 1})
-    plan = {**run_row().plan, "sampling": {"temperature": 0.8, "max_tokens": 6, "n": 1}}
-    case = make_case(run=run_row(plan=plan), arms=[arm_case(BASE), drawn], finding=finding)
+    finding = replace(whole, asked=None, baseline=None, candidate=None)
+    drawn = replace(arm_case(MTP), tally=(Tally(0, 6, "length", "sampled", 2),), corrupt={"unjustified": 1})
+    sampling = {"temperature": 0.8, "max_tokens": 6, "n": 1}
+    case = make_case(run=run_of(sampling=sampling), arms=[arm_case(BASE), drawn], finding=finding)
     report = bug_report(case, "vllm", no_script="it is about the run as a whole.")
     assert report.title.startswith("[Bug]: samples that are not drawn as the baseline's are, with cpu/mtp")
     assert "at that temperature" in report.markdown
@@ -182,7 +183,7 @@ def test_a_large_batch_stays_an_issue_that_github_takes() -> None:
     requests = [RequestRow(at, f"p{at}", "x", np.arange(200)) for at in range(200)]
     environment = {"packages": {f"package-{at}": "1.2.3" for at in range(5000)}, "versions": {"vllm": "0.32.0"}}
     arms = [arm_case(BASE, environment=environment), arm_case(MTP, environment=environment)]
-    case = make_case(arms=arms, requests=requests, run=run_row("long name " * 100))
+    case = make_case(arms=arms, requests=requests, run=run_of("long name " * 100))
     report = bug_reports(case, wanted("vllm"))[0]
     assert "put it into a gist" in report.markdown
     assert "`parity repro finding:7 -o repro.py`" in report.markdown

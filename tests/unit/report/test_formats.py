@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,9 @@ from hypothesis import strategies as st
 from lxml import etree
 from lxml import html as lxml_html
 from markdown_it import MarkdownIt
-from report_data import BASE, MTP, arm_case, finding_case, make_case
+from report_data import KEYS, MTP, finding_case, make_case
 
-from parity.records import Key
 from parity.report import escape
-from parity.report.case import Case
 from parity.report.format import Wanted
 from parity.report.formats.github import LARGEST, step_summary
 from parity.report.formats.html import html_report
@@ -32,6 +29,7 @@ from parity.report.formats.sarif import sarif_log
 from parity.report.texts import Texts
 from parity.store import TriageState
 from parity.text import visible
+from parity.view import RunView
 
 UPSTREAM = Path(__file__).resolve().parents[2] / "data" / "upstream"
 SARIF = jsonschema.Draft4Validator(json.loads((UPSTREAM / "sarif-2.1.0-rtm.5.json").read_text()))
@@ -116,7 +114,7 @@ def check_json(text: str, validator: Any) -> Any:
     return value
 
 
-def check_all(case: Case) -> None:
+def check_all(case: RunView) -> None:
     for project in ("vllm", "vllm-ascend"):
         report = bug_reports(case, Wanted(Texts(), project))[0]
         assert "\n" not in report.title
@@ -201,7 +199,7 @@ def test_junit_has_a_case_for_each_completion_and_a_failure_for_the_corrupt_one(
 
 def test_junit_skips_what_is_on_the_allowlist_and_fails_for_a_broken_policy() -> None:
     case = make_case()
-    text = junit_xml(case, allowed=[case.findings[0].row.fingerprint], broken=["garbled: 3, at most 2"])
+    text = junit_xml(case, allowed=[case.findings[0].fingerprint], broken=["garbled: 3, at most 2"])
     check_xml(text)
     tree = etree.fromstring(text.encode())
     assert [suite.get("failures") for suite in tree] == ["0", "1"]
@@ -209,8 +207,7 @@ def test_junit_skips_what_is_on_the_allowlist_and_fails_for_a_broken_policy() ->
 
 
 def test_a_corrupt_completion_beyond_the_limit_is_no_pass() -> None:
-    arms = [arm_case(BASE), replace(arm_case(MTP), corrupt_keys=frozenset({Key("p0", 0, 0), Key("p1", 0, 0)}))]
-    text = junit_xml(make_case(arms=arms))
+    text = junit_xml(make_case(classes=dict.fromkeys(KEYS, "corrupt")))
     check_xml(text)
     suite = etree.fromstring(text.encode())[0]
     assert suite.get("failures") == "2"
@@ -229,7 +226,7 @@ def test_sarif_results_carry_rule_place_and_fingerprint() -> None:
 
 
 def test_sarif_suppresses_what_was_triaged_as_benign() -> None:
-    finding = finding_case(state=TriageState.BENIGN)
+    finding = finding_case(state=str(TriageState.BENIGN))
     value = check_json(sarif_log(make_case(finding=finding)), SARIF)
     assert value["runs"][0]["results"][0]["suppressions"][0]["kind"] == "external"
 

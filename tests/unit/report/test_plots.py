@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
+from parity.comparator import compare
 from parity.errors import ParityError
 from parity.records import Capture, Completion, Header, Key, ScoreKey, SpecTrace, TopLogprobs
 from parity.report import svg
-from parity.report.evidence import acceptance, evidence_of
 from parity.report.plots import GAP_EDGES, GAP_LABELS, edges, plots, write_plots
+from parity.view import Evidence, of_captures
+from parity.view.evidence import acceptance
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -37,26 +39,30 @@ def capture(arm: str, streams: list[list[int]], *, counters: dict[str, object] |
     return Capture(Header(arm, *arm.split("/"), "tiny"), completions, {}, counters)
 
 
-def test_evidence_is_counted_from_the_streams() -> None:
+def evidence_of(base: Capture, other: Capture, scores: dict[ScoreKey, TopLogprobs]) -> Evidence:
+    return of_captures([base, other], {other.header.arm: compare(base, other, scores)}).evidence
+
+
+def test_evidence_is_that_of_the_comparison() -> None:
     base, mtp = capture("cpu/base", [[5, 6, 7], [5, 6]]), capture("cpu/mtp", [[5, 9, 7], [5, 6, 7]])
     scores = {
         ScoreKey("cpu/mtp", "p0", 0, 0): TopLogprobs(
             np.array([[5, 1], [6, 9], [7, 1]]), np.array([[-0.1, -2.0], [-0.5, -1.5], [-0.2, -3.0]])
         )
     }
-    evidence = evidence_of({"cpu/base": base, "cpu/mtp": mtp}, scores, "cpu/base")
+    evidence = evidence_of(base, mtp, scores)
     assert evidence.divergences == {"cpu/mtp": [1, 2]}
     assert evidence.lengths == {"cpu/base": [3, 2], "cpu/mtp": [3, 3]}
     gaps = evidence.gap("cpu/mtp", Key("p0", 0, 0))
     assert gaps is not None
-    assert gaps.tolist() == pytest.approx([0, 1.0, 0])
+    assert gaps.gap.tolist() == pytest.approx([0, 1.0, 0])
     assert evidence.gap("cpu/mtp", Key("p1", 0, 0)) is None
 
 
 def test_identical_completions_share_the_score_that_was_made_once() -> None:
     base, mtp = capture("cpu/base", [[5, 6]]), capture("cpu/mtp", [[5, 6]])
     top = TopLogprobs(np.array([[5, 1], [6, 9]]), np.array([[-0.1, -2.0], [-0.5, -1.5]]))
-    evidence = evidence_of({"cpu/base": base, "cpu/mtp": mtp}, {ScoreKey("cpu/base", "p0", 0, 0): top}, "cpu/base")
+    evidence = evidence_of(base, mtp, {ScoreKey("cpu/base", "p0", 0, 0): top})
     assert set(evidence.gaps) == {"cpu/base", "cpu/mtp"}
 
 
@@ -67,9 +73,9 @@ def test_acceptance_by_position_from_counters_or_traces() -> None:
 
 def test_a_plot_for_whatever_there_are_numbers_for() -> None:
     base, mtp = capture("cpu/base", [[5, 6, 7]]), capture("cpu/mtp", [[5, 9, 7]])
-    found = plots(evidence_of({"cpu/base": base, "cpu/mtp": mtp}, {}, "cpu/base"))
+    found = plots(evidence_of(base, mtp, {}))
     assert sorted(found) == ["acceptance", "divergences", "lengths"]
-    assert plots(evidence_of({}, {}, "cpu/base")) == {}
+    assert plots(Evidence()) == {}
 
 
 @settings(deadline=None)

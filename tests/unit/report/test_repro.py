@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_data import BASE, MTP, arm_case, finding_case, make_case
+from report_data import BASE, MTP, arm_case, finding_case, make_case, run_of
 
 from parity.capture import write_capture
 from parity.errors import ParityError
@@ -170,16 +170,14 @@ def test_what_no_script_can_show(changes: dict[str, Any], why: str) -> None:
 
 
 def test_random_sampling_has_no_tokens_to_expect() -> None:
-    case = make_case()
-    case.run.plan["sampling"]["temperature"] = 0.8  # type: ignore[index]
+    case = make_case(run=run_of(sampling={"temperature": 0.8}))
     with pytest.raises(ParityError, match=r"temperature 0\.8"):
         repro_script(case, case.findings[0])
 
 
-@pytest.mark.parametrize(("arm", "plan"), [("server/vllm", {}), (MTP, {"churn": {"shuffle": True}})])
-def test_what_is_no_batch_in_an_engine_has_no_script(arm: str, plan: dict[str, Any]) -> None:
-    case = make_case(arms=[arm_case(BASE), arm_case(arm)], finding=finding_case(arm=arm))
-    case.run.plan.update(plan)  # type: ignore[attr-defined]
+@pytest.mark.parametrize(("arm", "run"), [("server/vllm", {}), (MTP, {"churn": {"shuffle": True}})])
+def test_what_is_no_batch_in_an_engine_has_no_script(arm: str, run: dict[str, Any]) -> None:
+    case = make_case(arms=[arm_case(BASE), arm_case(arm)], finding=finding_case(arm=arm), run=run_of(**run))
     script, why = repro_of(case)
     assert script is None
     assert "engine that a script can start" in why or "--churn" in why

@@ -11,10 +11,10 @@ import numpy as np
 from rich.console import Console
 
 from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity
-from parity.report.settings import told_apart
-from parity.report.table import ExperimentTable, Row, from_captures, from_store
-from parity.report.table_text import batch_words, markdown, print_table
+from parity.report.table_text import batch_words, markdown, print_table, to_json
 from parity.store import ArmComparison, ArmResult, NewRun, Store
+from parity.view import RunView, of_captures, of_store
+from parity.view.settings import told_apart
 
 HOSTILE = "\x1b[31mred\u202e | `code` <script>\n@someone"
 LENGTHS = [5, 6, 31, 63, 100, 512, 512, 512]
@@ -45,12 +45,12 @@ def capture(arm: str, **engine: Any) -> Capture:
 
 
 def test_columns_are_those_of_the_report_on_45100() -> None:
-    made = from_captures([capture("cuda/mtp", num_speculative_tokens=3)])
-    (row,) = made.rows
+    made = of_captures([capture("cuda/mtp", num_speculative_tokens=3)])
+    (row,) = made.arms
     assert row.completions == 8
-    assert row.shortest == 5
+    assert row.shortest_ended == 5
     # The one that was taken back after 100 tokens is not short, nor are those that reached their limit.
-    assert row.shorter_than == {"32": 3, "64": 4, "128": 4, "256": 4}
+    assert row.shorter_than == {32: 3, 64: 4, 128: 4, 256: 4}
     assert row.stops == {"abort": 1, "length": 3, "stop": 4}
     tokens = sum(LENGTHS)
     assert row.tokens == tokens
@@ -58,11 +58,11 @@ def test_columns_are_those_of_the_report_on_45100() -> None:
     assert row.tokens_per_second_with_start == tokens / 25
     assert row.acceptance_rate == 0.5
     assert row.acceptance_length == 2.5
-    assert row.corrupt is None
+    assert row.corrupt_interval is None
     assert "4 requests × 2 rounds = 8 completions" in made.question
 
 
-def stored(tmp_path: Path) -> ExperimentTable:
+def stored(tmp_path: Path) -> RunView:
     with Store.open(tmp_path / "parity.db") as store:
         arms = [
             {"name": name, "backend": "cpu", "variant": name.split("/")[1], "engine": {}}
@@ -96,25 +96,25 @@ def stored(tmp_path: Path) -> ExperimentTable:
         store.save_comparison(
             "r1", "cpu/k=3", ArmComparison("DIVERGED", ["r"], {"garbled": 1}, stats, classes, {}, [finding])
         )
-        return from_store(store, "r1")
+        return of_store(store, "r1")
 
 
 def test_a_stored_run(tmp_path: Path) -> None:
     made = stored(tmp_path)
-    baseline, row = made.rows
-    assert baseline.baseline
-    assert not row.baseline
-    assert (row.identical, row.near_tie, row.corrupt) == (6, 1, 1)
+    baseline, row = made.arms
+    assert baseline.is_baseline
+    assert not row.is_baseline
+    assert (row.count("identical"), row.count("corrupt")) == (7, 1)
     assert row.expected == 12
-    assert any("4 of 12 completions are missing" in note for note in row.notes)
+    assert any("4 of 12 completions are missing" in note for note in row.remarks)
     # p1 has 6 tokens in round 0 and 512 in round 1.
-    assert "needle p1: in 0 of 1 rounds of random batches as it is alone" in row.notes
+    assert "needle p1: in 0 of 1 rounds of random batches as it is alone" in row.remarks
     (kind,) = row.kinds
     assert kind.kind == "garbled"
     assert 0.005 < kind.low < 0.125 < kind.high < 0.55
     corrupt = [output for output in made.outputs if output.corrupt]
     assert [(output.arm, output.request, output.tokens) for output in corrupt] == [("cpu/k=3", "p0", 5)]
-    assert json.loads(json.dumps(made.to_json()))["rows"][1]["corrupt"] == 1
+    assert json.loads(json.dumps(to_json(made)))["rows"][1]["corrupt"] == 1
 
 
 def test_nothing_hostile_gets_through(tmp_path: Path) -> None:
@@ -154,8 +154,7 @@ def test_settings_that_tell_arms_apart() -> None:
 
 
 def test_what_the_batch_did_is_a_line() -> None:
-    row = from_captures([capture("a/b")]).rows[0]
-    assert isinstance(row, Row)
+    row = of_captures([capture("a/b")]).arms[0]
     assert batch_words(row) == (
         "40 steps of 1 to 64 rows (mean 48.2); rows: 5 joined, 6 left, 7 moved; 1 taken back; 2 preemptions"
     )

@@ -11,14 +11,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from report_data import BASE, MTP, arm_case, finding_case, make_case, run_of
 from rich.console import Console
 
 import parity
 from parity.records import Key
-from parity.report.summary import ArmLine, Example, Summary
 from parity.report.terminal import next_steps, print_summary
-from parity.report.tokens import TokenText
+from parity.store import CompletionRow, RequestRow
+from parity.store.endings import Tally
 from parity.text import cell_width, clip, visible
+from parity.view import ArmView, Figures, FindingView, RunView
+from parity.view.tokens import TokenText
 
 MODEL = Path(parity.__file__).parent / "models" / "tiny-qwen3-next-mtp"
 TOKENS = TokenText(MODEL)
@@ -30,62 +33,80 @@ def ids(text: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.array(load_tokenizer(MODEL).encode(text).ids)
 
 
-def summary(**changes: Any) -> Summary:
+def tally(**classes: int) -> tuple[Tally, ...]:
+    return tuple(Tally(0, 32, "length", "" if cls == "none" else cls, count) for cls, count in classes.items())
+
+
+def stream(arm: str, tokens: np.ndarray[Any, np.dtype[np.int64]], parted: int) -> CompletionRow:
+    return CompletionRow(arm, "kings", 0, 0, len(tokens), "length", None, "corrupt", parted, None, tokens)
+
+
+def example(**changes: Any) -> FindingView:
     ours, theirs = ids("And the king said unto the woman"), ids("And the king said unto the people")
     at = int(np.flatnonzero(ours[: len(theirs)] != theirs[: len(ours)])[0])
-    example = Example(
-        "cpu/mtp",
-        Key("kings", 0, 0),
-        "unjustified",
-        "corrupt",
-        at,
-        1,
-        {
-            "why": "the reference does not support this token",
-            "gap": 9.3,
-            "tolerance": 0.25,
-            "logprobs": {
-                "reference": [[int(theirs[at]), -0.2], [5, -1.0], [6, -2.0], [int(ours[at]), -9.5]],
-                "candidate": [[int(ours[at]), -0.4]],
-                "baseline": None,
-            },
+    evidence = {
+        "why": "the reference does not support this token",
+        "gap": 9.3,
+        "tolerance": 0.25,
+        "logprobs": {
+            "reference": [[int(theirs[at]), -0.2], [5, -1.0], [6, -2.0], [int(ours[at]), -9.5]],
+            "candidate": [[int(ours[at]), -0.4]],
+            "baseline": None,
         },
-        "Tell me about the king\nand the woman.",
-        theirs,
-        ours,
-        at,
-    )
+    }
     values: dict[str, Any] = {
-        "baseline": "cpu/base",
-        "verdict": "DIVERGED",
-        "reasons": ["1 of 64 completions is corrupt"],
-        "arms": [
-            ArmLine("cpu/base", True, 64, {"": 64}, tokens_per_second=1834.2),
-            ArmLine(
-                "cpu/mtp",
-                False,
-                64,
-                {"identical": 40, "near_tie": 23, "corrupt": 1},
-                {"unjustified": 1},
-                0.87,
-                2.74,
-                1240.0,
-            ),
-        ],
-        "examples": [example],
-        "findings": 24,
-        "missed": {"cpu/mtp": 0.047},
-        "run": "20260101-000000-abcd",
-        "status": "finished",
+        "id": None,
+        "key": Key("kings", 0, 0),
+        "kind": "unjustified",
+        "position": at,
+        "length": 1,
+        "gap": 9.3,
+        "evidence": evidence,
+        "asked": RequestRow(0, "kings", "Tell me about the king\nand the woman.", np.array([1])),
+        "baseline": stream("cpu/base", theirs, at),
+        "candidate": stream("cpu/mtp", ours, at),
+        **changes,
+    }
+    return finding_case(**values)
+
+
+def summary(
+    *,
+    arms: list[ArmView] | None = None,
+    examples: list[FindingView] | None = None,
+    notes: tuple[str, ...] = (),
+    **run: Any,
+) -> RunView:
+    found = [example()] if examples is None else examples
+    mtp = tally(identical=40, near_tie=23, corrupt=1)
+    about: dict[str, Any] = {
+        "id": "20260101-000000-abcd",
+        "reasons": ("1 of 64 completions is corrupt",),
         "model": "tiny",
         "model_path": MODEL,
         "directory": "/home/user/.local/share/parity/runs/20260101-000000-abcd",
         "duration": 93.2,
+        **run,
     }
-    return Summary(**{**values, **changes})
+    return make_case(
+        run=run_of(**about),
+        arms=arms
+        or [
+            arm_case(BASE, tally=tally(none=64), tokens_per_second=1834.2),
+            replace(
+                arm_case(MTP, tally=mtp, acceptance_rate=0.87, acceptance_length=2.74, tokens_per_second=1240.0),
+                corrupt={"unjustified": 1},
+                figures=Figures(not_excluded=0.047),
+                notes=notes,
+            ),
+        ],
+        findings=found,
+        chosen=found[0] if found else None,
+        total_findings=24,
+    )
 
 
-def show(one: Summary, width: int = 80) -> str:
+def show(one: RunView, width: int = 80) -> str:
     out = io.StringIO()
     print_summary(Console(file=out, width=width, no_color=True, force_terminal=False, highlight=False), one)
     return out.getvalue()
@@ -111,26 +132,20 @@ def test_everything_a_person_needs_is_there() -> None:
 @pytest.mark.parametrize("width", [80, 100, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     long = "x" * 300
-    for one in (summary(), summary(reasons=["word " * 60, long[:70]], notes=["note " * 50])):
+    for one in (summary(), summary(reasons=("word " * 60, long[:70]), notes=("note " * 50,))):
         for line in show(one, width).splitlines():
             assert cell_width(line) <= width or "/" in line, line
 
 
 def test_wide_characters_stay_within_80_columns() -> None:
     chinese = ids("道可道，非常道。名可名，非常名。无名天地之始；有名万物之母。故常无，欲以观其妙；常有，欲以观其徼。")
-    example = summary().examples[0]
-    one = Example(
-        example.arm,
-        example.key,
-        "garbled",
-        "corrupt",
-        60,
-        9,
-        example.evidence,
-        "道可道" * 40,
-        chinese,
-        chinese[:60],
-        60,
+    one = example(
+        kind="garbled",
+        position=60,
+        length=9,
+        asked=RequestRow(0, "kings", "道可道" * 40, np.array([1])),
+        baseline=stream("cpu/base", chinese, 60),
+        candidate=stream("cpu/mtp", chinese[:60], 60),
     )
     text = show(summary(examples=[one]))
     assert ">>(end)<<" in text
@@ -138,7 +153,7 @@ def test_wide_characters_stay_within_80_columns() -> None:
 
 
 def test_a_stored_finding_has_the_number_that_other_commands_take() -> None:
-    stored = replace(summary().examples[0], finding=42)
+    stored = replace(example(), id=42)
     assert "\nfinding 42: unjustified in cpu/mtp" in show(summary(examples=[stored]))
     assert "\n1. unjustified in cpu/mtp" in show(summary())
 
@@ -159,8 +174,8 @@ def test_an_arm_keeps_its_name_at_every_width(width: int) -> None:
 
 def test_a_failure_is_said_once_and_its_log_line_by_line() -> None:
     message = "cpu/mtp: the engine failed\nthe end of the log:\n  Traceback\n  ValueError: \x1b[2J"
-    arms = [ArmLine("cpu/base", True, 0), ArmLine("cpu/mtp", False, 0, message=message)]
-    text = show(summary(verdict="ERROR", status="failed", reasons=[], arms=arms, examples=[], message=message))
+    arms = [arm_case(BASE, tally=()), arm_case(MTP, corrupt=False, tally=(), verdict=None, message=message)]
+    text = show(summary(verdict="ERROR", status="failed", reasons=(), arms=arms, examples=[], message=message))
     assert text.count("the engine failed") == 1
     assert "\n    Traceback\n" in text
     assert "\x1b" not in text
@@ -173,7 +188,7 @@ def test_without_a_tokenizer_the_ids_are_shown() -> None:
 
 
 def test_a_run_without_a_verdict_says_how_to_finish_it() -> None:
-    text = show(summary(verdict=None, status="interrupted", reasons=[], examples=[], message="interrupted"))
+    text = show(summary(verdict=None, status="interrupted", reasons=(), examples=[], message="interrupted"))
     assert text.startswith("INTERRUPTED  no verdict yet")
     assert "parity run --resume 20260101-000000-abcd" in text
 

@@ -1,0 +1,202 @@
+"""The view of captures in memory, compared or not: the same as that of the run that the store would make of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from parity.comparator import Comparison
+from parity.pipeline.analyse import arm_result
+from parity.records import Capture, Completion, Finding, Key
+from parity.store import CompletionRow, RequestRow
+from parity.store.endings import Tally
+from parity.view.arm import CUT, ArmView, Figures
+from parity.view.evidence import of_comparisons
+from parity.view.figures import figures_of
+from parity.view.finding import FindingView, worst
+from parity.view.run import TEXT, WORST, Output, Run, RunView
+from parity.view.settings import told_apart
+
+
+def of_captures(
+    captures: Sequence[Capture], comparisons: Mapping[str, Comparison] | None = None, model: Path | None = None
+) -> RunView:
+    """The view of captures, the baseline's first; `comparisons` by candidate arm, none where nothing was compared.
+
+    `model`: the checkpoint, to show text.
+    """
+    compared = comparisons or {}
+    baseline, *others = captures
+    requests = _requests(captures)
+    configs = told_apart({one.header.arm: one.header.engine for one in captures})
+    arms = tuple(
+        _arm(one, compared.get(one.header.arm), configs[one.header.arm], one is baseline or not compared)
+        for one in captures
+    )
+    findings = tuple(
+        sorted(
+            (
+                _finding(finding, requests, baseline, capture, compared[capture.header.arm])
+                for capture in others
+                if capture.header.arm in compared
+                for finding in _in_order(compared[capture.header.arm], requests)
+            ),
+            key=lambda finding: not finding.is_corrupt,
+        )
+    )
+    keys = [key for capture in captures for key in capture.completions]
+    classes = {arm: {key: str(cls) for key, cls in one.classes.items()} for arm, one in compared.items()}
+    return RunView(
+        run=Run(
+            id="",
+            source="compare",
+            created="",
+            status=None,
+            verdict=str(only.verdict) if (only := _only(compared)) is not None else None,
+            reasons=tuple(only.reasons) if only is not None else (),
+            message=None,
+            model=baseline.header.model,
+            model_path=model,
+            baseline=baseline.header.arm,
+            command="",
+            plan_hash="",
+            directory=None,
+            duration=None,
+            rounds=len({key.round for key in keys}),
+            samples=len({key.sample for key in keys}),
+            sampling=baseline.header.sampling,
+            churn={},
+        ),
+        arms=arms,
+        findings=findings,
+        total_findings=len(findings),
+        chosen=worst(findings),
+        asked_for_finding=False,
+        requests=tuple(requests.values()),
+        outputs=tuple(output for capture in captures for output in _outputs(capture, classes)),
+        read_evidence=lambda: of_comparisons(captures, compared),
+        read_classes=lambda arm: classes.get(arm) or dict.fromkeys(_capture(captures, arm).completions, ""),
+    )
+
+
+def _only(compared: Mapping[str, Comparison]) -> Comparison | None:
+    return next(iter(compared.values()), None)
+
+
+def _capture(captures: Sequence[Capture], arm: str) -> Capture:
+    return next(one for one in captures if one.header.arm == arm)
+
+
+def _requests(captures: Sequence[Capture]) -> dict[str, RequestRow]:
+    found: dict[str, RequestRow] = {}
+    for capture in captures:
+        for one in capture:
+            name = one.key.request
+            if name not in found:
+                found[name] = RequestRow(len(found), name, None, one.prompt_token_ids)
+    return found
+
+
+def _arm(capture: Capture, comparison: Comparison | None, config: str, is_baseline: bool) -> ArmView:
+    header, result = capture.header, arm_result(capture)
+    classes = {} if comparison is None else comparison.classes
+    counted = Counter(
+        (one.key.round, len(one.token_ids), one.finish_reason, str(classes.get(one.key, ""))) for one in capture
+    )
+    corrupt = Counter(str(one.kind) for one in comparison.corrupt) if comparison is not None else Counter()
+    return ArmView(
+        name=header.arm,
+        backend=header.backend,
+        variant=header.variant,
+        is_baseline=is_baseline,
+        control=None,
+        status="captured" if comparison is None else "compared",
+        message=None,
+        capture=capture.source or None,
+        config=config,
+        planned=header.engine,
+        variables={},
+        engine=header.engine,
+        environment=header.environment,
+        verdict=None if comparison is None else str(comparison.verdict),
+        reasons=() if comparison is None else tuple(comparison.reasons),
+        notes=() if comparison is None else tuple(comparison.notes),
+        figures=Figures() if comparison is None else figures_of(comparison.stats),
+        stats={} if comparison is None else comparison.stats,
+        tally=tuple(sorted((Tally(*row, times) for row, times in counted.items()), key=_by_round)),
+        corrupt=dict(sorted(corrupt.items(), key=lambda one: (-one[1], one[0]))),
+        counters=capture.counters or {},
+        tokens_per_second=result.tokens_per_second,
+        acceptance_rate=result.acceptance_rate,
+        acceptance_length=result.acceptance_length,
+    )
+
+
+def _by_round(one: Tally) -> tuple[int, int, str, str]:
+    return one.round, one.n_tokens, one.finish_reason or "", one.cls
+
+
+def _in_order(comparison: Comparison, requests: Mapping[str, RequestRow]) -> list[Finding]:
+    """As they come out of the store: by request, round, sample and position."""
+
+    def place(one: Finding) -> tuple[int, str, int, int, int]:
+        request = requests.get(one.request)
+        ordinal = len(requests) if request is None else request.ordinal
+        return ordinal, one.request, one.round, one.sample, -1 if one.position is None else one.position
+
+    return sorted(comparison.findings, key=place)
+
+
+def _finding(
+    finding: Finding,
+    requests: Mapping[str, RequestRow],
+    baseline: Capture,
+    candidate: Capture,
+    comparison: Comparison,
+) -> FindingView:
+    gap = finding.evidence.get("gap")
+    return FindingView(
+        id=None,
+        fingerprint=None,
+        arm=finding.arm,
+        key=finding.key,
+        kind=str(finding.kind),
+        severity=str(finding.severity),
+        position=finding.position,
+        length=finding.length,
+        gap=float(gap) if isinstance(gap, int | float) else None,
+        evidence=finding.evidence,
+        state="new",
+        note="",
+        asked=requests.get(finding.request),
+        baseline=_stream(baseline, finding.key, None),
+        candidate=_stream(candidate, finding.key, comparison),
+    )
+
+
+def _stream(capture: Capture, key: Key, comparison: Comparison | None) -> CompletionRow | None:
+    one: Completion | None = capture.completions.get(key)
+    if one is None:
+        return None
+    return CompletionRow(
+        capture.header.arm,
+        *key,
+        len(one.token_ids),
+        one.finish_reason,
+        one.stop_reason,
+        None if comparison is None else comparison.classes.get(key),
+        None if comparison is None else comparison.first_divergence.get(key),
+        one.text,
+        one.token_ids,
+    )
+
+
+def _outputs(capture: Capture, classes: Mapping[str, Mapping[Key, str]]) -> Iterator[Output]:
+    """The shortest corrupt completions; where none is, the shortest that ended by itself."""
+    arm = capture.header.arm
+    found = sorted(capture, key=lambda one: len(one.token_ids))
+    corrupt = [one for one in found if classes.get(arm, {}).get(one.key) == "corrupt"]
+    for one in corrupt[:WORST] or [one for one in found if one.finish_reason not in CUT][:1]:
+        text = None if one.text is None else one.text[:TEXT]
+        yield Output(arm, *one.key, len(one.token_ids), one.finish_reason, bool(corrupt), text)

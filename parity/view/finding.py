@@ -1,0 +1,94 @@
+"""One finding of a view. Gaps and logprobs are in nats, positions count output tokens from 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from parity.records import Json, Key, Severity
+from parity.store import CompletionRow, RequestRow
+
+
+@dataclass(frozen=True, slots=True)
+class FindingView:
+    """A finding with its prompt and both streams, where they are known. `id`, `fingerprint`: in the store."""
+
+    id: int | None
+    fingerprint: str | None
+    arm: str
+    key: Key
+    kind: str
+    severity: str
+    position: int | None
+    length: int | None
+    gap: float | None
+    evidence: Mapping[str, Json]
+    state: str
+    note: str
+    """Of the one who looked at it."""
+    asked: RequestRow | None
+    """The request, with its prompt."""
+    baseline: CompletionRow | None
+    candidate: CompletionRow | None
+
+    @property
+    def request(self) -> str:
+        return self.key.request
+
+    @property
+    def is_corrupt(self) -> bool:
+        return self.severity == Severity.CORRUPT
+
+    @property
+    def of_run(self) -> bool:
+        """About the run as a whole, not about one completion."""
+        return self.request == "*"
+
+    @property
+    def why(self) -> str:
+        return str(self.evidence.get("why", ""))
+
+    @property
+    def first_divergence(self) -> int | None:
+        return self.candidate.first_divergence if self.candidate is not None else None
+
+    @property
+    def token(self) -> int | None:
+        """The candidate's token at its place."""
+        stream, at = self.candidate, self.position
+        if stream is None or at is None or not 0 <= at < len(stream.token_ids):
+            return None
+        return int(stream.token_ids[at])
+
+    @property
+    def tolerance(self) -> float | None:
+        return self._number("tolerance")
+
+    @property
+    def largest_gap(self) -> float | None:
+        return self._number("largest_gap")
+
+    @property
+    def is_lower_bound(self) -> bool:
+        """The token is not among those listed: its gap may be larger."""
+        return bool(self.evidence.get("gap_is_lower_bound"))
+
+    def logprobs(self, source: str) -> list[tuple[int, float]]:
+        """The best tokens at its place in nats, best first, of "reference", "baseline" or "candidate"."""
+        given = self.evidence.get("logprobs")
+        pairs = given.get(source) if isinstance(given, Mapping) else None
+        return [(int(token), float(value)) for token, value in pairs or ()]
+
+    def _number(self, name: str) -> float | None:
+        value = self.evidence.get(name)
+        return float(value) if isinstance(value, int | float) else None
+
+
+def worst(findings: Sequence[FindingView]) -> FindingView | None:
+    """The corrupt finding with the widest gap and streams to show, else the widest near-tie."""
+
+    def weight(finding: FindingView) -> tuple[bool, bool, float]:
+        shown = finding.candidate is not None and finding.position is not None
+        return finding.is_corrupt, shown, finding.gap or 0.0
+
+    return max(findings, key=weight, default=None)

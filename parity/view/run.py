@@ -1,0 +1,202 @@
+"""A whole view, and what is said of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from parity.comparator import Suspect, triangulate
+from parity.records import Json, Key, Verdict
+from parity.store import RequestRow
+from parity.view.arm import ArmView
+from parity.view.evidence import Evidence
+from parity.view.finding import FindingView
+from parity.view.tokens import TokenText
+
+EXAMPLES: Final = 3
+"""Worst findings shown on a terminal."""
+
+LOOKED_AT: Final = 200
+"""Findings that these are chosen from."""
+
+WORST: Final = 3
+"""Outputs shown for each arm."""
+
+TEXT: Final = 400
+"""Characters kept of an output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What is said of the run as a whole. `id`, `created`, `command` and `plan_hash` are "" where it is not stored."""
+
+    id: str
+    source: str
+    """"run" (parity ran the engines) or "compare" (captures made elsewhere)."""
+    created: str
+    status: str | None
+    verdict: str | None
+    reasons: tuple[str, ...]
+    message: str | None
+    model: str
+    model_path: Path | None
+    baseline: str
+    command: str
+    plan_hash: str
+    directory: str | None
+    duration: float | None
+    rounds: int
+    samples: int
+    """Of each request in a round."""
+    sampling: Mapping[str, Json]
+    churn: Mapping[str, Json]
+    """How requests came and went while others ran; empty where they did not."""
+    score_files: tuple[Path, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    """Combinations that could not run: (arm, reason)."""
+
+    @property
+    def greedy(self) -> bool:
+        return not self.sampling.get("temperature")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What an arm said, shown below the table because it is corrupt, or shorter than all others."""
+
+    arm: str
+    request: str
+    round: int
+    sample: int
+    tokens: int
+    finish_reason: str | None
+    corrupt: bool
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """A run of the same plan, with the engine versions of its arms: arm name to version."""
+
+    id: str
+    verdict: str
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class RunView:
+    """Everything that is drawn of a run. `findings` are the worst first; `chosen` is the one to show.
+
+    What is large is read when it is asked for: `evidence`, `classes_of`.
+    """
+
+    run: Run
+    arms: tuple[ArmView, ...]
+    findings: tuple[FindingView, ...]
+    total_findings: int
+    chosen: FindingView | None
+    """The finding asked for, else the worst."""
+    asked_for_finding: bool
+    requests: tuple[RequestRow, ...]
+    outputs: tuple[Output, ...] = ()
+    siblings: tuple[Sibling, ...] = ()
+    read_evidence: Callable[[], Evidence] = field(default=Evidence, compare=False, repr=False)
+    read_classes: Callable[[str], Mapping[Key, str]] = field(default=lambda arm: {}, compare=False, repr=False)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """Gaps by token, where streams part, lengths, acceptance. Raises ParityError."""
+        return self.read_evidence()
+
+    def classes_of(self, arm: str) -> Mapping[Key, str]:
+        """The class of each completion of an arm, "" where it was not compared."""
+        return self.read_classes(arm)
+
+    @cached_property
+    def text(self) -> TokenText:
+        return TokenText(self.run.model_path)
+
+    @property
+    def baseline(self) -> ArmView:
+        return next(arm for arm in self.arms if arm.is_baseline)
+
+    @property
+    def candidates(self) -> list[ArmView]:
+        """The arms that are judged: neither the baseline nor a positive control."""
+        return [arm for arm in self.arms if not arm.is_baseline and not arm.is_control]
+
+    @property
+    def controls(self) -> list[ArmView]:
+        return [arm for arm in self.arms if arm.is_control]
+
+    def arm(self, name: str) -> ArmView:
+        return next(arm for arm in self.arms if arm.name == name)
+
+    @property
+    def suspected(self) -> list[ArmView]:
+        """The arms that the report accuses: that of the finding asked for, or every one that diverged."""
+        if self.asked_for_finding and self.chosen is not None:
+            return [self.arm(self.chosen.arm)]
+        return [arm for arm in self.candidates if arm.corrupt] or (
+            [self.arm(self.chosen.arm)] if self.chosen is not None else []
+        )
+
+    @cached_property
+    def suspect(self) -> Suspect | None:
+        verdicts = {arm.name: Verdict(arm.verdict) for arm in self.candidates if arm.verdict is not None}
+        return triangulate(verdicts, self.run.baseline)
+
+    @property
+    def projects(self) -> list[str]:
+        """Who should hear of it: vllm-ascend for its arms, vllm for all others, both where both diverge."""
+        arms = self.suspected or self.candidates
+        return sorted({arm.project for arm in arms}) or ["vllm"]
+
+    @property
+    def tolerance(self) -> float | None:
+        arms = self.candidates or self.controls
+        return next((arm.figures.tolerance for arm in arms if arm.figures.tolerance is not None), None)
+
+    @cached_property
+    def corrupt(self) -> list[FindingView]:
+        return [finding for finding in self.findings if finding.is_corrupt]
+
+    @property
+    def examples(self) -> list[FindingView]:
+        """The worst findings of as many kinds as there are; where nothing is corrupt, the widest near-tie."""
+        if not self.corrupt:
+            return [self.chosen] if self.chosen is not None else []
+        first = {finding.kind: finding for finding in reversed(self.corrupt)}
+        chosen = [finding for finding in self.corrupt if first[finding.kind] is finding]
+        return [*chosen, *(one for one in self.corrupt if first[one.kind] is not one)][:EXAMPLES]
+
+    @property
+    def missed(self) -> Mapping[str, float]:
+        """The fault rate (per completion, 95 %) that the comparison of an arm cannot exclude."""
+        bounds = {arm.name: arm.figures.not_excluded for arm in self.arms if not arm.is_baseline}
+        return {arm: bound for arm, bound in bounds.items() if bound is not None}
+
+    @property
+    def notes(self) -> list[str]:
+        others = [arm for arm in self.arms if not arm.is_baseline]
+        return [f"{arm.name}: {note}" if len(others) > 1 else note for arm in others for note in arm.notes]
+
+    @property
+    def question(self) -> str:
+        """Prompts × samples × rounds, and up to how many tokens."""
+        run, requests = self.run, len(self.requests)
+        parts = [
+            f"{requests} requests",
+            f"{run.samples} samples" if run.samples > 1 else "",
+            f"{run.rounds} rounds" if run.rounds > 1 else "1 round",
+        ]
+        text = " × ".join(part for part in parts if part)
+        text += f" = {requests * run.samples * run.rounds:,} completions an arm"
+        if isinstance(run.sampling.get("max_tokens"), int):
+            text += f", up to {run.sampling['max_tokens']} tokens each"
+        if run.churn:
+            text += "; churn: " + ", ".join(f"{name} {value}" for name, value in run.churn.items() if name != "seed")
+        return text

@@ -1,0 +1,212 @@
+"""The view of a stored run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from parity.capture import read_capture, read_scores
+from parity.comparator import Comparison
+from parity.errors import ParityError
+from parity.pipeline.analyse import analyse
+from parity.records import DEFAULT_TOLERANCE, Capture, Json, ScoreKey, Severity, TopLogprobs
+from parity.store import ArmRow, FindingFilter, FindingRow, FindingSort, RunRow, Store
+from parity.store.endings import classes, same_as_first_round, shortest, tally
+from parity.view.arm import CONTROL, ArmView
+from parity.view.evidence import Evidence, of_comparisons
+from parity.view.figures import figures_of
+from parity.view.find import find_target
+from parity.view.finding import FindingView, worst
+from parity.view.run import TEXT, WORST, Output, Run, RunView, Sibling
+from parity.view.settings import told_apart
+
+MOST_FINDINGS = 1000
+"""Findings of a view with their streams, where nobody asks for more."""
+
+
+def of_store(store: Store, target: str | None = None, *, limit: int = MOST_FINDINGS) -> RunView:
+    """The view of what `target` names: a finding by number or fingerprint, a run by its id or the beginning of that,
+    or the newest run. It has at most `limit` findings, the worst first.
+
+    Raises ParityError where `target` names nothing. The store must stay open while the view is drawn.
+    """
+    run_id, asked = find_target(store, target)
+    row = store.run(run_id)
+    arms, requests = store.arms(row.id), store.requests(row.id)
+    run = _run(row)
+    planned = {arm["name"]: arm for arm in row.plan.get("arms") or ()}
+    configs = told_apart({arm.name: arm.engine for arm in arms})
+    expected = len(requests) * run.rounds * run.samples if row.source == "run" else None
+    rows = [asked] if asked is not None else _rows(store, row.id, arms, limit)
+    findings = tuple(_finding(store, one, row.baseline) for one in rows)
+    return RunView(
+        run=run,
+        arms=tuple(_arm(store, run, arm, configs[arm.name], planned.get(arm.name) or {}, expected) for arm in arms),
+        findings=findings,
+        total_findings=1 if asked is not None else store.count_findings(row.id),
+        chosen=worst(findings),
+        asked_for_finding=asked is not None,
+        requests=tuple(requests),
+        outputs=tuple(output for arm in arms for output in _outputs(store, arm)),
+        siblings=tuple(_siblings(store, row)),
+        read_evidence=lambda: _evidence(run, arms),
+        read_classes=lambda arm: classes(store, row.id, arm),
+    )
+
+
+def _rows(store: Store, run_id: str, arms: Sequence[ArmRow], limit: int) -> list[FindingRow]:
+    """The worst first. Those of positive controls are no news: they are shown where there is nothing else."""
+    real = frozenset(arm.name for arm in arms if CONTROL not in arm.variant)
+    where = FindingFilter(arms=real)
+    found = store.page_findings(run_id, where, limit=limit) or store.page_findings(run_id, limit=limit)
+    if found and found[0].severity != Severity.CORRUPT:  # the widest near-tie may be beyond the limit
+        widest = store.page_findings(run_id, where, sort=FindingSort.GAP, descending=True, limit=1)
+        found = [*found, *(one for one in widest if one.id not in {known.id for known in found})]
+    return found
+
+
+def _run(row: RunRow) -> Run:
+    plan, sampling = row.plan, row.plan.get("sampling") or {}
+    path = (plan.get("model") or {}).get("path")
+    return Run(
+        id=row.id,
+        source=row.source,
+        created=row.created,
+        status=str(row.status),
+        verdict=row.verdict,
+        reasons=tuple(row.reasons),
+        message=row.message,
+        model=row.model,
+        model_path=Path(path) if path else None,
+        baseline=row.baseline,
+        command=row.command,
+        plan_hash=row.plan_hash,
+        directory=row.directory,
+        duration=row.duration,
+        rounds=int(plan.get("rounds") or 1),
+        samples=int(sampling.get("n") or 1),
+        sampling=sampling,
+        churn=plan.get("churn") or {},
+        score_files=tuple(_score_files(row)),
+        skipped=tuple((str(one.get("arm")), str(one.get("reason"))) for one in plan.get("skipped") or ()),
+    )
+
+
+def _score_files(row: RunRow) -> Iterator[Path]:
+    """The score files of a run, as far as they are still there."""
+    named = row.plan.get("scores") if row.source == "compare" else None
+    files = [Path(path) for path in named.get("files", [])] if isinstance(named, Mapping) else []
+    if row.directory:
+        files.append(Path(row.directory) / "scores.jsonl")
+    return (path for path in files if path.is_file())
+
+
+def _arm(
+    store: Store, run: Run, row: ArmRow, config: str, planned: Mapping[str, Json], expected: int | None
+) -> ArmView:
+    where = FindingFilter(arms=frozenset({row.name}), severities=frozenset({str(Severity.CORRUPT)}))
+    needle: str | None = run.churn.get("needle")
+    same, others = same_as_first_round(store, row.run, row.name, needle) if needle else (0, 0)
+    return ArmView(
+        name=row.name,
+        backend=row.backend,
+        variant=row.variant,
+        is_baseline=row.is_baseline,
+        control=planned.get("control"),
+        status=row.status,
+        message=row.message,
+        capture=row.capture,
+        config=config,
+        planned=planned.get("engine") or {},
+        variables=planned.get("env") or {},
+        engine=row.engine,
+        environment=row.environment,
+        verdict=row.verdict,
+        reasons=tuple(row.reasons),
+        notes=tuple(row.stats.get("notes", ())),
+        figures=figures_of(row.stats),
+        stats=row.stats,
+        tally=tally(store, row.run, row.name),
+        corrupt={one.kind: one.findings for one in store.counts_by_kind(row.run, where)},
+        counters=row.counters or {},
+        tokens_per_second=row.tokens_per_second,
+        acceptance_rate=row.acceptance_rate,
+        acceptance_length=row.acceptance_length,
+        expected=expected,
+        needle=(needle, same, others) if needle and others else None,
+    )
+
+
+def _finding(store: Store, row: FindingRow, baseline: str) -> FindingView:
+    return FindingView(
+        id=row.id,
+        fingerprint=row.fingerprint,
+        arm=row.arm,
+        key=row.key,
+        kind=row.kind,
+        severity=row.severity,
+        position=row.position,
+        length=row.length,
+        gap=row.gap,
+        evidence=row.evidence,
+        state=str(row.state),
+        note=store.triage(row.fingerprint).note,
+        asked=store.request(row.run, row.request),
+        baseline=store.completion(row.run, baseline, row.key),
+        candidate=store.completion(row.run, row.arm, row.key),
+    )
+
+
+def _outputs(store: Store, arm: ArmRow) -> Iterator[Output]:
+    corrupt = shortest(store, arm.run, arm.name, corrupt=True, limit=WORST)
+    for one in corrupt or shortest(store, arm.run, arm.name, corrupt=False, limit=1):
+        text = None if one.text is None else one.text[:TEXT]
+        yield Output(arm.name, *one.key, one.n_tokens, one.finish_reason, bool(corrupt), text)
+
+
+def _siblings(store: Store, run: RunRow) -> Iterator[Sibling]:
+    for other in store.runs(limit=500):
+        if other.plan_hash == run.plan_hash and other.verdict:
+            yield Sibling(other.id, other.verdict, {arm.name: _engine_version(arm) for arm in store.arms(other.id)})
+
+
+def _engine_version(arm: ArmRow) -> str:
+    versions = arm.environment.get("versions")
+    if not isinstance(versions, Mapping):
+        return "unknown"
+    names = [name for name in ("vllm", "vllm_ascend", "vllm-ascend") if name in versions]
+    return ", ".join(f"{name} {versions[name]}" for name in names) or "unknown"
+
+
+def _evidence(run: Run, arms: Sequence[ArmRow]) -> Evidence:
+    """From the captures and scores that the run names, compared again; what is gone is left out and said."""
+    captures: dict[str, Capture] = {}
+    missing: list[str] = []
+    for arm in arms:
+        try:
+            if not arm.capture or not Path(arm.capture).is_file():
+                raise ParityError(f"the capture of {arm.name} is not there")
+            captures[arm.name] = read_capture(Path(arm.capture), partial=True)
+        except ParityError as error:
+            missing.append(str(error))
+    scores: dict[ScoreKey, TopLogprobs] = {}
+    try:
+        for capture in captures.values():
+            scores.update(capture.scores)
+        for file in run.score_files:
+            scores.update(read_scores(file))
+    except ParityError as error:
+        missing.append(str(error))
+    baseline = captures.get(run.baseline)
+    compared: dict[str, Comparison] = {}
+    for arm in arms:
+        if baseline is not None and arm.name in captures and not arm.is_baseline:
+            tolerance = figures_of(arm.stats).tolerance
+            compared[arm.name] = analyse(
+                baseline,
+                captures[arm.name],
+                scores,
+                tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
+                model=None,
+            )
+    return of_comparisons(captures.values(), compared, tuple(missing))
