@@ -123,7 +123,7 @@ def _arm(capture: Capture, comparison: Comparison | None, config: str, is_baseli
         reasons=() if comparison is None else tuple(comparison.reasons),
         notes=() if comparison is None else tuple(comparison.notes),
         figures=Figures() if comparison is None else figures_of(comparison.stats),
-        stats={} if comparison is None else comparison.stats,
+        stats={} if comparison is None else {**comparison.stats, "notes": list(comparison.notes)},
         tally=tuple(sorted((Tally(*row, times) for row, times in counted.items()), key=_by_round)),
         corrupt=dict(sorted(corrupt.items(), key=lambda one: (-one[1], one[0]))),
         counters=capture.counters or {},

@@ -189,16 +189,20 @@ def _opinions(view: RunView, finding: FindingView, texts: Texts) -> str:
     pairs = finding.logprobs("reference")
     if not pairs:
         return ""
-    chosen, best = finding.token, pairs[0][1]
+    chosen = finding.token
     rows = "".join(
         f"<tr><td>{markup(view.text.token(int(token)))}</td><td class=n>{value:.3f}</td>"
-        f"<td class=n>{best - value:.3f}</td>"
+        f"<td class=n>{_gap(finding, token)}</td>"
         f"<td>{texts('role.chosen') if token == chosen else ''}</td></tr>"
         for token, value in pairs
     )
     head = "".join(f"<th>{texts(f'column.{name}')}</th>" for name in ("token", "logprob", "gap", "role"))
     listed = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f'<details><summary>{texts("heading.evidence")}</summary><div class="wide">{listed}</div></details>'
+
+
+def _gap(finding: FindingView, token: int) -> str:
+    return f"{finding.gap:.3f}" if token == finding.token and finding.gap is not None else ""
 
 
 def _gaps(view: RunView, finding: FindingView, evidence: Evidence, texts: Texts) -> str:

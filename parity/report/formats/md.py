@@ -272,12 +272,13 @@ def evidence(view: RunView, finding: FindingView, texts: Texts) -> str:
         parts.append(texts("evidence.gap", gap=f"{finding.gap:.3f}", bound=bound, tolerance=allowed))
     if not pairs:
         return "\n\n".join([*parts, texts("evidence.none")] if finding.gap is None else parts)
-    chosen, best = finding.token, pairs[0][1]
     rows = []
     for number, (token, value) in enumerate(pairs):
-        role = texts("role.chosen") if token == chosen else texts("role.best") if number == 0 else ""
-        gap = best - value
-        rows.append([code(view.text.token(token)), f"{value:.3f}", f"{gap:.3f}", role])
+        is_chosen = token == finding.token
+        role = texts("role.chosen") if is_chosen else texts("role.best") if number == 0 else ""
+        # Of the chosen token alone: of the others nobody asked how the request's penalties move them.
+        gap = f"{finding.gap:.3f}" if is_chosen and finding.gap is not None else ""
+        rows.append([code(view.text.token(token)), f"{value:.3f}", gap, role])
     head = [texts(f"column.{name}") for name in ("token", "logprob", "gap", "role")]
     return "\n\n".join([*parts, table(head, rows)])
 
