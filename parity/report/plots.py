@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.comparator.types import KeptGaps
 from parity.errors import ParityError
 from parity.records import Key
+from parity.records.gaps import KeptGaps
 from parity.report import svg
 from parity.report.texts import Texts
 from parity.view import Evidence

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parity.records import Key
+from parity.records.gaps import KeptGaps
 from parity.store import CompletionRow, Store
+from parity.store.decode import gaps_row
 
 _OF_ARM = (
     " FROM completions JOIN arms ON arms.id = completions.arm JOIN runs ON runs.number = arms.run"
@@ -41,6 +43,25 @@ def classes(store: Store, run_id: str, arm: str) -> dict[Key, str]:
         f"SELECT request, round, sample, coalesce(class, '') AS class{_OF_ARM} ORDER BY completions.id", (run_id, arm)
     )
     return {Key(row["request"], row["round"], row["sample"]): row["class"] for row in rows}
+
+
+def gaps(store: Store, run_id: str, arm: str) -> dict[Key, KeptGaps]:
+    """The gaps of every scored completion of an arm; none where a parity stored it that kept no gaps."""
+    rows = store._read(
+        "SELECT request, round, sample, gaps.tokens FROM gaps JOIN completions ON completions.id = gaps.completion"
+        " JOIN arms ON arms.id = completions.arm JOIN runs ON runs.number = arms.run"
+        " WHERE runs.id = ? AND arms.name = ? ORDER BY completions.id",
+        (run_id, arm),
+    )
+    return {Key(row["request"], row["round"], row["sample"]): gaps_row(row) for row in rows}
+
+
+def divergences(store: Store, run_id: str, arm: str) -> list[int]:
+    """The first divergent token of each completion of an arm that differs from the baseline's."""
+    rows = store._read(
+        f"SELECT first_divergence{_OF_ARM} AND first_divergence IS NOT NULL ORDER BY completions.id", (run_id, arm)
+    )
+    return [row["first_divergence"] for row in rows]
 
 
 def shortest(store: Store, run_id: str, arm: str, *, corrupt: bool, limit: int) -> list[CompletionRow]:

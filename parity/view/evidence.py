@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from parity.comparator import Comparison
-from parity.comparator.types import KeptGaps
-from parity.records import Capture, Key
+from parity.records import Capture, Json, Key
+from parity.records.gaps import KeptGaps
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,9 @@ def of_comparisons(
 
 def acceptance(capture: Capture) -> list[float]:
     """Share of decode steps in which the draft token at each position was accepted; [] without speculation."""
-    counters = capture.counters or {}
-    drafts, accepted = counters.get("drafts"), counters.get("accepted_per_pos")
-    if isinstance(drafts, int) and drafts > 0 and isinstance(accepted, list):
-        return [float(count) / drafts for count in accepted]
+    counted = acceptance_counted(capture.counters or {})
+    if counted:
+        return counted
     counts: dict[int, list[int]] = {}
     for completion in capture:
         if completion.spec is None:
@@ -63,3 +62,11 @@ def acceptance(capture: Capture) -> list[float]:
             for position in range(int(drafted)):
                 counts.setdefault(position, []).append(int(took > position))
     return [sum(counts[position]) / len(counts[position]) for position in sorted(counts)]
+
+
+def acceptance_counted(counters: Mapping[str, Json]) -> list[float]:
+    """The same from an engine's own counters; [] where it did not count by position."""
+    drafts, accepted = counters.get("drafts"), counters.get("accepted_per_pos")
+    if isinstance(drafts, int) and drafts > 0 and isinstance(accepted, list):
+        return [float(count) / drafts for count in accepted]
+    return []

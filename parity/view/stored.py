@@ -11,9 +11,9 @@ from parity.errors import ParityError
 from parity.pipeline.analyse import analyse
 from parity.records import DEFAULT_TOLERANCE, Capture, Json, ScoreKey, Severity, TopLogprobs
 from parity.store import ArmRow, FindingFilter, FindingRow, FindingSort, RunRow, Store
-from parity.store.endings import classes, same_as_first_round, shortest, tally
+from parity.store.endings import classes, divergences, gaps, same_as_first_round, shortest, tally
 from parity.view.arm import CONTROL, ArmView
-from parity.view.evidence import Evidence, of_comparisons
+from parity.view.evidence import Evidence, acceptance, acceptance_counted, of_comparisons
 from parity.view.figures import figures_of
 from parity.view.find import find_target
 from parity.view.finding import FindingView, worst
@@ -39,9 +39,10 @@ def of_store(store: Store, target: str | None = None, *, limit: int = MOST_FINDI
     expected = len(requests) * run.rounds * run.samples if row.source == "run" else None
     rows = [asked] if asked is not None else _rows(store, row.id, arms, limit)
     findings = tuple(_finding(store, one, row.baseline) for one in rows)
+    views = tuple(_arm(store, run, arm, configs[arm.name], planned.get(arm.name) or {}, expected) for arm in arms)
     return RunView(
         run=run,
-        arms=tuple(_arm(store, run, arm, configs[arm.name], planned.get(arm.name) or {}, expected) for arm in arms),
+        arms=views,
         findings=findings,
         total_findings=1 if asked is not None else store.count_findings(row.id),
         chosen=worst(findings),
@@ -49,7 +50,7 @@ def of_store(store: Store, target: str | None = None, *, limit: int = MOST_FINDI
         requests=tuple(requests),
         outputs=tuple(output for arm in arms for output in _outputs(store, arm)),
         siblings=tuple(_siblings(store, row)),
-        read_evidence=lambda: _evidence(run, arms),
+        read_evidence=lambda: _evidence(store, run, views),
         read_classes=lambda arm: classes(store, row.id, arm),
     )
 
@@ -178,35 +179,59 @@ def _engine_version(arm: ArmRow) -> str:
     return ", ".join(f"{name} {versions[name]}" for name in names) or "unknown"
 
 
-def _evidence(run: Run, arms: Sequence[ArmRow]) -> Evidence:
-    """From the captures and scores that the run names, compared again; what is gone is left out and said."""
-    captures: dict[str, Capture] = {}
-    missing: list[str] = []
-    for arm in arms:
+def _evidence(store: Store, run: Run, arms: Sequence[ArmView]) -> Evidence:
+    """As the comparison found it, from the store. A parity that kept no gaps stored older runs: their captures are
+    compared again. What is gone is left out and said."""
+    captures = _Captures(arms)
+    found = {arm.name: gaps(store, run.id, arm.name) for arm in arms}
+    if not any(found.values()):
+        return _compared_again(run, arms, captures)
+    acceptance = {arm.name: acceptance_counted(arm.counters) or captures.acceptance(arm) for arm in arms}
+    return Evidence(
+        gaps={arm: one for arm, one in found.items() if one},
+        divergences={arm.name: divergences(store, run.id, arm.name) for arm in arms if not arm.is_baseline},
+        lengths={arm.name: [one.n_tokens for one in arm.tally for _ in range(one.completions)] for arm in arms},
+        acceptance={arm: rates for arm, rates in acceptance.items() if rates},
+        missing=tuple(captures.missing),
+    )
+
+
+class _Captures:
+    """The captures of a run that are still there and can be read; what is `missing`, in words."""
+
+    def __init__(self, arms: Sequence[ArmView]) -> None:
+        self._paths = {arm.name: arm.capture for arm in arms}
+        self.missing: list[str] = []
+
+    def read(self, arm: str) -> Capture | None:
+        path = self._paths[arm]
         try:
-            if not arm.capture or not Path(arm.capture).is_file():
-                raise ParityError(f"the capture of {arm.name} is not there")
-            captures[arm.name] = read_capture(Path(arm.capture), partial=True)
+            if not path or not Path(path).is_file():
+                raise ParityError(f"the capture of {arm} is not there")
+            return read_capture(Path(path), partial=True)
         except ParityError as error:
-            missing.append(str(error))
+            self.missing.append(str(error))
+            return None
+
+    def acceptance(self, arm: ArmView) -> list[float]:
+        """From the traces of its completions, where its engine speculated."""
+        capture = self.read(arm.name) if arm.acceptance_rate is not None else None
+        return [] if capture is None else acceptance(capture)
+
+
+def _compared_again(run: Run, arms: Sequence[ArmView], files: _Captures) -> Evidence:
+    captures = {arm.name: capture for arm in arms if (capture := files.read(arm.name)) is not None}
     scores: dict[ScoreKey, TopLogprobs] = {}
     try:
-        for capture in captures.values():
-            scores.update(capture.scores)
         for file in run.score_files:
             scores.update(read_scores(file))
     except ParityError as error:
-        missing.append(str(error))
+        files.missing.append(str(error))
     baseline = captures.get(run.baseline)
     compared: dict[str, Comparison] = {}
     for arm in arms:
         if baseline is not None and arm.name in captures and not arm.is_baseline:
-            tolerance = figures_of(arm.stats).tolerance
-            compared[arm.name] = analyse(
-                baseline,
-                captures[arm.name],
-                scores,
-                tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
-                model=None,
-            )
-    return of_comparisons(captures.values(), compared, tuple(missing))
+            known = arm.figures.tolerance
+            tolerance = DEFAULT_TOLERANCE if known is None else known
+            compared[arm.name] = analyse(baseline, captures[arm.name], scores, tolerance=tolerance, model=None)
+    return of_comparisons(captures.values(), compared, tuple(files.missing))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -160,11 +161,23 @@ def test_what_is_gone_is_said(db: Path, tmp_path: Path) -> None:
     run = bad_run(db)["run"]
     for name in ("base.jsonl", "bad.jsonl"):
         (tmp_path / name).unlink()
+    drawn = parity("plot", run, "--db", db, "-o", tmp_path / "plots", "--json")
+    assert len(json.loads(drawn.stdout)["plots"]) == 3, "the numbers are in the store"
+    assert parity("report", run, "--db", db, "--format", "html").exit_code == 0
+    assert "'tokens': [5, 6, 7, 8, 9, 10, 11, 12]" in parity("repro", run, "--db", db).stdout  # from the store
+
+
+def test_a_run_stored_without_gaps_is_compared_again(db: Path, tmp_path: Path) -> None:
+    run = bad_run(db)["run"]
+    before = parity("report", run, "--db", db, "--format", "html").stdout
+    with sqlite3.connect(db) as connection:
+        connection.execute("DELETE FROM gaps")
+    assert parity("report", run, "--db", db, "--format", "html").stdout == before
+    (tmp_path / "base.jsonl").unlink()
+    (tmp_path / "bad.jsonl").unlink()
     result = parity("plot", run, "--db", db, "-o", tmp_path / "plots")
     assert result.exit_code == 2
     assert "the capture of cpu/base is not there" in result.stderr
-    assert parity("report", run, "--db", db, "--format", "html").exit_code == 0
-    assert "'tokens': [5, 6, 7, 8, 9, 10, 11, 12]" in parity("repro", run, "--db", db).stdout  # from the store
 
 
 @pytest.mark.parametrize("format_", names())

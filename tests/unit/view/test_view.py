@@ -35,17 +35,18 @@ GAP = 6.7
 
 
 def completion(request: str, tokens: Sequence[int]) -> Completion:
-    trace = SpecTrace(np.array([1] * (len(tokens) // 2)), np.array([1] * (len(tokens) // 2)))
     ids = np.array(tokens, dtype=np.int64)
-    return Completion(Key(request, 0, 0), np.array([1, 2, 3]), ids, None, "length", None, None, trace)
+    return Completion(Key(request, 0, 0), np.array([1, 2, 3]), ids, None, "length", None)
 
 
 def capture(arm: str, *completions: Completion) -> Capture:
     sampling = {"temperature": 0.0, "max_tokens": 40, "n": 1, "repetition_penalty": 1.2}
     engine = {"num_speculative_tokens": 1} if arm == MTP else {}
+    steps = np.ones(20, dtype=np.int64)
+    traced = {one.key: replace(one, spec=SpecTrace(steps, steps) if arm == MTP else None) for one in completions}
     header = Header(arm, *arm.split("/"), "tiny", 1000, (0,), engine, sampling, {"versions": {"vllm": "0.32.0"}})
     counters = {"drafts": 20, "draft_tokens": 20, "accepted_tokens": 15, "tokens_per_second": 12.5}
-    return Capture(header, {one.key: one for one in completions}, {}, counters if arm == MTP else {})
+    return Capture(header, traced, {}, counters if arm == MTP else {})
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compared]:
         store.create_run(NewRun("20261122-000000-aaaa", plan_of_captures(captures[0], [captures[1]]), "x", "compare"))
         for one in captures:
             store.save_arm("20261122-000000-aaaa", one.header.arm, one, str(files[one.header.arm]), arm_result(one))
-        store.save_comparison("20261122-000000-aaaa", MTP, for_store(comparison, *captures))
+        store.save_comparison("20261122-000000-aaaa", MTP, for_store(comparison))
         verdict = str(comparison.verdict)
         store.finish_run("20261122-000000-aaaa", RunStatus.FINISHED, verdict=verdict, reasons=comparison.reasons)
         yield Compared(*captures, captures[0].scores, comparison, store)
