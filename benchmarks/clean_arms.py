@@ -189,7 +189,7 @@ def judge(folder: Path, *, table: bool) -> bool:
                 wrong += len(found)
                 said.append(f"{way} {result.verdict} {len(found)}")
                 if way == "scores":
-                    differing = result.stats["completions"] - result.stats["identical"]
+                    differing = result.stats.completions - result.stats.identical
                     largest = largest_gap(candidate, known)
                 for one in found:
                     print(f"  {clean.name}, {way}: {one.key} {one.kind} at {one.position}: {one.evidence.get('why')}")

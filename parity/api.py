@@ -55,7 +55,7 @@ class Result:
 
     @property
     def reasons(self) -> Sequence[str]:
-        return self.comparison.reasons
+        return [str(reason) for reason in self.comparison.reasons]
 
     @property
     def findings(self) -> Sequence[Finding]:
@@ -78,11 +78,11 @@ class Result:
 
     @property
     def stats(self) -> Mapping[str, Json]:
-        return self.comparison.stats
+        return self.comparison.stats.to_json()
 
     @property
     def notes(self) -> Sequence[str]:
-        return self.comparison.notes
+        return [str(note) for note in self.comparison.notes]
 
     @cached_property
     def view(self) -> RunView:

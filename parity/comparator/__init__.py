@@ -2,10 +2,9 @@
 
     result = compare(read_capture("base.jsonl"), read_capture("mtp.jsonl"), read_scores("scores.jsonl"))
 
-The order of questions: was the same asked (verdict.py, pairs.py), is everything there (completeness.py), do the
-tokens agree and are differing ones supported (greedy.py, structure.py, leak.py; sampled.py where sampling is
-random), does the engine tell the truth about its output (integrity.py, stops.py), and what follows for the run
-(population.py, verdict.py). docs/kinds.md defines every kind.
+Down the floors (comparing.py): inputs (was the same asked?), reference (how good is each token?), streams (where do
+they part?), detect (what is wrong there?), population (what holds for the run?), conclude (what follows?).
+docs/kinds.md defines every kind.
 """
 
 from __future__ import annotations

@@ -7,8 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from parity.records import DEFAULT_TOLERANCE, Finding, Json, Key, Severity, Verdict
+from parity.comparator.stats import Stats
+from parity.messages import Message
+from parity.records import DEFAULT_TOLERANCE, Finding, Json, Key, Kind, Severity, Verdict
 from parity.records.gaps import KeptGaps
+
+RUN = "*"
+"""Stands for the request in a finding that concerns the run as a whole."""
 
 CompletionClass = Literal["identical", "near_tie", "corrupt", "unjudged", "missing", "sampled"]
 
@@ -27,7 +32,22 @@ class CompareOptions:
     alpha: float = 0.001
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class Remarks:
+    """What a check says besides findings."""
+
+    reasons: tuple[Message, ...] = ()
+    """Each keeps the run from saying PASS."""
+    notes: tuple[Message, ...] = ()
+    """What a reader of the verdict must know."""
+    limits: tuple[Message, ...] = ()
+    """What the verdict does not say, whichever it is: given with its reasons."""
+
+    def __add__(self, other: Remarks) -> Remarks:
+        return Remarks(self.reasons + other.reasons, self.notes + other.notes, self.limits + other.limits)
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The outcome of comparing one candidate arm with the baseline.
 
@@ -39,11 +59,11 @@ class Comparison:
     baseline: str
     candidate: str
     verdict: Verdict
-    reasons: list[str]
-    findings: list[Finding]
+    reasons: tuple[Message, ...]
+    findings: tuple[Finding, ...]
     classes: Mapping[Key, CompletionClass]
-    stats: dict[str, Json]
-    notes: list[str] = field(default_factory=list)
+    stats: Stats
+    notes: tuple[Message, ...] = ()
     baseline_gaps: Mapping[Key, KeptGaps] = field(default_factory=dict)
     """Of the baseline's completions that are scored."""
     candidate_gaps: Mapping[Key, KeptGaps] = field(default_factory=dict)
@@ -62,14 +82,35 @@ class Comparison:
         return [finding for finding in self.findings if finding.severity is Severity.CORRUPT]
 
     def to_json(self) -> dict[str, Json]:
+        """Schema `parity.comparison/1`: reasons and notes as English text, and in `messages` by id and parameters."""
         return {
             "schema": "parity.comparison/1",
             "verdict": str(self.verdict),
-            "reasons": self.reasons,
+            "reasons": [str(reason) for reason in self.reasons],
             "baseline": self.baseline,
             "candidate": self.candidate,
             "counts": self.counts,
             "findings": [finding.to_json() for finding in self.findings],
-            "stats": self.stats,
-            "notes": self.notes,
+            "stats": self.stats.to_json(),
+            "notes": [str(note) for note in self.notes],
+            "messages": {
+                "reasons": [reason.to_json() for reason in self.reasons],
+                "notes": [note.to_json() for note in self.notes],
+            },
         }
+
+
+def run_finding(arm: str, baseline: str, kind: Kind, evidence: Mapping[str, Json]) -> Finding:
+    """A finding about the run as a whole, not about one completion."""
+    return Finding(
+        arm=arm,
+        baseline=baseline,
+        request=RUN,
+        round=0,
+        sample=0,
+        kind=kind,
+        severity=Severity.CORRUPT,
+        position=None,
+        length=None,
+        evidence=evidence,
+    )

@@ -30,8 +30,8 @@ def analyse(
     """Compare, with the text check where the checkpoint's tokenizer is at hand."""
     options = CompareOptions(tolerance=tolerance, detokenize=detokenizer(model))  # type: ignore[arg-type]
     comparison = compare(baseline, candidate, scores or None, options)
-    comparison.findings = [with_logprobs(f, baseline, candidate, scores) for f in comparison.findings]
-    return comparison
+    findings = tuple(with_logprobs(f, baseline, candidate, scores) for f in comparison.findings)
+    return replace(comparison, findings=findings)
 
 
 def detokenizer(model: Path | None) -> Callable[[Sequence[int]], str] | None:
@@ -90,9 +90,9 @@ def _top(logprobs: TopLogprobs | None, position: int) -> list[list[Json]] | None
 def for_store(comparison: Comparison) -> ArmComparison:
     return ArmComparison(
         verdict=str(comparison.verdict),
-        reasons=comparison.reasons,
+        reasons=[str(reason) for reason in comparison.reasons],
         counts=comparison.counts,
-        stats={**comparison.stats, "notes": list(comparison.notes)},
+        stats={**comparison.stats.to_json(), "notes": [str(note) for note in comparison.notes]},
         classes={key: str(cls) for key, cls in comparison.classes.items()},
         first_divergence=comparison.first_divergence,
         findings=comparison.findings,

@@ -12,7 +12,9 @@ from typing import IO, Any
 import orjson
 
 from parity.comparator import Comparison
+from parity.comparator.stats import Stats
 from parity.errors import ParityError
+from parity.messages import Message
 from parity.records import Finding, Json, Key, Kind, Severity, Verdict
 
 
@@ -21,7 +23,7 @@ class _Kept:
     """What is asked for often, and where the rest is in the file: (begin, size) in bytes."""
 
     verdict: Verdict
-    reasons: list[str]
+    reasons: tuple[Message, ...]
     said: tuple[int, int]
     classes: tuple[int, int]
 
@@ -47,16 +49,14 @@ class Compared(Mapping[str, Comparison]):
         classes = [(*key, str(kind)) for key, kind in comparison.classes.items()]
         try:
             said = self._append(dumped(comparison.to_json()))
-            self._kept[arm] = _Kept(
-                comparison.verdict, list(comparison.reasons), said, self._append(orjson.dumps(classes))
-            )
+            self._kept[arm] = _Kept(comparison.verdict, comparison.reasons, said, self._append(orjson.dumps(classes)))
         except OSError as error:
             raise _not_written(self._directory, error) from error
 
     def verdicts(self) -> dict[str, Verdict]:
         return {arm: kept.verdict for arm, kept in self._kept.items()}
 
-    def reasons(self, arm: str) -> list[str]:
+    def reasons(self, arm: str) -> tuple[Message, ...]:
         return self._kept[arm].reasons
 
     def json_text(self, arm: str) -> bytes:
@@ -69,11 +69,11 @@ class Compared(Mapping[str, Comparison]):
             baseline=said["baseline"],
             candidate=said["candidate"],
             verdict=Verdict(said["verdict"]),
-            reasons=said["reasons"],
-            findings=[_finding(one) for one in said["findings"]],
+            reasons=_messages(said["messages"]["reasons"]),
+            findings=tuple(_finding(one) for one in said["findings"]),
             classes={Key(*row[:3]): row[3] for row in orjson.loads(self._read(self._kept[arm].classes))},
-            stats=said["stats"],
-            notes=said["notes"],
+            stats=Stats.from_json(said["stats"]),
+            notes=_messages(said["messages"]["notes"]),
         )
 
     def __contains__(self, arm: object) -> bool:
@@ -99,6 +99,10 @@ class Compared(Mapping[str, Comparison]):
 
 def dumped(value: Json) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _messages(values: list[Any]) -> tuple[Message, ...]:
+    return tuple(Message.from_json(value) for value in values)
 
 
 def _finding(value: dict[str, Any]) -> Finding:

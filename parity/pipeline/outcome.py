@@ -73,7 +73,7 @@ def conclude(
     several = len(verdicts) + len(failed) > 1
     reasons = [f"{name} failed: {why.splitlines()[0].removeprefix(f'{name}: ')}" for name, why in failed.items()]
     reasons += [
-        f"{name}: {reason}" if several else reason
+        f"{name}: {reason}" if several else str(reason)
         for name, one in verdicts.items()
         if one is verdict
         for reason in comparisons.reasons(name)

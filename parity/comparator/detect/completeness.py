@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from parity.comparator.inputs.plans import rounds, rounds_of_one
+from parity.comparator.inputs.questions import temperature
 from parity.comparator.population.statistics import in_two_stages
 from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.alignment import common_prefix
@@ -31,10 +33,10 @@ def missing(baseline: Capture, candidate: Capture, not_asked: frozenset[str] = f
     if asked == 1 and baseline.completions.keys() == candidate.completions.keys():
         return []
     shared_rounds: set[int] = set()
-    if not_asked_alike(baseline, candidate):
+    if rounds_of_one(baseline, candidate):
         if not baseline.completions.keys() & candidate.completions.keys():
             return []  # captures of other requests: nothing is missing, nothing was compared
-        shared_rounds = _rounds(baseline) & _rounds(candidate)
+        shared_rounds = rounds(baseline) & rounds(candidate)
     expected = dict.fromkeys(baseline.completions)
     for key in list(baseline.completions) + list(candidate.completions):
         for sample in range(asked):
@@ -53,26 +55,6 @@ def missing(baseline: Capture, candidate: Capture, not_asked: frozenset[str] = f
             who, why = "both", f"n is {asked}, neither side returned this sample"
         findings.append(_finding(baseline, candidate, key, Kind.MISSING_COMPLETION, {"why": why, "missing_from": who}))
     return findings
-
-
-def _rounds(capture: Capture) -> set[int]:
-    return {key.round for key in capture.completions}
-
-
-def not_asked_alike(baseline: Capture, candidate: Capture) -> list[str]:
-    """Whole rounds, or everything, that only one side has: it was not asked of the other, so nothing is missing there.
-    An arm without any completion was asked and gave none, and so was one whose header names the same plan."""
-    left, right = _rounds(baseline), _rounds(candidate)
-    digests = [capture.header.extra.get("plan_digest") for capture in (baseline, candidate)]
-    if not left or not right or (digests[0] is not None and digests[0] == digests[1]):
-        return []
-    if not left & right or not baseline.completions.keys() & candidate.completions.keys():
-        return ["the captures have no completion in common: they are of other requests or rounds"]
-    return [
-        f"{capture.header.arm} has {len(more)} rounds that {other.header.arm} has not: those were not compared"
-        for capture, other, more in ((baseline, candidate, left - right), (candidate, baseline, right - left))
-        if more
-    ]
 
 
 def _asked(capture: Capture) -> int:
@@ -232,12 +214,6 @@ def _log_likelihood(completion: Completion, arm: Capture, reference: Reference) 
     if isinstance(top_p, int | float) and 0 < top_p < 1:
         logs = logs - math.log(top_p)
     return float(np.minimum(logs, 0.0).sum())
-
-
-def temperature(capture: Capture) -> float:
-    """The sampling temperature; 0 (greedy) where a capture does not say."""
-    value = capture.header.sampling.get("temperature")
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 
 
 def _finding(baseline: Capture, candidate: Capture, key: Key, kind: Kind, evidence: dict[str, Json]) -> Finding:

@@ -23,6 +23,7 @@ from parity.comparator.reference.scores import (
 from parity.comparator.reference.trust import own_lists_speak, scores_tell_lists, trusted_detokenizer
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions, CompletionClass
+from parity.messages import Message, message
 from parity.records import Capture, Completion, Finding, Json, Key, Kind, Severity
 
 CONTRADICTION = 0.25
@@ -46,7 +47,7 @@ class Judged:
     """Completions with nothing wrong but a token or two little beyond the tolerance: position and gap of the worst."""
     contradicted: list[Key] = field(default_factory=list)
     """Completions whose score rejects the baseline's own token where the two part."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[Message] = field(default_factory=list)
     baseline_ends: dict[Key, str] = field(default_factory=dict)
     """Completions where it is the baseline's end that cannot be right, and why."""
 
@@ -95,8 +96,11 @@ class PairJudge:
         )
         if not self._scores_tell_lists:
             self.result.notes.append(
-                "the baseline's own logprobs are not those of the scores (another temperature or kind of logprobs?): "
-                "the arms' logprobs were compared with each other"
+                message(
+                    "detect.other_logprobs",
+                    "the baseline's own logprobs are not those of the scores (another temperature or kind of "
+                    "logprobs?): the arms' logprobs were compared with each other",
+                )
             )
         differing = np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist()
         others = [pairs.candidate[row] for row in differing]

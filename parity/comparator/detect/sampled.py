@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parity.comparator.detect import completeness, integrity, stops
+import msgspec
+
+from parity.comparator.detect import integrity, stops
 from parity.comparator.detect.leak import Donors, Query
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.structure import GARBLED_TOKENS, Event
+from parity.comparator.inputs.questions import temperature as temperature_of
 from parity.comparator.population import sampled
 from parity.comparator.reference.gaps import PENALTY_REACH, TokenGaps
 from parity.comparator.reference.scores import Reference, penalised_tokens
 from parity.comparator.reference.trust import trusted_detokenizer
+from parity.comparator.stats import SamplingStats
 from parity.comparator.streams.pairing import Pairs
-from parity.comparator.types import CompareOptions
+from parity.comparator.types import CompareOptions, run_finding
 from parity.records import Capture, Completion, Finding, Json, Key, Kind, Severity, TopLogprobs
 
 _RUN_KINDS = {
     "likelihood": Kind.UNJUSTIFIED,
-    "surprise": Kind.UNJUSTIFIED,
+    "surprisal": Kind.UNJUSTIFIED,
     "length": Kind.EARLY_STOP,
     "finish_reason": Kind.EARLY_STOP,
     "loops": Kind.REPETITION,
@@ -34,7 +38,7 @@ def judge_sampled(
     options: CompareOptions,
     *,
     drops_eos: bool = False,
-) -> tuple[Judged, dict[str, Json]]:
+) -> tuple[Judged, SamplingStats]:
     """Judge every candidate completion by its likelihood, and the run by two-sample tests."""
     judged = Judged()
     rules = stops.stop_rules(candidate.header, baseline)
@@ -42,7 +46,7 @@ def judge_sampled(
         rules = replace(rules, keeps_terminator=False)
     detokenize = trusted_detokenizer(options, baseline)
     vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
-    temperature = completeness.temperature(candidate) or completeness.temperature(baseline)
+    temperature = temperature_of(candidate) or temperature_of(baseline)
     scored = reference.all_gaps(candidate.header.arm, list(candidate))
     judged.gaps = {key: gaps for key, (gaps, _) in scored.items()}
     baseline_scored = reference.all_gaps(baseline.header.arm, list(baseline))
@@ -102,10 +106,10 @@ def judge_sampled(
         judged.classes[finding.key] = "corrupt"
     whole = [(a, b) for a, b in zip(pairs.baseline, pairs.candidate, strict=True) if not (a.aborted or b.aborted)]
 
-    def surprises(arm: list[Completion], views: dict[Key, tuple[TokenGaps, TopLogprobs]]) -> list[float]:
+    def surprisals(arm: list[Completion], views: dict[Key, tuple[TokenGaps, TopLogprobs]]) -> list[float]:
         known = [(one, views[one.key][1]) for one in arm if one.key in views]
         return [
-            sampled.mean_surprise(sampled.tail_logs(top, one.token_ids, temperature, vocab_size)) for one, top in known
+            sampled.mean_surprisal(sampled.tail_logs(top, one.token_ids, temperature, vocab_size)) for one, top in known
         ]
 
     tests = sampled.run_tests(
@@ -113,31 +117,21 @@ def judge_sampled(
         [b for _, b in whole],
         {key: view for key, (view, _) in baseline_scored.items()},
         {key: view for key, (view, _) in scored.items()},
-        (surprises([a for a, _ in whole], baseline_scored), surprises([b for _, b in whole], scored)),
+        (surprisals([a for a, _ in whole], baseline_scored), surprisals([b for _, b in whole], scored)),
+        temperature=temperature,
     )
-    for name, p_value in tests["adjusted"].items():
-        if p_value < options.alpha:
+    failed = tuple(sorted(name for name, p_value in tests.adjusted.items() if p_value < options.alpha))
+    tests = msgspec.structs.replace(tests, failed=failed)
+    for name, p_value in tests.adjusted.items():
+        if name in failed:
             why = f"the {name.replace('_', ' ')} of the candidate's samples differs from the baseline's"
             evidence = {
                 "why": f"{why} (p = {p_value:.2g} after adjustment)",
                 "test": name,
                 "p_value": p_value,
             }
-            judged.findings.append(
-                Finding(
-                    arm=candidate.header.arm,
-                    baseline=baseline.header.arm,
-                    request="*",
-                    round=0,
-                    sample=0,
-                    kind=_RUN_KINDS[name],
-                    severity=Severity.CORRUPT,
-                    position=None,
-                    length=None,
-                    evidence=evidence,
-                )
-            )
-    return judged, {**tests, "scored": len(scored), "temperature": temperature}
+            judged.findings.append(run_finding(candidate.header.arm, baseline.header.arm, _RUN_KINDS[name], evidence))
+    return judged, tests
 
 
 def _unlikely_event(b: Completion, stretch: sampled.Unlikely, rules: stops.StopRules) -> Event:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.comparator.detect.structure import Event
-from parity.comparator.inputs import served
+from parity.comparator.inputs import servers
 from parity.records import Capture, Column, Completion, Header, Kind, TokenIds
 
 
@@ -72,7 +72,7 @@ def stop_rules(header: Header, baseline: Capture) -> StopRules:
         has_stop_strings=bool(sampling.get("stop")),
         keeps_terminator=kept * 2 >= len(stopped) if stopped else "server" not in backends,
         min_tokens=min_tokens,
-        counts=not (served.text_alone(header) or served.text_alone(baseline.header)),
+        counts=not (servers.text_alone(header) or servers.text_alone(baseline.header)),
     )
 
 

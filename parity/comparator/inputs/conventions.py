@@ -1,4 +1,4 @@
-"""Habits of whoever made a capture, levelled before anything is compared: they are no faults of an engine.
+"""Habits of whoever made a capture, normalised before anything is compared: they are no faults of an engine.
 
 Logprobs that are not those the comparison knows (raw logits, after masks and temperature); an EOS token that one side
 keeps in `token_ids` and the other drops; EOS at the top of a list where `min_tokens` forbade it.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parity.messages import Message, message
 from parity.records import Capture, Completion, Header, Key, ScoreKey, Scores, TopLogprobs
 
 RAW = (None, "raw_logprobs")
@@ -24,38 +25,44 @@ _LOOKED_AT = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Levelled:
+class SameHabits:
     """Both captures and all scores without what is mere habit."""
 
     baseline: Capture
     candidate: Capture
     scores: Scores
-    notes: list[str]
+    notes: tuple[Message, ...]
     """What was left out or taken as equal."""
     candidate_drops_eos: bool
     """The candidate leaves out the token that it stopped at, and the baseline keeps it."""
 
 
-def level(baseline: Capture, candidate: Capture, scores: Scores | None) -> Levelled:
+def same_habits(baseline: Capture, candidate: Capture, scores: Scores | None) -> SameHabits:
     """Both captures and all scores without what is mere habit, and notes on what was left out."""
     merged: dict[ScoreKey, TopLogprobs] = {}
     for source in (baseline.scores, candidate.scores, scores or {}):
         merged.update(source)
-    notes: list[str] = []
-    baseline, candidate = _without_other_logprobs(baseline, candidate, notes)
+    baseline, candidate, notes = _without_other_logprobs(baseline, candidate)
     known = _without_dropped_eos(baseline, candidate, merged)
     drops = known is not None and not _keeps(candidate, terminators(baseline.header) | terminators(candidate.header))
     if known is not None:
         baseline, candidate, merged, count = known
-        notes.append(
-            f"{count} completions are the same but for the EOS token, which only one of the arms keeps: taken as equal"
+        notes += (
+            message(
+                "inputs.eos_kept_by_one",
+                "{count} completion is the same but for the EOS token, which only one of the arms keeps: taken as "
+                "equal",
+                plural="{count} completions are the same but for the EOS token, which only one of the arms keeps: "
+                "taken as equal",
+                count=count,
+            ),
         )
     held = min_tokens(baseline.header, candidate.header)
     if held:
         forbidden = _barred(baseline.header) | _barred(candidate.header)
         merged = {key: _without(top, forbidden, held) for key, top in merged.items()}
         baseline, candidate = (_lists_without(one, forbidden, held) for one in (baseline, candidate))
-    return Levelled(baseline, candidate, merged, notes, drops)
+    return SameHabits(baseline, candidate, merged, notes, drops)
 
 
 def terminators(header: Header) -> frozenset[int]:
@@ -80,17 +87,29 @@ def min_tokens(*headers: Header) -> int:
 # ------------------------------------------------------------------ logprobs of another kind
 
 
-def _without_other_logprobs(baseline: Capture, candidate: Capture, notes: list[str]) -> tuple[Capture, Capture]:
-    arms = [baseline, candidate]
+def _without_other_logprobs(baseline: Capture, candidate: Capture) -> tuple[Capture, Capture, tuple[Message, ...]]:
+    arms, notes = [baseline, candidate], []
     for index, arm in enumerate(arms):
         mode = arm.header.engine.get("logprobs_mode")
         if mode not in RAW and _has_logprobs(arm):
-            notes.append(f"the logprobs of {arm.header.arm} are {mode}, not raw_logprobs: left out")
+            notes.append(
+                message(
+                    "inputs.other_logprobs",
+                    "the logprobs of {arm} are {mode}, not raw_logprobs: left out",
+                    arm=arm.header.arm,
+                    mode=str(mode),
+                )
+            )
             arms[index] = _without_logprobs(arm)
     if all(_says_nothing(arm) for arm in arms):
-        notes.append("both arms' logprobs call every token certain (processed_logprobs of greedy decoding?): left out")
+        notes.append(
+            message(
+                "inputs.certain_logprobs",
+                "both arms' logprobs call every token certain (processed_logprobs of greedy decoding?): left out",
+            )
+        )
         arms = [_without_logprobs(arm) for arm in arms]
-    return arms[0], arms[1]
+    return arms[0], arms[1], tuple(notes)
 
 
 def _has_logprobs(arm: Capture) -> bool:

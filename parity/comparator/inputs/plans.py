@@ -6,9 +6,11 @@ none, or both the same, nothing is said here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from parity.comparator.types import Remarks
+from parity.messages import Message, message
 from parity.records import Capture, Completion, Json
 
 SHOWN = 3
@@ -18,11 +20,10 @@ SHOWN = 3
 @dataclass(frozen=True, slots=True)
 class Plans:
     """`alone`: requests that only one side has, by arm: with two plans they were not asked of the other, so they are
-    not missing there. `reasons` keep the run from a conclusion, `notes` do not."""
+    not missing there."""
 
     alone: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    reasons: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    remarks: Remarks = field(default_factory=Remarks)
 
     @property
     def not_asked(self) -> frozenset[str]:
@@ -30,39 +31,52 @@ class Plans:
         return frozenset().union(*self.alone.values())
 
 
-def differences(baseline: Capture, candidate: Capture, said: Sequence[str] = ()) -> Plans:
-    """In what two plans differ, as far as their captures show it; `said` are `verdict.different_questions`."""
+def differences(baseline: Capture, candidate: Capture, reported: Collection[str] = ()) -> Plans:
+    """In what two plans differ, as far as their captures show it.
+
+    `reported`: sampling parameters that are known to differ (`questions.Questions.parameters`).
+    """
     digests = [capture.header.extra.get("plan_digest") for capture in (baseline, candidate)]
     if not all(isinstance(digest, str) for digest in digests) or digests[0] == digests[1]:
         return Plans()
     left, right = _first_of_each(baseline), _first_of_each(candidate)
     if not left or not right:
-        return Plans()  # an arm without completions: that is told by itself
+        return Plans()  # an arm without completions: that is reported by itself
     alone = {
         baseline.header.arm: frozenset(left.keys() - right.keys()),
         candidate.header.arm: frozenset(right.keys() - left.keys()),
     }
     reasons = [
-        f"the captures are of different plans: requests asked of {arm} alone, not compared: "
-        f"{len(requests)} ({_some(sorted(requests))})"
+        message(
+            "inputs.asked_of_one",
+            "the captures are of different plans: requests asked of {arm} alone, not compared: {number} ({requests})",
+            arm=arm,
+            number=len(requests),
+            requests=_some(sorted(requests)),
+        )
         for arm, requests in alone.items()
         if requests
     ]
-    notes = []
     parameters = _parameters(baseline.header.sampling, candidate.header.sampling)
-    silent = [
-        text
-        for name, text in parameters.items()
-        if not any(problem.startswith(f"sampling differs: {name} is ") for problem in said)
-    ]
+    silent = [text for name, text in parameters.items() if name not in reported]
+    notes: list[Message] = []
     if silent:
-        notes.append(f"the captures are of different plans: {'; '.join(silent)}")
-    if not (reasons or parameters or _rounds(baseline) != _rounds(candidate) or _other_requests(left, right)):
-        reasons.append(
-            "the captures are of different plans (plan_digest), and nothing in them shows in what these differ: "
-            "the same may not have been asked"
+        notes.append(
+            message(
+                "inputs.other_plan_parameters",
+                "the captures are of different plans: {parameters}",
+                parameters="; ".join(silent),
+            )
         )
-    return Plans(alone, tuple(reasons), tuple(notes))
+    if not (reasons or parameters or max(rounds(baseline)) != max(rounds(candidate)) or _other_requests(left, right)):
+        reasons.append(
+            message(
+                "inputs.other_plan",
+                "the captures are of different plans (plan_digest), and nothing in them shows in what these differ: "
+                "the same may not have been asked",
+            )
+        )
+    return Plans(alone, Remarks(tuple(reasons), tuple(notes)))
 
 
 def _first_of_each(capture: Capture) -> dict[str, Completion]:
@@ -72,8 +86,41 @@ def _first_of_each(capture: Capture) -> dict[str, Completion]:
     return found
 
 
-def _rounds(capture: Capture) -> int:
-    return max(key.round for key in capture.completions)
+def rounds(capture: Capture) -> set[int]:
+    """The rounds that a capture has completions of."""
+    return {key.round for key in capture.completions}
+
+
+def rounds_of_one(baseline: Capture, candidate: Capture) -> tuple[Message, ...]:
+    """Whole rounds, or everything, that only one side has: it was not asked of the other, so nothing is missing there.
+
+    An arm without any completion was asked and gave none, and so was one whose header names the same plan.
+    """
+    if baseline.completions.keys() == candidate.completions.keys():
+        return ()
+    left, right = rounds(baseline), rounds(candidate)
+    digests = [capture.header.extra.get("plan_digest") for capture in (baseline, candidate)]
+    if not left or not right or (digests[0] is not None and digests[0] == digests[1]):
+        return ()
+    if not left & right or not baseline.completions.keys() & candidate.completions.keys():
+        return (
+            message(
+                "inputs.nothing_in_common",
+                "the captures have no completion in common: they are of other requests or rounds",
+            ),
+        )
+    return tuple(
+        message(
+            "inputs.more_rounds",
+            "{arm} has {count} round that {other} has not: it was not compared",
+            plural="{arm} has {count} rounds that {other} has not: those were not compared",
+            arm=capture.header.arm,
+            other=other.header.arm,
+            count=len(more),
+        )
+        for capture, other, more in ((baseline, candidate, left - right), (candidate, baseline, right - left))
+        if more
+    )
 
 
 def _other_requests(left: Mapping[str, Completion], right: Mapping[str, Completion]) -> bool:

@@ -1,13 +1,15 @@
 """Did each engine do what the plan pinned? An engine may overrule a setting in silence.
 
 A setting that did not resolve as asked means that the run tested something else than it set out to: never a PASS.
-A setting that this version has no name for is told, not held against it.
+A setting that this version has no name for is reported and is no fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from parity.comparator.types import Remarks
+from parity.messages import Message, message
 from parity.records import Header, Json
 
 RESOLVED_AS: Mapping[str, str] = {
@@ -68,28 +70,46 @@ def overruled(header: Header) -> dict[str, tuple[Json, Json]]:
     return found
 
 
-def reasons(*headers: Header) -> list[str]:
-    """Why the run is inconclusive: one sentence for each arm that was overruled."""
-    return [
-        f"{header.arm} was not run as asked: "
-        + ", ".join(f"{name} is {resolved} instead of {asked}" for name, (asked, resolved) in found.items())
-        for header in headers
-        if (found := overruled(header))
-    ]
+def remarks(*headers: Header) -> Remarks:
+    """Arms that were overruled, each a reason; what a version did not know, or knew by another name, as notes."""
+    return Remarks(
+        tuple(_overruled_words(header.arm, found) for header in headers if (found := overruled(header))),
+        tuple(note for header in headers for note in _notes(header)),
+    )
 
 
-def notes(*headers: Header) -> list[str]:
-    """What a version did not know, or knew by another name."""
-    told = []
-    for header in headers:
-        dropped = {name: why for name, why in _mapping(header.engine.get("dropped")).items() if name not in HARMLESS}
-        if dropped:
-            told.append(f"{header.arm} ran without {', '.join(f'{name} ({why})' for name, why in dropped.items())}")
-        translated = _mapping(header.engine.get("translated"))
-        if translated:
-            words = ", ".join(f"{old} as {new}" for old, new in translated.items())
-            told.append(f"{header.arm}: settings by this version's names: {words}")
-    return told
+def _overruled_words(arm: str, found: Mapping[str, tuple[Json, Json]]) -> Message:
+    return message(
+        "inputs.overruled",
+        "{arm} was not run as asked: {settings}",
+        arm=arm,
+        settings=[
+            message(
+                "inputs.overruled_setting",
+                "{name} is {resolved} instead of {asked}",
+                name=name,
+                resolved=str(resolved),
+                asked=str(asked),
+            )
+            for name, (asked, resolved) in found.items()
+        ],
+    )
+
+
+def _notes(header: Header) -> Iterator[Message]:
+    dropped = {name: why for name, why in _mapping(header.engine.get("dropped")).items() if name not in HARMLESS}
+    if dropped:
+        settings = [f"{name} ({why})" for name, why in dropped.items()]
+        yield message("inputs.dropped", "{arm} ran without {settings}", arm=header.arm, settings=settings)
+    translated = _mapping(header.engine.get("translated"))
+    if translated:
+        names = [
+            message("inputs.translated_name", "{old} as {new}", old=old, new=str(new))
+            for old, new in translated.items()
+        ]
+        yield message(
+            "inputs.translated", "{arm}: settings by this version's names: {names}", arm=header.arm, names=names
+        )
 
 
 def _flat(values: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, Json]]:

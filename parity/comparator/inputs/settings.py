@@ -7,8 +7,12 @@ that it may come from there.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
+from parity.messages import Message, message
 from parity.records import Header, Json
+
+Differences: TypeAlias = Mapping[str, Mapping[str, tuple[Json, Json]]]
 
 PRECISION = ("dtype", "quantization", "kv_cache_dtype", "mamba_cache_dtype", "mamba_ssm_cache_dtype")
 """Engine settings that change how numbers are rounded."""
@@ -42,8 +46,8 @@ def has_fingerprints(baseline: Header, candidate: Header) -> bool:
     return left is not None and right is not None
 
 
-def differences(baseline: Header, candidate: Header) -> dict[str, dict[str, list[Json]]]:
-    """{"versions", "precision", "engine", "checkpoint"}: name to [baseline's, candidate's]; only what differs.
+def differences(baseline: Header, candidate: Header) -> Differences:
+    """{"versions", "precision", "engine", "checkpoint"}: name to (baseline's, candidate's); only what differs.
 
     Only names that both sides have: what one side alone has belongs to its hardware or its variant.
     """
@@ -52,22 +56,22 @@ def differences(baseline: Header, candidate: Header) -> dict[str, dict[str, list
     # What one side leaves out is the unquantised model.
     methods = [header.engine.get("quantization") for header in (baseline, candidate)]
     if methods[0] != methods[1] and "dtype" in baseline.engine and "dtype" in candidate.engine:
-        engine["quantization"] = methods
+        engine["quantization"] = methods[0], methods[1]
     _, parts = differing_parts(baseline, candidate)
     found = {
         "versions": versions,
         "precision": {name: value for name, value in engine.items() if name in PRECISION},
         "engine": {name: value for name, value in engine.items() if name not in PRECISION and name not in _LOCAL},
-        "checkpoint": {name: ["another", "another"] for name in parts},
+        "checkpoint": dict.fromkeys(parts, ("another", "another")),
     }
     return {name: value for name, value in found.items() if value}
 
 
-def _differing(left: Json, right: Json) -> dict[str, list[Json]]:
+def _differing(left: Json, right: Json) -> dict[str, tuple[Json, Json]]:
     if not (isinstance(left, Mapping) and isinstance(right, Mapping)):
         return {}
     return {
-        str(name): [_plain(left[name]), _plain(right[name])]
+        str(name): (_plain(left[name]), _plain(right[name]))
         for name in left
         if name in right and _plain(left[name]) != _plain(right[name])
     }
@@ -77,30 +81,54 @@ def _plain(value: Json) -> Json:
     return value.removeprefix("torch.") if isinstance(value, str) else value
 
 
-def as_notes(found: Mapping[str, Mapping[str, list[Json]]]) -> list[str]:
+def as_notes(found: Differences) -> tuple[Message, ...]:
     """One sentence for each sort of difference."""
     notes = []
     if "versions" in found:
-        notes.append(f"the arms ran other versions: {_listed(found['versions'])}")
+        notes.append(
+            message("inputs.versions", "the arms ran other versions: {settings}", settings=_each(found["versions"]))
+        )
     if "precision" in found:
         notes.append(
-            f"the arms ran in other precision: {_listed(found['precision'])}; the tolerance allows for the rounding "
-            "of one and the same precision"
+            message(
+                "inputs.precision",
+                "the arms ran in other precision: {settings}; the tolerance allows for the rounding of one and the "
+                "same precision",
+                settings=_each(found["precision"]),
+            )
         )
     if "engine" in found:
-        notes.append(f"engine settings differ: {_listed(found['engine'])}")
+        notes.append(
+            message("inputs.engine_settings", "engine settings differ: {settings}", settings=_each(found["engine"]))
+        )
     if "checkpoint" in found:
-        notes.append(f"the checkpoints differ in {', '.join(found['checkpoint'])}; weights and tokenizer are the same")
-    return notes
+        notes.append(
+            message(
+                "inputs.checkpoint",
+                "the checkpoints differ in {parts}; weights and tokenizer are the same",
+                parts=list(found["checkpoint"]),
+            )
+        )
+    return tuple(notes)
 
 
-def as_reason(found: Mapping[str, Mapping[str, list[Json]]]) -> str | None:
+def as_reason(found: Differences) -> Message | None:
     """What besides the candidate's own doing may explain a divergence; None where nothing does."""
-    told = {name: pair for part in ("versions", "precision") for name, pair in found.get(part, {}).items()}
-    words = [_listed(told)] if told else []
-    words += list(found.get("checkpoint", ()))
-    return f"the arms also differ in {', '.join(words)}" if words else None
+    settings = {name: pair for part in ("versions", "precision") for name, pair in found.get(part, {}).items()}
+    all_of_it = [*_each(settings), *found.get("checkpoint", ())]
+    return (
+        message("inputs.also_differ", "the arms also differ in {settings}", settings=all_of_it) if all_of_it else None
+    )
 
 
-def _listed(found: Mapping[str, list[Json]]) -> str:
-    return ", ".join(f"{name} {left} and {right}" for name, (left, right) in found.items())
+def _each(found: Mapping[str, tuple[Json, Json]]) -> list[Message]:
+    return [
+        message(
+            "inputs.setting_pair",
+            "{name} {baseline} and {candidate}",
+            name=name,
+            baseline=str(left),
+            candidate=str(right),
+        )
+        for name, (left, right) in found.items()
+    ]

@@ -8,17 +8,19 @@ from collections.abc import Mapping
 import numpy as np
 
 from parity.comparator.population.statistics import mcnemar_more, wilson_interval
+from parity.comparator.stats import Differing, NoiseFloor
 from parity.comparator.streams.pairing import Pairs
-from parity.records import Capture, Completion, Json
+from parity.messages import Message, message
+from parity.records import Capture, Completion
 
 
-def noise_floor(baseline: Capture, pairs: Pairs) -> dict[str, Json] | None:
+def noise_floor(baseline: Capture, pairs: Pairs) -> NoiseFloor | None:
     """Greedy completions of the baseline that differ from its own first round, against the candidate's from the
     baseline's. None where the baseline was asked once.
 
     Rates with 95 % Wilson intervals. The p-value says whether the candidate differs from the baseline's first round in
-    more requests than the baseline does itself (`_more_requests`); another kernel does without a fault, so it is told
-    and convicts nobody.
+    more requests than the baseline does itself (`_more_requests`); another kernel does without a fault, so it is
+    reported and is no fault.
     """
     if not any(key.round for key in baseline.completions):
         return None
@@ -36,11 +38,11 @@ def noise_floor(baseline: Capture, pairs: Pairs) -> dict[str, Json] | None:
     ran = [not (a.aborted or b.aborted) for a, b in zip(pairs.baseline, pairs.candidate, strict=True)]
     usable = pairs.same_prompt & np.array(ran, dtype=np.bool_)
     compared, parted = int(usable.sum()), int((usable & ~pairs.identical).sum())
-    return {
-        "baseline_from_itself": _rate(differing, asked),
-        "candidate_from_baseline": _rate(parted, compared),
-        "p_candidate_differs_more": _more_requests(rounds, pairs),
-    }
+    return NoiseFloor(
+        baseline_from_itself=_rate(differing, asked),
+        candidate_from_baseline=_rate(parted, compared),
+        p_candidate_differs_more=_more_requests(rounds, pairs),
+    )
 
 
 def _more_requests(rounds: Mapping[tuple[str, int], list[Completion]], pairs: Pairs) -> float:
@@ -69,20 +71,25 @@ def _more_requests(rounds: Mapping[tuple[str, int], list[Completion]], pairs: Pa
     return mcnemar_more(len(other - own), len((own & asked) - other))
 
 
-def _rate(hits: int, total: int) -> dict[str, Json]:
-    return {
-        "differing": hits,
-        "completions": total,
-        "rate": hits / total if total else 0.0,
-        "interval_95": list(wilson_interval(hits, total)),
-    }
+def _rate(hits: int, total: int) -> Differing:
+    return Differing(
+        differing=hits,
+        completions=total,
+        rate=hits / total if total else 0.0,
+        interval_95=wilson_interval(hits, total),
+    )
 
 
-def as_note(floor: dict[str, Json]) -> str:
+def as_note(floor: NoiseFloor) -> Message:
     """The floor in one sentence."""
-    own, other = floor["baseline_from_itself"], floor["candidate_from_baseline"]
-    return (
-        f"asked again, the baseline differs from itself in {own['differing']} of {own['completions']} completions; the "
-        f"candidate differs from it in {other['differing']} of {other['completions']} "
-        f"(p = {floor['p_candidate_differs_more']:.2g}, by requests, that this is no more)"
+    own, other = floor.baseline_from_itself, floor.candidate_from_baseline
+    return message(
+        "population.noise_floor",
+        "asked again, the baseline differs from itself in {own} of {own_total} completions; the candidate differs from "
+        "it in {other} of {other_total} (p = {p_value:.2g}, by requests, that this is no more)",
+        own=own.differing,
+        own_total=own.completions,
+        other=other.differing,
+        other_total=other.completions,
+        p_value=floor.p_candidate_differs_more,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -16,8 +17,9 @@ from parity.comparator.population.statistics import (
     wilson_interval,
 )
 from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.stats import Drift, Loops, PositionInStep, Rate, Rates, Unsupported
 from parity.comparator.types import CompletionClass
-from parity.records import Completion, Finding, Json, Key, Severity, TokenIds
+from parity.records import Completion, Finding, Key, Severity, TokenIds
 from parity.records.steps import steps_of
 
 LOOP_WINDOW = 48
@@ -27,32 +29,34 @@ DRIFT_RATIO = 2.0
 """A mean gap counts as drifted from twice the baseline's on, if the test says so as well."""
 
 
-def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -> dict[str, Json]:
+def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -> Rates:
     """Completions by class, and the rate of corrupt completions by kind with 95 % Wilson intervals."""
+    by_class = Counter(classes.values())
     total = len(classes)
-    by_class: dict[str, int] = dict.fromkeys(("identical", "near_tie", "corrupt", "unjudged", "missing", "sampled"), 0)
-    for name in classes.values():
-        by_class[name] += 1
     judged = total - by_class["unjudged"] - by_class["missing"]
     by_kind: dict[str, set[Key]] = {}
     for finding in findings:
         if finding.severity is Severity.CORRUPT:
             by_kind.setdefault(str(finding.kind), set()).add(finding.key)
-    bound = missed_rate_bound(judged) if not by_class["corrupt"] else None
-    return {
-        "completions": total,
-        **by_class,
-        "judged": judged,
-        "rates": {
-            kind: {
-                "completions": len(keys),
-                "rate": len(keys) / total if total else 0.0,
-                "interval_95": list(wilson_interval(len(keys), total)),
-            }
+    return Rates(
+        completions=total,
+        identical=by_class["identical"],
+        near_tie=by_class["near_tie"],
+        corrupt=by_class["corrupt"],
+        unjudged=by_class["unjudged"],
+        missing=by_class["missing"],
+        sampled=by_class["sampled"],
+        judged=judged,
+        rates={
+            kind: Rate(
+                completions=len(keys),
+                rate=len(keys) / total if total else 0.0,
+                interval_95=wilson_interval(len(keys), total),
+            )
             for kind, keys in sorted(by_kind.items())
         },
-        "fault_rate_not_excluded": bound,
-    }
+        fault_rate_not_excluded=missed_rate_bound(judged) if not by_class["corrupt"] else None,
+    )
 
 
 def loop_period(tokens: TokenIds) -> int | None:
@@ -66,18 +70,18 @@ def loop_period(tokens: TokenIds) -> int | None:
     return None
 
 
-def loops(pairs: Iterable[tuple[Completion, Completion]]) -> dict[str, Json]:
+def loops(pairs: Iterable[tuple[Completion, Completion]]) -> Loops:
     """Does the candidate end in loops more often than the baseline? McNemar exact over differing pairs."""
     pairs = [(a, b) for a, b in pairs if not (a.aborted or b.aborted)]
     first = ends_in_loop([a.token_ids for a, _ in pairs])
     second = ends_in_loop([b.token_ids for _, b in pairs])
     only_baseline, only_candidate = int((first & ~second).sum()), int((second & ~first).sum())
-    return {
-        "both": int((first & second).sum()),
-        "only_baseline": only_baseline,
-        "only_candidate": only_candidate,
-        "p_candidate_loops_more": mcnemar_more(only_candidate, only_baseline),
-    }
+    return Loops(
+        both=int((first & second).sum()),
+        only_baseline=only_baseline,
+        only_candidate=only_candidate,
+        p_candidate_loops_more=mcnemar_more(only_candidate, only_baseline),
+    )
 
 
 def ends_in_loop(streams: Sequence[TokenIds]) -> npt.NDArray[np.bool_]:
@@ -96,7 +100,7 @@ def ends_in_loop(streams: Sequence[TokenIds]) -> npt.NDArray[np.bool_]:
     return result
 
 
-def drift(baseline_gaps: Mapping[Key, FloatArray], candidate_gaps: Mapping[Key, FloatArray]) -> dict[str, Json] | None:
+def drift(baseline_gaps: Mapping[Key, FloatArray], candidate_gaps: Mapping[Key, FloatArray]) -> Drift | None:
     """Is the candidate's mean gap larger than the baseline's, though no token crosses the tolerance?
 
     Both arms' completions scored by the same reference; paired by completion, one-sided sign-flip test.
@@ -113,16 +117,16 @@ def drift(baseline_gaps: Mapping[Key, FloatArray], candidate_gaps: Mapping[Key, 
         return None
     p_value = sign_flip_more(right - left)
     ratio = float(right.mean() / left.mean()) if left.mean() > 0 else None
-    return {
-        "completions": len(left),
-        "baseline_mean_gap": float(left.mean()),
-        "candidate_mean_gap": float(right.mean()),
-        "ratio": ratio,
-        "p_value": p_value,
-        "baseline_quantiles": _quantiles(baseline_gaps),
-        "candidate_quantiles": _quantiles(candidate_gaps),
-        "drifted": bool(p_value < 0.001 and (ratio is None or ratio >= DRIFT_RATIO)),
-    }
+    return Drift(
+        completions=len(left),
+        baseline_mean_gap=float(left.mean()),
+        candidate_mean_gap=float(right.mean()),
+        ratio=ratio,
+        p_value=p_value,
+        baseline_quantiles=_quantiles(baseline_gaps),
+        candidate_quantiles=_quantiles(candidate_gaps),
+        drifted=bool(p_value < 0.001 and (ratio is None or ratio >= DRIFT_RATIO)),
+    )
 
 
 def _mean(gaps: FloatArray) -> float:
@@ -158,7 +162,7 @@ def places_of(completion: Completion) -> tuple[npt.NDArray[np.int64], npt.NDArra
 
 def position_in_step(
     completions: Mapping[Key, Completion], gaps: Mapping[Key, TokenGaps], tolerance: float
-) -> dict[str, Json] | None:
+) -> PositionInStep | None:
     """Unsupported tokens by their place in the decode step, and after a rejected draft against elsewhere."""
     per_place: dict[int, list[int]] = {}
     counts = {True: [0, 0], False: [0, 0]}
@@ -178,9 +182,10 @@ def position_in_step(
             counts[side][1] += int(((after_rejection == side) & bad).sum())
     if not per_place:
         return None
-    return {
-        "by_place": {str(place): {"tokens": n, "unsupported": k} for place, (n, k) in sorted(per_place.items())},
-        "after_rejection": {"tokens": counts[True][0], "unsupported": counts[True][1]},
-        "elsewhere": {"tokens": counts[False][0], "unsupported": counts[False][1]},
-        "p_more_after_rejection": fisher_more(counts[True][1], counts[True][0], counts[False][1], counts[False][0]),
-    }
+    after, elsewhere = (Unsupported(tokens=counts[side][0], unsupported=counts[side][1]) for side in (True, False))
+    return PositionInStep(
+        by_place={str(place): Unsupported(tokens=n, unsupported=k) for place, (n, k) in sorted(per_place.items())},
+        after_rejection=after,
+        elsewhere=elsewhere,
+        p_more_after_rejection=fisher_more(after.unsupported, after.tokens, elsewhere.unsupported, elsewhere.tokens),
+    )

@@ -26,7 +26,8 @@ from parity.comparator.population.statistics import (
     sign_flip_more,
 )
 from parity.comparator.reference.gaps import TokenGaps
-from parity.records import Completion, Json, Key, TokenIds, TopLogprobs
+from parity.comparator.stats import SamplingStats
+from parity.records import Completion, Key, TokenIds, TopLogprobs
 
 WINDOWS = (1, 2, 4, 8, 16, 32)
 """Lengths of the stretches looked at, in tokens."""
@@ -35,21 +36,21 @@ SLACK = 0.1
 """Nats by which another backend may see a token as less likely without a fault; taken off each token."""
 
 ORDINARY = 3.0
-"""Nats of surprise that one drawn token in twenty has."""
+"""Nats of surprisal that one drawn token in twenty has."""
 
 RARE = 4.6
-"""Nats of surprise that a sampler gives to one token in a hundred: next to a stretch that no sampler draws, such a
+"""Nats of surprisal that a sampler gives to one token in a hundred: next to a stretch that no sampler draws, such a
 token belongs to it."""
 
 HABIT = 0.05
 """p-value of the baseline's own tokens by its own lists, below which these are not what it drew from."""
 
 ENOUGH = 0.02
-"""Nats per token by which two clean backends may differ in mean surprise: rounding alone makes tokens less likely to
+"""Nats per token by which two clean backends may differ in mean surprisal: rounding alone makes tokens less likely to
 another engine, and a large run would see that."""
 
 MOST = 30.0
-"""Nats of surprise that count at most for one token in a mean: a token that is not listed has no bound of its own."""
+"""Nats of surprisal that count at most for one token in a mean: a token that is not listed has no bound of its own."""
 
 FEATURES = 512
 """Hash buckets for pairs of adjacent tokens in the two-sample test."""
@@ -95,7 +96,7 @@ def tail_logs(top: TopLogprobs, tokens: TokenIds, temperature: float, vocab_size
     return result
 
 
-def mean_surprise(logs: FloatArray) -> float:
+def mean_surprisal(logs: FloatArray) -> float:
     """Nats per token of a completion by its tail_logs: at most 1 on average for tokens that were drawn; NaN without."""
     known = -logs[np.isfinite(logs) | np.isneginf(logs)]
     return float(np.minimum(known, MOST).mean()) if len(known) else float("nan")
@@ -104,11 +105,11 @@ def mean_surprise(logs: FloatArray) -> float:
 def find_unlikely(logs: FloatArray, windows_in_run: int, alpha: float, slack: float = SLACK) -> list[Unlikely]:
     """Stretches of one completion whose chance, over the whole run, is below alpha; by position.
 
-    `slack`: nats taken off each token's surprise.
+    `slack`: nats taken off each token's surprisal.
     """
-    surprise = np.clip(np.nan_to_num(-logs, nan=0.0, posinf=1e4) - slack, 0.0, 1e4)
+    surprisal = np.clip(np.nan_to_num(-logs, nan=0.0, posinf=1e4) - slack, 0.0, 1e4)
     found: list[Unlikely] = []
-    remaining = surprise.copy()
+    remaining = surprisal.copy()
     for _ in range(4):
         best: Unlikely | None = None
         sums = np.concatenate([[0.0], np.cumsum(remaining)])
@@ -128,19 +129,19 @@ def find_unlikely(logs: FloatArray, windows_in_run: int, alpha: float, slack: fl
     return _joined(found)
 
 
-def _core(surprise: FloatArray, begin: int, end: int) -> tuple[int, int]:
-    """Where in a window the unlikely tokens are: the part with the most surprise above ORDINARY a token, grown over
+def _core(surprisal: FloatArray, begin: int, end: int) -> tuple[int, int]:
+    """Where in a window the unlikely tokens are: the part with the most surprisal above ORDINARY a token, grown over
     rare tokens at either side."""
     best, first, last, total, start = -np.inf, begin, end, 0.0, begin
     for place in range(begin, end):
         if total <= 0:
             total, start = 0.0, place
-        total += float(surprise[place]) - ORDINARY
+        total += float(surprisal[place]) - ORDINARY
         if total > best:
             best, first, last = total, start, place + 1
-    while first > 0 and surprise[first - 1] > RARE:
+    while first > 0 and surprisal[first - 1] > RARE:
         first -= 1
-    while last < len(surprise) and surprise[last] > RARE:
+    while last < len(surprisal) and surprisal[last] > RARE:
         last += 1
     return first, last
 
@@ -162,14 +163,16 @@ def run_tests(
     candidate: Sequence[Completion],
     baseline_views: Mapping[Key, TokenGaps],
     candidate_views: Mapping[Key, TokenGaps],
-    surprises: tuple[Sequence[float], Sequence[float]] = ((), ()),
-) -> dict[str, Json]:
+    surprisals: tuple[Sequence[float], Sequence[float]] = ((), ()),
+    *,
+    temperature: float = 1.0,
+) -> SamplingStats:
     """Two-sample tests over the whole run: raw and Holm-adjusted p-values by name.
 
     likelihood: mean log-likelihood per token of the candidate other than the baseline's, paired by request.
-    surprise: `surprises`, the mean surprise of each scored completion of baseline and candidate, by permutation. What
-    is likely at a place is in it already, so completions of all requests count alike, where likelihood has as many
-    values as there are requests.
+    surprisal: `surprisals`, the mean of each scored completion of baseline and candidate, by permutation. What is
+    likely at a place is in it already, so completions of all requests count alike, where likelihood has as many values
+    as there are requests.
     length: Mann-Whitney over completion lengths. finish_reason: permutation chi-square over the reasons.
     loops: McNemar exact, completions that end in a loop. wording: MMD over hashed token pairs, labels permuted
     within each request (Gretton et al. 2012; for model equality Gao et al. 2024, arXiv:2410.20247).
@@ -177,14 +180,14 @@ def run_tests(
     p_values: dict[str, float] = {}
     differences = _per_request(baseline_views) - _align(_per_request_map(candidate_views), baseline_views)
     if np.isfinite(differences).sum() >= 8:
-        known = differences[np.isfinite(differences)]
-        p_values["likelihood"] = min(1.0, 2 * min(sign_flip_more(known), sign_flip_more(-known)))
-    known_surprises = [np.array([value for value in arm if np.isfinite(value)]) for arm in surprises]
-    if min(map(len, known_surprises)) >= 8:
-        a, b = known_surprises
+        finite = differences[np.isfinite(differences)]
+        p_values["likelihood"] = min(1.0, 2 * min(sign_flip_more(finite), sign_flip_more(-finite)))
+    known = [np.array([value for value in arm if np.isfinite(value)]) for arm in surprisals]
+    if min(map(len, known)) >= 8:
+        a, b = known
         more = in_two_stages(lambda draws, seed: mean_difference(a + ENOUGH, b, draws=draws, seed=seed))
         less = in_two_stages(lambda draws, seed: mean_difference(b + ENOUGH, a, draws=draws, seed=seed))
-        p_values["surprise"] = min(1.0, 2 * min(more, less))
+        p_values["surprisal"] = min(1.0, 2 * min(more, less))
     lengths = [np.array([len(one.token_ids) for one in arm], dtype=float) for arm in (baseline, candidate)]
     if min(map(len, lengths)) >= 8:
         p_values["length"] = mann_whitney(lengths[0], lengths[1])
@@ -206,14 +209,21 @@ def run_tests(
         p_values["wording"] = in_two_stages(
             lambda draws, seed: mmd(baseline, candidate, draws=draws, seed=seed) or 1.0, many=20_000
         )
-    return {
-        "p_values": p_values,
-        "adjusted": holm(p_values),
-        "mean_surprise": [float(one.mean()) if len(one) else None for one in known_surprises],
-        "mean_length": [float(one.mean()) if len(one) else None for one in lengths],
-        "finish_reasons": {reason: [counts[0][n], counts[1][n]] for n, reason in enumerate(reasons)},
-        "distinct_samples": [_distinct(baseline), _distinct(candidate)],
-    }
+    return SamplingStats(
+        p_values=p_values,
+        adjusted=holm(p_values),
+        mean_surprisal=_pair_of_means(known),
+        mean_length=_pair_of_means(lengths),
+        finish_reasons={reason: (counts[0][n], counts[1][n]) for n, reason in enumerate(reasons)},
+        distinct_samples=(_distinct(baseline), _distinct(candidate)),
+        scored=len(candidate_views),
+        temperature=temperature,
+    )
+
+
+def _pair_of_means(values: Sequence[FloatArray]) -> tuple[float | None, float | None]:
+    first, second = (float(one.mean()) if len(one) else None for one in values)
+    return first, second
 
 
 def _per_request_map(views: Mapping[Key, TokenGaps]) -> dict[str, float]:

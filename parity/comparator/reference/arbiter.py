@@ -11,11 +11,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from parity.comparator.reference.gaps import token_gaps
 from parity.comparator.reference.scores import penalised_tokens
+from parity.comparator.stats import ArbiterStats
 from parity.comparator.types import Comparison
+from parity.messages import message
 from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores
 
 ARBITER_TOLERANCE = 2.0
@@ -23,7 +26,6 @@ ARBITER_TOLERANCE = 2.0
 the arm's own kind has one. Clean bfloat16 runs of the shipped checkpoint lie up to 0.16 nats from float32."""
 
 Side = Literal["baseline", "candidate", "both", "neither"]
-SIDES: tuple[Side, ...] = ("baseline", "candidate", "both", "neither")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +125,28 @@ def with_rulings(comparison: Comparison, found: dict[Key, Ruling], arbiter: str,
     if not found:
         return comparison
     counts = Counter(ruling.supports for ruling in found.values())
-    sentence = (
-        f"arbiter {arbiter}, of {len(found)} completions that differ: supports the baseline in {counts['baseline']}, "
-        f"the candidate in {counts['candidate']}, both in {counts['both']} (noise), neither in {counts['neither']}"
+    reason = message(
+        "reference.arbiter",
+        "arbiter {arbiter}, of {number} completions that differ: supports the baseline in {baseline}, the candidate in "
+        "{candidate}, both in {both} (noise), neither in {neither}",
+        arbiter=arbiter,
+        number=len(found),
+        baseline=counts["baseline"],
+        candidate=counts["candidate"],
+        both=counts["both"],
+        neither=counts["neither"],
     )
-    findings = [
+    findings = tuple(
         replace(one, evidence={**one.evidence, "arbiter": found[one.key].to_json(arbiter)}) if one.key in found else one
         for one in comparison.findings
-    ]
-    said: dict[str, Json] = {"arm": arbiter, "tolerance": round(ARBITER_TOLERANCE * tolerance, 4)}
-    said.update({str(side): counts[side] for side in SIDES})
-    stats = {**comparison.stats, "arbiter": said}
-    return replace(comparison, findings=findings, stats=stats, reasons=[*comparison.reasons, sentence])
+    )
+    numbers = ArbiterStats(
+        arm=arbiter,
+        tolerance=round(ARBITER_TOLERANCE * tolerance, 4),
+        baseline=counts["baseline"],
+        candidate=counts["candidate"],
+        both=counts["both"],
+        neither=counts["neither"],
+    )
+    stats = msgspec.structs.replace(comparison.stats, arbiter=numbers)
+    return replace(comparison, findings=findings, stats=stats, reasons=(*comparison.reasons, reason))

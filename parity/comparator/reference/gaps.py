@@ -11,7 +11,7 @@ also bounds a token outside the top-k by the k-th.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,14 +21,6 @@ from parity.records import Json, TokenIds, TopLogprobs
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
-
-SMALLEST_TOLERANCE = 0.125
-"""Nats. One step of a bf16 logit between 16 and 32: rounding alone takes logits that far apart."""
-
-FLOOR_HEADROOM = 3.0
-"""`--tolerance auto` allows this times the largest gap of the baseline's own tokens: that gap knows one change of
-kernel only (prefill instead of decode), and a maximum over a few thousand tokens understates the next. Clean runs
-with other batches, speculation and logit noise reached twice the baseline's largest gap."""
 
 BATCH = 16_384
 """Tokens whose lists are looked at together: enough to make calls cheap, few enough to stay in the processor's
@@ -235,106 +227,3 @@ def _seen_before(ids: npt.NDArray[np.int64], token_ids: TokenIds, penalised: Tok
     earliest = np.where(known[place_in] == ids, first[place_in], len(token_ids))
     seen = earliest < np.arange(len(token_ids))[:, None]
     return np.asarray(seen | np.isin(ids, penalised))
-
-
-NOT_NOISE = 1.0
-"""Nats. A token of the baseline that its own scores hold for that much worse than the best one is no rounding: it is
-two steps of a bf16 logit between 64 and 128, and more than twice what any clean run of the embedded checkpoint has
-shown (0.44)."""
-
-STEPS = (0.5, 0.25)
-"""Nats by which bf16 logits of 64 and more, and of 32 and more, step."""
-
-STEPS_SEEN = 0.75
-"""Share of positions at which the two best logprobs must differ by a whole number of steps, to say so: with steps
-half as large, half of them do."""
-
-FEW_POSITIONS = 64
-"""Positions that it takes to see a step."""
-
-
-def logit_step(tops: Iterable[TopLogprobs]) -> float:
-    """The step (nats) that the logits behind some scores are seen to make, where it is more than the tolerance allows
-    for: one of STEPS, else 0. Logits are rounded to bfloat16, and logprobs of one position keep their differences."""
-    differences = []
-    for top in tops:
-        if top.values.shape[1] < 2:
-            continue
-        values = np.where(np.isnan(top.values), -np.inf, top.values)
-        best = values.max(axis=1, keepdims=True)
-        second = np.where(values < best - 1e-3, values, -np.inf).max(axis=1)
-        with np.errstate(invalid="ignore", over="ignore"):
-            differences.append(best[:, 0] - second)
-    known = np.concatenate(differences) if differences else np.empty(0)
-    known = known[known < 4.0]
-    if len(known) < FEW_POSITIONS:
-        return 0.0
-    for step in STEPS:
-        if float((np.abs(known / step - np.round(known / step)) * step < 3e-3).mean()) >= STEPS_SEEN:
-            return step
-    return 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """How far the baseline's own tokens lie below the best token when scored: the noise of the method.
-
-    Tokens beyond NOT_NOISE are counted in `tokens` and left out of the rest: something is wrong with them.
-    """
-
-    tokens: int
-    largest: float
-    mean: float
-    share_flat: float
-    """Share of positions where the five best tokens lie within the default tolerance: there, nearly any
-    token is justified and a fault cannot be seen."""
-
-    wide: FloatArray
-    """The gaps beyond SMALLEST_TOLERANCE, in any order."""
-    rejected: int = 0
-    """Tokens beyond NOT_NOISE."""
-
-    def share_beyond(self, tolerance: float) -> float:
-        """Share of the tokens that lie beyond the tolerance and are noise. Tolerances below SMALLEST_TOLERANCE count as
-        that."""
-        return float((self.wide > tolerance).sum()) / self.tokens
-
-    def to_json(self) -> dict[str, Json]:
-        rejected = {"rejected_tokens": self.rejected} if self.rejected else {}
-        return {
-            **rejected,
-            "tokens": self.tokens,
-            "largest_gap": round(self.largest, 4),
-            "mean_gap": round(self.mean, 6),
-            "share_of_flat_positions": round(self.share_flat, 4),
-        }
-
-
-def measure_floor(scored: Iterable[tuple[TokenGaps, TopLogprobs]], tolerance: float) -> Floor | None:
-    """The floor from the baseline's own completions and their scores; None without any."""
-    tokens, total, largest, flat, rejected = 0, 0.0, 0.0, 0, 0
-    wide: list[FloatArray] = []
-    for view, top in scored:
-        known = view.gap[np.isfinite(view.gap)]
-        tokens += len(known)
-        if len(known) and float(known.max()) > NOT_NOISE:
-            rejected += int((known > NOT_NOISE).sum())
-            known = known[known <= NOT_NOISE]
-        if not len(known):
-            continue
-        wide.append(known[known > SMALLEST_TOLERANCE])
-        total += float(known.sum())
-        largest = max(largest, float(known.max()))
-        if top.values.shape[1] >= 5:
-            ordered = np.sort(np.where(np.isnan(top.values), -np.inf, top.values), axis=1)[:, ::-1]
-            with np.errstate(invalid="ignore"):
-                flat += int((ordered[:, 0] - ordered[:, 4] <= tolerance).sum())
-    if not tokens:
-        return None
-    beyond = np.concatenate(wide) if wide else np.empty(0)
-    return Floor(tokens, largest, total / tokens, flat / tokens, beyond, rejected)
-
-
-def automatic_tolerance(floor: Floor) -> float:
-    """The tolerance that the measured floor asks for (nats)."""
-    return max(SMALLEST_TOLERANCE, FLOOR_HEADROOM * floor.largest)

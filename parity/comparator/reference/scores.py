@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from parity.comparator.reference.gaps import TokenGaps, batched_token_gaps, gap_of_other, token_gaps
+from parity.comparator.types import Remarks
+from parity.messages import Message, message
 from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs
 
 SHAPING = (
@@ -45,7 +47,7 @@ class Reference:
         self._ambiguous = baseline.header.arm == candidate.header.arm
         self._sampling = {**baseline.header.sampling, **candidate.header.sampling}
         self._arms = {key.arm for key in scores}
-        self.misfits: list[str] = []
+        self.remarks = Remarks(notes=self._notes(baseline, candidate))
 
     def __bool__(self) -> bool:
         return bool(self._scores)
@@ -82,19 +84,38 @@ class Reference:
         return {one.key: (self._as_far_as_known(view), top) for (one, top), view in zip(scored, views, strict=True)}
 
     def score(self, arm: str, completion: Completion) -> TopLogprobs | None:
-        """The score of this completion in this arm, or None. Wrong lengths are noted in `misfits`."""
+        """The score of this completion in this arm, or None."""
         top = self._scores.get(ScoreKey(arm, *completion.key))
-        if top is None:
-            return None
-        if len(top) != len(completion.token_ids):
-            if not self._ambiguous:
-                self.misfits.append(
-                    f"the score of {arm} {completion.key} has {len(top)} entries for {len(completion.token_ids)} tokens"
+        if top is None or not self._ambiguous:
+            return top
+        return top if len(top) == len(completion.token_ids) and _lists_all(top, completion) else None
+
+    def _notes(self, baseline: Capture, candidate: Capture) -> tuple[Message, ...]:
+        notes = []
+        if self.chosen_alone:
+            notes.append(
+                message(
+                    "reference.chosen_alone",
+                    "the scores list the chosen tokens alone: only those with more than half of the probability count",
                 )
-            return None if self._ambiguous else top
-        if self._ambiguous and not _lists_all(top, completion):
-            return None
-        return top
+            )
+        for arm in () if self._ambiguous else (baseline, candidate):
+            for one in arm if arm.header.arm in self._arms else ():
+                top = self._scores.get(ScoreKey(arm.header.arm, *one.key))
+                if top is not None and len(top) != len(one.token_ids):
+                    notes.append(_misfit(arm.header.arm, one, top))
+        return tuple(notes)
+
+
+def _misfit(arm: str, completion: Completion, top: TopLogprobs) -> Message:
+    return message(
+        "reference.misfit",
+        "the score of {arm} {completion} has {entries} entries for {tokens} tokens",
+        arm=arm,
+        completion=str(completion.key),
+        entries=len(top),
+        tokens=len(completion.token_ids),
+    )
 
 
 def penalised_tokens(sampling: Mapping[str, Json], completion: Completion) -> TokenIds | None:

@@ -1,4 +1,4 @@
-"""The tolerance in force, and what little beyond it convicts nobody."""
+"""The tolerance in force, and the gaps a little beyond it that alone are no fault."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from itertools import islice
 import numpy as np
 
 from parity.comparator.detect.findings import DOUBT, Doubt
-from parity.comparator.reference.gaps import FLOOR_HEADROOM, NOT_NOISE, Floor, automatic_tolerance, logit_step
-from parity.comparator.types import CompareOptions
+from parity.comparator.reference.floor import FLOOR_HEADROOM, NOT_NOISE, Floor, automatic_tolerance, logit_step
+from parity.comparator.types import CompareOptions, Remarks
 from parity.errors import ParityError
+from parity.messages import message
 from parity.records import DEFAULT_TOLERANCE, TopLogprobs
 
 SINGLE_PRECISION = 1e-5
@@ -21,23 +22,38 @@ STEP_SAMPLE = 64
 """Scores looked at to see what step the logits make."""
 
 
-def in_force(options: CompareOptions, floor: Floor | None, notes: list[str]) -> float:
+def in_force(options: CompareOptions, floor: Floor | None) -> float:
+    """The tolerance of this comparison (nats). Raises ParityError for one that is no number of nats."""
     if options.tolerance == "auto":
-        if floor is None:
-            notes.append(
-                f"--tolerance auto needs scores of the baseline's own completions; using {DEFAULT_TOLERANCE} nats"
-            )
-            return DEFAULT_TOLERANCE
-        return automatic_tolerance(floor)
+        return DEFAULT_TOLERANCE if floor is None else automatic_tolerance(floor)
     value = float(options.tolerance)
     if not np.isfinite(value) or value < 0:
-        raise ParityError(f"the tolerance must be a number of nats of 0 or more, got {value}")
+        raise ParityError(
+            message(
+                "reference.tolerance", "the tolerance must be a number of nats of 0 or more, got {value}", value=value
+            )
+        )
     return value + SINGLE_PRECISION
 
 
+def remarks(options: CompareOptions, floor: Floor | None) -> Remarks:
+    """Says where no tolerance could be calibrated."""
+    if options.tolerance != "auto" or floor is not None:
+        return Remarks()
+    return Remarks(
+        notes=(
+            message(
+                "reference.no_floor",
+                "--tolerance auto needs scores of the baseline's own completions; using {tolerance} nats",
+                tolerance=DEFAULT_TOLERANCE,
+            ),
+        )
+    )
+
+
 def doubt_of(options: CompareOptions, floor: Floor | None, tolerance: float, scores: Iterable[TopLogprobs]) -> Doubt:
-    """What convicts nobody: a lone token up to DOUBT times the tolerance, but no more than the baseline's own tokens
-    bear out where they are scored. None of it where the tolerance was calibrated."""
+    """What is left in doubt: a lone token up to DOUBT times the tolerance, but no more than the baseline's own tokens
+    show where they are scored. None of it where the tolerance was calibrated."""
     if options.tolerance == "auto":
         return Doubt(tolerance)
     step = logit_step(islice(scores, STEP_SAMPLE))

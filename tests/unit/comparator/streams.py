@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from parity.messages import Message
 from parity.records import Capture, Completion, Header, Key, ScoreKey, SpecTrace, TopLogprobs
 
 VOCABULARY = 1000
@@ -61,3 +62,7 @@ def score(tokens: Sequence[int], wrong: dict[int, float] | None = None, instead:
 
 def scores(arm: str, **by_request: TopLogprobs) -> dict[ScoreKey, TopLogprobs]:
     return {ScoreKey(arm, request, 0, 0): top for request, top in by_request.items()}
+
+
+def texts(messages: Iterable[Message]) -> list[str]:
+    return [str(one) for one in messages]

@@ -73,10 +73,10 @@ def test_it_is_told_beside_the_verdict_and_does_not_change_it() -> None:
     found = {KEY: rule([0, 0, 0, 0], [0, 0, 6.0, 0])}
     after = with_rulings(before, found, "transformers", 0.25)
     assert after.verdict is before.verdict
-    assert after.stats["arbiter"] == {
+    assert after.stats.to_json()["arbiter"] == {
         "arm": "transformers", "tolerance": 0.5, "baseline": 1, "candidate": 0, "both": 0, "neither": 0
     }  # fmt: skip
-    assert "supports the baseline in 1" in after.reasons[-1]
+    assert "supports the baseline in 1" in str(after.reasons[-1])
     told = after.findings[0].evidence["arbiter"]
     assert told["supports"] == "baseline"
     assert "6.00 for the candidate" in told["why"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from streams import EOS, TEXT, capture, completion, score, scores
+from streams import EOS, TEXT, capture, completion, score, scores, texts
 
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.records import Capture, Completion, Key, Kind, ScoreKey, TopLogprobs, Verdict
@@ -52,7 +52,7 @@ def test_a_fault_of_the_baseline_is_not_held_against_the_candidate(fault: str, i
     result = compare(*arms(base, completion(TEXT), *OTHERS), known)
     assert corrupt(result) == []
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert is_scored <= ("baseline" in " ".join(result.reasons))
+    assert is_scored <= ("baseline" in " ".join(texts(result.reasons)))
     assert not [one for one in result.findings if one.kind is Kind.NEAR_TIE]
 
 
@@ -72,7 +72,7 @@ def test_a_baseline_that_went_past_its_eos_is_not_held_against_the_candidate() -
     base = completion([*TEXT[:20], EOS, *range(300, 320)])
     result = compare(*arms(base, completion([*TEXT[:20], EOS], finish="stop"), *OTHERS, *ENDED))
     assert (result.verdict, corrupt(result)) == (Verdict.INCONCLUSIVE, [])
-    assert "tokens follow" in result.reasons[-1]
+    assert "tokens follow" in texts(result.reasons)[-1]
 
 
 def test_tokens_of_the_baseline_that_its_own_scores_reject_are_no_noise() -> None:
@@ -86,9 +86,9 @@ def test_tokens_of_the_baseline_that_its_own_scores_reject_are_no_noise() -> Non
         **scores("cpu/mtp", q0=score(hurt, {10: 8.0}, range(200, 260))),
     }
     result = compare(base, candidate, known, CompareOptions("auto"))
-    assert result.stats["tolerance"] == pytest.approx(0.125, abs=1e-4)
+    assert result.stats.to_json()["tolerance"] == pytest.approx(0.125, abs=1e-4)
     assert corrupt(result) == [("q0", Kind.UNJUSTIFIED, 10)]
-    assert any("1 of the baseline's own 120 tokens" in reason for reason in result.reasons)
+    assert any("1 of the baseline's own 120 tokens" in reason for reason in texts(result.reasons))
     clean = compare(base, replace(base, header=candidate.header, counters=candidate.counters), known)
     assert (clean.verdict, corrupt(clean)) == (Verdict.INCONCLUSIVE, [])
 
@@ -100,7 +100,7 @@ def test_a_bound_is_taken_from_ranked_tokens_only() -> None:
     top.values[20] = [-12.0, -0.9, -1.0, -1.1, -1.2]
     result = compare(*arms(completion(TEXT), completion(stream), *OTHERS), scores("cpu/mtp", p0=top))
     assert corrupt(result) == [("p0", Kind.UNJUSTIFIED, 20)]
-    assert not any("baseline's own token" in reason for reason in result.reasons)
+    assert not any("baseline's own token" in reason for reason in texts(result.reasons))
 
 
 # ------------------------------------------------------------------ noise
@@ -165,7 +165,7 @@ def test_tokens_that_a_grammar_or_a_bias_chose_are_not_held_against_raw_scores(
     known = scores("cpu/mtp", p0=score(stream, {20: 0.1, 35: 9.0}, TEXT))
     result = compare(*arms(completion(TEXT), completion(stream), temperature=temperature, **asked), known)
     assert (result.verdict, corrupt(result)) == (Verdict.INCONCLUSIVE, [])
-    assert any(next(iter(asked)) in reason for reason in result.reasons)
+    assert any(next(iter(asked)) in reason for reason in texts(result.reasons))
     same = arms(completion(TEXT), completion(TEXT), temperature=temperature, **asked)
     assert compare(*same).verdict is Verdict.PASS
 
@@ -188,8 +188,8 @@ def test_an_eos_that_one_side_never_keeps_is_a_habit(side: str, is_scored: bool)
     keeper = "cpu/mtp" if side == "baseline" else "cpu/base"
     known = {ScoreKey(keeper, one.key.request, 0, 0): listed(one.token_ids.tolist()) for one in ENDED}
     result = compare(base, candidate, known if is_scored else None)
-    assert (result.verdict, result.findings) == (Verdict.PASS, [])
-    assert any("EOS" in note for note in result.notes)
+    assert (result.verdict, result.findings) == (Verdict.PASS, ())
+    assert any("EOS" in note for note in texts(result.notes))
 
 
 def test_an_eos_that_is_lost_once_is_no_habit() -> None:
@@ -216,7 +216,7 @@ def test_an_early_stop_is_none_the_less_one_where_the_eos_is_left_out() -> None:
 )
 def test_two_finish_reasons_that_are_both_true(tokens: list[int], reasons: tuple[str, str]) -> None:
     base, candidate = (completion(tokens, finish=reason) for reason in reasons)
-    assert compare(*arms(base, candidate)).findings == []
+    assert compare(*arms(base, candidate)).findings == ()
     short = [*tokens[:10], 990]
     base, candidate = completion(short, finish="stop"), completion(short, finish="length")
     assert compare(*arms(base, candidate)).verdict is Verdict.DIVERGED
@@ -240,7 +240,7 @@ def test_lists_that_call_every_token_certain_are_left_out(is_scored: bool) -> No
     result = compare(base, candidate, known)
     assert corrupt(result) == []
     assert result.verdict is (Verdict.PASS if is_scored else Verdict.INCONCLUSIVE)
-    assert any("processed_logprobs" in note for note in result.notes)
+    assert any("processed_logprobs" in note for note in texts(result.notes))
 
 
 def test_lists_that_the_header_calls_by_another_name_are_left_out() -> None:
@@ -248,8 +248,8 @@ def test_lists_that_the_header_calls_by_another_name_are_left_out() -> None:
     header = replace(candidate.header, engine={**candidate.header.engine, "logprobs_mode": "raw_logits"})
     candidate = replace(each(candidate, chosen_certain), header=header)
     result = compare(base, candidate, scores("cpu/base", p0=listed(TEXT)))
-    assert (result.verdict, result.findings) == (Verdict.PASS, [])
-    assert any("raw_logits" in note for note in result.notes)
+    assert (result.verdict, result.findings) == (Verdict.PASS, ())
+    assert any("raw_logits" in note for note in texts(result.notes))
 
 
 def test_another_temperature_in_both_arms_is_a_habit_and_in_one_a_fault() -> None:
@@ -262,7 +262,7 @@ def test_another_temperature_in_both_arms_is_a_habit_and_in_one_a_fault() -> Non
     both = [each(one, lambda one: told(one, 0.5)) for one in (base, candidate)]
     result = compare(*both, known)
     assert (result.verdict, corrupt(result)) == (Verdict.PASS, [])
-    assert any("another temperature" in note for note in result.notes)
+    assert any("another temperature" in note for note in texts(result.notes))
     mixed = compare(each(base, lambda one: told(one, 1.0)), both[1], known)
     assert [kind for _, kind, _ in corrupt(mixed)] == [Kind.LOGPROB_MISMATCH]
 
@@ -272,7 +272,7 @@ def test_scores_of_the_chosen_tokens_alone_say_little() -> None:
     top = TopLogprobs(np.array(stream)[:, None], np.full((60, 1), -9.0))
     result = compare(*arms(completion(TEXT), completion(stream)), scores("cpu/mtp", p0=top))
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert any("chosen tokens alone" in note for note in result.notes)
+    assert any("chosen tokens alone" in note for note in texts(result.notes))
 
 
 def test_the_gap_of_the_baselines_token_is_called_that() -> None:
@@ -304,7 +304,7 @@ def test_a_near_tie_says_both_are_likely_only_where_the_list_does() -> None:
 @pytest.mark.parametrize("texts", [("abc", "abc\ufffd"), ("a\ufffd\ufffdc", "a\ufffdc")])
 def test_bytes_that_are_no_character_are_shown_in_several_ways(texts: tuple[str, str]) -> None:
     base, candidate = (replace(completion(TEXT), text=text) for text in texts)
-    assert compare(*arms(base, candidate)).findings == []
+    assert compare(*arms(base, candidate)).findings == ()
 
 
 def test_a_text_cut_at_a_stop_string_that_nobody_names() -> None:
@@ -351,8 +351,8 @@ def more_rounds_of_one(rounds: list[Completion]) -> tuple[Capture, Capture]:
 def test_rounds_that_only_one_side_ran_are_not_missing() -> None:
     base = [completion(TEXT, round=n) for n in range(3)]
     result = compare(*more_rounds_of_one(base))
-    assert (result.verdict, result.findings) == (Verdict.INCONCLUSIVE, [])
-    assert "2 rounds" in result.reasons[0]
+    assert (result.verdict, result.findings) == (Verdict.INCONCLUSIVE, ())
+    assert "2 rounds" in texts(result.reasons)[0]
     digest = {"plan_digest": "the same"}
     asked = [replace(arm, header=replace(arm.header, extra=digest)) for arm in more_rounds_of_one(base)]
     assert {one.kind for one in compare(*asked).corrupt} == {Kind.MISSING_COMPLETION}
@@ -362,7 +362,7 @@ def test_rounds_that_only_one_side_ran_are_not_missing() -> None:
 
 def test_captures_of_other_requests_are_not_missing_each_other() -> None:
     result = compare(capture("cpu/base", *OTHERS[:3]), capture("cpu/mtp", *OTHERS[3:]))
-    assert (result.verdict, result.findings) == (Verdict.INCONCLUSIVE, [])
+    assert (result.verdict, result.findings) == (Verdict.INCONCLUSIVE, ())
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_what_the_arms_were_asked_is_held_side_by_side(left: dict[str, Any], rig
     ]
     result = compare(*made)
     assert (result.verdict is Verdict.PASS) is same
-    assert not any("are corrupt" in reason for reason in result.reasons)
+    assert not any("are corrupt" in reason for reason in texts(result.reasons))
 
 
 @pytest.mark.parametrize(("tokens", "finish"), [([], "stop"), ([], "error"), (TEXT[:5], "error")])
@@ -405,4 +405,5 @@ def test_near_ties_among_tokens_that_are_all_alike_say_little(best: float, verdi
     top.ids[20, 1] = TEXT[20]
     result = compare(*arms(completion(TEXT), completion(stream)), scores("cpu/mtp", p0=top))
     assert (result.verdict, corrupt(result)) == (verdict, [])
-    assert result.stats["chance_that_any_token_passes"] == pytest.approx(min(1.0, np.exp(0.25 - best) / 1000), abs=1e-4)
+    expected = min(1.0, np.exp(0.25 - best) / 1000)
+    assert result.stats.chance_that_any_token_passes == pytest.approx(expected, abs=1e-4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from streams import TEXT, capture, completion
+from streams import TEXT, capture, completion, texts
 
 from parity.comparator import Comparison, compare
 from parity.records import Capture, Kind, Verdict
@@ -29,7 +29,7 @@ def compared(
 
 
 def about_plans(result: Comparison) -> list[str]:
-    return [text for text in [*result.reasons, *result.notes] if "different plans" in text]
+    return [text for text in [*texts(result.reasons), *texts(result.notes)] if "different plans" in text]
 
 
 def test_the_same_plan_or_an_unknown_one_is_not_talked_about() -> None:
@@ -41,7 +41,7 @@ def test_the_same_plan_or_an_unknown_one_is_not_talked_about() -> None:
 def test_requests_of_one_plan_alone_are_not_missing_and_named() -> None:
     result = compared(("p0", "p1", "p2", "p3", "p4", "p5"), ("p0", "p6"))
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert result.findings == []
+    assert result.findings == ()
     assert about_plans(result) == [
         "the captures are of different plans: requests asked of cpu/base alone, not compared: 5 (p1, p2, p3, …)",
         "the captures are of different plans: requests asked of cpu/mtp alone, not compared: 1 (p6)",
@@ -57,7 +57,7 @@ def test_of_one_plan_they_are_missing() -> None:
 def test_a_parameter_that_changes_the_answer_is_the_reason_and_said_once() -> None:
     result = compared(("p0",), ("p0",), sampling={"max_tokens": 50})
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert "sampling differs: max_tokens is 60 and 50" in result.reasons
+    assert "sampling differs: max_tokens is 60 and 50" in texts(result.reasons)
     assert about_plans(result) == []
 
 

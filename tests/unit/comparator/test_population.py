@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from streams import TEXT, capture, completion, score
+from streams import TEXT, capture, completion, score, texts
 
 from parity.comparator import compare
 from parity.comparator.population.rates import drift, ends_in_loop, loop_period, places_of, position_in_step
@@ -18,18 +18,18 @@ def test_a_clean_run_says_what_it_could_have_missed() -> None:
     run = [completion(TEXT, f"p{n}") for n in range(100)]
     result = compare(capture("cpu/base", *run), capture("cpu/mtp", *run))
     # The exact form of the rule of three: 1 - 0.05 ** (1 / 100).
-    assert result.stats["fault_rate_not_excluded"] == pytest.approx(0.02951, abs=1e-5)
-    assert "2.95%" in result.reasons[0]
+    assert result.stats.to_json()["fault_rate_not_excluded"] == pytest.approx(0.02951, abs=1e-5)
+    assert "2.95%" in texts(result.reasons)[0]
 
 
 def test_rates_have_wilson_intervals() -> None:
     run = [completion(TEXT, f"p{n}") for n in range(50)]
     broken = [completion([*TEXT[:-1], 5000], f"p{n}") for n in range(5)]
     result = compare(capture("cpu/base", *run), capture("cpu/mtp", *broken, *run[5:]))
-    rate = result.stats["rates"]["invalid_token"]
+    rate = result.stats.to_json()["rates"]["invalid_token"]
     assert (rate["completions"], rate["rate"]) == (5, 0.1)
     assert rate["interval_95"] == pytest.approx([0.0435, 0.2136], abs=1e-4)  # R: binom.wilson(5, 50)
-    assert result.stats["fault_rate_not_excluded"] is None
+    assert result.stats.to_json()["fault_rate_not_excluded"] is None
 
 
 def test_loops_of_one_stream() -> None:
@@ -48,7 +48,7 @@ def test_a_candidate_that_loops_more_than_the_baseline() -> None:
     known = {ScoreKey("cpu/mtp", f"p{n}", 0, 0): score(stream, {10: 0.1}, TEXT) for n in range(12)}
     result = compare(capture("cpu/base", *base), capture("cpu/mtp", *candidate), known)
     assert [(one.kind, one.request) for one in result.corrupt] == [(Kind.REPETITION, "*")]
-    assert result.stats["loops"]["p_candidate_loops_more"] == pytest.approx(0.5**12)
+    assert result.stats.to_json()["loops"]["p_candidate_loops_more"] == pytest.approx(0.5**12)
 
 
 def noisy_scores(rng: np.random.Generator, arm: str, run: list[Completion], size: float) -> dict[ScoreKey, TopLogprobs]:
@@ -76,8 +76,8 @@ def test_a_small_systematic_error_shows_and_rounding_noise_does_not(size: float,
     result = compare(capture("cpu/base", *base), capture("cpu/mtp", *candidate), known)
     assert result.verdict is Verdict.PASS
     assert not result.corrupt
-    assert result.stats["drift"]["drifted"] is drifted
-    assert any("small systematic" in note for note in result.notes) is drifted
+    assert result.stats.to_json()["drift"]["drifted"] is drifted
+    assert any("small systematic" in note for note in texts(result.notes)) is drifted
 
 
 def test_drift_needs_enough_completions() -> None:
@@ -117,9 +117,9 @@ def test_a_fault_that_only_hits_tokens_after_a_rejection() -> None:
         gaps[one.key] = token_gaps(score(tokens, dict.fromkeys(hit.tolist(), 5.0)), one.token_ids)
     result = position_in_step(completions, gaps, 0.25)
     assert result is not None
-    assert result["elsewhere"]["unsupported"] == 0
-    assert result["after_rejection"]["unsupported"] > 10
-    assert result["p_more_after_rejection"] < 1e-4
+    assert result.elsewhere.unsupported == 0
+    assert result.after_rejection.unsupported > 10
+    assert result.p_more_after_rejection < 1e-4
     blank = {key: replace(one, spec=None) for key, one in completions.items()}
     assert position_in_step(blank, gaps, 0.25) is None
 
@@ -131,12 +131,12 @@ def test_the_noise_floor_is_how_often_the_baseline_differs_from_itself() -> None
         return [*first, *(completion(again if n < changed else TEXT, f"p{n}", round=1) for n in range(20))]
 
     result = compare(capture("cpu/base", *asked(2)), capture("cpu/mtp", *asked(5)))
-    floor = result.stats["noise_floor"]
+    floor = result.stats.to_json()["noise_floor"]
     assert (floor["baseline_from_itself"]["differing"], floor["baseline_from_itself"]["completions"]) == (2, 20)
     assert (floor["candidate_from_baseline"]["differing"], floor["candidate_from_baseline"]["completions"]) == (3, 40)
     # Later rounds against the baseline's first: five requests differ, two of them in the baseline as well.
     assert floor["p_candidate_differs_more"] == pytest.approx(1 / 8, abs=1e-9)
-    assert "differs from itself in 2 of 20 completions" in " ".join(result.notes)
+    assert "differs from itself in 2 of 20 completions" in " ".join(texts(result.notes))
 
 
 def test_rounds_that_are_copies_of_each_other_are_no_more_proof_than_one() -> None:
@@ -144,11 +144,12 @@ def test_rounds_that_are_copies_of_each_other_are_no_more_proof_than_one() -> No
     again = [*TEXT[:-1], 700]
     base = [completion(TEXT, f"p{n}", round=r) for n in range(4) for r in range(10)]
     other = [completion(again if n == 0 else TEXT, f"p{n}", round=r) for n in range(4) for r in range(10)]
-    floor = compare(capture("cpu/base", *base), capture("cpu/mtp", *other)).stats["noise_floor"]
-    assert floor["candidate_from_baseline"]["differing"] == 10
-    assert floor["p_candidate_differs_more"] == pytest.approx(0.5)
+    floor = compare(capture("cpu/base", *base), capture("cpu/mtp", *other)).stats.noise_floor
+    assert floor
+    assert floor.candidate_from_baseline.differing == 10
+    assert floor.p_candidate_differs_more == pytest.approx(0.5)
 
 
 def test_without_rounds_there_is_no_such_floor() -> None:
     arm = capture("cpu/base", completion(TEXT))
-    assert compare(arm, arm).stats["noise_floor"] is None
+    assert compare(arm, arm).stats.noise_floor is None

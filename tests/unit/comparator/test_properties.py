@@ -153,7 +153,7 @@ def test_a_capture_against_itself_passes(rows: list[list[int]]) -> None:
     whole = capture(full, same.header)
     result = compare(whole, whole, {}, CompareOptions())
     assert result.verdict is Verdict.PASS
-    assert result.findings == []
+    assert result.findings == ()
 
 
 WRONG_BY_ITSELF = {Kind.INVALID_TOKEN, Kind.LOGPROB_MISMATCH, Kind.MISSING_COMPLETION, Kind.DUPLICATE_COMPLETION}

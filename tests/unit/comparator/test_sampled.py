@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from streams import capture, completion
+from streams import capture, completion, texts
 
 from parity.comparator import Comparison, compare
 from parity.comparator.population.sampled import find_unlikely, tail_logs
@@ -65,8 +65,8 @@ def compared(seed: int, *, temperature: float = 0.8, top_k: int = WORDS) -> Comp
 def test_draws_from_the_same_model_pass_and_p_values_are_honest() -> None:
     results = [compared(seed) for seed in range(25)]
     assert {result.verdict for result in results} == {Verdict.PASS}
-    for name in ("likelihood", "surprise", "wording"):
-        p_values = np.array([result.stats["sampling"]["p_values"][name] for result in results])
+    for name in ("likelihood", "surprisal", "wording"):
+        p_values = np.array([result.stats.to_json()["sampling"]["p_values"][name] for result in results])
         # 25 uniform draws: more than one below 0.01 comes in one of 40 tries, a median below 0.2 in one of 1,000.
         assert (p_values < 0.01).sum() <= 1
         assert np.median(p_values) > 0.2
@@ -76,8 +76,8 @@ def test_draws_from_the_same_model_pass_and_p_values_are_honest() -> None:
 def test_another_temperature_than_asked_is_seen(temperature: float) -> None:
     result = compared(1, temperature=temperature)
     assert result.verdict is Verdict.DIVERGED
-    assert result.stats["sampling"]["adjusted"]["likelihood"] < 0.001
-    assert result.stats["sampling"]["adjusted"]["surprise"] < 0.001
+    assert result.stats.to_json()["sampling"]["adjusted"]["likelihood"] < 0.001
+    assert result.stats.to_json()["sampling"]["adjusted"]["surprisal"] < 0.001
 
 
 def few(requests: int, temperature: float, *, seed: int) -> Comparison:
@@ -98,10 +98,10 @@ def few(requests: int, temperature: float, *, seed: int) -> Comparison:
 def test_another_temperature_is_seen_in_twenty_completions(temperature: float) -> None:
     """No token is an impossible one."""
     result = few(10, temperature, seed=3)
-    assert result.stats["sampling"]["adjusted"]["likelihood"] > 0.001
-    assert result.stats["sampling"]["adjusted"]["surprise"] < 0.001
+    assert result.stats.to_json()["sampling"]["adjusted"]["likelihood"] > 0.001
+    assert result.stats.to_json()["sampling"]["adjusted"]["surprisal"] < 0.001
     assert result.verdict is Verdict.DIVERGED
-    assert result.reasons == ["the samples of the run as a whole differ from the baseline's: surprise"]
+    assert texts(result.reasons) == ["the samples of the run as a whole differ from the baseline's: surprisal"]
 
 
 def test_few_draws_from_the_same_model_pass() -> None:
@@ -194,7 +194,7 @@ def test_short_answers_may_be_equal() -> None:
     entry = TopLogprobs.from_json([[[5, -0.05], [6, -3.0]], [[0, -0.01], [7, -5.0]]])
     known = {ScoreKey(arm, *one.key): entry for arm in ("cpu/base", "cpu/mtp") for one in run}
     result = compare(capture("cpu/base", *run, **SAMPLING), capture("cpu/mtp", *run, **SAMPLING), known)
-    assert (result.verdict, result.findings) == (Verdict.PASS, [])
+    assert (result.verdict, result.findings) == (Verdict.PASS, ())
 
 
 def test_arms_with_the_same_seed_may_be_equal() -> None:

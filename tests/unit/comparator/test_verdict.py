@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from streams import TEXT, capture, completion, header
+from streams import TEXT, capture, completion, header, texts
 
 from parity.comparator import compare, triangulate
-from parity.comparator.conclude.verdict import speculation_counts
+from parity.comparator.inputs.exercised import speculation_counts
 from parity.records import Capture, Kind, SpecTrace, Verdict
 
 
@@ -34,12 +34,12 @@ def test_speculation_must_have_run(counters: dict[str, int] | None, verdict: Ver
     result = run_with(counters)
     assert result.verdict is verdict
     if said is not None:
-        assert any(said in line for line in [*result.reasons, *result.notes])
+        assert any(said in line for line in [*texts(result.reasons), *texts(result.notes)])
 
 
 def test_an_arm_without_speculation_needs_no_proof() -> None:
     result = run_with({"num_draft_tokens": 0}, arm="gpu/base")
-    assert (result.verdict, result.notes) == (Verdict.PASS, [])
+    assert (result.verdict, texts(result.notes)) == (Verdict.PASS, [])
 
 
 def test_the_trace_counts_where_there_are_no_counters() -> None:
@@ -112,7 +112,7 @@ def test_another_checkpoint_is_another_question(left: Any, right: Any, mismatch:
     arms = [header_with(extra={"model_fingerprint": one}) for one in (left, right)]
     result = compare(*arms)
     assert result.verdict is (Verdict.INCONCLUSIVE if mismatch else Verdict.PASS)
-    assert ("config.json" in " ".join(result.notes)) == (left != right and not mismatch and len(right) == 3)
+    assert ("config.json" in " ".join(texts(result.notes))) == (left != right and not mismatch and len(right) == 3)
 
 
 def test_one_fingerprint_for_two_names_is_one_model() -> None:
@@ -131,19 +131,18 @@ def test_other_versions_and_precision_are_said() -> None:
     )
     result = compare(base, other)
     assert result.verdict is Verdict.PASS
-    assert result.stats["differences"] == {
+    assert result.stats.to_json()["differences"] == {
         "versions": {"vllm": ["0.31.0", "0.32.0"]},
         "precision": {"dtype": ["bfloat16", "float16"], "quantization": [None, "awq"]},
         "engine": {"cudagraph_mode": ["NONE", "FULL"]},
     }
-    assert any("vllm 0.31.0 and 0.32.0" in note for note in result.notes)
+    assert any("vllm 0.31.0 and 0.32.0" in note for note in texts(result.notes))
     wrong = replace(other, completions={(one := completion([*TEXT[:-1], 2000])).key: one})
-    assert (
-        "the arms also differ in vllm 0.31.0 and 0.32.0, dtype bfloat16 and float16" in compare(base, wrong).reasons[1]
-    )
+    reason = texts(compare(base, wrong).reasons)[1]
+    assert "the arms also differ in vllm 0.31.0 and 0.32.0, dtype bfloat16 and float16" in reason
 
 
 def test_equal_environments_are_not_talked_about() -> None:
     arm = header_with(environment={"versions": {"vllm": "0.32.0"}}, engine={"dtype": "bfloat16"})
     result = compare(arm, arm)
-    assert result.stats["differences"] == {}
+    assert result.stats.to_json()["differences"] == {}

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from parity.comparator.detect.integrity import same_text
+from parity.comparator.types import Remarks
+from parity.messages import Message, message
 from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity, TokenIds
 
 RETOKENISED = "retokenised"
 """`token_source` in a header's `served`: the ids were made from the text, by parity."""
 
-MOST_TOLD = 8
+MOST_SHOWN = 8
 
 
 def _served(header: Header) -> Mapping[str, Any]:
@@ -26,7 +28,7 @@ def text_alone(header: Header) -> bool:
     return _served(header).get("token_source") == RETOKENISED
 
 
-def level(baseline: Capture, candidate: Capture) -> tuple[Capture, Capture]:
+def same_ids_for_same_text(baseline: Capture, candidate: Capture) -> tuple[Capture, Capture]:
     """Both captures, with the same token ids where the texts are the same.
 
     One text can be cut into tokens in several ways, and where a side gave text alone nobody knows how its engine
@@ -41,14 +43,14 @@ def level(baseline: Capture, candidate: Capture) -> tuple[Capture, Capture]:
         other = source.completions.get(completion.key)
         if other is not None and _same_text(other, completion):
             taken[completion.key] = other.token_ids
-    levelled = replace(
+    normalised = replace(
         target,
         completions={
             key: replace(one, token_ids=taken[key], logprobs=None) if key in taken else one
             for key, one in target.completions.items()
         },
     )
-    return (baseline, levelled) if from_baseline else (levelled, candidate)
+    return (baseline, normalised) if from_baseline else (normalised, candidate)
 
 
 def _same_text(a: Completion, b: Completion) -> bool:
@@ -64,7 +66,7 @@ def contradictions(baseline: Capture, candidate: Capture) -> list[Finding]:
         problems = (completion.server or {}).get("problems")
         if not isinstance(problems, list) or not problems:
             continue
-        told = [str(problem)[:200] for problem in problems[:MOST_TOLD]]
+        shown = [str(problem)[:200] for problem in problems[:MOST_SHOWN]]
         found.append(
             Finding(
                 arm=candidate.header.arm,
@@ -76,26 +78,31 @@ def contradictions(baseline: Capture, candidate: Capture) -> list[Finding]:
                 severity=Severity.CORRUPT,
                 position=0,
                 length=len(completion.token_ids),
-                evidence={"why": f"the server's answer does not add up: {'; '.join(told)}", "problems": told},
+                evidence={"why": f"the server's answer does not add up: {'; '.join(shown)}", "problems": shown},
             )
         )
     return found
 
 
-def unchecked(*captures: Capture) -> list[str]:
-    """What could not be looked at in these arms, as their captures say; one sentence each."""
+def remarks(baseline: Capture, candidate: Capture) -> Remarks:
+    """What a verdict about these two must not be read as saying, and what could not be looked at in them."""
     arms: dict[str, list[str]] = {}
-    for capture in captures:
-        told: Any = _served(capture.header).get("unchecked")
-        for one in told[:MOST_TOLD] if isinstance(told, list) else ():
+    for capture in (baseline, candidate):
+        unchecked: Any = _served(capture.header).get("unchecked")
+        for one in unchecked[:MOST_SHOWN] if isinstance(unchecked, list) else ():
             arms.setdefault(str(one)[:300], []).append(capture.header.arm)
-    return [f"not checked in {' and '.join(names)}: {one}" for one, names in arms.items()]
+    return Remarks(
+        limits=tuple(
+            message("inputs.text_alone", "{arm}: text alone was compared, not token ids", arm=capture.header.arm)
+            for capture in (baseline, candidate)
+            if text_alone(capture.header)
+        ),
+        notes=tuple(
+            message("inputs.not_checked", "not checked in {arms}: {what}", arms=_and(names), what=what)
+            for what, names in arms.items()
+        ),
+    )
 
 
-def limits(baseline: Capture, candidate: Capture) -> Mapping[str, str]:
-    """By arm, in a few words, what a verdict about these two must not be read as saying."""
-    return {
-        capture.header.arm: "text alone was compared, not token ids"
-        for capture in (baseline, candidate)
-        if text_alone(capture.header)
-    }
+def _and(names: list[str]) -> str | Message:
+    return names[0] if len(names) == 1 else message("inputs.both", "{one} and {other}", one=names[0], other=names[1])

@@ -1,0 +1,166 @@
+"""The last floor: the verdict, why, and the comparison as others get it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from parity.comparator.conclude import reasons
+from parity.comparator.conclude.verdict import decide
+from parity.comparator.detect.pairs import Judged
+from parity.comparator.inputs import settings
+from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.population.run import Run
+from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.reference.kept import keep_gaps
+from parity.comparator.reference.references import References
+from parity.comparator.stats import Stats
+from parity.comparator.streams.pairing import Pairs
+from parity.comparator.types import RUN, Comparison, CompletionClass, Remarks
+from parity.messages import Message, message
+from parity.records import Finding, Key, Kind, Severity
+
+
+def conclude(
+    inputs: Inputs,
+    references: References,
+    pairs: Pairs,
+    judged: Judged,
+    run: Run,
+    classes: Mapping[Key, CompletionClass],
+    findings: Sequence[Finding],
+) -> Comparison:
+    """The verdict from everything found, and why."""
+    remarks = _remarks(inputs, references, pairs, judged, run)
+    baseline, candidate = inputs.baseline, inputs.candidate
+    ordered = tuple(sorted(findings, key=_order))
+    against = _against(ordered, run.stats, inputs.differences)
+    return Comparison(
+        baseline=baseline.header.arm,
+        candidate=candidate.header.arm,
+        verdict=decide(ordered, remarks.reasons),
+        reasons=(*(against + remarks.reasons or (_clean(run.stats),)), *remarks.limits),
+        findings=ordered,
+        classes=classes,
+        stats=run.stats,
+        notes=remarks.notes,
+        baseline_gaps=keep_gaps(_only_gaps(references), baseline, inputs.given[0]),
+        candidate_gaps=keep_gaps(_of_candidate(inputs, references, pairs, run), candidate, inputs.given[1]),
+        first_divergence={pairs.keys[row]: int(pairs.parts_at[row]) for row in np.flatnonzero(~pairs.identical)},
+    )
+
+
+def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judged, run: Run) -> Remarks:
+    """Everything that is said besides findings, in the order in which it is shown."""
+    stats = run.stats
+    remarks = Remarks(inputs.questions.differences) + inputs.remarks + references.remarks
+    if stats.sampling:
+        remarks += reasons.random_sampling(stats.sampling, pairs)
+    return (
+        remarks
+        + Remarks(notes=tuple(judged.notes))
+        + reasons.noise(stats.noise_floor or None)
+        + reasons.drifted(stats.drift or None)
+        + reasons.nothing_compared(pairs)
+        + reasons.cut_off(pairs)
+        + reasons.shaped(pairs, references)
+        + reasons.unjudged(judged, stats.unjudged)
+        + reasons.limited(run.cut_short, stats.tokens_not_judged or 0, judged, references)
+        + reasons.doubtful(judged, references.floor)
+        + reasons.faulty_baseline(judged, references)
+        + reasons.blind(stats.chance_that_any_token_passes or None, run.near_ties)
+        + reasons.flat(references.floor)
+    )
+
+
+def _against(findings: Iterable[Finding], stats: Stats, differences: settings.Differences) -> tuple[Message, ...]:
+    """What speaks against the candidate."""
+    corrupt = [
+        finding
+        for finding in findings
+        if finding.severity is Severity.CORRUPT and not (finding.kind is Kind.INPUT_MISMATCH and finding.request == RUN)
+    ]
+    if not corrupt:
+        return ()
+    found = []
+    keys = {finding.key for finding in corrupt if finding.request != RUN}
+    tests = stats.sampling.failed if stats.sampling else ()
+    if keys or not tests:
+        found.append(
+            message(
+                "conclude.corrupt",
+                "{corrupt} of {completions} completions are corrupt: {kinds}",
+                corrupt=len(keys),
+                completions=stats.completions,
+                kinds=sorted({str(finding.kind) for finding in corrupt}),
+            )
+        )
+    if tests:
+        found.append(
+            message(
+                "conclude.samples_differ",
+                "the samples of the run as a whole differ from the baseline's: {tests}",
+                tests=tests,
+            )
+        )
+    other = settings.as_reason(differences)
+    return (*found, other) if other else tuple(found)
+
+
+def _clean(stats: Stats) -> Message:
+    """Why the verdict is PASS, and what it would have missed."""
+    if stats.sampled and stats.sampling and stats.sampling.scored:
+        noise = message(
+            "conclude.drawn_alike",
+            "drawn at temperature {temperature:g}, no test tells the arms apart",
+            temperature=stats.sampling.temperature,
+        )
+    elif stats.near_tie:
+        noise = message("conclude.part_at_near_ties", "{number} part at near-ties", number=stats.near_tie)
+    else:
+        noise = message("conclude.none_differs", "none differs")
+    missed: Message | str = ""
+    if stats.fault_rate_not_excluded:
+        missed = message(
+            "conclude.could_have_missed",
+            "; a fault that hits fewer than {rate:.2%} of completions, each by itself, could have been missed (95 %)",
+            rate=stats.fault_rate_not_excluded,
+        )
+    skipped: Message | str = ""
+    if stats.tokens_not_judged:
+        skipped = message(
+            "conclude.skipped",
+            "; {tokens} tokens after near-ties were not judged: there are no scores",
+            tokens=stats.tokens_not_judged,
+        )
+    return message(
+        "conclude.clean",
+        "{completions} completions, {noise}, none is corrupt{missed}{skipped}",
+        completions=stats.completions,
+        noise=noise,
+        missed=missed,
+        skipped=skipped,
+    )
+
+
+def _order(finding: Finding) -> tuple[bool, str, int, int, int, str]:
+    return (
+        finding.severity is not Severity.CORRUPT,
+        finding.request,
+        finding.round,
+        finding.sample,
+        -1 if finding.position is None else finding.position,
+        str(finding.kind),
+    )
+
+
+def _only_gaps(references: References) -> dict[Key, TokenGaps]:
+    return {key: gaps for key, (gaps, _) in references.baseline.items()}
+
+
+def _of_candidate(inputs: Inputs, references: References, pairs: Pairs, run: Run) -> Mapping[Key, TokenGaps]:
+    """Gaps of all scored completions of the candidate, those equal to the baseline's that alone are scored included."""
+    alone = [pairs.candidate[row] for row, key in enumerate(pairs.keys) if pairs.identical[row] and key not in run.gaps]
+    scored = references.lookup.all_gaps(inputs.candidate.header.arm, alone)
+    return {**run.gaps, **{key: gaps for key, (gaps, _) in scored.items()}}

@@ -1,0 +1,130 @@
+"""Were both arms asked the same thing, as their headers say?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from parity.comparator.inputs import settings
+from parity.messages import Message, message
+from parity.records import Capture, Json
+
+IGNORED_SAMPLING = frozenset({"logprobs", "prompt_logprobs", "seed", "detokenize", "extra"})
+"""Sampling parameters that do not change what a greedy completion should say."""
+
+
+RANDOM_ALONE = frozenset({"top_p", "top_k", "min_p"})
+"""Sampling parameters that do nothing at temperature 0."""
+
+DEFAULTS: Mapping[str, Json] = {
+    "temperature": 0,
+    "n": 1,
+    "top_p": 1,
+    "top_k": 0,
+    "min_p": 0,
+    "repetition_penalty": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "min_tokens": 0,
+    "stop": [],
+    "stop_token_ids": [],
+    "ignore_eos": False,
+}
+"""What a sampling parameter is where a capture leaves it out or says null."""
+
+
+def temperature(capture: Capture) -> float:
+    """The sampling temperature; 0 (greedy) where a capture does not say."""
+    value = capture.header.sampling.get("temperature")
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Ways in which the arms were not asked the same."""
+
+    differences: tuple[Message, ...] = ()
+    """Each leaves nothing to conclude."""
+    parameters: frozenset[str] = frozenset()
+    """Sampling parameters among them."""
+
+
+def different_questions(baseline: Capture, candidate: Capture) -> Questions:
+    """Ways in which the two arms were not asked the same thing, as their headers say."""
+    left, right = baseline.header.sampling, candidate.header.sampling
+    parameters = [name for name in _asked_of(left, right) if _plain(name, left) != _plain(name, right)]
+    found = [
+        message(
+            "inputs.sampling_differs",
+            "sampling differs: {name} is {baseline} and {candidate}",
+            name=name,
+            baseline=repr(left.get(name)),
+            candidate=repr(right.get(name)),
+        )
+        for name in parameters
+    ]
+    parts, _ = settings.differing_parts(baseline.header, candidate.header)
+    if parts:
+        found.append(
+            message(
+                "inputs.fingerprints_differ",
+                "the model fingerprints differ ({parts}): not the same checkpoint or tokenizer",
+                parts=parts,
+            )
+        )
+    known = settings.has_fingerprints(baseline.header, candidate.header)
+    names = [capture.header.model.rstrip("/").rpartition("/")[2] for capture in (baseline, candidate)]
+    if not known and all(names) and names[0] != names[1]:
+        found.append(
+            message(
+                "inputs.models_differ",
+                "the models differ: {baseline} and {candidate}",
+                baseline=names[0],
+                candidate=names[1],
+            )
+        )
+    sizes = baseline.header.vocab_size, candidate.header.vocab_size
+    if None not in sizes and sizes[0] != sizes[1]:
+        found.append(
+            message(
+                "inputs.vocabulary_differs",
+                "vocabulary differs: {baseline} and {candidate} tokens",
+                baseline=sizes[0],
+                candidate=sizes[1],
+            )
+        )
+    eos = baseline.header.eos_token_ids, candidate.header.eos_token_ids
+    if None not in eos and set(eos[0] or ()) != set(eos[1] or ()):
+        found.append(
+            message(
+                "inputs.eos_differs",
+                "EOS tokens differ: {baseline} and {candidate}",
+                baseline=str(list(eos[0] or ())),
+                candidate=str(list(eos[1] or ())),
+            )
+        )
+    return Questions(tuple(found), frozenset(parameters))
+
+
+def _asked_of(left: Mapping[str, Json], right: Mapping[str, Json]) -> list[str]:
+    """Sampling parameters to hold side by side: those that both name, and where both name some at all, those that one
+    leaves to its default. The temperature always: missing, it means greedy."""
+    names = set(left) & set(right)
+    if left and right:
+        names |= (set(left) | set(right)) & set(DEFAULTS)
+    ignored = IGNORED_SAMPLING
+    if not _plain("temperature", left) and not _plain("temperature", right):
+        ignored = ignored | RANDOM_ALONE
+    return sorted((names | {"temperature"}) - ignored)
+
+
+def _plain(name: str, sampling: Mapping[str, Json]) -> Json:
+    """A parameter's value, whichever way its absence is written."""
+    value = sampling.get(name)
+    if value is None:
+        value = DEFAULTS.get(name)
+    if isinstance(value, str) and name == "stop":
+        return [value]
+    if name == "top_k" and value == -1:
+        return 0
+    return list(value) if isinstance(value, list | tuple) else value

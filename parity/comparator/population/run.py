@@ -1,0 +1,165 @@
+"""The run as a whole: its numbers, and whether they show a fault that no single completion does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+
+from parity.comparator.detect.pairs import Judged
+from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.population import rates
+from parity.comparator.population.noise_floor import noise_floor
+from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.reference.references import References
+from parity.comparator.stats import Doubtful, Loops, SamplingStats, Stats, Suspected
+from parity.comparator.streams.pairing import Pairs
+from parity.comparator.types import CompletionClass, run_finding
+from parity.records import Finding, Key, Kind
+
+FEW_LOOPS = 0.001
+"""p-value of the paired loop test below which the run gets a finding of its own."""
+
+SHOWN = 16
+"""Completions listed in the statistics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What holds for a run as a whole."""
+
+    stats: Stats
+    findings: tuple[Finding, ...]
+    gaps: Mapping[Key, TokenGaps]
+    """Of the candidate's completions that are scored; a completion equal to the baseline's has the baseline's."""
+    cut_short: int
+    """Completions of which the tokens after a near-tie are not judged; their number is in `stats`."""
+    near_ties: int
+    """Completions that part at a near-tie and are scored."""
+
+
+def measure(
+    inputs: Inputs,
+    references: References,
+    pairs: Pairs,
+    judged: Judged,
+    tests: SamplingStats | None,
+    classes: Mapping[Key, CompletionClass],
+    findings: Sequence[Finding],
+) -> Run:
+    """The numbers of the run; `tests` are there where sampling is random, `findings` those of completions."""
+    counted = rates.rates(classes, findings)
+    gaps = _shared(references, pairs) | judged.gaps
+    cut_short, tokens_not_judged = _not_judged(pairs, judged)
+    stats = Stats(
+        **msgspec.structs.asdict(counted),
+        tolerance=round(references.tolerance, 4),
+        tokens=len(pairs.candidate_tokens.flat),
+        exercised=inputs.exercised,
+        differences=inputs.differences,
+        floor=None if references.floor is None else references.floor.stats(),
+        aborted=aborted(pairs) or UNSET,
+        tokens_not_judged=tokens_not_judged if cut_short else UNSET,
+        suspects=_suspects(judged) if counted.unjudged else UNSET,
+        doubtful=_doubtful(judged) or UNSET,
+    )
+    if tests is not None:
+        return Run(msgspec.structs.replace(stats, sampling=tests), (), gaps, cut_short, 0)
+    loops = _loops(pairs)
+    chance, near_ties = _chance_to_pass(pairs, judged, inputs.candidate.header.vocab_size, references.tolerance)
+    stats = msgspec.structs.replace(
+        stats,
+        loops=loops,
+        noise_floor=noise_floor(inputs.baseline, pairs),
+        drift=rates.drift(
+            {key: one.gap for key, (one, _) in references.baseline.items()},
+            {key: one.gap for key, one in gaps.items()},
+        ),
+        position_in_step=rates.position_in_step(inputs.candidate.completions, judged.gaps, references.tolerance),
+        chance_that_any_token_passes=UNSET if chance is None else round(chance, 4),
+    )
+    return Run(stats, _loop_findings(inputs, loops), gaps, cut_short, near_ties)
+
+
+def _shared(references: References, pairs: Pairs) -> dict[Key, TokenGaps]:
+    """Gaps of completions equal to the baseline's: scored once."""
+    return {
+        key: references.baseline[key][0]
+        for row, key in enumerate(pairs.keys)
+        if pairs.identical[row] and key in references.baseline
+    }
+
+
+def _loops(pairs: Pairs) -> Loops:
+    rows = np.flatnonzero(~pairs.identical & pairs.same_prompt)
+    return rates.loops((pairs.baseline[row], pairs.candidate[row]) for row in rows)
+
+
+def _loop_findings(inputs: Inputs, loops: Loops) -> tuple[Finding, ...]:
+    if loops.p_candidate_loops_more >= FEW_LOOPS:
+        return ()
+    evidence = {
+        "why": f"{loops.only_candidate} completions end in a loop in the candidate only, "
+        f"{loops.only_baseline} in the baseline only",
+        **loops.to_json(),
+    }
+    arms = inputs.candidate.header.arm, inputs.baseline.header.arm
+    return (run_finding(*arms, Kind.REPETITION, evidence),)
+
+
+def aborted(pairs: Pairs) -> int:
+    """Pairs of which one side or both were aborted."""
+    return sum(a.aborted or b.aborted for a, b in zip(pairs.baseline, pairs.candidate, strict=True))
+
+
+def _suspects(judged: Judged) -> tuple[Suspected, ...]:
+    """What unjudged completions look like, the first of them."""
+    return tuple(
+        Suspected(
+            request=key.request,
+            round=key.round,
+            sample=key.sample,
+            looks_like=str(event.kind),
+            position=event.position,
+            length=event.length,
+        )
+        for key, event in list(judged.suspects.items())[:SHOWN]
+    )
+
+
+def _not_judged(pairs: Pairs, judged: Judged) -> tuple[int, int]:
+    """(completions, their tokens) after near-ties on which the reference says nothing."""
+    limited = {key: at for key, at in judged.limited.items() if judged.classes.get(key) == "near_tie"}
+    tokens = sum(
+        len(pairs.candidate[row].token_ids) - limited[key] for row, key in enumerate(pairs.keys) if key in limited
+    )
+    return len(limited), tokens
+
+
+def _chance_to_pass(pairs: Pairs, judged: Judged, vocab_size: int | None, tolerance: float) -> tuple[float | None, int]:
+    """(chance that a token taken at random is supported after a near-tie, near-ties that this is the mean of).
+
+    At most exp(tolerance) / p tokens lie within the tolerance of one with probability p, so a token taken at random is
+    supported with at most that over the vocabulary's size; its mean over the tokens judged. None: nothing says it.
+    """
+    best = [
+        judged.gaps[key].best[max(0, int(pairs.parts_at[row])) :]
+        for row, key in enumerate(pairs.keys)
+        if judged.classes.get(key) == "near_tie" and key in judged.gaps
+    ]
+    known = np.concatenate(best) if best else np.empty(0)
+    known = known[np.isfinite(known)]
+    if not len(known) or not vocab_size:
+        return None, len(best)
+    return float(np.minimum(1.0, np.exp(tolerance - known) / vocab_size).mean()), len(best)
+
+
+def _doubtful(judged: Judged) -> tuple[Doubtful, ...]:
+    """The first of them, for the statistics."""
+    return tuple(
+        Doubtful(request=key.request, round=key.round, sample=key.sample, position=position, gap=round(gap, 4))
+        for key, (position, gap) in list(judged.doubtful.items())[:SHOWN]
+    )

@@ -1,0 +1,44 @@
+"""The second floor: the scores of a comparison, the noise they show, and the tolerance that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.reference import tolerance as tolerances
+from parity.comparator.reference.floor import Floor, measure_floor
+from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.reference.scores import Reference
+from parity.comparator.types import CompareOptions, Remarks
+from parity.records import DEFAULT_TOLERANCE, Key, TopLogprobs
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """What the reference says, before any pair is looked at."""
+
+    lookup: Reference
+    """Scores and gaps by completion."""
+    baseline: Mapping[Key, tuple[TokenGaps, TopLogprobs]]
+    """Gaps and scores of the baseline's own completions that are scored."""
+    floor: Floor | None
+    """The noise of the method; None where the baseline is not scored. What is drawn at random may lie anywhere below
+    the best: there is no floor then."""
+    tolerance: float
+    """Nats."""
+    remarks: Remarks
+
+
+def references_of(inputs: Inputs, options: CompareOptions) -> References:
+    """Raises ParityError for a tolerance that is none."""
+    lookup = Reference(inputs.baseline, inputs.candidate, inputs.scores)
+    baseline = lookup.all_gaps(inputs.baseline.header.arm, list(inputs.baseline))
+    floor = None if inputs.is_random else measure_floor(baseline.values(), DEFAULT_TOLERANCE)
+    return References(
+        lookup,
+        baseline,
+        floor,
+        tolerances.in_force(options, floor),
+        lookup.remarks + (Remarks() if inputs.is_random else tolerances.remarks(options, floor)),
+    )

@@ -1,0 +1,213 @@
+"""The numbers of a comparison: what a report shows, a store keeps and a script reads.
+
+A field that does not apply to a run (a loop test where sampling is random) is UNSET and is left out of the JSON;
+None says that it applies and that there is no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from parity.records import Json
+
+
+class _Numbers(msgspec.Struct, frozen=True, kw_only=True):
+    def to_json(self) -> dict[str, Json]:
+        """As JSON gives them, by the names of the fields."""
+        found: dict[str, Json] = msgspec.json.decode(msgspec.json.encode(self, enc_hook=_plain))
+        return found
+
+
+def _plain(value: Any) -> Any:
+    return value.item()  # a numpy number
+
+
+class Rate(_Numbers, frozen=True, kw_only=True):
+    """Completions with findings of one kind, as a share of all, with its 95 % Wilson interval."""
+
+    completions: int
+    rate: float
+    interval_95: tuple[float, float]
+
+
+class FloorStats(_Numbers, frozen=True, kw_only=True):
+    """How far the baseline's own tokens lie below the best when scored (nats)."""
+
+    tokens: int
+    largest_gap: float
+    mean_gap: float
+    share_of_flat_positions: float
+    rejected_tokens: int | UnsetType = UNSET
+
+
+class Loops(_Numbers, frozen=True, kw_only=True):
+    """Completions that differ and end in a loop, by the arms in which they do; McNemar, exact, one-sided."""
+
+    both: int
+    only_baseline: int
+    only_candidate: int
+    p_candidate_loops_more: float
+
+
+class Differing(_Numbers, frozen=True, kw_only=True):
+    """Completions that differ, as a share of those compared, with its 95 % Wilson interval."""
+
+    differing: int
+    completions: int
+    rate: float
+    interval_95: tuple[float, float]
+
+
+class NoiseFloor(_Numbers, frozen=True, kw_only=True):
+    """How often the baseline differs from itself, and the candidate from it."""
+
+    baseline_from_itself: Differing
+    candidate_from_baseline: Differing
+    p_candidate_differs_more: float
+
+
+class Drift(_Numbers, frozen=True, kw_only=True):
+    """Mean gaps of both arms (nats), paired by completion; one-sided sign-flip test."""
+
+    completions: int
+    baseline_mean_gap: float
+    candidate_mean_gap: float
+    ratio: float | None
+    p_value: float
+    baseline_quantiles: Mapping[str, float]
+    candidate_quantiles: Mapping[str, float]
+    drifted: bool
+
+
+class Unsupported(_Numbers, frozen=True, kw_only=True):
+    """Tokens, and how many of them the reference does not support."""
+
+    tokens: int
+    unsupported: int
+
+
+class PositionInStep(_Numbers, frozen=True, kw_only=True):
+    """Unsupported tokens by their place in the decode step, and after a rejected draft; Fisher, exact, one-sided."""
+
+    by_place: Mapping[str, Unsupported]
+    after_rejection: Unsupported
+    elsewhere: Unsupported
+    p_more_after_rejection: float
+
+
+class SamplingStats(_Numbers, frozen=True, kw_only=True):
+    """Two-sample tests of a run with random sampling; pairs are [baseline's, candidate's]."""
+
+    p_values: Mapping[str, float]
+    adjusted: Mapping[str, float]
+    """The same after Holm's adjustment."""
+    mean_surprisal: tuple[float | None, float | None]
+    """Nats per token."""
+    mean_length: tuple[float | None, float | None]
+    finish_reasons: Mapping[str, tuple[int, int]]
+    distinct_samples: tuple[float | None, float | None]
+    scored: int
+    """Completions of the candidate that are scored."""
+    temperature: float
+    failed: tuple[str, ...] = ()
+    """Tests in which the arms differ."""
+
+
+class Exercised(_Numbers, frozen=True, kw_only=True):
+    """What is known of the path that a run set out to test, from the candidate's counters and traces."""
+
+    speculates: bool
+    draft_tokens: int | float | UnsetType = UNSET
+    accepted_tokens: int | float | UnsetType = UNSET
+    steps: int | float | UnsetType = UNSET
+    arrivals_while_decoding: int | float | UnsetType = UNSET
+    aborted: int | float | UnsetType = UNSET
+    rows_joined: int | float | UnsetType = UNSET
+    rows_left: int | float | UnsetType = UNSET
+    rows_moved: int | float | UnsetType = UNSET
+    preemptions: int | float | UnsetType = UNSET
+
+
+class Suspected(_Numbers, frozen=True, kw_only=True):
+    """What a completion that nothing judges looks like."""
+
+    request: str
+    round: int
+    sample: int
+    looks_like: str
+    position: int
+    length: int
+
+
+class Doubtful(_Numbers, frozen=True, kw_only=True):
+    """A completion with nothing wrong but a token or two a little beyond the tolerance: the worst of them."""
+
+    request: str
+    round: int
+    sample: int
+    position: int
+    gap: float
+
+
+class ArbiterStats(_Numbers, frozen=True, kw_only=True):
+    """Completions that differ, by whom the arbiter supports; its tolerance in nats."""
+
+    arm: str
+    tolerance: float
+    baseline: int
+    candidate: int
+    both: int
+    neither: int
+
+
+class Rates(_Numbers, frozen=True, kw_only=True):
+    """Completions by class, and corrupt ones by kind."""
+
+    completions: int = 0
+    identical: int = 0
+    near_tie: int = 0
+    corrupt: int = 0
+    unjudged: int = 0
+    missing: int = 0
+    sampled: int = 0
+    judged: int = 0
+    rates: Mapping[str, Rate] = {}
+    fault_rate_not_excluded: float | None = None
+    """The rate of independent faults that so many clean completions exclude at 95 %; None where some are corrupt."""
+
+
+class Stats(Rates, frozen=True, kw_only=True):
+    """All numbers of a comparison."""
+
+    tolerance: float = 0.0
+    """Nats."""
+    tokens: int = 0
+    """Output tokens of the candidate's completions that were compared."""
+    exercised: Exercised = Exercised(speculates=False)
+    differences: Mapping[str, Mapping[str, tuple[Json, Json]]] = {}
+    """How the arms differ besides: versions, precision, engine, checkpoint; name to [baseline's, candidate's]."""
+    floor: FloorStats | None = None
+    loops: Loops | UnsetType = UNSET
+    noise_floor: NoiseFloor | UnsetType | None = UNSET
+    drift: Drift | UnsetType | None = UNSET
+    position_in_step: PositionInStep | UnsetType | None = UNSET
+    sampling: SamplingStats | UnsetType = UNSET
+    aborted: int | UnsetType = UNSET
+    tokens_not_judged: int | UnsetType = UNSET
+    """Tokens after near-ties on which the reference says nothing."""
+    suspects: tuple[Suspected, ...] | UnsetType = UNSET
+    doubtful: tuple[Doubtful, ...] | UnsetType = UNSET
+    chance_that_any_token_passes: float | UnsetType = UNSET
+    arbiter: ArbiterStats | UnsetType = UNSET
+
+    @staticmethod
+    def from_json(value: Mapping[str, Json]) -> Stats:
+        """From `to_json`, also that of an earlier parity. Raises msgspec.ValidationError for anything else."""
+        sampling = value.get("sampling")
+        if isinstance(sampling, Mapping) and "mean_surprise" in sampling:
+            value = {**value, "sampling": {**sampling, "mean_surprisal": sampling["mean_surprise"]}}
+        return msgspec.convert(value, Stats)
