@@ -105,17 +105,23 @@ def test_grammar_newer_than_3_9_would_be_noticed() -> None:
 
 
 def test_help_is_quick() -> None:
-    """Under 0.3 s on an idle machine; the best of several, so that a busy one does not decide."""
+    """Under 0.3 s of processor time, so that a busy machine does not decide; the best of several."""
     command = [sys.executable, "-m", "parity", "--help"]
     best = float("inf")
     for _ in range(12):
-        began = time.perf_counter()
+        began, spent = time.perf_counter(), _children_seconds()
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        best = min(best, time.perf_counter() - began)
+        # Windows does not say what a child has used.
+        best = min(best, _children_seconds() - spent or time.perf_counter() - began)
         assert "Commands" in done.stdout
         if best < 0.3:
             return
     pytest.fail(f"`parity --help` took {best:.2f} s at best")
+
+
+def _children_seconds() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def test_help_loads_none_of_the_heavy_libraries() -> None:

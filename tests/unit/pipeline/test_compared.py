@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from parity.comparator import Comparison
+from parity.comparator.stats import Rate, Stats
 from parity.errors import ParityError
+from parity.messages import message, verbatim
 from parity.pipeline.compared import Compared
 from parity.pipeline.controls import Control
 from parity.pipeline.directory import write_json, write_whole
@@ -21,8 +23,10 @@ def comparison(arm: str, verdict: Verdict = Verdict.PASS) -> Comparison:
     evidence = {"why": 'two lines\nand "quotes"', "gap": 0.1 + 0.2, "logprobs": {"reference": [[5, -0.1]]}}
     finding = Finding(arm, "x/a", "p0", 1, 2, Kind.NEAR_TIE, Severity.BENIGN, 3, None, evidence)
     classes = {Key("p0", 1, 2): "near_tie", Key("p1", 0, 0): "identical"}
-    stats = {"drift": None, "rates": {"garbled": {"completions": 3}}, "bound": np.float64(0.25)}
-    return Comparison("x/a", arm, verdict, [f"{arm} is as it is"], [finding], classes, stats, ["a note"])  # type: ignore[arg-type]
+    rate = Rate(completions=3, rate=0.5, interval_95=(0.1, 0.9))
+    stats = Stats(drift=None, rates={"garbled": rate}, tolerance=np.float64(0.25))
+    reasons, notes = (message("test.as_it_is", "{arm} is as it is", arm=arm),), (verbatim("a note"),)
+    return Comparison("x/a", arm, verdict, reasons, (finding,), classes, stats, notes)  # type: ignore[arg-type]
 
 
 def test_what_comes_back_is_what_went_in(tmp_path: Path) -> None:
@@ -34,12 +38,8 @@ def test_what_comes_back_is_what_went_in(tmp_path: Path) -> None:
     back, given = compared["x/c"], comparison("x/c")
     assert (back.findings, back.corrupt, back.counts) == (given.findings, [], {"near_tie": 1})
     assert back.classes == given.classes
-    assert (back.verdict, back.reasons, back.notes, back.stats) == (
-        given.verdict,
-        given.reasons,
-        given.notes,
-        given.stats,
-    )
+    assert (back.verdict, back.notes, back.stats) == (given.verdict, given.notes, given.stats)
+    assert [one.to_json() for one in back.reasons] == [one.to_json() for one in given.reasons]
     assert list(tmp_path.iterdir()) == []
 
 
