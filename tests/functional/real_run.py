@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -121,7 +122,19 @@ def store_run(home: Path, run_id: str, wanted: tuple[tuple[str, str], ...], *, s
         other, _ = damaged(())
         candidates.append(replace(other, header=replace(other.header, arm="cpu/mtp3", variant="mtp3")))
         scores |= {ScoreKey("cpu/mtp3", *key[1:]): value for key, value in damaged(())[1].items()}
-    plan = plan_of_captures(baseline, candidates)
+    return save(home, run_id, baseline, [(one, recorded(one, wanted)) for one in candidates], scores)
+
+
+def save(
+    home: Path,
+    run_id: str,
+    baseline: Capture,
+    compared: Sequence[tuple[Capture, ArmComparison]],
+    scores: Mapping[ScoreKey, TopLogprobs],
+) -> Path:
+    """Store these captures and what was found in them, as `parity run` does."""
+    captures = [baseline, *(candidate for candidate, _ in compared)]
+    plan = plan_of_captures(baseline, captures[1:])
     plan["model"] = {"name": MODEL.name, "path": str(MODEL)}
     plan["rounds"] = 1
     tokenizer = load_tokenizer(MODEL)
@@ -130,7 +143,7 @@ def store_run(home: Path, run_id: str, wanted: tuple[tuple[str, str], ...], *, s
         request["prompt"] = tokenizer.decode(ids, skip_special_tokens=False)
     directory = RunDirectory(home / "runs" / run_id)
     directory.root.mkdir(parents=True)
-    for capture in (baseline, *candidates):
+    for capture in captures:
         write_capture(directory.capture(capture.header.arm), capture)
     with directory.scores.open("wb") as file:
         for key, value in scores.items():
@@ -138,11 +151,11 @@ def store_run(home: Path, run_id: str, wanted: tuple[tuple[str, str], ...], *, s
     with Store.open(home / "parity.db") as store:
         command = "parity run --backends cpu --max-tokens 128"
         store.create_run(NewRun(run_id, plan, command, directory=str(directory.root)))
-        for capture in (baseline, *candidates):
+        for capture in captures:
             name = capture.header.arm
             store.save_arm(run_id, name, capture, str(directory.capture(name)), arm_result(capture))
-        for capture in candidates:
-            store.save_comparison(run_id, capture.header.arm, recorded(capture, wanted))
+        for capture, comparison in compared:
+            store.save_comparison(run_id, capture.header.arm, comparison)
         store.finish_run(run_id, RunStatus.FINISHED, verdict="DIVERGED", reasons=["made for the tests"], duration=12.0)
     return home / "parity.db"
 

@@ -250,8 +250,8 @@ class FindingScreen(TriageScreen):
         self.tokens.go(len(self.tokens.content.alignment) - 1)
 
     def action_first_difference(self) -> None:
-        if self.subject is not None and len(starts := self.subject.alignment.starts()):
-            self.tokens.go(int(starts[0]), middle=True)
+        if self.subject is not None and self.subject.first_difference is not None:
+            self.tokens.go(self.subject.row_of_difference(), middle=True)
 
     def action_difference(self, step: int) -> None:
         if self.subject is None:

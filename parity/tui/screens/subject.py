@@ -58,7 +58,7 @@ class Subject:
     donor: CompletionRow | None = None
     donor_request: RequestRow | None = None
     alignment: Alignment = field(init=False)
-    gaps: npt.NDArray[np.float64] | None = field(init=False, default=None)
+    gaps: npt.NDArray[np.float64] | None = None
     """Nats, by position of the candidate; None where there are no scores."""
     steps: TokenSteps | None = field(init=False, default=None)
     """Which decode step made each token of the candidate; None without a trace."""
@@ -75,7 +75,8 @@ class Subject:
     def learn(self, extras: Extras) -> None:
         """What the capture files said, which are read later."""
         self.extras = extras
-        self.gaps = extras.gaps
+        if self.gaps is None:
+            self.gaps = extras.gaps
         self.steps = None if extras.spec is None else steps_of(extras.spec.accepted, len(self.right))
 
     @cached_property
@@ -97,6 +98,8 @@ class Subject:
             key=key,
             others=store.findings_of_completion(run.id, arm, key),
         )
+        kept = store.token_gaps(run.id, arm, key)
+        subject.gaps = None if kept is None else _nats(kept.gap)
         donor = finding.evidence.get("donor_request") if finding else None
         if finding is not None and isinstance(donor, str):
             giver = run.baseline if "baseline" in str(finding.evidence.get("donor_part", "")) else arm
@@ -127,21 +130,25 @@ class Subject:
 
     @property
     def first_difference(self) -> int | None:
-        """The candidate's first token that differs, or None."""
-        starts = self.alignment.starts()
-        return int(self.alignment.right[starts[0]]) if len(starts) else None
+        """The first divergent token, as the comparison found it; None where the streams are equal."""
+        return self.candidate.first_divergence if self.candidate else None
+
+    def row_of_difference(self) -> int:
+        """The row of the first divergent token, which the shorter side may lack; 0 where the streams are equal."""
+        at = self.first_difference
+        reached = np.flatnonzero(np.maximum(self.alignment.left, self.alignment.right) >= (0 if at is None else at))
+        return int(reached[0]) if len(reached) else 0
 
     def row_of_finding(self) -> int:
         """The row of the alignment at which the finding begins; without one, where the sides first differ."""
         finding, alignment = self.finding, self.alignment
-        if finding is not None and finding.position is not None:
-            row = alignment.row_of(finding.position)
-            # What the baseline has alone stands just before the candidate's next token.
-            while Kind(finding.kind).row.stretch is Stretch.LOST and row > 0 and alignment.right[row - 1] < 0:
-                row -= 1
-            return row
-        first = alignment.starts()
-        return int(first[0]) if len(first) else 0
+        if finding is None or finding.position is None:
+            return self.row_of_difference()
+        row = alignment.row_of(finding.position)
+        # What the baseline has alone stands just before the candidate's next token.
+        while Kind(finding.kind).row.stretch is Stretch.LOST and row > 0 and alignment.right[row - 1] < 0:
+            row -= 1
+        return row
 
     # ------------------------------------------------------------------ what is drawn
 
@@ -183,6 +190,11 @@ class Subject:
             j: (piece, bool(tokens[j + shift] == self.right[j]))
             for j, piece in zip(range(first, last), pieces, strict=True)
         }
+
+
+def _nats(stored: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """The numbers that were stored to 4 decimals, so that they are rounded as those in evidence."""
+    return stored.astype(np.float64).round(4)
 
 
 def trace_marks(steps: TokenSteps | None) -> str:
