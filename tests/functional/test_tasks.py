@@ -36,7 +36,7 @@ def test_find_the_corrupt_one_read_why_mark_it_and_write_the_report(database: Pa
         await person.press("enter")
         screen = await person.sees("Gap 9.85 nats, tolerance 0.25", "emitted again")
         assert person.row.split()[1] == "64"
-        assert person.row.split()[2].startswith("~"), "what differs is marked without colour"
+        assert person.row.split()[2].startswith("+"), "what was emitted again is marked without colour"
         screen = await person.sees("reference scores candidate")
         assert "9.85!" in person.row, "the gap stands beside the token"
         assert "more than the tolerance of 0.25" in screen
