@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parity.comparator.population.power import requests_needed
-from parity.messages import Parameter
-from parity.report.escape import code, inline, public, without_paths
+from parity.messages import Message, Parameter
+from parity.records import Kind
+from parity.report.escape import public, without_paths
+from parity.report.prose import Code
 from parity.report.texts import Texts
+from parity.report.texts import sentence as say
 from parity.text import clip, visible
 from parity.view import ArmView, RunView
 
@@ -82,9 +85,32 @@ def _setting(arm: ArmView) -> str:
     return f"{arm.name} ({method} k={drafts})" if method else arm.name
 
 
-def kinds_in_words(corrupt: Mapping[str, int], texts: Texts) -> str:
-    """ "tokens lost (3), garbled text (1)"."""
-    return ", ".join(f"{inline(texts.kind(kind))} ({count})" for kind, count in corrupt.items())
+def kinds_of(arm: ArmView) -> list[Message]:
+    """ "tokens lost (3)", "garbled text (1)"."""
+    return [say("kind.count", kind=Kind(kind).row.title, count=count) for kind, count in arm.corrupt.items()]
+
+
+def planted(fault: str) -> Message:
+    """That it is an example."""
+    return say("lead.planted", fault=Code(fault))
+
+
+def role(arm: ArmView, texts: Texts) -> str:
+    """What an arm is there for, where it is not judged."""
+    return texts("baseline") if arm.is_baseline else texts("control") if arm.is_control else ""
+
+
+def cells(arm: ArmView) -> list[str]:
+    """What stands beside an arm's name in a table: completions, identical, near-ties, corrupt, shortest, acceptance,
+    tokens per second."""
+    classes = ("identical", "near_tie", "corrupt")
+    return [
+        str(arm.completions),
+        *("-" if arm.is_baseline else str(arm.count(name)) for name in classes),
+        str(min(arm.lengths, default="-")),
+        "-" if arm.acceptance_rate is None else f"{arm.acceptance_rate:.1%}",
+        f"{arm.tokens_per_second:,.1f}" if arm.tokens_per_second else "-",
+    ]
 
 
 def sampling_in_words(view: RunView) -> str:
@@ -92,53 +118,53 @@ def sampling_in_words(view: RunView) -> str:
     temperature = view.run.sampling.get("temperature", 0)
     parts = ["greedy" if not temperature else f"temperature {temperature}"]
     parts += [f"{name} {view.run.sampling[name]}" for name in ("max_tokens", "n") if view.run.sampling.get(name)]
-    return inline(", ".join(parts))
+    return ", ".join(parts)
 
 
-def measured(view: RunView, texts: Texts) -> Iterator[str]:
-    baseline = code(view.run.baseline)
+def measured(view: RunView) -> Iterator[Message]:
+    baseline = Code(view.run.baseline)
     for arm in [*view.candidates, *view.controls]:
-        yield texts(
+        yield say(
             "measured.counts",
-            arm=code(arm.name),
+            arm=Code(arm.name),
             completions=arm.completions,
             identical=arm.count("identical"),
             baseline=baseline,
             near=arm.count("near_tie"),
             corrupt=arm.count("corrupt"),
-            kinds=f" ({kinds_in_words(arm.corrupt, texts)})" if arm.corrupt else "",
+            kinds=say("measured.kinds", kinds=kinds_of(arm)) if arm.corrupt else "",
         )
     chosen = view.chosen
     if chosen is not None and chosen.position is not None and chosen.gap is not None:
-        yield texts(
+        yield say(
             "measured.token",
-            request=code(chosen.request),
+            request=Code(chosen.request),
             position=chosen.position,
-            arm=code(chosen.arm),
-            token=code(view.text.token(chosen.token)) if chosen.token is not None else "-",
+            arm=Code(chosen.arm),
+            token=Code(view.text.token(chosen.token)) if chosen.token is not None else "-",
             gap=f"{chosen.gap:.2f}",
         )
     for arm in [*view.candidates, *view.controls]:
         figures = arm.figures
         if figures.drafted and arm.acceptance_rate is not None:
-            yield texts(
+            yield say(
                 "measured.accept",
-                arm=code(arm.name),
+                arm=Code(arm.name),
                 accepted=figures.accepted,
                 drafted=figures.drafted,
                 rate=f"{arm.acceptance_rate:.0%}",
             )
-    yield from _shared_length(view, texts)
+    yield from _shared_length(view)
     rounds = view.run.rounds
     for arm in view.suspected if rounds > 1 and not view.asked_for_finding else []:
         seen = {one.key.round for one in view.corrupt if one.arm == arm.name and not one.of_run}
-        yield texts("measured.again", arm=code(arm.name), seen=len(seen), rounds=rounds)
+        yield say("measured.again", arm=Code(arm.name), seen=len(seen), rounds=rounds)
     floors = [arm.figures for arm in view.candidates if arm.figures.floor_gap is not None]
     for floor in floors[:1]:
-        yield texts("measured.floor", largest=floor.floor_gap, tokens=floor.floor_tokens)
+        yield say("measured.floor", largest=floor.floor_gap, tokens=floor.floor_tokens)
 
 
-def _shared_length(view: RunView, texts: Texts) -> Iterator[str]:
+def _shared_length(view: RunView) -> Iterator[Message]:
     """Where all corrupt requests have prompts of one length and there are others: a hint that people look for."""
     if view.asked_for_finding:
         return
@@ -148,9 +174,9 @@ def _shared_length(view: RunView, texts: Texts) -> Iterator[str]:
         seen = {lengths[name] for name in bad}
         same = sum(length in seen for length in lengths.values())
         if len(seen) == 1 and len(bad) > 1 and same < len(lengths):
-            yield texts(
+            yield say(
                 "measured.length",
-                arm=code(arm.name),
+                arm=Code(arm.name),
                 tokens=seen.pop(),
                 bad=len(bad),
                 same=same,
@@ -158,64 +184,62 @@ def _shared_length(view: RunView, texts: Texts) -> Iterator[str]:
             )
 
 
-def inferred(view: RunView, texts: Texts) -> Iterator[str]:
+def inferred(view: RunView) -> Iterator[Message]:
     chosen = view.chosen
     if chosen is not None and chosen.is_corrupt:
-        yield texts("inferred.kind", kind=code(chosen.kind), why=inline(texts.said(chosen.why)))
+        yield say("inferred.kind", kind=Code(chosen.kind), why=chosen.why)
     for arm in view.suspected:
         if arm.count("corrupt") and arm.corrupt_interval is not None:
             low, high = arm.corrupt_interval
-            yield texts("inferred.rate", low=f"{low:.2%}", high=f"{high:.2%}")
+            yield say("inferred.rate", low=f"{low:.2%}", high=f"{high:.2%}")
     if view.suspect is not None:
-        yield texts(
-            "inferred.suspect", name=inline(texts.said(view.suspect.name)), why=inline(texts.said(view.suspect.why))
-        )
-    yield texts("inferred.none")
+        yield say("inferred.suspect", name=view.suspect.name, why=view.suspect.why)
+    yield say("inferred.none")
 
 
-def unchecked(view: RunView, texts: Texts) -> Iterator[str]:
+def unchecked(view: RunView) -> Iterator[Message]:
     backends = sorted({arm.backend for arm in view.arms})
-    yield texts("unchecked.backends", backends=", ".join(map(code, backends)))
+    yield say("unchecked.backends", backends=[Code(one) for one in backends])
     versions = sorted({version for one in view.siblings for version in one.versions.values()} - {"unknown"})
     if versions:
-        yield texts("unchecked.versions", versions=inline("; ".join(versions)))
+        yield say("unchecked.versions", versions="; ".join(versions))
     if "transformers" not in backends:
-        yield texts("unchecked.transformers")
-    yield texts("unchecked.reference")
+        yield say("unchecked.transformers")
+    yield say("unchecked.reference")
     for name in SETTINGS:
         values = dict.fromkeys(_value(arm.settings.get(name)) for arm in view.arms)
         values.pop("None", None)
         if values:
-            yield texts("unchecked.setting", name=code(name), values=", ".join(code(value) for value in values))
+            yield say("unchecked.setting", name=Code(name), values=[Code(value) for value in values])
     if view.run.greedy:
-        yield texts("unchecked.sampling")
+        yield say("unchecked.sampling")
     for arm in view.candidates:
         bound = arm.figures.not_excluded
         if bound is not None and 0 < bound < 1:
-            yield texts(
-                "unchecked.rarer", arm=code(arm.name), bound=f"{bound:.2g}", needed=f"{requests_needed(bound / 10):,}"
+            yield say(
+                "unchecked.rarer", arm=Code(arm.name), bound=f"{bound:.2g}", needed=f"{requests_needed(bound / 10):,}"
             )
     if view.chosen is not None and view.chosen.is_corrupt and len(view.requests) > 1:
-        yield texts("unchecked.reduced")
+        yield say("unchecked.reduced")
 
 
-def controls(view: RunView, texts: Texts) -> Iterator[str]:
+def controls(view: RunView) -> Iterator[Message]:
     for arm in view.arms:
         if arm.is_baseline:
-            yield texts("control.baseline", arm=code(arm.name), completions=arm.completions)
+            yield say("control.baseline", arm=Code(arm.name), completions=arm.completions)
         elif arm.is_control and arm not in view.suspected:
             name = "control.caught" if arm.corrupt else "control.missed"
-            yield texts(name, arm=code(arm.name), corrupt=arm.count("corrupt"), completions=arm.completions)
+            yield say(name, arm=Code(arm.name), corrupt=arm.count("corrupt"), completions=arm.completions)
         elif arm.is_clean:
-            yield texts(
+            yield say(
                 "control.clean",
-                arm=code(arm.name),
+                arm=Code(arm.name),
                 completions=arm.completions,
                 identical=arm.count("identical"),
                 near=arm.count("near_tie"),
             )
     if not any(arm.is_clean for arm in view.arms) and view.corrupt:
-        yield texts("control.none")
+        yield say("control.none")
 
 
 def _value(value: Any) -> str:

@@ -6,7 +6,7 @@ the format they go into. The name with `report.` before it is the id in the cata
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from parity.errors import ParityError
 from parity.language import LANGUAGES, render
@@ -86,6 +86,8 @@ ENGLISH: dict[str, str] = {
     # measured and inferred
     "measured.counts": "{arm}: {completions} completions, {identical} identical to {baseline}, {near} part at "
     "near-ties only, {corrupt} corrupt{kinds}.",
+    "measured.kinds": " ({kinds})",
+    "kind.count": "{kind} ({count})",
     "measured.token": "Request {request}, token {position}: {arm} gave {token}; gap {gap} nats.",
     "measured.accept": "{arm}: {accepted} of {drafted} draft tokens accepted ({rate}).",
     "measured.length": "{arm}: every corrupt request has a prompt of {tokens} tokens: {bad} of the {same} requests "
@@ -177,7 +179,7 @@ ENGLISH: dict[str, str] = {
 
 def messages() -> Iterator[Message]:
     """Every sentence, for the catalogues."""
-    return (_message(name, {}) for name in ENGLISH)
+    return (sentence(name) for name in ENGLISH)
 
 
 class Texts:
@@ -192,7 +194,7 @@ class Texts:
         self.language = language
 
     def __call__(self, name: str, /, **values: Parameter) -> str:
-        return render(_message(name, values), self.language)
+        return render(sentence(name, **values), self.language)
 
     def said(self, said: Message | str) -> str:
         """What the comparison said (a reason, a finding's why); a plain string as it is."""
@@ -203,5 +205,6 @@ class Texts:
         return render(Kind(kind).row.title, self.language)
 
 
-def _message(name: str, values: Mapping[str, Parameter]) -> Message:
+def sentence(name: str, /, **values: Parameter) -> Message:
+    """A sentence of ENGLISH as a message: it is rendered, and its values escaped, by each format (`prose.py`)."""
     return Message(f"report.{name}", ENGLISH[name], values)

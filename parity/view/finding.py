@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from parity.records import Json, Key, Severity
 from parity.store import CompletionRow, RequestRow
+
+SAME_GAP: Final = 0.001
+"""Nats by which a gap may differ from the distance of two logprobs that were rounded to be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,23 @@ class FindingView:
         given = self.evidence.get("logprobs")
         pairs = given.get(source) if isinstance(given, Mapping) else None
         return [(int(token), float(value)) for token, value in pairs or ()]
+
+    def reference(self) -> list[tuple[int, float, float | None]]:
+        """(token, logprob, gap) of the reference's best tokens at its place, best first.
+
+        Where a penalty of the request has moved the gap of the token chosen, those of the others are not known.
+        """
+        pairs = self.logprobs("reference")
+        below = {token: pairs[0][1] - value for token, value in pairs}
+        moved = self.gap is not None and self.token in below and abs(below[self.token] - self.gap) > SAME_GAP
+        return [
+            (
+                token,
+                value,
+                self.gap if token == self.token and self.gap is not None else None if moved else below[token],
+            )
+            for token, value in pairs
+        ]
 
     def _number(self, name: str) -> float | None:
         value = self.evidence.get(name)

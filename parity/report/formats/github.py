@@ -8,6 +8,7 @@ from parity.report import facts
 from parity.report.escape import code, inline, table
 from parity.report.format import Document, Format
 from parity.report.formats.md import arms_table, example
+from parity.report.prose import in_markdown
 from parity.report.texts import Texts
 from parity.view import FindingView, RunView
 
@@ -37,7 +38,7 @@ def step_summary(
         parts.append(texts("github.allowed", count=ignored))
     if len(shown) > ROWS:
         parts.append(texts("github.more", count=len(shown) - ROWS, run=view.run.id))
-    limits = "\n".join(f"- {line}" for line in facts.unchecked(view, texts))
+    limits = "\n".join(f"- {in_markdown(line, texts.language)}" for line in facts.unchecked(view))
     parts.append(f"<details>\n<summary>{texts('heading.unchecked')}</summary>\n\n{limits}\n\n</details>")
     return _fitting(parts)
 

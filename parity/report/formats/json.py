@@ -12,6 +12,7 @@ from parity.records import Json
 from parity.report import facts
 from parity.report.escape import json_text, public
 from parity.report.format import Document, Format
+from parity.report.prose import in_markdown
 from parity.report.texts import Texts
 from parity.store import CompletionRow
 from parity.view import ArmView, FindingView, RunView
@@ -55,9 +56,9 @@ def report_value(view: RunView, texts: Texts) -> dict[str, Json]:
         "arms": [_arm(arm) for arm in view.arms],
         "findings": [_finding(finding, texts) for finding in view.findings],
         "findings_total": view.total_findings,
-        "measured": list(facts.measured(view, texts)),
-        "inferred": list(facts.inferred(view, texts)),
-        "not_checked": list(facts.unchecked(view, texts)),
+        "measured": [in_markdown(line, texts.language) for line in facts.measured(view)],
+        "inferred": [in_markdown(line, texts.language) for line in facts.inferred(view)],
+        "not_checked": [in_markdown(line, texts.language) for line in facts.unchecked(view)],
         "notes": list(view.notes),
     }
 

@@ -13,11 +13,13 @@ from urllib.parse import quote
 
 from parity._version import __version__
 from parity.errors import ParityError
+from parity.messages import Message
 from parity.records import Json
 from parity.report import facts, table_text
 from parity.report.escape import block, code, inline, public, table, without_paths
 from parity.report.format import REPOSITORIES, Document, Format, Wanted
 from parity.report.known import Match, conditions, known_bugs, link, matches
+from parity.report.prose import in_markdown
 from parity.report.texts import Texts
 from parity.text import visible
 from parity.view import ArmView, FindingView, RunView
@@ -176,12 +178,12 @@ def _description(
         yield from example(view, view.chosen, texts)
     arms = table_text.markdown(view).rstrip()
     yield f"#### {texts('heading.measured_table')}\n\n{arms}"
-    yield _listed(texts("heading.controls"), facts.controls(view, texts))
+    yield _listed(texts("heading.controls"), facts.controls(view), texts)
     yield f"#### {texts('heading.versions')}\n\n{_versions(view, texts)}"
     yield f"#### {texts('heading.repro')}\n\n{_reproduction(view, texts, script, no_script)}"
-    yield _listed(texts("heading.measured"), facts.measured(view, texts))
-    yield _listed(texts("heading.inferred"), facts.inferred(view, texts))
-    yield _listed(texts("heading.unchecked"), facts.unchecked(view, texts))
+    yield _listed(texts("heading.measured"), facts.measured(view), texts)
+    yield _listed(texts("heading.inferred"), facts.inferred(view), texts)
+    yield _listed(texts("heading.unchecked"), facts.unchecked(view), texts)
     yield f"#### {texts('heading.known')}\n\n{known(view, texts)}"
     for other, address in others.items():
         name = facts.title(view, texts)
@@ -191,8 +193,8 @@ def _description(
     yield f"<sub>{texts('footer', version=__version__, run=code(view.run.id))}</sub>"
 
 
-def _listed(heading: str, lines: Iterator[str]) -> str:
-    return f"#### {heading}\n\n" + "\n".join(f"- {line}" for line in lines)
+def _listed(heading: str, lines: Iterator[Message], texts: Texts) -> str:
+    return f"#### {heading}\n\n" + "\n".join(f"- {in_markdown(line, texts.language)}" for line in lines)
 
 
 def _verdict(view: RunView, texts: Texts) -> str:
@@ -205,20 +207,20 @@ def _verdict(view: RunView, texts: Texts) -> str:
 def _lead(view: RunView, texts: Texts) -> str:
     arm = (view.suspected or view.candidates or list(view.arms))[0]
     tolerance = "-" if view.tolerance is None else f"{view.tolerance:g}"
-    planted = [texts("lead.planted", fault=code(fault)) for one in view.suspected if (fault := one.planted)]
+    planted = [in_markdown(facts.planted(one.planted), texts.language) for one in view.suspected if one.planted]
     sampled = bool(view.run.sampling.get("temperature"))
     parts = [
         *planted,
         texts(
             "lead.sampled" if sampled and arm.corrupt else "lead.corrupt" if arm.corrupt else "lead.benign",
             requests=len(view.requests),
-            sampling=facts.sampling_in_words(view),
+            sampling=inline(facts.sampling_in_words(view)),
             baseline=code(view.run.baseline),
             arm=code(arm.name),
             corrupt=arm.count("corrupt"),
             near=arm.count("near_tie"),
             completions=arm.completions,
-            kinds=facts.kinds_in_words(arm.corrupt, texts),
+            kinds=", ".join(in_markdown(one, texts.language) for one in facts.kinds_of(arm)),
             tolerance=tolerance,
         ),
         texts("lead.rule.sampled") if sampled else texts("lead.rule", tolerance=tolerance),
@@ -264,21 +266,18 @@ def example(view: RunView, finding: FindingView, texts: Texts) -> Iterator[str]:
 
 def evidence(view: RunView, finding: FindingView, texts: Texts) -> str:
     """The reference's top tokens at the place, and the sentence that sums them up."""
-    pairs = finding.logprobs("reference")
+    listed = finding.reference()
     parts = [inline(texts.said(finding.why))] if finding.why else []
     if finding.gap is not None:
         bound = texts("evidence.bound") if finding.is_lower_bound else ""
         allowed = view.tolerance if finding.tolerance is None else finding.tolerance
         parts.append(texts("evidence.gap", gap=f"{finding.gap:.3f}", bound=bound, tolerance=allowed))
-    if not pairs:
+    if not listed:
         return "\n\n".join([*parts, texts("evidence.none")] if finding.gap is None else parts)
     rows = []
-    for number, (token, value) in enumerate(pairs):
-        is_chosen = token == finding.token
-        role = texts("role.chosen") if is_chosen else texts("role.best") if number == 0 else ""
-        # Of the chosen token alone: of the others nobody asked how the request's penalties move them.
-        gap = f"{finding.gap:.3f}" if is_chosen and finding.gap is not None else ""
-        rows.append([code(view.text.token(token)), f"{value:.3f}", gap, role])
+    for number, (token, value, gap) in enumerate(listed):
+        role = texts("role.chosen") if token == finding.token else texts("role.best") if number == 0 else ""
+        rows.append([code(view.text.token(token)), f"{value:.3f}", "" if gap is None else f"{gap:.3f}", role])
     head = [texts(f"column.{name}") for name in ("token", "logprob", "gap", "role")]
     return "\n\n".join([*parts, table(head, rows)])
 
@@ -288,21 +287,8 @@ def arms_table(view: RunView, texts: Texts) -> str:
     names = ("arm", "completions", "identical", "near", "corrupt", "shortest", "acceptance", "speed")
     rows = []
     for arm in view.arms:
-        judged = not arm.is_baseline
-        role = texts("baseline") if arm.is_baseline else texts("control") if arm.is_control else ""
-        accepted = "-" if arm.acceptance_rate is None else f"{arm.acceptance_rate:.1%}"
-        rows.append(
-            [
-                code(arm.name) + (f" ({role})" if role else ""),
-                str(arm.completions),
-                str(arm.count("identical")) if judged else "-",
-                str(arm.count("near_tie")) if judged else "-",
-                str(arm.count("corrupt")) if judged else "-",
-                str(min(arm.lengths)) if arm.lengths else "-",
-                accepted,
-                f"{arm.tokens_per_second:,.1f}" if arm.tokens_per_second else "-",
-            ]
-        )
+        role = facts.role(arm, texts)
+        rows.append([code(arm.name) + (f" ({role})" if role else ""), *facts.cells(arm)])
     return table([texts(f"column.{name}") for name in names], rows)
 
 

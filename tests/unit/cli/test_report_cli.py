@@ -218,7 +218,8 @@ def policy(tmp_path: Path) -> Path:
 def test_every_sentence_is_used_and_every_one_used_is_there() -> None:
     """Another language translates this table, so nothing may be missing from it and nothing idle in it."""
     folder = Path(sentences.__file__).parent
-    code = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py") if path.name != "texts.py")
+    sources = [path for path in folder.rglob("*.*") if path.suffix in (".py", ".html") and path.name != "texts.py"]
+    code = "".join(path.read_text(encoding="utf-8") for path in sources)
     known = set(sentences.ENGLISH)
     used = set(re.findall(r"[\"']([a-z]+(?:[._][a-z_.]+)*)[\"']", code)) | set(re.findall(r"\"(github\.\w+)\"", code))
     prefixes = {f"column.{name}" for name in known_columns(known)}

@@ -86,7 +86,7 @@ def check_html(text: str) -> None:
     """As a browser reads it: our elements, our one script, no address outside, nothing invisible."""
     page = lxml_html.document_fromstring(text)
     tags = """html head meta link title style body h1 h2 h3 p span div table thead tbody tr th td input label
-        noscript article header i details summary pre ul li code script svg rect text line path"""
+        noscript article header i details summary pre ul li code script svg rect text line path strong em"""
     known = set(tags.split())
     assert {element.tag for element in page.iter() if isinstance(element.tag, str)} <= known
     scripts = page.findall(".//script")

@@ -1,0 +1,72 @@
+"""Sentences with values of somebody else's in them, for Markdown and for HTML.
+
+A sentence is a `Message` whose template is Markdown of our own (code in backticks, emphasis in stars); its parameters
+are plain, and `Code` where they are to be shown as code. Each format escapes them for itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from markupsafe import Markup, escape
+
+from parity.language import translate
+from parity.messages import Message, Parameter
+from parity.report.escape import code, inline
+from parity.text import visible
+
+_SPANS = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\*([^*]+)\*")
+
+
+class Code(str):
+    """A name, a value or a token that is shown as code."""
+
+
+def in_markdown(said: Message | str, language: str) -> str:
+    """A sentence in Markdown."""
+    if isinstance(said, str):
+        return inline(said)
+    shown = {name: _in_markdown(value, language) for name, value in said.parameters.items()}
+    template = inline(said.template) if not said.id else translate(said, language)
+    return template.format(**shown)
+
+
+def _in_markdown(value: Parameter, language: str) -> str:
+    if isinstance(value, Code):
+        return code(value)
+    if isinstance(value, Message | str):
+        return in_markdown(value, language)
+    if isinstance(value, Sequence):
+        return ", ".join(_in_markdown(one, language) for one in value)
+    return str(value)
+
+
+def in_html(said: Message | str, language: str) -> Markup:
+    """A sentence in HTML."""
+    if isinstance(said, str):
+        return escape(visible(said))
+    shown = {name: _in_html(value, language) for name, value in said.parameters.items()}
+    template = said.template if not said.id else translate(said, language)
+    return _template(template).format(**shown)
+
+
+def _in_html(value: Parameter, language: str) -> Markup:
+    if isinstance(value, Code):
+        return Markup("<code>{}</code>").format(visible(value))
+    if isinstance(value, Message | str):
+        return in_html(value, language)
+    if isinstance(value, Sequence):
+        return Markup(", ").join(_in_html(one, language) for one in value)
+    return escape(value)
+
+
+def _template(markdown: str) -> Markup:
+    parts: list[Markup] = []
+    end = 0
+    for span in _SPANS.finditer(markdown):
+        tag = ("code", "strong", "em")[(span.lastindex or 1) - 1]
+        parts += [escape(markdown[end : span.start()]), Markup(f"<{tag}>"), escape(span[span.lastindex or 1])]
+        parts.append(Markup(f"</{tag}>"))
+        end = span.end()
+    return Markup("").join([*parts, escape(markdown[end:])])
