@@ -104,7 +104,8 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compared]:
             store.save_arm("20261122-000000-aaaa", one.header.arm, one, str(files[one.header.arm]), arm_result(one))
         store.save_comparison("20261122-000000-aaaa", MTP, for_store(comparison))
         verdict = str(comparison.verdict)
-        store.finish_run("20261122-000000-aaaa", RunStatus.FINISHED, verdict=verdict, reasons=comparison.reasons)
+        reasons = [str(reason) for reason in comparison.reasons]
+        store.finish_run("20261122-000000-aaaa", RunStatus.FINISHED, verdict=verdict, reasons=reasons)
         yield Compared(*captures, captures[0].scores, comparison, store)
 
 
