@@ -176,5 +176,6 @@ def _save(db: Path | None, sides: _Sides, comparison: Any, plan: dict[str, Json]
         for capture, path in zip((first, second), sides.paths, strict=True):
             store.save_arm(run_id, capture.header.arm, capture, str(path.absolute()), arm_result(capture))
         store.save_comparison(run_id, second.header.arm, for_store(comparison))
-        store.finish_run(run_id, RunStatus.FINISHED, verdict=str(comparison.verdict), reasons=comparison.reasons)
+        reasons = [str(reason) for reason in comparison.reasons]
+        store.finish_run(run_id, RunStatus.FINISHED, verdict=str(comparison.verdict), reasons=reasons)
     return run_id
