@@ -105,7 +105,7 @@ class TopLogprobs:
         return int(self.ids.shape[0])
 
     @staticmethod
-    def from_json(entries: list[list[list[Any]]]) -> TopLogprobs:
+    def from_json(entries: Sequence[Sequence[Sequence[Any]]]) -> TopLogprobs:
         """From `[[[token_id, logprob], …] per position]`; a null logprob becomes NaN.
 
         Raises ValueError or TypeError when the nesting is not that.
@@ -132,7 +132,7 @@ class TopLogprobs:
         return TopLogprobs(ids, values)
 
     @staticmethod
-    def _with_nulls(entries: list[list[list[Any]]], width: int) -> TopLogprobs:
+    def _with_nulls(entries: Sequence[Sequence[Sequence[Any]]], width: int) -> TopLogprobs:
         length = len(entries)
         ids = np.full((length, width), -1, dtype=np.int64)
         values = np.full((length, width), np.nan)
@@ -189,6 +189,23 @@ class Header:
     environment: Mapping[str, Json] = field(default_factory=dict)
     extra: Mapping[str, Json] = field(default_factory=dict)
     """Keys this version does not know, kept so that nothing is lost."""
+
+    @property
+    def plan_digest(self) -> str | None:
+        """What every arm of the plan has in common, as one number; None where the capture does not say."""
+        found = self.extra.get("plan_digest")
+        return None if found is None else str(found)
+
+    @property
+    def replicas(self) -> int:
+        """Engines that shared the arm's requests; 0 where the capture does not say."""
+        return len(self.extra.get("replicas") or ())
+
+    @property
+    def model_fingerprint(self) -> Mapping[str, str]:
+        """SHA-256 of the checkpoint's parts by their names; empty where the capture does not say."""
+        found = self.extra.get("model_fingerprint")
+        return {str(part): str(hash_) for part, hash_ in found.items()} if isinstance(found, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True)

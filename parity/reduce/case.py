@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -91,14 +91,6 @@ class Shot:
     """Output tokens of the candidate."""
     seconds: float = 0.0
     streams: str = ""
-
-    def to_json(self) -> dict[str, Json]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Json]) -> Shot:
-        """Raises KeyError or TypeError for what `to_json` does not write."""
-        return Shot(**{**value, "kinds": tuple(value["kinds"])})
 
 
 class Unresolved(Exception):

@@ -10,13 +10,40 @@ from collections import defaultdict
 from pathlib import Path
 from types import TracebackType
 
-import orjson
+import msgspec
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.reduce.case import Case, Setup, Shot, Unresolved
-from parity.run.resume import Appender
+from parity.run.appending import Appender
 
 SCHEMA = "parity.shots/1"
+
+
+class Begun(msgspec.Struct, frozen=True, tag_field="record", tag="notebook"):
+    schema: str = SCHEMA
+
+
+class Taken(msgspec.Struct, frozen=True, tag_field="record", tag="shot"):
+    """A shot at a case, in a setup: both by their digests."""
+
+    setup: str
+    case: str
+    shot: Shot
+
+
+class Started(msgspec.Struct, frozen=True, tag_field="record", tag="start"):
+    """An engine started, which took so long."""
+
+    seconds: float
+
+
+Record = Begun | Taken | Started
+_LINE: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
+
+
+def _line(record: Record) -> bytes:
+    return msgspec.json.encode(record) + b"\n"
 
 
 class Notebook:
@@ -34,7 +61,7 @@ class Notebook:
         end = self._read()
         self._file = Appender(path, keep_bytes=end)
         if not end:
-            self._file.add({"record": "notebook", "schema": SCHEMA})
+            self._file.add(_line(Begun()))
         shots = sum(shot.seconds for shots in self._shots.values() for shot in shots)
         self.earlier_seconds = shots + self._start_seconds
         """What earlier attempts spent on their shots and on starting engines."""
@@ -45,34 +72,41 @@ class Notebook:
         except FileNotFoundError:
             return 0
         except OSError as error:
-            raise ParityError(f"cannot read {self.path}: {error.strerror}") from error
+            raise ParityError(
+                message(
+                    "reduce.cannot_read", "cannot read {path}: {said}", path=str(self.path), said=error.strerror or ""
+                )
+            ) from error
         end = 0
         for number, line in enumerate(data.splitlines(keepends=True), start=1):
             if not line.endswith(b"\n"):
                 break  # an interrupted write
             try:
-                self._take(orjson.loads(line), number)
-            except (ValueError, KeyError, TypeError) as error:
+                self._take(_LINE.decode(line), number)
+            except ValueError as error:
                 raise ParityError(
-                    f"{self.path}, line {number}: not a record of shots ({error})", hint="--fresh starts over"
+                    message(
+                        "reduce.not_a_shot",
+                        "{path}, line {number}: not a record of shots ({said})",
+                        path=str(self.path),
+                        number=number,
+                        said=str(error),
+                    ),
+                    hint=message("reduce.fresh", "--fresh starts over"),
                 ) from error
             end += len(line)
         return end
 
-    def _take(self, record: dict[str, object], number: int) -> None:
-        kind = record["record"]
-        if number == 1:
-            if kind != "notebook" or record["schema"] != SCHEMA:
-                raise ValueError(f"schema {record.get('schema')!r}")
-        elif kind == "shot":
-            key = str(record["setup"]), str(record["case"])
-            self._shots[key].append(Shot.from_json(record["shot"]))  # type: ignore[arg-type]
+    def _take(self, record: Record, number: int) -> None:
+        if isinstance(record, Begun) != (number == 1) or (isinstance(record, Begun) and record.schema != SCHEMA):
+            raise ValueError(f"a notebook begins with {SCHEMA}")
+        if isinstance(record, Taken):
+            key = record.setup, record.case
+            self._shots[key].append(record.shot)
             self._era[key].append(self.starts)
-        elif kind == "start":
+        elif isinstance(record, Started):
             self.starts += 1
-            self._start_seconds += float(record["seconds"])  # type: ignore[arg-type]
-        else:
-            raise ValueError(f"unknown record {kind!r}")
+            self._start_seconds += record.seconds
 
     def of(self, case: Case, setup: Setup) -> list[Shot]:
         """Shots at this case taken so far. Raises Unresolved where the setup was refused."""
@@ -83,7 +117,7 @@ class Notebook:
 
     def add(self, case: Case, setup: Setup, shot: Shot) -> None:
         key = setup.digest(), case.digest()
-        self._file.add({"record": "shot", "setup": key[0], "case": key[1], "shot": shot.to_json()})
+        self._file.add(_line(Taken(*key, shot)))
         self._shots[key].append(shot)
         self._era[key].append(self.starts)
 
@@ -102,7 +136,7 @@ class Notebook:
 
     def started(self, seconds: float) -> None:
         """An engine has started."""
-        self._file.add({"record": "start", "seconds": round(seconds, 3)})
+        self._file.add(_line(Started(round(seconds, 3))))
         self.starts += 1
 
     @property

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from parity.errors import BackendError
+from parity.messages import Message, message
+from parity.run.messages import Failed
+from parity.run.words import one_line
 
 
 class Interrupted(BackendError):
@@ -25,3 +29,32 @@ class Timeouts:
     stall: float = 900.0
     grace: float = 20.0
     heartbeat: float = 15.0
+
+
+class Doing(Enum):
+    """What a worker is at, as its failure says it."""
+
+    STARTING = message("run.starting", "starting the engine")
+    GENERATING = message("run.generating", "generating")
+    SCORING = message("run.scoring", "scoring")
+    TRYING = message("run.trying", "trying a case")
+
+
+class Trouble(Enum):
+    """How a worker can fail."""
+
+    SILENT = message("run.silent", "{arm}: nothing from the worker for too long while {doing}")
+    GONE = message("run.gone", "{arm}: the worker ended while {doing}")
+    PROTOCOL = message("run.protocol", "{arm}: the worker broke the protocol while {doing}: {said}")
+    ENGINE = message("run.engine_failed", "{arm}: the engine failed while {doing}: {said}")
+
+
+def words_of(trouble: Trouble, arm: str, doing: Doing, said: Message | str = "") -> Message:
+    """The trouble of an arm's worker, at what it was."""
+    return replace(trouble.value, parameters={"arm": arm, "doing": doing.value, "said": said})
+
+
+def engine_words(failed: Failed) -> str:
+    """What a worker said of its engine's failure, on one line."""
+    kind = "" if failed.type == "Told" else f"{failed.type}: "  # Told: its message says all there is to say
+    return one_line(f"{kind}{failed.message}")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from parity.records import Json, ScoreKey, TokenIds
-from parity.run.process import ProtocolError, printable
+from parity.records import ScoreKey, TokenIds
 
 SCORE_CHUNK = 256
 """Items of one score command: enough to fill an engine's batch, small enough to lose little."""
@@ -30,19 +29,6 @@ class ScoreItem:
     def key(self) -> ScoreKey:
         return ScoreKey(self.arm, self.request, self.round, self.sample)
 
-    def to_json(self) -> dict[str, Json]:
-        return {
-            **self.key._asdict(),
-            "prompt_token_ids": _plain_ids(self.prompt_token_ids),
-            "token_ids": _plain_ids(self.token_ids),
-        }
-
-
-def _plain_ids(ids: Sequence[int] | TokenIds) -> list[int]:
-    """A list of Python integers, also from a numpy array."""
-    plain: list[int] = ids.tolist() if isinstance(ids, np.ndarray) else [int(token) for token in ids]
-    return plain
-
 
 def _sequence(item: ScoreItem) -> bytes:
     """A digest of prompt and output: the streams themselves, once more, would be most of what scoring holds."""
@@ -51,17 +37,6 @@ def _sequence(item: ScoreItem) -> bytes:
     for part in parts:
         digest.update(part.tobytes())
     return digest.digest()
-
-
-def unscored_entry(message: Mapping[str, Json], lengths: Mapping[ScoreKey, int]) -> list[Json]:
-    try:
-        key = ScoreKey(**message["key"])
-        reason = str(message["reason"])
-    except (KeyError, TypeError):
-        raise ProtocolError("an unscored event without key and reason") from None
-    if key not in lengths:
-        raise ProtocolError(f"unscored: nobody asked for {key}")
-    return [*key, plain(reason)[:300]]
 
 
 def chunks(items: Sequence[ScoreItem], replicas: int = 1) -> Iterator[list[ScoreItem]]:
@@ -81,8 +56,3 @@ def chunks(items: Sequence[ScoreItem], replicas: int = 1) -> Iterator[list[Score
             chunk = []
     if chunk:
         yield chunk
-
-
-def plain(text: str) -> str:
-    """One printable line, bounded."""
-    return " ".join(printable(line) for line in text.splitlines())[:2000]

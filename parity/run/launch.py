@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 
 from parity.errors import BackendError
 from parity.plan.hosts import Host
-from parity.run.process import printable, worker_environment
+from parity.run.process import worker_environment
+from parity.run.words import printable
 from parity.text import visible
 
 DEFAULT_PYTHON = "python3"

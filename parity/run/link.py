@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, ParamSpec, Protocol, TypeVar, runtime_checkable
 
+from msgspec import UNSET
+
 from parity.errors import BackendError, ParityError
-from parity.messages import Say
+from parity.messages import Message, Say, message
 from parity.plan import Arm, Plan
 from parity.plan.digest import plan_digest
 from parity.plan.hosts import Host
-from parity.records import Json
-from parity.run import messages, resume
+from parity.records import Header
 from parity.run.backend import Backend
 from parity.run.events import ArmEvent, OnEvent, Phase
-from parity.run.failures import Interrupted, Timeouts
-from parity.run.items import plain
+from parity.run.expected import check_header
+from parity.run.failures import Doing, Interrupted, Timeouts, Trouble, engine_words, words_of
 from parity.run.launch import Launch, command_line, place_in_words, python_of, remedy, run_python
+from parity.run.messages import (
+    Command,
+    Completion,
+    Failed,
+    Footer,
+    FromWorker,
+    Job,
+    Progress,
+    ProtocolError,
+    Round,
+    Score,
+    count,
+)
 from parity.run.pool import Pool, log_of, share
-from parity.run.process import BOOTSTRAP, NoAnswer, ProtocolError, WorkerGone
+from parity.run.process import BOOTSTRAP, NoAnswer, WorkerGone
+from parity.run.resume import engine_differences
 
 _POLL_SECONDS = 0.25
 _T = TypeVar("_T")
@@ -58,7 +74,7 @@ class Link:
         stop: threading.Event | None,
     ) -> None:
         self.name = arm.name
-        self.header: dict[str, Json] | None = None
+        self.header: Header | None = None
         self.replicas = max(1, min(host.workers, len(plan.requests)))
         self.plans = [share(plan, replica, self.replicas) for replica in range(self.replicas)]
         self.say = say
@@ -73,7 +89,7 @@ class Link:
 
     # ------------------------------------------------------------------ start and end
 
-    def start(self) -> dict[str, Json]:
+    def start(self) -> Header:
         """Start the engines unless they are up; the header of the arm."""
         if self.header is not None:
             return self.header
@@ -87,14 +103,18 @@ class Link:
             for replica, plan in enumerate(self.plans):
                 self.send(replica, self._job(plan))
             until = time.monotonic() + (self._host.start_timeout or self._timeouts.start)
-            headers: dict[int, dict[str, Json]] = {}
+            headers: dict[int, Header] = {}
             while len(headers) < self.replicas:
-                message = self.receive("starting the engine", until)
-                if message.get("record") == "header":
+                said = self.receive(Doing.STARTING, until)
+                if isinstance(said, Header):
                     plan = self.plans[self._pool.speaker]
-                    headers[self._pool.speaker] = self.checked(messages.check_header, message, self.name, plan)
-                elif "event" not in message:
-                    self.fail(f"{self.name}: the worker sent {message.get('record')!r} before its header")
+                    headers[self._pool.speaker] = self.checked(check_header, said, self.name, plan)
+                elif isinstance(said, Completion | Score | Round | Footer):
+                    self.fail(
+                        message(
+                            "run.before_header", "{arm}: the worker sent something before its header", arm=self.name
+                        )
+                    )
             self.header = self._one_header([headers[replica] for replica in range(self.replicas)])
         self.enter(Phase.READY, self.done, self.total, self.tokens)
         return self.header
@@ -120,38 +140,48 @@ class Link:
         variable = getattr(self._backend, "device_variable", None)
         if not isinstance(variable, str):
             raise ParityError(
-                f"backend {self._host.name!r} names devices, but its adapter {self._backend.name!r} has none to choose",
-                hint="use replicas = N, or set the variable of that hardware in env",
+                message(
+                    "run.no_devices",
+                    "backend {backend} names devices, but its adapter {adapter} has none to choose",
+                    backend=repr(self._host.name),
+                    adapter=repr(self._backend.name),
+                ),
+                hint=message("run.use_replicas", "use replicas = N, or set the variable of that hardware in env"),
             )
         return {variable: self._host.devices[replica]}
 
-    def _job(self, plan: Plan) -> dict[str, Json]:
+    def _job(self, plan: Plan) -> Job:
         if self._host.model is not None:
             plan = plan.with_model_path(self._host.model)
-        job: dict[str, Json] = {"plan": plan.to_json(), "arm": self.name}
-        if self._host.far:
-            job["silence"] = self._timeouts.heartbeat * 4
-        return job
+        return Job(plan.to_json(), self.name, self._timeouts.heartbeat * 4 if self._host.far else UNSET)
 
-    def _one_header(self, headers: list[dict[str, Json]]) -> dict[str, Json]:
+    def _one_header(self, headers: Sequence[Header]) -> Header:
         """The header of the arm from those of its replicas, which must be of one engine."""
         first = headers[0]
         for replica, other in enumerate(headers[1:], 1):
-            differences = resume.engine_differences(first, other, of_replicas=True)
+            differences = engine_differences(first, other, of_replicas=True)
             if differences:
                 assert self._pool is not None
                 self._pool.speaker = replica
-                self.fail(f"{self.name}: replica {replica} has another engine than replica 0: {', '.join(differences)}")
+                self.fail(
+                    message(
+                        "run.other_replica",
+                        "{arm}: replica {replica} has another engine than replica 0: {differences}",
+                        arm=self.name,
+                        replica=replica,
+                        differences=differences,
+                    )
+                )
         if len(headers) == 1:
             return first
         about = [
             {
                 "visible_devices": self._host.devices[replica] if self._host.devices else None,
-                "devices": header["environment"].get("devices"),
+                "devices": header.environment.get("devices"),
             }
             for replica, header in enumerate(headers)
         ]
-        return {**first, "plan_digest": plan_digest(self.plan), "replicas": about}
+        return replace(first, extra={**first.extra, "plan_digest": plan_digest(self.plan), "replicas": about})
 
     def close(self) -> None:
         """End the engines, orderly where they go along; safe to call again."""
@@ -170,7 +200,7 @@ class Link:
         assert self._pool is not None
         return self._pool.speaker
 
-    def send(self, replica: int, command: Mapping[str, Json]) -> None:
+    def send(self, replica: int, command: Command) -> None:
         assert self._pool is not None
         self._pool.send(replica, command)
 
@@ -178,7 +208,7 @@ class Link:
         assert self._pool is not None
         self._pool.listen_to(replicas)
 
-    def receive(self, doing: str, until: float | None = None) -> dict[str, Json]:
+    def receive(self, doing: Doing, until: float | None = None) -> FromWorker:
         """The next message; `until` is a time.monotonic() deadline, None means the stall timeout."""
         assert self._pool is not None
         if until is None:
@@ -187,31 +217,32 @@ class Link:
             if self._stop is not None and self._stop.is_set():
                 raise KeyboardInterrupt
             try:
-                message = self._pool.receive(min(_POLL_SECONDS, max(0.0, until - time.monotonic())))
+                said = self._pool.receive(min(_POLL_SECONDS, max(0.0, until - time.monotonic())))
             except NoAnswer:
                 if time.monotonic() >= until:
-                    self.fail(f"{self.name}: nothing from the worker for too long while {doing}")
+                    self.fail(words_of(Trouble.SILENT, self.name, doing))
                 self.tell()
                 continue
             except WorkerGone:
-                self.fail(f"{self.name}: the worker ended while {doing}", gone=True)
+                self.fail(words_of(Trouble.GONE, self.name, doing), gone=True)
             except ProtocolError as error:
-                self.fail(f"{self.name}: the worker broke the protocol while {doing}: {error}")
-            if message.get("event") == "error":
-                # Told: the worker's word for a failure whose message says all there is to say
-                told = "" if message.get("type") == "Told" else f"{message.get('type')}: "
-                what = f"{told}{message.get('message')}"
-                self.fail(f"{self.name}: the engine failed while {doing}: {plain(what)}")
-            return message
+                self.fail(words_of(Trouble.PROTOCOL, self.name, doing, error.said))
+            if isinstance(said, Failed):
+                self.fail(words_of(Trouble.ENGINE, self.name, doing, engine_words(said)))
+            return said
 
     def checked(self, check: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """What `check` returns; a breach of the protocol is a failure of the engine."""
         try:
             return check(*args, **kwargs)
         except ProtocolError as error:
-            self.fail(f"{self.name}: the worker broke the protocol: {error}")
+            self.fail(
+                message(
+                    "run.broke_protocol", "{arm}: the worker broke the protocol: {said}", arm=self.name, said=error.said
+                )
+            )
 
-    def fail(self, message: str, *, gone: bool = False) -> NoReturn:
+    def fail(self, said: Message, *, gone: bool = False) -> NoReturn:
         """Kill what is left and raise BackendError with the end of the engine's log."""
         assert self._pool is not None
         replica = self._pool.speaker
@@ -221,21 +252,36 @@ class Link:
         else:
             worker.hear_out()
         self._pool.kill()
-        tail = worker.log_tail()
-        lines = [f"{message} ({worker.fate()})" if gone else message]
+        tail, log = worker.log_tail(), log_of(self._log_path, replica)
+        if gone:
+            said = message("run.with_fate", "{said} ({fate})", said=said, fate=worker.fate())
         if self._host.far:
-            lines[0] += f", on {place_in_words(self._host)}"
+            said = message("run.on_host", "{said}, on {place}", said=said, place=place_in_words(self._host))
         if self.replicas > 1:
-            lines[0] += f", replica {replica} of {self.replicas}"
+            said = message(
+                "run.of_replica",
+                "{said}, replica {replica} of {replicas}",
+                said=said,
+                replica=replica,
+                replicas=self.replicas,
+            )
         if self.done:
-            lines[0] += f", after {self.done} of {self.total}, which are kept"
-        log = log_of(self._log_path, replica)
+            said = message(
+                "run.kept",
+                "{said}, after {done} of {total}, which are kept",
+                said=said,
+                done=self.done,
+                total=self.total,
+            )
         if tail:
-            lines.append(f"the end of {log}:")
-            lines += ["  " + line for line in tail.splitlines()]
+            lines = "".join(f"\n  {line}" for line in tail.splitlines())
+            said = message("run.with_log", "{said}\nthe end of {log}:{lines}", said=said, log=str(log), lines=lines)
         hint = remedy(self._host, tail) or self._backend.explain(tail)
         self.enter(Phase.FAILED, self.done, self.total, self.tokens)
-        raise BackendError("\n".join(lines), hint=hint or f"the whole engine log is {log}; --resume continues")
+        raise BackendError(
+            said,
+            hint=hint or message("run.whole_log", "the whole engine log is {log}; --resume continues", log=str(log)),
+        )
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -249,8 +295,14 @@ class Link:
                 self.kill()
             self.enter(Phase.FAILED, self.done, self.total, self.tokens)
             raise Interrupted(
-                f"{self.name}: interrupted after {self.done} of {self.total}, which are kept",
-                hint="`parity run --resume` finishes it",
+                message(
+                    "run.interrupted",
+                    "{arm}: interrupted after {done} of {total}, which are kept",
+                    arm=self.name,
+                    done=self.done,
+                    total=self.total,
+                ),
+                hint=message("run.finish", "`parity run --resume` finishes it"),
             ) from None
         except BaseException:
             self.kill()
@@ -268,10 +320,10 @@ class Link:
         self.tokens += tokens
         self.tell()
 
-    def event(self, message: Mapping[str, Json]) -> None:
-        """A message that is only shown."""
-        if message.get("event") == "progress":
-            self.tell(running=messages.count(message.get("running")))
+    def event(self, said: FromWorker) -> None:
+        """A message that is only shown, if anything."""
+        if isinstance(said, Progress):
+            self.tell(running=count(said.running))
 
     def tell(self, running: int = 0) -> None:
         seconds = time.monotonic() - self._began

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from parity.capture import parse_completion, parse_header, parse_score
 from parity.messages import Say
 from parity.plan import Plan, Request, Sampling
 from parity.plan.churn import Churn
 from parity.plan.hosts import Host
-from parity.records import Completion, Header, Json, ScoreKey, TopLogprobs
+from parity.records import Completion, Header, ScoreKey, TopLogprobs
 from parity.run import messages
 from parity.run.backend import load_backend
+from parity.run.counting import Counters
 from parity.run.events import OnEvent, ignore
-from parity.run.failures import Timeouts
+from parity.run.expected import Expected, check_score
+from parity.run.failures import Doing, Timeouts
 from parity.run.items import ScoreItem
 from parity.run.link import Link
+from parity.run.messages import trial_of
 
 NO_CHURN = Churn()
 
@@ -36,14 +38,14 @@ class LiveArm:
 
     def engine(self) -> Header:
         """The engine's header; starts it where it has not started. Raises BackendError."""
-        return parse_header(self._link.start())
+        return self._link.start()
 
     def trial(
         self,
         requests: Sequence[Request],
         sampling: Sampling,
         churn: Churn = NO_CHURN,
-    ) -> tuple[list[Completion], Mapping[str, Json]]:
+    ) -> tuple[list[Completion], Counters]:
         """One round of `requests`, joining as `churn` says, or all at once: its completions, in the order in which
         they ended, and the counters.
 
@@ -52,21 +54,18 @@ class LiveArm:
         link = self._link
         link.start()
         plan = replace(link.plan, requests=tuple(requests), rounds=1, sampling=sampling, churn=churn)
-        expected = messages.Expected.of(plan, link.name)
+        expected = Expected.of(plan, link.name)
         completions: list[Completion] = []
         with link.guarded():
-            asked = plan.to_json()
-            link.send(0, {"op": "trial", **{name: asked.get(name, {}) for name in ("requests", "sampling", "churn")}})
+            link.send(0, trial_of(plan))
             while True:
-                message = link.receive("trying a case")
-                kind = message.get("record")
-                if kind == "completion":
-                    _, record = link.checked(messages.check_completion, message, expected, [0])
-                    completions.append(parse_completion(record))
-                elif kind == "footer":
-                    return completions, link.checked(messages.check_counters, message)
+                said = link.receive(Doing.TRYING)
+                if isinstance(said, messages.Completion):
+                    completions.append(link.checked(expected.check_completion, said, [0]).parsed())
+                elif isinstance(said, messages.Footer):
+                    return completions, said.counters
                 else:
-                    link.event(message)
+                    link.event(said)
 
     def opinions(self, items: Sequence[ScoreItem], *, top: int = 5) -> dict[ScoreKey, TopLogprobs]:
         """Teacher-force `items`; those that the engine cannot take are left out. Raises BackendError, Interrupted."""
@@ -77,17 +76,16 @@ class LiveArm:
         if not items:
             return found
         with link.guarded():
-            link.send(0, {"op": "score", "items": [item.to_json() for item in items], "top": top})
+            link.send(0, messages.Teacher(items, top))
             while True:
-                message = link.receive("scoring")
-                if message.get("record") == "score":
-                    _, record = link.checked(messages.check_score, message, lengths)
-                    key, logprobs = parse_score(record)
-                    found[key] = logprobs
-                elif message.get("event") == "scored":
+                said = link.receive(Doing.SCORING)
+                if isinstance(said, messages.Score):
+                    score = link.checked(check_score, said, lengths)
+                    found[score.key] = TopLogprobs.from_json(score.logprobs)
+                elif isinstance(said, messages.Scored):
                     return found
                 else:
-                    link.event(message)
+                    link.event(said)
 
     def close(self) -> None:
         self._link.close()

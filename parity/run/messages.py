@@ -1,170 +1,305 @@
-"""Checks on what a worker says: a far host is not trusted to keep to the protocol."""
+"""The worker protocol as types, one JSON object a line in either direction; `record` lines go into the capture.
+
+A far host is not trusted to keep to it: what is not as written here is a ProtocolError. Only this module of `run` sees
+JSON objects. What they mean for a plan is checked by `expected`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Final, TypeAlias
 
+import msgspec
+import numpy as np
 import orjson
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from parity.capture import SCHEMA
+from parity.capture import dump_line, header_record, parse_completion, parse_header
+from parity.capture.problems import Malformed
+from parity.messages import Message, message
 from parity.plan import Plan
-from parity.plan.digest import plan_digest
-from parity.records import Json, Key, ScoreKey, TopLogprobs
-from parity.run.process import ProtocolError
+from parity.records import Completion as Parsed
+from parity.records import Header, Json, Key, ScoreKey
+from parity.run.counting import Counters
+from parity.run.items import ScoreItem
+from parity.run.words import printable
 
-_INT32 = 1 << 31
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
+TokenId: TypeAlias = Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]
+TopOfEach: TypeAlias = list[list[tuple[int, float | None]]]
+"""[token_id, logprob] of each top token, for each output token."""
 
-MAX_SERVER_BYTES = 16 << 10
-"""Of what an adapter keeps of each answer's surroundings (id, model, counts)."""
+
+class ProtocolError(Exception):
+    """The worker said something that is not the protocol."""
+
+    def __init__(self, said: Message) -> None:
+        super().__init__(said)
+        self.said = said
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What a plan allows an arm to produce."""
+# --------------------------------------------------------------------------- records
 
-    arm: str
-    requests: frozenset[str]
-    rounds: int
-    n: int
 
-    @staticmethod
-    def of(plan: Plan, arm: str) -> Expected:
-        return Expected(arm, frozenset(request.id for request in plan.requests), plan.rounds, plan.sampling.n)
+class Spec(Struct, frozen=True):
+    """Draft tokens of each decode step."""
+
+    accepted: list[TokenId]
+    drafted: list[TokenId]
+
+
+class Tokens(Struct, frozen=True, kw_only=True, tag_field="record", tag="completion"):
+    """What a resumed run needs of a completion in its capture."""
+
+    request: str
+    round: Count
+    sample: Count
+    prompt_token_ids: list[TokenId]
+    token_ids: list[TokenId]
+    spec: Spec | UnsetType | None = UNSET
 
     @property
-    def completions(self) -> int:
-        return len(self.requests) * self.rounds * self.n
-
-    def keys_of_round(self, round_: int) -> set[Key]:
-        return {Key(request, round_, sample) for request in self.requests for sample in range(self.n)}
+    def key(self) -> Key:
+        return Key(self.request, self.round, self.sample)
 
 
-def _whole(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ProtocolError(f"{name} is not a whole number")
-    return value
+class Completion(Tokens, frozen=True, kw_only=True, tag_field="record", tag="completion"):
+    text: str | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    logprobs: TopOfEach | None = None
+    max_tokens: int | UnsetType | None = UNSET
+    aborted: bool | UnsetType = UNSET
+    server: dict[str, msgspec.Raw] | UnsetType | None = UNSET
+    replica: int | UnsetType = UNSET
+
+    def parsed(self) -> Parsed:
+        """As from a capture."""
+        return parse_completion(orjson.loads(line_of(self)))
 
 
-def _key(record: Mapping[str, Any]) -> Key:
-    request = record.get("request")
-    if not isinstance(request, str):
-        raise ProtocolError("a record without a request")
-    return Key(request, _whole(record.get("round"), "round"), _whole(record.get("sample"), "sample"))
+class ScoreName(Struct, frozen=True, kw_only=True, tag_field="record", tag="score"):
+    """Whose score it is; also all that a resumed run needs of one."""
+
+    arm: str
+    request: str
+    round: Count
+    sample: Count
+
+    @property
+    def key(self) -> ScoreKey:
+        return ScoreKey(self.arm, self.request, self.round, self.sample)
 
 
-def _token_ids(value: Any, name: str) -> list[int]:
-    if not isinstance(value, list) or not all(type(token) is int and -_INT32 <= token < _INT32 for token in value):
-        raise ProtocolError(f"{name} is not a list of token ids")
-    return value
+class Score(ScoreName, frozen=True, kw_only=True, tag_field="record", tag="score"):
+    logprobs: TopOfEach
 
 
-def _logprobs(value: Any) -> None:
-    if not isinstance(value, list):
-        raise ProtocolError("logprobs is not a list")
+class Round(Struct, frozen=True, kw_only=True, tag_field="record", tag="round"):
+    """The counters of a round that was run to its end."""
+
+    round: Count
+    replica: Count = 0
+    counters: Counters
+
+
+class Footer(Struct, frozen=True, kw_only=True, tag_field="record", tag="footer"):
+    completions: Count = 0
+    scores: Count = 0
+    counters: Counters
+
+
+# --------------------------------------------------------------------------- events
+
+
+class Progress(Struct, frozen=True, tag_field="event", tag="progress"):
+    """Only shown."""
+
+    running: Json = 0
+
+
+class Failed(Struct, frozen=True, tag_field="event", tag="error"):
+    """The engine failed. `type` is "Told" where the message says all there is to say."""
+
+    type: str | None = None
+    message: str | None = None
+
+
+class _Named(Struct, frozen=True):
+    arm: str
+    request: str
+    round: int
+    sample: int
+
+
+class Unscored(Struct, frozen=True, tag_field="event", tag="unscored"):
+    """An item that the engine cannot take."""
+
+    named: _Named = msgspec.field(name="key")
+    reason: str = ""
+
+    @property
+    def key(self) -> ScoreKey:
+        return ScoreKey(*msgspec.structs.astuple(self.named))
+
+
+class Scored(Struct, frozen=True, tag_field="event", tag="scored"):
+    """All items of a command are done."""
+
+    sequences: Json = 0
+    tokens: Json = 0
+
+
+class Other(Struct, frozen=True):
+    """What this version does not know: passed over."""
+
+    record: Json = None
+    event: Json = None
+
+
+FromWorker: TypeAlias = Header | Completion | Score | Round | Footer | Progress | Failed | Unscored | Scored | Other
+Record: TypeAlias = Header | Completion | Score | Round | Footer
+
+AnyDecoder: TypeAlias = msgspec.json.Decoder[Any]
+
+
+def _decoders(*types: type[Struct]) -> dict[str, AnyDecoder]:
+    return {str(each.__struct_config__.tag): msgspec.json.Decoder(each) for each in types}
+
+
+_RECORDS: Final = _decoders(Completion, Score, Round, Footer)
+_EVENTS: Final = _decoders(Progress, Failed, Unscored, Scored)
+_TAGS: Final = msgspec.json.Decoder(Other)
+
+
+def decode(
+    line: bytes, events: Mapping[str, AnyDecoder] = _EVENTS, records: Mapping[str, AnyDecoder] = _RECORDS
+) -> Any:
+    """The message of a line, `Other` where it is of no known kind. Raises ProtocolError."""
     try:
-        TopLogprobs.from_json(value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise ProtocolError(f"logprobs: {error}") from None
+        tags = _TAGS.decode(line)
+    except msgspec.ValidationError:
+        raise ProtocolError(message("run.not_an_object", "a line that is not a JSON object")) from None
+    except (msgspec.DecodeError, RecursionError):
+        shown = printable(line[:120].decode("utf-8", "replace"))
+        raise ProtocolError(message("run.not_json", "a line that is not JSON: {line}", line=repr(shown))) from None
+    if tags.record == "header":
+        return _header(line)
+    decoder = _known(records, tags.record) or _known(events, tags.event)
+    if decoder is None:
+        return tags
+    return typed(decoder, line, str(tags.record or tags.event))
 
 
-def _server(value: Any) -> dict[str, Json]:
-    """What a server said with an answer: small things only."""
-    if not isinstance(value, dict):
-        raise ProtocolError("server is not an object")
-    if len(orjson.dumps(value)) > MAX_SERVER_BYTES:
-        raise ProtocolError(f"server is longer than {MAX_SERVER_BYTES >> 10} KiB")
-    return value
+HeldRecord: TypeAlias = Header | Tokens | ScoreName | Round | Footer
+"""A record of an unfinished capture, as far as whoever continues it needs it."""
+
+_HELD: Final = _decoders(Tokens, ScoreName, Round, Footer)
 
 
-def check_header(record: Mapping[str, Any], arm: str, plan: Plan) -> dict[str, Json]:
-    """The header, as it goes into a capture; the worker must have got this plan and found this checkpoint."""
-    if record.get("record") != "header" or record.get("schema") != SCHEMA:
-        raise ProtocolError("expected a header")
-    if record.get("arm") != arm:
-        raise ProtocolError(f"a header of arm {record.get('arm')!r}")
+def held_record(line: bytes) -> HeldRecord:
+    """The record of a line of an unfinished capture. Raises ProtocolError."""
+    found = decode(line, {}, _HELD)
+    if isinstance(found, Other):
+        raise ProtocolError(message("run.unknown_record", "unknown record {kind}", kind=repr(found.record)))
+    record: HeldRecord = found
+    return record
+
+
+def _known(decoders: Mapping[str, AnyDecoder], tag: Json) -> AnyDecoder | None:
+    return decoders.get(tag) if isinstance(tag, str) else None
+
+
+def typed(decoder: msgspec.json.Decoder[Any], line: bytes, what: str) -> Any:
+    """The message of a line of this kind. Raises ProtocolError that names the field."""
+    try:
+        return decoder.decode(line)
+    except msgspec.ValidationError as error:
+        said = str(error).replace("`$.", "`").replace("`", "'")
+        raise ProtocolError(message("run.wrong_field", "{what}: {said}", what=what, said=said)) from None
+    except RecursionError:
+        raise ProtocolError(message("run.too_deep", "{what}: nested too deeply", what=what)) from None
+
+
+def _header(line: bytes) -> Header:
+    raw = orjson.loads(line)
     for name in ("engine", "sampling", "environment"):
-        if not isinstance(record.get(name), dict):
-            raise ProtocolError(f"header without {name}")
-    digest = record.get("plan_digest")
-    if digest is not None and digest != plan_digest(plan):
-        raise ProtocolError(f"the worker works on another plan than the one it was sent ({str(digest)[:16]}…)")
-    here, there = plan.model.fingerprint, record.get("model_fingerprint")
-    if here and there is not None:
-        if not isinstance(there, dict):
-            raise ProtocolError("model_fingerprint is not an object")
-        differ = [part for part, expected in here.items() if there.get(part) != expected]
-        if differ:
-            raise ProtocolError(f"its checkpoint is not the plan's {plan.model.name!r}: {', '.join(differ)} differ")
-    return dict(record)
+        if not isinstance(raw.get(name), dict):
+            raise ProtocolError(message("run.header_without", "header without {name}", name=name))
+    if not isinstance(raw.get("model_fingerprint"), dict | None):
+        raise ProtocolError(message("run.bad_fingerprint", "model_fingerprint is not an object"))
+    try:
+        return parse_header(raw)
+    except Malformed as error:
+        raise ProtocolError(message("run.bad_header", "header: {said}", said=str(error))) from None
 
 
-def check_completion(
-    record: Mapping[str, Any], expected: Expected, rounds: Sequence[int]
-) -> tuple[Key, dict[str, Json]]:
-    """Key and record of a completion that belongs to one of `rounds`; unknown fields are dropped."""
-    key = _key(record)
-    if key.request not in expected.requests or key.round not in rounds or key.sample < 0:
-        raise ProtocolError(f"a completion that the plan does not have: {key}")
-    kept: dict[str, Json] = {"record": "completion", **key._asdict()}
-    for name in ("prompt_token_ids", "token_ids"):
-        kept[name] = _token_ids(record.get(name), name)
-    for name in ("text", "finish_reason"):
-        if not isinstance(record.get(name), str | None):
-            raise ProtocolError(f"{name} is not a string")
-        kept[name] = record.get(name)
-    if not isinstance(record.get("stop_reason"), int | str | None):
-        raise ProtocolError("stop_reason is neither a token id nor a string")
-    kept["stop_reason"] = record.get("stop_reason")
-    kept["logprobs"] = record.get("logprobs")
-    if kept["logprobs"] is not None:
-        _logprobs(kept["logprobs"])
-    if record.get("max_tokens") is not None:
-        kept["max_tokens"] = _whole(record["max_tokens"], "max_tokens")
-    if record.get("aborted"):
-        kept["aborted"] = True
-    if record.get("server") is not None:
-        kept["server"] = _server(record["server"])
-    spec = record.get("spec")
-    if spec is not None:
-        if not isinstance(spec, dict):
-            raise ProtocolError("spec is not an object")
-        kept["spec"] = {name: _token_ids(spec.get(name), f"spec.{name}") for name in ("accepted", "drafted")}
-    return key, kept
+def line_of(record: Record) -> bytes:
+    """A record as a line of a capture."""
+    if isinstance(record, Header):
+        return dump_line(header_record(record))
+    return msgspec.json.encode(record) + b"\n"
 
 
-def check_score(record: Mapping[str, Any], wanted: Mapping[ScoreKey, int]) -> tuple[ScoreKey, dict[str, Json]]:
-    """Key and record of a score that was asked for (`wanted`: output tokens by key)."""
-    arm = record.get("arm")
-    if not isinstance(arm, str):
-        raise ProtocolError("a score without an arm")
-    key = ScoreKey(arm, *_key(record))
-    if key not in wanted:
-        raise ProtocolError(f"a score that nobody asked for: {arm} {Key(*key[1:])}")
-    logprobs = record.get("logprobs")
-    _logprobs(logprobs)
-    assert isinstance(logprobs, list)
-    if len(logprobs) != wanted[key]:
-        raise ProtocolError(f"a score of {len(logprobs)} entries for {wanted[key]} tokens: {arm} {Key(*key[1:])}")
-    return key, {"record": "score", **key._asdict(), "logprobs": logprobs}
-
-
-def check_round(record: Mapping[str, Any], rounds: Sequence[int]) -> tuple[int, dict[str, Json]]:
-    """Number and counters of a round that was asked for."""
-    number = _whole(record.get("round"), "round")
-    if number not in rounds:
-        raise ProtocolError(f"the end of round {number}, which was not asked for")
-    return number, check_counters(record)
-
-
-def check_counters(record: Mapping[str, Any]) -> dict[str, Json]:
-    counters = record.get("counters")
-    if not isinstance(counters, dict):
-        raise ProtocolError("a footer without counters")
-    return counters
-
-
-def count(value: Any) -> int:
+def count(value: Json) -> int:
     """A number of an event that is only shown; nonsense counts as 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+
+# --------------------------------------------------------------------------- commands
+
+
+class Job(Struct, frozen=True):
+    """The first line that a worker gets: its plan, its arm, and how long it may hear nothing (seconds)."""
+
+    plan: Json
+    arm: str
+    silence: float | UnsetType = UNSET
+
+
+class Generate(Struct, frozen=True, tag_field="op", tag="generate"):
+    rounds: Sequence[int]
+
+
+class Teacher(Struct, frozen=True, tag_field="op", tag="score"):
+    """Teacher-force these."""
+
+    items: Sequence[ScoreItem]
+    top: int
+
+
+class Trial(Struct, frozen=True, tag_field="op", tag="trial"):
+    """One round of other requests."""
+
+    requests: Json
+    sampling: Json
+    churn: Json
+
+
+class Exit(Struct, frozen=True, tag_field="op", tag="exit"):
+    """Stop what is being done, and end."""
+
+
+class Ping(Struct, frozen=True, tag_field="op", tag="ping"):
+    """Still here."""
+
+
+Command: TypeAlias = Job | Generate | Teacher | Trial | Exit | Ping
+
+
+def trial_of(plan: Plan) -> Trial:
+    """One round of the plan's requests."""
+    asked = plan.to_json()
+    return Trial(asked["requests"], asked["sampling"], asked.get("churn", {}))
+
+
+def command_line_of(command: Command) -> bytes:
+    """A command as a line."""
+    return msgspec.json.encode(command, enc_hook=_array) + b"\n"
+
+
+def _array(value: object) -> list[int]:
+    if isinstance(value, np.ndarray):
+        ids: list[int] = value.tolist()
+        return ids
+    raise NotImplementedError(f"no JSON for a {type(value).__name__}")

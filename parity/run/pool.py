@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from parity.plan import Plan
-from parity.records import Json
-from parity.run.counting import add_counters, is_number
 from parity.run.launch import Launch
+from parity.run.messages import Command, FromWorker
 from parity.run.process import NoAnswer, WorkerProcess
 
 
@@ -57,14 +56,14 @@ class Pool:
     def __len__(self) -> int:
         return len(self.workers)
 
-    def send(self, replica: int, command: Mapping[str, Json]) -> None:
+    def send(self, replica: int, command: Command) -> None:
         self.workers[replica].send(command)
 
     def listen_to(self, replicas: Iterable[int]) -> None:
         """Whose answers are awaited; one that is done and idle is not asked whether it is still there."""
         self._open = list(replicas)
 
-    def receive(self, seconds: float) -> dict[str, Json]:
+    def receive(self, seconds: float) -> FromWorker:
         """The next message of any that is listened to; raises as WorkerProcess.receive does."""
         if len(self._open) == 1:
             self.speaker = self._open[0]
@@ -96,18 +95,3 @@ class Pool:
     def kill(self) -> None:
         for worker in self.workers:
             worker.kill()
-
-
-def merged_counters(counters: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
-    """Counters of all replicas as those of one arm: counts add up, of durations the longest counts."""
-    if len(counters) == 1:
-        return dict(counters[0])
-    out: dict[str, Json] = {}
-    for name in dict.fromkeys(name for each in counters for name in each):
-        values = [each[name] for each in counters if name in each]
-        if name.endswith("_seconds") and all(is_number(value) for value in values):
-            out[name] = max(values)
-        else:
-            for value in values:
-                add_counters(out, {name: value})
-    return out

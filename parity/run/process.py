@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import queue
-import re
 import signal
 import subprocess
 import threading
@@ -18,16 +17,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-import orjson
-
 from parity.errors import BackendError, ParityError
-from parity.records import Json
+from parity.messages import message
+from parity.run.messages import Command, Exit, FromWorker, Ping, ProtocolError, command_line_of, decode
+from parity.run.words import printable
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """A protocol line longer than this is a broken worker (a completion of 100,000 tokens with 20 logprobs
 each is 40 MB)."""
-
-PING = b'{"op":"ping"}\n'
 
 MAX_PREAMBLE_LINES = 200
 """As many lines may a login shell or a container's entry point print before the worker's first message."""
@@ -42,7 +39,6 @@ BOOTSTRAP = (
 """Reads the worker's source from stdin and runs it. Needs no file on the far side, so the same command
 works behind `ssh HOST` or `docker exec -i`."""
 
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _TAIL_LINES = 25
 _LINE_SHOWN = 400
 
@@ -51,17 +47,8 @@ class WorkerGone(Exception):
     """The worker closed its side of the protocol."""
 
 
-class ProtocolError(Exception):
-    """The worker said something that is not the protocol."""
-
-
 class NoAnswer(Exception):
     """Nothing came within the time allowed."""
-
-
-def printable(text: str) -> str:
-    """Without escape sequences and control characters: an engine log must not drive the terminal."""
-    return "".join(c for c in _ESCAPES.sub("", text) if c == "\t" or c.isprintable())
 
 
 def worker_command(interpreter: Path | str, source: bytes) -> list[str]:
@@ -191,7 +178,7 @@ class WorkerProcess:
                 try:
                     data = self._outbox.get(timeout=self._heartbeat)
                 except queue.Empty:
-                    data = PING
+                    data = command_line_of(Ping())
                 if data is None:
                     break
                 self._stdin.write(data)
@@ -200,10 +187,10 @@ class WorkerProcess:
         except (OSError, ValueError):
             return  # it has died: the next receive says so, with what it sent before
 
-    def send(self, command: Mapping[str, Json]) -> None:
-        self._outbox.put(orjson.dumps(command, option=orjson.OPT_APPEND_NEWLINE))
+    def send(self, command: Command) -> None:
+        self._outbox.put(command_line_of(command))
 
-    def receive(self, seconds: float) -> dict[str, Json]:
+    def receive(self, seconds: float) -> FromWorker:
         """The next protocol message.
 
         Raises NoAnswer after `seconds`, WorkerGone at the end of the stream, ProtocolError for anything
@@ -218,17 +205,11 @@ class WorkerProcess:
         if line is None:
             raise WorkerGone
         if len(line) > MAX_LINE_BYTES:
-            raise ProtocolError(f"a line longer than {MAX_LINE_BYTES >> 20} MiB")
+            raise ProtocolError(message("run.long_line", "a line longer than {size} MiB", size=MAX_LINE_BYTES >> 20))
         if not line.endswith(b"\n"):
-            raise ProtocolError(f"the last line is cut off after {len(line)} bytes")
-        try:
-            message = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            shown = printable(line[:120].decode("utf-8", "replace"))
-            raise ProtocolError(f"a line that is not JSON: {shown!r}") from None
-        if not isinstance(message, dict):
-            raise ProtocolError("a line that is not a JSON object")
-        return message
+            raise ProtocolError(message("run.cut_line", "the last line is cut off after {size} bytes", size=len(line)))
+        said: FromWorker = decode(line)
+        return said
 
     def _exited(self) -> bool:
         if self._process.returncode is not None:
@@ -260,7 +241,7 @@ class WorkerProcess:
         if self._process.returncode is not None:
             return
         self._ending.set()
-        self.send({"op": "exit"})
+        self.send(Exit())
         self._outbox.put(None)
 
     def _kill_group(self) -> None:

@@ -46,6 +46,6 @@ def base_arm(interpreter: Path, base_plan: dict[str, Any], tmp_path_factory: pyt
         asked.append(ScoreItem("cpu/other", "p0", 0, 0, asked[0].prompt_token_ids, asked[0].token_ids))
         asked.append(ScoreItem("cpu/other", "outside", 0, 0, [1, 2], [5000]))
         asked.append(ScoreItem("cpu/other", "long", 0, 0, [1, 2], [3] * 300))
-        session.link.say = said.append
+        session.link.say = lambda line: said.append(str(line))
         session.score(asked, directory / "scores.jsonl", top=5)
     return BaseArm(directory, path, asked, said)

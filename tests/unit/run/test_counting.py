@@ -8,17 +8,17 @@ from typing import Any
 from run_doubles import make_plan
 
 from parity.capture import dump_line
-from parity.run.counting import add_counters
-from parity.run.messages import Expected
-from parity.run.pool import merged_counters
+from parity.run.counting import added, of_replicas
+from parity.run.expected import Expected
 from parity.run.resume import read_held
 
 
 def test_numbers_lists_and_histograms_add_up_and_nothing_else() -> None:
     total: dict[str, Any] = {"a": 1, "kept": "x", "h": {"1": 1}}
-    add_counters(total, {"a": 2.5, "b": [1], "h": {"1": 2, "2": 1}, "kept": 3, "flag": True})
-    add_counters(total, {"b": [1, 2], "h": 3, "flag": True})
-    assert total == {"a": 3.5, "kept": "x", "h": {"1": 3, "2": 1}, "b": [2, 2], "flag": True}
+    more = added(total, {"a": 2.5, "b": [1], "h": {"1": 2, "2": 1}, "kept": 3, "flag": True})
+    assert total == {"a": 1, "kept": "x", "h": {"1": 1}}
+    both = added(more, {"b": [1, 2], "h": 3, "flag": True})
+    assert both == {"a": 3.5, "kept": "x", "h": {"1": 3, "2": 1}, "b": [2, 2], "flag": True}
 
 
 def test_replicas_are_side_by_side() -> None:
@@ -26,11 +26,18 @@ def test_replicas_are_side_by_side() -> None:
         {"tokens": 5, "generate_seconds": 2.0, "h": {"4": 1}},
         {"tokens": 6, "generate_seconds": 3.0, "h": {"4": 2}},
     ]
-    assert merged_counters(both) == {"tokens": 11, "generate_seconds": 3.0, "h": {"4": 3}}
+    assert of_replicas(both) == {"tokens": 11, "generate_seconds": 3.0, "h": {"4": 3}}
 
 
 def write(path: Path, *records: dict[str, Any]) -> None:
-    header = {"record": "header", "schema": "parity.capture/1", "arm": "a/b", "engine": {}, "environment": {}}
+    header = {
+        "record": "header",
+        "schema": "parity.capture/1",
+        "arm": "a/b",
+        "engine": {},
+        "sampling": {},
+        "environment": {},
+    }
     path.write_bytes(b"".join(dump_line(record) for record in (header, *records)))
 
 

@@ -122,7 +122,7 @@ def test_the_adapter_explains_a_failure(runner: Runner) -> None:
         ("truncated", "cut off"),
         ("oversized", "longer than"),
         ("stranger", "a completion that the plan does not have"),
-        ("wrong type", "token_ids is not a list of token ids"),
+        ("wrong type", "completion: Expected 'array', got 'str' - at 'token_ids'"),
     ],
 )
 def test_a_failure_in_the_middle_keeps_what_was_captured(
@@ -326,7 +326,7 @@ def test_what_cannot_be_scored_is_named_and_not_tried_again(runner: Runner) -> N
     footer = json.loads(runner.scores.read_text().splitlines()[-1])
     assert footer["counters"]["unscored"] == 1
     assert footer["counters"]["unscored_items"][0][:2] == ["fake/mtp", "p9"]
-    assert any("not scored: fake/mtp p9" in line for line in runner.said)
+    assert any("not scored: fake/mtp p9" in str(line) for line in runner.said)
     with runner.session(make_plan(), resume=True) as session:
         session.score([*items(2), ScoreItem("fake/mtp", "p9", 0, 0, [1], [70_000])], runner.scores)
     assert runner.backend.starts == 1

@@ -1,0 +1,52 @@
+"""A file that grows by whole lines, written by one process at a time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import IO
+
+from parity.errors import ParityError
+from parity.locks import lock_now
+
+
+class Appender:
+    """A capture file being written: whole lines, flushed one by one, by one process at a time."""
+
+    def __init__(self, path: Path, *, keep_bytes: int) -> None:
+        """Open `path` and cut it to its first `keep_bytes` bytes. Raises ParityError."""
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: IO[bytes] = path.open("ab", buffering=0)
+        except OSError as error:
+            raise ParityError(f"cannot write {path}: {error.strerror}", hint="choose another place") from error
+        if not lock_now(self._file.fileno()):
+            self._file.close()
+            raise ParityError(f"another parity is writing to {path}", hint="wait for it, or end it")
+        self._file.truncate(keep_bytes)
+        self._end = keep_bytes
+
+    def add(self, line: bytes) -> None:
+        """Append one line. Raises ParityError when it cannot be written (a full disk)."""
+        data = memoryview(line)
+        whole = self._end + len(data)
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError as error:
+            self._file.truncate(self._end)
+            raise ParityError(
+                f"cannot write {self.path}: {error.strerror}",
+                hint="make room and continue with --resume: whole records up to here are kept",
+            ) from error
+        self._end = whole
+
+    def close(self) -> None:
+        """To disk, and done. Raises ParityError when the disk does not take it."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise ParityError(f"cannot write {self.path}: {error.strerror}") from error
+        finally:
+            self._file.close()
