@@ -73,7 +73,7 @@ class _Imports:
             if isinstance(node, ast.Import):
                 self._modules.update(_spelled(alias) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
-                ours = node.level > 0 or str(node.module).startswith("parity_backends.")
+                ours = node.level > 0 or str(node.module).startswith(("parity.", "parity_backends."))
                 for alias in node.names if ours else ():
                     if alias.asname is not None:
                         raise ValueError(f"{module} imports {_spelled(alias)}: in one file it has one name")

@@ -11,6 +11,7 @@ from parity.plan.matrix import SPECULATION, Axis, Point, apply, check_axes, cont
 from parity.plan.types import Skipped
 from parity.plan.variants import BUILT_IN, Variant, resolve
 from parity.records import Json
+from parity.records.engine_settings import speculates
 from parity.run import Backend, OwnSettings, impossible
 
 Planned = tuple[Arm, Point]
@@ -69,7 +70,7 @@ def planned_arms(
             continue
         if speculation:
             arms += [
-                (_arm(name, backend, Variant("", "mtp" if point.speculative_tokens else "base"), point, 1), point)
+                (_arm(name, backend, Variant("", "mtp" if point.num_speculative_tokens else "base"), point, 1), point)
                 for point in grid
             ]
         others = list({rest.label(): rest for rest in (point.without(SPECULATION) for point in grid)}.values())
@@ -81,8 +82,8 @@ def planned_arms(
     return arms
 
 
-def _arm(name: str, backend: Backend, variant: Variant, point: Point, k: int) -> Arm:
-    tokens = point.speculative_tokens or variant.num_speculative_tokens or k
+def _arm(name: str, backend: Backend, variant: Variant, point: Point, num_speculative_tokens: int) -> Arm:
+    tokens = point.num_speculative_tokens or variant.num_speculative_tokens or num_speculative_tokens
     label = point.label(variant.name)
     return Arm(
         name=f"{name}/{label}",
@@ -135,9 +136,7 @@ def default_baseline(arms: Sequence[Arm]) -> str | None:
     if not arms:
         return None
     mine = [arm for arm in arms if arm.backend == arms[0].backend and not arm.control]
-    plain = [arm for arm in mine if arm.variant == "base"] or [
-        a for a in mine if not a.engine.get("speculative_config")
-    ]
+    plain = [arm for arm in mine if arm.variant == "base"] or [a for a in mine if not speculates(a.engine)]
     return plain[0].name if plain else None
 
 

@@ -28,6 +28,7 @@ from parity.pipeline.scoring import score_items
 from parity.plan import Arm, Plan
 from parity.plan.hosts import Host, host_of
 from parity.records import Capture
+from parity.records.engine_settings import speculates, without_speculation
 from parity.run import Interrupted, OnEvent, ScoreItem, run_arm
 
 SCORER_VARIANT = "score"
@@ -176,13 +177,13 @@ class _Crew:
                     return
 
     def _capture(self, arm: Arm, report: Report) -> None:
-        speculates = bool(arm.engine.get("speculative_config"))
+        speculating = speculates(arm.engine)
         with self.runner.open(self.plan, arm, self.directory, self._stop) as session:
             session.generate()
             report(arm, read_capture(self.directory.capture(arm.name)))
-            if arm is self.baseline and not speculates:
+            if arm is self.baseline and not speculating:
                 self._score(session)
-        if arm is self.baseline and speculates:
+        if arm is self.baseline and speculating:
             self._score_apart()
 
     def _score(self, session: Session) -> None:
@@ -195,11 +196,7 @@ class _Crew:
         items = self._items()
         if not items:
             return
-        engine = {
-            name: value
-            for name, value in self.baseline.engine.items()
-            if name not in ("speculative_config", "per_request_spec_decode_metrics")
-        }
+        engine = without_speculation(self.baseline.engine)
         where = self.baseline.name.partition("/")[0]
         scorer = replace(self.baseline, name=f"{where}/{SCORER_VARIANT}", variant=SCORER_VARIANT, engine=engine)
         with_scorer = replace(self.plan, arms=(*self.plan.arms, scorer))

@@ -11,24 +11,11 @@ from parity.plan.prompts import Prompt
 from parity.plan.tokenise import tokenise
 from parity.plan.types import Arm, Plan, Request, Score
 from parity.records import DEFAULT_TOLERANCE, Json
+from parity.records.engine_settings import pinned_settings
 from parity.records.sampling import Sampling
 
 LENGTH_STEP = 64
 """max_model_len is rounded up to a multiple of this, so that plans of similar prompts share a setting."""
-
-PINNED = (
-    "dtype",
-    "seed",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "max_model_len",
-    "enable_prefix_caching",
-    "enable_chunked_prefill",
-    "async_scheduling",
-    "enforce_eager",
-    "generation_config",
-)
-"""Engine settings that change numerics or scheduling; a plan in which an arm leaves one open is refused."""
 
 
 def build_plan(
@@ -71,7 +58,7 @@ def build_plan(
     settings["max_model_len"] = _max_model_len(requests, sampling.max_tokens + room, checkpoint.max_positions, asked)
     pinned = tuple(arm if arm.backend in own else replace(arm, engine={**arm.engine, **settings}) for arm in arms)
     for arm in pinned:
-        missing = [name for name in PINNED if name not in arm.engine and arm.backend not in own]
+        missing = [name for name in pinned_settings() if name not in arm.engine and arm.backend not in own]
         if missing:
             raise ParityError(
                 f"the arm {arm.name} leaves {', '.join(missing)} to the engine's default, which differs "

@@ -17,6 +17,7 @@ from typing import Final
 from parity.errors import ParityError
 from parity.plan.types import Arm
 from parity.records import Json
+from parity.records.engine_settings import setting_called
 
 SPECULATION: Final = "num_speculative_tokens"
 """This axis decides between `base` (0) and `mtp` (1 and more); no other reaches into the speculative settings."""
@@ -24,30 +25,6 @@ SPECULATION: Final = "num_speculative_tokens"
 ENVIRONMENT: Final = "env."
 """An axis of this prefix is over an environment variable of the engine, not over one of its arguments."""
 
-SHORT: Final[dict[str, str]] = {
-    "num_speculative_tokens": "k",
-    "async_scheduling": "async",
-    "compilation_config.cudagraph_mode": "graph",
-    "compilation_config.mode": "compile",
-    "max_num_seqs": "seqs",
-    "max_num_batched_tokens": "batched",
-    "max_model_len": "len",
-    "tensor_parallel_size": "tp",
-    "pipeline_parallel_size": "pp",
-    "data_parallel_size": "dp",
-    "distributed_executor_backend": "executor",
-    "enforce_eager": "eager",
-    "enable_prefix_caching": "prefix",
-    "enable_chunked_prefill": "chunked",
-    "quantization": "quant",
-    "num_gpu_blocks_override": "blocks",
-}
-"""What the name of an arm calls a setting; `--vary` takes these as well."""
-
-_LONG: Final = {short: name for name, short in SHORT.items()} | {
-    "cudagraph_mode": "compilation_config.cudagraph_mode",
-    "kv_blocks": "num_gpu_blocks_override",
-}
 _FIXED: Final = ("model", "speculative_config")
 _PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -66,7 +43,8 @@ class Axis:
     def short(self) -> str:
         """As arms call it."""
         plain = self.name.removeprefix(ENVIRONMENT)
-        return SHORT.get(plain) or _UNSAFE.sub("_", plain.rpartition(".")[2])
+        row = setting_called(plain)
+        return (row.short if row else "") or _UNSAFE.sub("_", plain.rpartition(".")[2])
 
     def label(self, value: Json) -> str:
         """`seqs=32`: safe in file names, command lines and lists separated by commas."""
@@ -92,7 +70,9 @@ def parse_axis(text: str) -> Axis:
     name = name.strip()
     if not found or not given.strip():
         raise ValueError(f"{text!r} is not NAME=VALUE,VALUE,…")
-    name = _LONG.get(name, name)
+    row = setting_called(name)
+    if row is not None and name != row.asked:
+        name = row.name
     if not _PATH.fullmatch(name):
         raise ValueError(f"{name!r} is not the name of an engine argument (dots lead into nested ones)")
     if name.split(".")[0] in _FIXED:
@@ -151,7 +131,7 @@ class Point:
     settings: tuple[tuple[Axis, Json], ...] = ()
 
     @property
-    def speculative_tokens(self) -> int | None:
+    def num_speculative_tokens(self) -> int | None:
         """The value on the axis of speculation; None without that axis."""
         return next((int(value) for axis, value in self.settings if axis.name == SPECULATION), None)
 

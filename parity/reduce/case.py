@@ -12,6 +12,7 @@ import orjson
 from parity.plan import Arm, Request, Sampling
 from parity.plan.churn import Churn
 from parity.records import Json
+from parity.records.engine_settings import without_speculation
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,7 @@ class Laboratory(Protocol):
 
 def reference_of(arm: Arm) -> Arm:
     """The arm without speculation: what scores must not have it."""
-    engine = {k: v for k, v in arm.engine.items() if k not in ("speculative_config", "per_request_spec_decode_metrics")}
-    return replace(arm, engine=engine, control=None)
+    return replace(arm, engine=without_speculation(arm.engine), control=None)
 
 
 def _arm(arm: Arm) -> Json:

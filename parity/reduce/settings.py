@@ -10,6 +10,7 @@ from parity.errors import BackendError, ParityError
 from parity.messages import Say
 from parity.plan import Arm
 from parity.records import Json
+from parity.records.engine_settings import SPECULATION
 from parity.reduce.case import Case, Setup
 from parity.reduce.ddmin import ddmin
 from parity.reduce.oracle import Decision, Oracle, OutOfTime
@@ -23,7 +24,7 @@ LIKELY = "speculation"
 """Asked about alone before anything else: what brings people here most often, and each question costs engine starts."""
 
 TOGETHER = {
-    LIKELY: ("speculative_config", "per_request_spec_decode_metrics"),
+    LIKELY: SPECULATION,
     "the planted fault": ("PARITY_FAULT", "PARITY_FAULT_BUNDLE", "PARITY_FAULT_LOG", "PYTHONPATH"),
 }
 """Settings that mean nothing one without the other are one difference."""

@@ -8,6 +8,7 @@ from typing import Any
 from parity.comparator.population.power import requests_needed
 from parity.messages import Message, Parameter
 from parity.records import Kind
+from parity.records.engine_settings import draft_tokens, engine_settings, speculative_settings
 from parity.report.escape import public, without_paths
 from parity.report.prose import Code
 from parity.report.texts import Texts
@@ -17,25 +18,6 @@ from parity.view import ArmView, RunView
 
 TITLE = 240
 """Characters of a title; GitHub takes 256."""
-
-SETTINGS = (
-    "speculative_config",
-    "async_scheduling",
-    "enable_prefix_caching",
-    "enable_chunked_prefill",
-    "enforce_eager",
-    "cudagraph_mode",
-    "compilation_mode",
-    "mamba_cache_mode",
-    "dtype",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "tensor_parallel_size",
-    "pipeline_parallel_size",
-    "data_parallel_size",
-    "model_runner",
-)
-"""Engine settings that have decided faults before; the values that were run are named as the only ones."""
 
 
 def version_line(arm: ArmView) -> str:
@@ -78,11 +60,8 @@ def title(view: RunView, texts: Texts) -> str:
 
 
 def _setting(arm: ArmView) -> str:
-    known = arm.settings
-    speculative = known.get("speculative_config")
-    method = known.get("speculative_method") or (speculative or {}).get("method")
-    drafts = known.get("num_speculative_tokens") or (speculative or {}).get("num_speculative_tokens")
-    return f"{arm.name} ({method} k={drafts})" if method else arm.name
+    method = speculative_settings(arm.settings).get("method")
+    return f"{arm.name} ({method} k={draft_tokens(arm.settings)})" if method else arm.name
 
 
 def kinds_of(arm: ArmView) -> list[Message]:
@@ -206,7 +185,7 @@ def unchecked(view: RunView) -> Iterator[Message]:
     if "transformers" not in backends:
         yield say("unchecked.transformers")
     yield say("unchecked.reference")
-    for name in SETTINGS:
+    for name in (row.key for row in engine_settings() if row.decides):
         values = dict.fromkeys(_value(arm.settings.get(name)) for arm in view.arms)
         values.pop("None", None)
         if values:

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from parity.records import Json
+from parity.records.engine_settings import speculates
 
 CONDITIONS: dict[str, str] = {
     "speculation": "speculative decoding on",
@@ -93,7 +94,7 @@ def conditions(
     """Which conditions hold for an arm; None where its header does not say. `versions`: of its packages."""
     asked = engine.get("asked")
     settings: dict[str, Any] = {**(asked if isinstance(asked, Mapping) else {}), **engine}
-    speculation = bool(settings.get("speculative_config") or settings.get("speculative_method"))
+    speculation = speculates(engine)
     graph = settings.get("cudagraph_mode")
     seqs = settings.get("max_num_seqs")
     return {

@@ -15,6 +15,7 @@ from parity._version import __version__
 from parity.capture import read_capture, read_scores
 from parity.errors import ParityError
 from parity.records import Capture, Json, Kind, ScoreKey, Scores, TopLogprobs
+from parity.records.engine_settings import engine_settings
 from parity.report import facts
 from parity.report.escape import public, whole
 from parity.report.texts import Texts
@@ -60,7 +61,8 @@ def repro_script(view: RunView, finding: FindingView, *, model: str | None = Non
     if isinstance(asked, Mapping):  # a capture from elsewhere: its header has what was resolved and what was asked
         engine = dict(asked)
     elif view.run.source == "compare":
-        engine = {key: value for key, value in engine.items() if key in _PLAIN_ARGUMENTS}
+        arguments = {one.asked.partition(".")[0] for one in engine_settings() if one.in_script}
+        engine = {key: value for key, value in engine.items() if key in arguments}
     engine = {key: value for key, value in engine.items() if key not in _NOT_NUMERIC and key != "model"}
     variables = arm.variables or _recorded_variables(arm)
     environment = {k: v for k, v in variables.items() if not k.startswith("PARITY_")}
@@ -119,37 +121,6 @@ def _check_arm(view: RunView, arm: ArmView) -> None:
 
 
 _NO_ENGINE = frozenset({"server", "transformers", "replay"})
-_PLAIN_ARGUMENTS = frozenset(
-    {
-        "async_scheduling",
-        "block_size",
-        "compilation_config",
-        "data_parallel_size",
-        "distributed_executor_backend",
-        "dtype",
-        "enable_chunked_prefill",
-        "enable_prefix_caching",
-        "enforce_eager",
-        "generation_config",
-        "gpu_memory_utilization",
-        "kv_cache_dtype",
-        "logprobs_mode",
-        "mamba_cache_dtype",
-        "mamba_cache_mode",
-        "max_logprobs",
-        "max_model_len",
-        "max_num_batched_tokens",
-        "max_num_seqs",
-        "pipeline_parallel_size",
-        "quantization",
-        "scheduling_policy",
-        "seed",
-        "speculative_config",
-        "tensor_parallel_size",
-        "trust_remote_code",
-    }
-)
-"""Keys of a foreign capture's `engine` that are arguments of `vllm.LLM`."""
 
 
 def _expected(view: RunView, finding: FindingView) -> tuple[dict[str, Json], dict[str, Json]]:

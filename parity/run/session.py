@@ -13,6 +13,7 @@ from parity.messages import Message, Say, message
 from parity.plan import Arm, Plan
 from parity.plan.hosts import Host
 from parity.records import Header, ScoreKey
+from parity.records.engine_settings import speculates
 from parity.run import resume
 from parity.run.backend import Backend, load_backend
 from parity.run.events import OnEvent, Phase, ignore
@@ -71,7 +72,7 @@ class ArmSession:
         max_model_len, ids outside the vocabulary) are named in the footer's counters as `unscored`.
         Raises BackendError, ParityError, Interrupted.
         """
-        if self.arm.engine.get("speculative_config"):
+        if speculates(self.arm.engine):
             raise ParityError(
                 message("run.cannot_score", "{arm} cannot score: it has speculation on", arm=self.name),
                 hint=message("run.score_on_base", "score on the baseline, a base arm"),

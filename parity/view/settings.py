@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parity.plan.matrix import SHORT
 from parity.records import Json
+from parity.records.engine_settings import draft_tokens, setting_called
 
-_ALIASES = {"cudagraph_mode": "graph", "executor": "executor", "compilation_mode": "compile"}
-_SKIPPED = frozenset(
-    {
-        "asked",
-        "capture",
-        "scores",
-        "speculative_method",
-        "model_runner",
-        "worker",
-        "max_logprobs",
-        "per_request_spec_decode_metrics",
-    }
-)
+_NOT_SETTINGS = frozenset({"asked", "capture", "scores"})
 
 
 def told_apart(engines: Mapping[str, Mapping[str, Json]]) -> dict[str, str]:
@@ -48,7 +36,8 @@ def _word(value: Json) -> str:
 def _told(settings: Mapping[str, Json], names: list[str]) -> str:
     parts = [f"k={settings['k']}"]
     for name in sorted(names, key=lambda name: name.rpartition(".")[2]):
-        parts.append(f"{_ALIASES.get(name) or SHORT.get(name) or name}={_word(settings.get(name))}")
+        row = setting_called(name)
+        parts.append(f"{(row.short if row else '') or name}={_word(settings.get(name))}")
     return ", ".join(parts)
 
 
@@ -61,12 +50,13 @@ def _flat(engine: Mapping[str, Json]) -> dict[str, Json]:
                 settings.update({f"{name}.{key}": inner for key, inner in value.items() if key != "cudagraph_mode"})
                 if "cudagraph_mode" in value and "cudagraph_mode" not in settings:
                     settings["cudagraph_mode"] = value["cudagraph_mode"]
-            elif name not in _SKIPPED and not isinstance(value, Mapping):
+            elif name not in _NOT_SETTINGS and _tells_apart(name) and not isinstance(value, Mapping):
                 settings[name] = value
-    speculation = (asked or {}).get("speculative_config") or engine.get("speculative_config")
-    tokens = engine.get("num_speculative_tokens")
-    if tokens is None and isinstance(speculation, Mapping):
-        tokens = speculation.get("num_speculative_tokens")
     settings.pop("num_speculative_tokens", None)
-    settings["k"] = tokens or 0
+    settings["k"] = draft_tokens(engine)
     return settings
+
+
+def _tells_apart(name: str) -> bool:
+    row = setting_called(name)
+    return row is None or row.tells_apart

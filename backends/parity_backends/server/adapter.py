@@ -18,7 +18,7 @@ from parity_backends.bundle import bundle
 MODULES = (
     "parity_backends.worker:protocol",
     "parity_backends.worker:records",
-    "parity_backends.vllm.worker:resolved",
+    "parity_backends.worker:counters",
     "parity_backends.worker:identity",
     "parity_backends.worker:seeds",
     "transport",

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from parity.errors import BackendError, ParityError
+from parity.errors import BackendError
 from parity.messages import Say
 from parity.records import Json
 from parity.run.backend import Detection
 from parity.run.envs import EnvSpec
 from parity.run.examine import Check
 from parity_backends.vllm import local
+from parity_backends.vllm.asked import VARIANTS, engine_arguments
 
 Remedy = tuple[tuple[str, ...], str]
 """Pieces of log text, any of which says what went wrong, and what to do."""
@@ -40,7 +41,7 @@ class Accelerator:
 
     name = ""
     hardware = ""
-    variants = ("base", "mtp")
+    variants = VARIANTS
     interpreter_variable = ""
     distributions: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
@@ -57,32 +58,7 @@ class Accelerator:
         return None
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
-        if variant not in self.variants:
-            raise ParityError(
-                f"backend {self.name!r} has no variant {variant!r}", hint=f"known: {', '.join(self.variants)}"
-            )
-        settings: dict[str, Any] = {
-            "dtype": "bfloat16",
-            "enforce_eager": True,
-            "enable_prefix_caching": False,
-            "enable_chunked_prefill": True,
-            "max_num_seqs": 64,
-            "max_num_batched_tokens": 2048,
-            "max_model_len": 1024,
-            "async_scheduling": False,
-            "seed": 0,
-            "generation_config": "vllm",
-            "logprobs_mode": "raw_logprobs",  # the only mode that Ascend's V1 runner knows
-            "max_logprobs": 20,
-            "tensor_parallel_size": 1,
-            "disable_log_stats": False,
-        }
-        if variant == "mtp":
-            settings["speculative_config"] = {
-                "method": "mtp",
-                "num_speculative_tokens": num_speculative_tokens,
-            }
-        return settings
+        return engine_arguments(self.name, variant, num_speculative_tokens)
 
     def env_defaults(self, variant: str) -> dict[str, str]:
         return {

@@ -10,13 +10,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from parity.errors import BackendError, ParityError
+from parity.errors import BackendError
 from parity.messages import Say
 from parity.records import Json
+from parity.records.engine_settings import speculates
 from parity.run.backend import Detection
 from parity.run.envs import EngineEnv, EnvSpec
 from parity.run.examine import Check
 from parity_backends.vllm import impossible, local
+from parity_backends.vllm.asked import VARIANTS, engine_arguments
 
 INTERPRETER_VARIABLE = "PARITY_CPU_PYTHON"
 ENV_NAME = "cpu"
@@ -62,7 +64,7 @@ class CpuBackend:
     `version`: another vLLM than the default one, in a managed environment of its own.
     """
 
-    variants = ("base", "mtp")
+    variants = VARIANTS
     device_variable = "VLLM_CPU_OMP_THREADS_BIND"
     """Its devices are cores: "0-7", "8-15"."""
     far_modules = ("vllm",)
@@ -84,34 +86,10 @@ class CpuBackend:
         return Path(str(resources.files("parity").joinpath("models", "tiny-qwen3-next-mtp")))
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
-        if variant not in self.variants:
-            raise ParityError(
-                f"backend {self.name!r} has no variant {variant!r}", hint=f"known: {', '.join(self.variants)}"
-            )
-        settings: dict[str, Any] = {
-            "dtype": "bfloat16",  # float32 does not run: "CPU GDN attention requires BF16"
-            "enforce_eager": True,
-            # With MTP the aligned mamba cache that prefix caching needs is a Triton kernel: none on CPU.
-            "enable_prefix_caching": False,
-            "enable_chunked_prefill": True,
-            "max_num_seqs": 64,
-            "max_num_batched_tokens": 2048,
-            "max_model_len": 1024,
-            "async_scheduling": False,  # the CPU platform forces it anyway
-            "seed": 0,
-            "generation_config": "vllm",  # else the checkpoint's own sampling defaults leak in
-            "logprobs_mode": "raw_logprobs",
-            "max_logprobs": 20,
-            "tensor_parallel_size": 1,
-            "disable_log_stats": False,  # the counters of drafts and preemptions
-        }
-        if variant == "mtp":
-            settings["speculative_config"] = {
-                "method": "mtp",
-                "num_speculative_tokens": num_speculative_tokens,
-            }
-            settings["per_request_spec_decode_metrics"] = "detailed"
-        return settings
+        arguments = engine_arguments(self.name, variant, num_speculative_tokens)
+        if speculates(arguments):
+            arguments["per_request_spec_decode_metrics"] = "detailed"  # the trace of each step
+        return arguments
 
     def env_defaults(self, variant: str) -> dict[str, str]:
         return {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from parity.records.engine_settings import draft_tokens, speculates
+
 
 def on_cpu(engine: Mapping[str, Any]) -> str | None:
     """Why vLLM's CPU platform cannot run these settings, in one sentence; None where it can.
@@ -18,7 +20,7 @@ def on_cpu(engine: Mapping[str, Any]) -> str | None:
         return f"there are no CUDA graphs on a CPU (cudagraph_mode={mode})"
     if engine.get("async_scheduling"):
         return "the CPU platform turns async scheduling off"
-    if engine.get("enable_prefix_caching") and engine.get("speculative_config"):
+    if engine.get("enable_prefix_caching") and speculates(engine):
         return "with MTP, prefix caching needs an aligned mamba cache, a Triton kernel that no CPU has"
     for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
         if (engine.get(name) or 1) != 1:
@@ -36,8 +38,7 @@ MOST_ON_ASCEND = 15
 
 def on_ascend(engine: Mapping[str, Any]) -> str | None:
     """Why vllm-ascend cannot run these settings, in one sentence; None where it can."""
-    speculation = engine.get("speculative_config")
-    tokens = speculation.get("num_speculative_tokens") if isinstance(speculation, Mapping) else None
-    if isinstance(tokens, int) and tokens > MOST_ON_ASCEND:
+    tokens = draft_tokens(engine)
+    if tokens > MOST_ON_ASCEND:
         return f"num_speculative_tokens={tokens}: vllm-ascend takes {MOST_ON_ASCEND} at most"
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 import msgspec
 
@@ -11,18 +10,13 @@ from parity.comparator.inputs import churn
 from parity.comparator.stats import Exercised
 from parity.comparator.types import Remarks
 from parity.messages import message
-from parity.records import Capture
+from parity.records import Capture, engine_settings
 
 
 def speculates(capture: Capture) -> bool:
     """Did this arm set out to use speculative decoding?"""
-    engine = capture.header.engine
-    asked = engine.get("asked") if isinstance(engine.get("asked"), Mapping) else {}
-    for source in (engine, asked):
-        config = source.get("speculative_config") if isinstance(source, Mapping) else None
-        if config:
-            return True
-    return capture.header.variant.split("-")[0].lower() == "mtp"
+    header = capture.header
+    return engine_settings.speculates(header.engine) or header.variant.split("-")[0].lower() == "mtp"
 
 
 def speculation_counts(capture: Capture) -> tuple[int, int] | None:

@@ -11,45 +11,9 @@ from collections.abc import Iterator, Mapping
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
 from parity.records import Header, Json
-
-RESOLVED_AS: Mapping[str, str] = {
-    **{
-        name: name
-        for name in (
-            "dtype",
-            "quantization",
-            "enforce_eager",
-            "max_model_len",
-            "max_num_seqs",
-            "max_num_batched_tokens",
-            "enable_chunked_prefill",
-            "enable_prefix_caching",
-            "async_scheduling",
-            "scheduling_policy",
-            "mamba_cache_mode",
-            "kv_cache_dtype",
-            "block_size",
-            "seed",
-            "logprobs_mode",
-            "generation_config",
-            "tensor_parallel_size",
-            "pipeline_parallel_size",
-            "data_parallel_size",
-            "cudagraph_capture_sizes",
-        )
-    },
-    "compilation_config.mode": "compilation_mode",
-    "compilation_config.cudagraph_mode": "cudagraph_mode",
-    "compilation_config.cudagraph_capture_sizes": "cudagraph_capture_sizes",
-    "speculative_config.method": "speculative_method",
-    "speculative_config.num_speculative_tokens": "num_speculative_tokens",
-}
-"""Asked name (nested ones with a dot) to the name that the header has for what came of it."""
+from parity.records.engine_settings import setting_called
 
 LEFT_TO_THE_ENGINE = (None, "auto")
-
-HARMLESS = frozenset({"per_request_spec_decode_metrics", "swap_space", "VLLM_USE_V2_MODEL_RUNNER"})
-"""Not known to a version that has nothing of the kind: without them it does what was asked all the same."""
 
 SPELLINGS = {"half": "float16", "float": "float32"}
 
@@ -61,10 +25,10 @@ def overruled(header: Header) -> dict[str, tuple[Json, Json]]:
         return {}
     found: dict[str, tuple[Json, Json]] = {}
     for name, value in _flat(asked):
-        key = RESOLVED_AS.get(name)
-        if key is None or key not in header.engine or value in LEFT_TO_THE_ENGINE:
+        row = setting_called(name)
+        if row is None or not (row.path and row.checked) or row.key not in header.engine or value in LEFT_TO_THE_ENGINE:
             continue
-        resolved = header.engine[key]
+        resolved = header.engine[row.key]
         if not _same(name, value, resolved):
             found[name] = (value, resolved)
     return found
@@ -97,7 +61,7 @@ def _overruled_words(arm: str, found: Mapping[str, tuple[Json, Json]]) -> Messag
 
 
 def _notes(header: Header) -> Iterator[Message]:
-    dropped = {name: why for name, why in _mapping(header.engine.get("dropped")).items() if name not in HARMLESS}
+    dropped = {name: why for name, why in _mapping(header.engine.get("dropped")).items() if not _harmless(name)}
     if dropped:
         settings = [f"{name} ({why})" for name, why in dropped.items()]
         yield message("inputs.dropped", "{arm} ran without {settings}", arm=header.arm, settings=settings)
@@ -110,6 +74,12 @@ def _notes(header: Header) -> Iterator[Message]:
         yield message(
             "inputs.translated", "{arm}: settings by this version's names: {names}", arm=header.arm, names=names
         )
+
+
+def _harmless(name: str) -> bool:
+    """Unknown to a version that has nothing of the kind: without it, it does what was asked all the same."""
+    row = setting_called(name)
+    return name == "VLLM_USE_V2_MODEL_RUNNER" or (row is not None and row.may_be_unknown)
 
 
 def _flat(values: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, Json]]:

@@ -11,14 +11,12 @@ from typing import TypeAlias
 
 from parity.messages import Message, message
 from parity.records import Header, Json
+from parity.records.engine_settings import engine_settings
 
 Differences: TypeAlias = Mapping[str, Mapping[str, tuple[Json, Json]]]
 
-PRECISION = ("dtype", "quantization", "kv_cache_dtype", "mamba_cache_dtype", "mamba_ssm_cache_dtype")
-"""Engine settings that change how numbers are rounded."""
-
-_LOCAL = frozenset({"asked", "seed", "device", "worker", "executor", "multiprocessing", "arguments", "dropped"})
-"""Engine settings that differ between any two hosts, or that others already speak of."""
+_ABOUT_THE_ARGUMENTS = frozenset({"asked", "arguments", "dropped"})
+"""What a header's engine holds besides settings: others speak of it."""
 
 _SAME_QUESTION = frozenset({"config.json"})
 """Parts of a checkpoint that may differ though the model is one: a path, a version, an architecture's name."""
@@ -57,11 +55,13 @@ def differences(baseline: Header, candidate: Header) -> Differences:
     methods = [header.engine.get("quantization") for header in (baseline, candidate)]
     if methods[0] != methods[1] and "dtype" in baseline.engine and "dtype" in candidate.engine:
         engine["quantization"] = methods[0], methods[1]
+    precision = {row.key for row in engine_settings() if row.precision}
+    untold = _ABOUT_THE_ARGUMENTS | {row.key for row in engine_settings() if row.local}
     _, parts = differing_parts(baseline, candidate)
     found = {
         "versions": versions,
-        "precision": {name: value for name, value in engine.items() if name in PRECISION},
-        "engine": {name: value for name, value in engine.items() if name not in PRECISION and name not in _LOCAL},
+        "precision": {name: value for name, value in engine.items() if name in precision},
+        "engine": {name: value for name, value in engine.items() if name not in precision | untold},
         "checkpoint": dict.fromkeys(parts, ("another", "another")),
     }
     return {name: value for name, value in found.items() if value}

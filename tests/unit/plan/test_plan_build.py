@@ -25,11 +25,11 @@ from parity.plan import (
     read_checkpoint,
     read_plan,
 )
-from parity.plan.build import PINNED
+from parity.records.engine_settings import pinned_settings
 from parity.run import load_backend
 
 MODEL = Path(parity.__file__).parent / "models" / "tiny-qwen3-next-mtp"
-ENGINE = dict.fromkeys(PINNED, 1)
+ENGINE = dict.fromkeys(pinned_settings(), 1)
 ARMS = [Arm("cpu/base", "cpu", "base", ENGINE), Arm("cpu/mtp", "cpu", "mtp", ENGINE)]
 PROMPTS = [Prompt("a", text="In the beginning"), Prompt("b", token_ids=tuple(range(3, 203)))]
 
@@ -92,11 +92,11 @@ def test_prompts_that_do_not_fit() -> None:
         build_plan(checkpoint, [Prompt("long", token_ids=(5,) * 3000)], ARMS)
 
 
-@pytest.mark.parametrize("left_open", PINNED)
+@pytest.mark.parametrize("left_open", pinned_settings())
 def test_a_setting_left_open_is_refused(left_open: str) -> None:
     if left_open == "max_model_len":
         return  # the plan itself pins that one
-    engine = {name: 1 for name in PINNED if name != left_open}
+    engine = {name: 1 for name in pinned_settings() if name != left_open}
     with pytest.raises(ParityError, match=f"cpu/base leaves {left_open} to the engine"):
         build_plan(read_checkpoint(MODEL), PROMPTS, [replace(ARMS[0], engine=engine), ARMS[1]])
 

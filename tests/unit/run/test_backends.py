@@ -28,7 +28,7 @@ def test_one_adapter_loads_without_the_others() -> None:
     code = (
         "import sys, parity.run as r; r.load_backend('cpu').detect(); "
         "print(sorted(m for m in sys.modules "
-        "if m.startswith(('parity_backends.vllm.c', 'parity_backends.vllm.as', 'vllm', 'torch'))))"
+        "if m.startswith(('parity_backends.vllm.c', 'parity_backends.vllm.ascend', 'vllm', 'torch'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['parity_backends.vllm.cpu']"

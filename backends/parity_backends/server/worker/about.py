@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from parity_backends.vllm.worker.resolved import METRICS
+from parity_backends.worker.counters import METRICS
 
 from .transport import Endpoint, Refused, ServerError, excerpt
 

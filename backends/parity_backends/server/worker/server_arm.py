@@ -9,7 +9,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Callable, Iterable
 
-from parity_backends.vllm.worker.resolved import since
+from parity_backends.worker.counters import since
 from parity_backends.worker.identity import plan_digest
 from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told, refuse_churn
 from parity_backends.worker.seeds import seed_of

@@ -8,6 +8,7 @@ import time
 from types import SimpleNamespace
 from typing import Any, Callable, Optional
 
+from parity_backends.worker.counters import counters, since
 from parity_backends.worker.identity import fingerprint, plan_digest
 from parity_backends.worker.protocol import SCHEMA, Channel, Stopped
 from parity_backends.worker.records import entries
@@ -17,7 +18,7 @@ from .arguments import installed_table, translate, translate_sampling
 from .asynchronous import AsyncEngine
 from .environment import STARTED_WITH, environment
 from .faults import unpack_faults
-from .resolved import counters, resolved_engine, since
+from .resolved import resolved_engine
 from .rounds import PROGRESS_SECONDS, Round, add_up
 from .schedule import round_schedule
 from .secrets import without_secrets

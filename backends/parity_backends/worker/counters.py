@@ -1,0 +1,48 @@
+"""An engine's counters by our names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+METRICS = {
+    "drafts": "vllm:spec_decode_num_drafts",
+    "draft_tokens": "vllm:spec_decode_num_draft_tokens",
+    "accepted_tokens": "vllm:spec_decode_num_accepted_tokens",
+    "accepted_per_pos": "vllm:spec_decode_num_accepted_tokens_per_pos",
+    "preemptions": "vllm:num_preemptions",
+    "prefix_cache_queries": "vllm:prefix_cache_queries",
+    "prefix_cache_hits": "vllm:prefix_cache_hits",
+    "prompt_tokens": "vllm:prompt_tokens",
+    "generation_tokens": "vllm:generation_tokens",
+}
+
+
+def counters(llm: Any) -> dict[str, Any]:
+    """vLLM's own counters by our names, summed over labels; {} when statistics are off."""
+    try:
+        metrics = llm.get_metrics()
+    except (AssertionError, AttributeError):  # disable_log_stats=True, or an engine without the method
+        return {}
+    found: dict[str, Any] = {}
+    for ours, theirs in METRICS.items():
+        for metric in metrics:
+            if metric.name != theirs:
+                continue
+            if hasattr(metric, "values"):
+                old = found.get(ours) or [0] * len(metric.values)
+                found[ours] = [a + int(b) for a, b in zip(old, metric.values)]  # noqa: B905 - strict is Python 3.10
+            else:
+                found[ours] = found.get(ours, 0) + int(metric.value)
+    return found
+
+
+def since(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Difference of two `counters`."""
+    out = {}
+    for name, value in now.items():
+        if isinstance(value, list):
+            start = before.get(name) or [0] * len(value)
+            out[name] = [a - b for a, b in zip(value, start)]  # noqa: B905 - strict is Python 3.10
+        else:
+            out[name] = value - before.get(name, 0)
+    return out
