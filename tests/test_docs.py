@@ -231,7 +231,7 @@ def test_every_key_of_our_own_records_is_documented() -> None:
         under = section(page, f"## `{record['record']}`")
         for key in record:
             assert f"`{key}`" in under, f"docs/capture.md: {record['record']}.{key}"
-    worker = text_of("backends/parity_backends/vllm/worker/resolved.py")
+    worker = text_of("backends/parity_backends/worker/counters.py")
     block = re.search(r"^METRICS = \{(.*?)^\}", worker, re.MULTILINE | re.DOTALL)
     assert block
     for counter in re.findall(r'^    "(\w+)":', block.group(1), re.MULTILINE):
