@@ -192,7 +192,7 @@ def judge(folder: Path, *, table: bool) -> bool:
                     differing = result.stats.completions - result.stats.identical
                     largest = largest_gap(candidate, known)
                 for one in found:
-                    print(f"  {clean.name}, {way}: {one.key} {one.kind} at {one.position}: {one.evidence.get('why')}")
+                    print(f"  {clean.name}, {way}: {one.key} {one.kind} at {one.position}: {one.evidence.why}")
             settings = ", ".join(f"{key} {value}" for key, value in clean.engine.items())
             settings += f"{clean.draft_tokens} draft tokens" if clean.draft_tokens else ""
             settings += "every logit one bf16 unit up or down" if clean.noise else ""

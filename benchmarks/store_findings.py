@@ -20,12 +20,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from parity.messages import verbatim
 from parity.records import Finding, Kind, Severity
+from parity.records.evidence import Evidence, Numbers
 from parity.records.kinds import kinds
 from parity.store import ArmComparison, FindingFilter, FindingSort, NewRun, Store, Triage, TriageState
 
 RUN, ARM = "benchmark", "cpu/mtp"
 LIMIT_SECONDS = 0.3
+
+
+WHY = verbatim("both tokens are nearly as likely to the reference " * 3)
 
 
 def findings(count: int) -> Iterator[Finding]:
@@ -43,7 +48,7 @@ def findings(count: int) -> Iterator[Finding]:
             Severity.BENIGN if benign else Severity.CORRUPT,
             draw.randrange(512) if i % 7 else None,
             1,
-            {"gap": draw.random(), "why": "both tokens are nearly as likely to the reference " * 3},
+            Evidence(why=WHY, numbers=Numbers(gap=draw.random())),
         )
 
 

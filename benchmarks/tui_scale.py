@@ -35,7 +35,9 @@ def make(path: Path, findings: int) -> None:
     """Write the database through the store, one arm at a time."""
     import numpy as np
 
+    from parity.messages import verbatim
     from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity
+    from parity.records.evidence import Evidence, Numbers
     from parity.records.kinds import kinds
     from parity.store import ArmComparison, ArmResult, NewRun, RunStatus, Store
 
@@ -83,11 +85,11 @@ def make(path: Path, findings: int) -> None:
                         Severity.CORRUPT if bad else Severity.BENIGN,
                         (i * 37) % (LONG if i % REQUESTS == 0 else 128),
                         1 + i % 5,
-                        {
-                            "gap": round((i * 7919 % 1000) / (100 if bad else 5000), 4),
-                            "why": "made up",
-                            "tolerance": 0.25,
-                        },
+                        Evidence(
+                            why=verbatim("made up"),
+                            numbers=Numbers(gap=round((i * 7919 % 1000) / (100 if bad else 5000), 4)),
+                            tolerance=0.25,
+                        ),
                     )
                 )
             counts: dict[str, int] = {}

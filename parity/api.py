@@ -98,12 +98,12 @@ class Result:
         """A row for each finding, all with the same keys, ready for pandas or polars."""
         rows = []
         for finding in self.findings:
-            evidence = finding.evidence
+            evidence = finding.evidence.to_json()
             row: Row = {name: value for name, value in finding.to_json().items() if name != "evidence"}
             row |= {name: _number(evidence.get(name)) for name in _NUMBERS}
             row |= {name: _whole(evidence.get(name)) for name in _WHOLE}
             row["judged_by"] = _text(evidence.get("judged_by"))
-            row["why"] = _text(evidence.get("why"))
+            row["why"] = str(finding.evidence.why)
             rows.append(row)
         return rows
 

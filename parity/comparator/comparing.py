@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from parity.comparator.conclude.conclude import conclude
 from parity.comparator.detect import completeness
-from parity.comparator.detect.pairs import Judged, PairJudge
+from parity.comparator.detect.pairs import Judged, judge_pairs
 from parity.comparator.detect.sampled import judge_sampled
+from parity.comparator.detect.setup import setup_of
 from parity.comparator.inputs import servers
 from parity.comparator.inputs.normalise import Inputs, normalise
 from parity.comparator.population.run import measure
@@ -17,6 +18,7 @@ from parity.comparator.stats import SamplingStats
 from parity.comparator.streams.pairing import Pairs, pair_up
 from parity.comparator.types import CompareOptions, Comparison, CompletionClass, run_finding
 from parity.records import Capture, Finding, Key, Kind, Scores, Severity
+from parity.records.evidence import RunEvidence
 
 
 def compare(
@@ -55,23 +57,24 @@ def _judge(
             options,
             drops_eos=inputs.candidate_drops_eos,
         )
-    judge = PairJudge(
+    setup = setup_of(
         inputs.baseline,
         inputs.candidate,
+        pairs,
         references.lookup,
         options,
         references.tolerance,
         doubt_of(options, references.floor, references.tolerance, inputs.scores.values()),
         drops_eos=inputs.candidate_drops_eos,
     )
-    return judge.judge(pairs), None
+    return judge_pairs(setup), None
 
 
 def _findings(inputs: Inputs, references: References, judged: Judged, options: CompareOptions) -> list[Finding]:
     """What was found in the pairs, and in the arms as sets of completions."""
     baseline, candidate = inputs.baseline, inputs.candidate
     found = [
-        run_finding(candidate.header.arm, baseline.header.arm, Kind.INPUT_MISMATCH, {"why": str(difference)})
+        run_finding(candidate.header.arm, baseline.header.arm, Kind.INPUT_MISMATCH, RunEvidence(why=difference))
         for difference in inputs.questions.differences
     ]
     found += completeness.missing(baseline, candidate, inputs.plans.not_asked)

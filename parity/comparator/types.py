@@ -9,11 +9,9 @@ from typing import Literal
 
 from parity.comparator.stats import Stats
 from parity.messages import Message
-from parity.records import DEFAULT_TOLERANCE, Finding, Json, Key, Kind, Severity, Verdict
+from parity.records import DEFAULT_TOLERANCE, RUN, Finding, Json, Key, Kind, Severity, Verdict
+from parity.records.evidence import RunEvidence
 from parity.records.gaps import KeptGaps
-
-RUN = "*"
-"""Stands for the request in a finding that concerns the run as a whole."""
 
 CompletionClass = Literal["identical", "near_tie", "corrupt", "unjudged", "missing", "sampled"]
 
@@ -100,7 +98,7 @@ class Comparison:
         }
 
 
-def run_finding(arm: str, baseline: str, kind: Kind, evidence: Mapping[str, Json]) -> Finding:
+def run_finding(arm: str, baseline: str, kind: Kind, evidence: RunEvidence) -> Finding:
     """A finding about the run as a whole, not about one completion."""
     return Finding(
         arm=arm,

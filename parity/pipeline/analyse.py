@@ -64,17 +64,17 @@ def with_logprobs(finding: Finding, baseline: Capture, candidate: Capture, score
         and theirs is not None
         and np.array_equal(ours.token_ids[: finding.position], theirs.token_ids[: finding.position])
     )
-    opinions = {
+    listed = {
         "reference": _top(scored, finding.position),
         "candidate": _top(ours.logprobs if ours is not None else None, finding.position),
         "baseline": _top(theirs.logprobs if theirs is not None and same_so_far else None, finding.position),
     }
-    if not any(opinions.values()):
+    if not any(listed.values()):
         return finding
-    return replace(finding, evidence={**finding.evidence, "logprobs": opinions})
+    return replace(finding, evidence=replace(finding.evidence, logprobs=listed))
 
 
-def _top(logprobs: TopLogprobs | None, position: int) -> list[list[Json]] | None:
+def _top(logprobs: TopLogprobs | None, position: int) -> tuple[tuple[int, float], ...] | None:
     if logprobs is None or not 0 <= position < len(logprobs):
         return None
     pairs = [
@@ -84,7 +84,7 @@ def _top(logprobs: TopLogprobs | None, position: int) -> list[list[Json]] | None
     ]
     # An engine lists the chosen token beside its top ones, so the same one can stand there twice.
     best = sorted(dict(pairs).items(), key=lambda pair: -pair[1])
-    return [[token, round(value, 4)] for token, value in best[: SHOWN_LOGPROBS + 1]] or None
+    return tuple((token, round(value, 4)) for token, value in best[: SHOWN_LOGPROBS + 1]) or None
 
 
 def for_store(comparison: Comparison) -> ArmComparison:

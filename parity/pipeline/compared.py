@@ -15,7 +15,7 @@ from parity.comparator import Comparison
 from parity.comparator.stats import Stats
 from parity.errors import ParityError
 from parity.messages import Message
-from parity.records import Finding, Json, Key, Kind, Severity, Verdict
+from parity.records import Finding, Json, Key, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _messages(values: list[Any]) -> tuple[Message, ...]:
 
 
 def _finding(value: dict[str, Any]) -> Finding:
-    return Finding(**{**value, "kind": Kind(value["kind"]), "severity": Severity(value["severity"])})
+    return Finding.from_json(value)
 
 
 def _not_written(directory: Path, error: OSError) -> ParityError:

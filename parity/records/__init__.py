@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from parity.records.evidence import Evidence as Evidence
+from parity.records.evidence import RunEvidence
 from parity.records.kinds import Kind as Kind
 from parity.records.kinds import Severity as Severity
 
@@ -29,8 +31,12 @@ vLLM's own end-to-end tests use 0.25 (`greedy_atol`, tests/v1/e2e/general/async_
 two steps of a bf16 logit of magnitude 16 to 32 (2^-8 of the magnitude, 0.125 nats), the size of difference
 that a change of kernel or batch shape makes. Clean runs of the embedded checkpoint stay below it in all but one of
 10,000 tokens (largest gap seen: 0.44), which is why a lone token little beyond it convicts nobody
-(`parity.comparator.detect.findings.DOUBT`).
+(`parity.comparator.reference.tolerance.DOUBT`).
 """
+
+
+RUN = "*"
+"""Request of a finding about the run as a whole."""
 
 
 class Key(NamedTuple):
@@ -55,9 +61,8 @@ class Verdict(StrEnum):
 class Finding:
     """One thing wrong (or benign) at one place of one completion of the candidate arm.
 
-    `position` is the index of the first output token concerned (None: the completion as a whole),
-    `length` the number of tokens concerned. `evidence` is JSON: numbers and token ids that a person
-    can check, plus `why`, one English sentence.
+    `position` is the index of the first output token concerned (None: the completion as a whole), `length` the number
+    of tokens concerned.
     """
 
     arm: str
@@ -69,7 +74,7 @@ class Finding:
     severity: Severity
     position: int | None
     length: int | None
-    evidence: Mapping[str, Json] = field(default_factory=dict)
+    evidence: Evidence
 
     @property
     def key(self) -> Key:
@@ -86,8 +91,20 @@ class Finding:
             "severity": str(self.severity),
             "position": self.position,
             "length": self.length,
-            "evidence": dict(self.evidence),
+            "evidence": self.evidence.to_json(),
         }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Json]) -> Finding:
+        """From `to_json`, of any version."""
+        kind = Kind(value["kind"])
+        evidence = evidence_from_json(kind, value["request"], value["evidence"])
+        return Finding(**{**value, "kind": kind, "severity": Severity(value["severity"]), "evidence": evidence})
+
+
+def evidence_from_json(kind: str, request: str, value: Mapping[str, Json]) -> Evidence:
+    """What a finding of this kind about this request is checked by, from its JSON."""
+    return (RunEvidence if request == RUN else Kind(kind).row.evidence).from_json(value)
 
 
 @dataclass(frozen=True, slots=True)

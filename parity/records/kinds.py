@@ -16,6 +16,20 @@ from enum import StrEnum
 from typing import ClassVar, Final, Literal
 
 from parity.messages import Message, message, verbatim
+from parity.records.evidence import (
+    CopyOfSampleEvidence,
+    EndEvidence,
+    Evidence,
+    InputEvidence,
+    InvalidTokenEvidence,
+    LeakEvidence,
+    LogprobEvidence,
+    MissingEvidence,
+    NearTieEvidence,
+    RoundsEvidence,
+    TextEvidence,
+    TokensEvidence,
+)
 
 
 class Severity(StrEnum):
@@ -71,6 +85,8 @@ class KindRow:
     """In a few words, for reports."""
     question: Message = WHY
     """What its reader asks first."""
+    evidence: type[Evidence] = Evidence
+    """What a finding of this kind about one completion is checked by."""
     severity: Severity = Severity.CORRUPT
     completion_class: Literal["near_tie", "corrupt", "missing"] = "corrupt"
     """What a completion with such a finding is counted as."""
@@ -174,6 +190,7 @@ Kind.NEAR_TIE = register(
         family=Family.NOISE,
         title=message("kind.near_tie", "parts at a near-tie (benign)"),
         question=message("kind.question.near_tie", "How near were the two tokens?"),
+        evidence=NearTieEvidence,
         severity=Severity.BENIGN,
         completion_class="near_tie",
     )
@@ -184,6 +201,7 @@ Kind.DUPLICATION = register(
         family=Family.TOKENS,
         title=message("kind.duplication", "tokens emitted again"),
         question=message("kind.question.duplication", "Which tokens stand twice?"),
+        evidence=TokensEvidence,
         precedence=50,
         stretch=Stretch.COPY,
         lengthens=1,
@@ -198,6 +216,7 @@ Kind.OMISSION = register(
         family=Family.TOKENS,
         title=message("kind.omission", "tokens lost"),
         question=message("kind.question.omission", "Which tokens are missing?"),
+        evidence=TokensEvidence,
         precedence=60,
         stretch=Stretch.LOST,
         lengthens=-1,
@@ -211,6 +230,7 @@ Kind.REPETITION = register(
         family=Family.TOKENS,
         title=message("kind.repetition", "falls into a loop"),
         question=message("kind.question.repetition", "Where does the loop begin, and of what is it made?"),
+        evidence=TokensEvidence,
         precedence=40,
         stretch=Stretch.COPY,
         explains_rest=True,
@@ -225,6 +245,7 @@ Kind.EARLY_STOP = register(
         family=Family.ENDS,
         title=message("kind.early_stop", "ends too early"),
         question=message("kind.question.early_stop", "What ended it?"),
+        evidence=EndEvidence,
         precedence=70,
         may_be_doubted=True,
         may_come_and_go=True,
@@ -236,6 +257,7 @@ Kind.OVERRUN = register(
         family=Family.ENDS,
         title=message("kind.overrun", "goes on past its end"),
         question=message("kind.question.overrun", "Where should it have ended?"),
+        evidence=EndEvidence,
         precedence=30,
         explains_rest=True,
         may_come_and_go=True,
@@ -247,6 +269,7 @@ Kind.ROW_LEAK = register(
         family=Family.TOKENS,
         title=message("kind.row_leak", "tokens of another request"),
         question=message("kind.question.row_leak", "Whose tokens are these?"),
+        evidence=LeakEvidence,
         precedence=20,
         stretch=Stretch.FOREIGN,
         explains_rest=True,
@@ -262,6 +285,7 @@ Kind.GARBLED = register(
         family=Family.TOKENS,
         title=message("kind.garbled", "garbled text"),
         question=message("kind.question.garbled", "Where does it begin, and does it recover?"),
+        evidence=TokensEvidence,
         precedence=80,
         stretch=Stretch.UNSUPPORTED,
         explained_away=True,
@@ -275,6 +299,7 @@ Kind.UNJUSTIFIED = register(
         family=Family.TOKENS,
         title=message("kind.unjustified", "unsupported tokens"),
         question=message("kind.question.unjustified", "What would the reference have said?"),
+        evidence=TokensEvidence,
         precedence=90,
         stretch=Stretch.UNSUPPORTED,
         explained_away=True,
@@ -288,6 +313,7 @@ Kind.MISSING_COMPLETION = register(
         family=Family.SET,
         title=message("kind.missing_completion", "missing completions"),
         question=message("kind.question.missing_completion", "Which side lacks it?"),
+        evidence=MissingEvidence,
         completion_class="missing",
         needs_expected_tokens=False,
     )
@@ -298,6 +324,7 @@ Kind.DUPLICATE_COMPLETION = register(
         family=Family.SET,
         title=message("kind.duplicate_completion", "the same sample twice"),
         question=message("kind.question.duplicate_completion", "Of which sample is it a copy?"),
+        evidence=CopyOfSampleEvidence,
         needs_expected_tokens=False,
     )
 )
@@ -307,6 +334,7 @@ Kind.LOGPROB_MISMATCH = register(
         family=Family.OUTPUT,
         title=message("kind.logprob_mismatch", "wrong logprobs"),
         question=message("kind.question.logprob_mismatch", "By how much, and at which tokens?"),
+        evidence=LogprobEvidence,
     )
 )
 Kind.TEXT_MISMATCH = register(
@@ -315,6 +343,7 @@ Kind.TEXT_MISMATCH = register(
         family=Family.OUTPUT,
         title=message("kind.text_mismatch", "text that is not its tokens"),
         question=message("kind.question.text_mismatch", "Where do text and tokens part?"),
+        evidence=TextEvidence,
         needs_expected_tokens=False,
     )
 )
@@ -324,6 +353,7 @@ Kind.INVALID_TOKEN = register(
         family=Family.TOKENS,
         title=message("kind.invalid_token", "token ids outside the vocabulary"),
         question=message("kind.question.invalid_token", "Which ids?"),
+        evidence=InvalidTokenEvidence,
         precedence=10,
         explains_rest=True,
     )
@@ -334,6 +364,7 @@ Kind.INPUT_MISMATCH = register(
         family=Family.INPUT,
         title=message("kind.input_mismatch", "arms that were asked different things"),
         question=message("kind.question.input_mismatch", "What was each arm asked?"),
+        evidence=InputEvidence,
     )
 )
 Kind.NONDETERMINISM = register(
@@ -342,5 +373,6 @@ Kind.NONDETERMINISM = register(
         family=Family.SET,
         title=message("kind.nondeterminism", "another answer each time"),
         question=message("kind.question.nondeterminism", "Which rounds differ?"),
+        evidence=RoundsEvidence,
     )
 )

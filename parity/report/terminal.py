@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from parity.comparator.population.power import requests_needed
-from parity.language import t
+from parity.language import render, t
 from parity.report.arm_lines import print_arms
 from parity.text import cell_width, clip, visible, wrap
 from parity.view import ArmView, FindingView, RunView
@@ -154,8 +154,8 @@ def example_lines(number: int, example: FindingView, baseline: str, tokens: Toke
         where += f" and {example.length - 1} more"
     named = f"{number}. " if example.id is None else t(f"finding {example.id}: ")
     yield from wrap(t(visible(where)), width - 1, first=named, other="   ")
-    if example.why:
-        yield from wrap(t(visible(example.why)), width - 1, first="   ", other="   ")
+    if why := render(example.why):
+        yield from wrap(visible(why), width - 1, first="   ", other="   ")
     labels = {"prompt": t("prompt"), "baseline": visible(baseline), "candidate": visible(example.arm)}
     column = min(24, max(cell_width(label) for label in (*labels.values(), t("reference")))) + 2
     room = width - 4 - column

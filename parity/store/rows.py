@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from parity.records import Json, Key, TokenIds
+from parity.messages import Message
+from parity.records import Evidence, Json, Key, TokenIds
 
 
 class RunStatus(StrEnum):
@@ -142,6 +143,10 @@ class FindingRow:
     fingerprint: str
     label: str = ""
     """The label of its triage."""
+
+    @property
+    def why(self) -> Message:
+        return Evidence.from_json(self.evidence).why
 
     @property
     def key(self) -> Key:

@@ -311,8 +311,7 @@ def _finding_rows(
         return ordinal, finding.request, finding.round, finding.sample, position
 
     for finding in sorted(findings, key=place):
-        gap = finding.evidence.get("gap")
-        number_gap = float(gap) if isinstance(gap, (int, float)) and np.isfinite(gap) else None
+        gap = finding.evidence.gap
         name = fingerprint(plan, finding)
         yield (
             number,
@@ -325,8 +324,8 @@ def _finding_rows(
             str(Severity(finding.severity)),
             finding.position,
             finding.length,
-            number_gap,
+            gap if gap is not None and np.isfinite(gap) else None,
             triaged.get(name, "new"),
-            to_text(dict(finding.evidence)),
+            to_text(finding.evidence.to_json()),
             name,
         )

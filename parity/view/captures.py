@@ -155,7 +155,6 @@ def _finding(
     candidate: Capture,
     comparison: Comparison,
 ) -> FindingView:
-    gap = finding.evidence.get("gap")
     return FindingView(
         id=None,
         fingerprint=None,
@@ -165,7 +164,7 @@ def _finding(
         severity=str(finding.severity),
         position=finding.position,
         length=finding.length,
-        gap=float(gap) if isinstance(gap, int | float) else None,
+        gap=finding.evidence.gap,
         evidence=finding.evidence,
         state="new",
         note="",

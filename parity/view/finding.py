@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from parity.records import Json, Key, Severity
+from parity.messages import Message
+from parity.records import RUN, Evidence, Key, Severity
 from parity.store import CompletionRow, RequestRow
 
 SAME_GAP: Final = 0.001
@@ -26,7 +27,7 @@ class FindingView:
     position: int | None
     length: int | None
     gap: float | None
-    evidence: Mapping[str, Json]
+    evidence: Evidence
     state: str
     note: str
     """Of the one who looked at it."""
@@ -46,11 +47,11 @@ class FindingView:
     @property
     def of_run(self) -> bool:
         """About the run as a whole, not about one completion."""
-        return self.request == "*"
+        return self.request == RUN
 
     @property
-    def why(self) -> str:
-        return str(self.evidence.get("why", ""))
+    def why(self) -> Message:
+        return self.evidence.why
 
     @property
     def first_divergence(self) -> int | None:
@@ -66,22 +67,20 @@ class FindingView:
 
     @property
     def tolerance(self) -> float | None:
-        return self._number("tolerance")
+        return self.evidence.tolerance
 
     @property
     def largest_gap(self) -> float | None:
-        return self._number("largest_gap")
+        return self.evidence.largest_gap
 
     @property
     def is_lower_bound(self) -> bool:
         """The token is not among those listed: its gap may be larger."""
-        return bool(self.evidence.get("gap_is_lower_bound"))
+        return self.evidence.numbers is not None and self.evidence.numbers.gap_is_lower_bound
 
     def logprobs(self, source: str) -> list[tuple[int, float]]:
         """The best tokens at its place in nats, best first, of "reference", "baseline" or "candidate"."""
-        given = self.evidence.get("logprobs")
-        pairs = given.get(source) if isinstance(given, Mapping) else None
-        return [(int(token), float(value)) for token, value in pairs or ()]
+        return list((self.evidence.logprobs or {}).get(source) or ())
 
     def reference(self) -> list[tuple[int, float, float | None]]:
         """(token, logprob, gap) of the reference's best tokens at its place, best first.
@@ -99,10 +98,6 @@ class FindingView:
             )
             for token, value in pairs
         ]
-
-    def _number(self, name: str) -> float | None:
-        value = self.evidence.get(name)
-        return float(value) if isinstance(value, int | float) else None
 
 
 def worst(findings: Sequence[FindingView]) -> FindingView | None:

@@ -9,7 +9,7 @@ from parity.capture import read_capture, read_scores
 from parity.comparator import Comparison
 from parity.errors import ParityError
 from parity.pipeline.analyse import analyse
-from parity.records import DEFAULT_TOLERANCE, Capture, Json, ScoreKey, Severity, TopLogprobs
+from parity.records import DEFAULT_TOLERANCE, Capture, Json, ScoreKey, Severity, TopLogprobs, evidence_from_json
 from parity.store import ArmRow, FindingFilter, FindingRow, FindingSort, RunRow, Store
 from parity.store.endings import classes, divergences, gaps, same_as_first_round, shortest, tally
 from parity.view.arm import CONTROL, ArmView
@@ -149,7 +149,7 @@ def _finding(store: Store, row: FindingRow, baseline: str) -> FindingView:
         position=row.position,
         length=row.length,
         gap=row.gap,
-        evidence=row.evidence,
+        evidence=evidence_from_json(row.kind, row.request, row.evidence),
         state=str(row.state),
         note=store.triage(row.fingerprint).note,
         asked=store.request(row.run, row.request),

@@ -109,7 +109,7 @@ def test_chunks_that_do_not_add_up(parity: Parity, mode: str) -> None:
         result = parity.compare(*pair(stack, {}, {"mode": mode}), "--server-option", "stream=true")
     assert result["verdict"] == "DIVERGED"
     findings = [one for one in result["arms"]["server/two"]["findings"] if one["kind"] == "text_mismatch"]
-    assert any("the chunks have" in one["evidence"]["why"] for one in findings)
+    assert any("the chunks have" in one["evidence"]["why"]["text"] for one in findings)
 
 
 def test_text_alone_is_compared_as_text_and_that_is_said(parity: Parity) -> None:

@@ -14,8 +14,9 @@ import pytest
 from engine_plan import BaseArm
 
 from parity.capture import read_capture
+from parity.messages import verbatim
 from parity.pipeline import arm_result
-from parity.records import Capture, Completion, Finding, Header, Kind, Severity
+from parity.records import Capture, Completion, Evidence, Finding, Header, Kind, Severity
 from parity.report.repro import repro_script
 from parity.store import ArmComparison, NewRun, Store
 from parity.view import of_store
@@ -42,9 +43,8 @@ def script(base_plan: dict[str, Any], base_arm: BaseArm, tmp_path_factory: pytes
     }
     candidate = Capture(Header("cpu/mtp", "cpu", "mtp", baseline.header.model), broken, {}, {})
     first = next(iter(baseline)).key
-    finding = Finding(
-        "cpu/mtp", "cpu/base", *first, Kind.DUPLICATION, Severity.CORRUPT, 6, 3, {"why": "3 tokens are emitted again"}
-    )
+    evidence = Evidence(why=verbatim("3 tokens are emitted again"))
+    finding = Finding("cpu/mtp", "cpu/base", *first, Kind.DUPLICATION, Severity.CORRUPT, 6, 3, evidence)
     classes = {one.key: "corrupt" for one in baseline}
     comparison = ArmComparison("DIVERGED", ["4 are corrupt"], {"duplication": 1}, {}, classes, {}, [finding])
     with Store.open(folder / "parity.db") as store:

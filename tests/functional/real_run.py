@@ -24,7 +24,7 @@ import planted_set
 from parity.capture import dump_line, score_record, write_capture
 from parity.pipeline import RunDirectory, analyse, arm_result, for_store, plan_of_captures
 from parity.plan.tokenise import load_tokenizer
-from parity.records import Capture, Completion, Finding, Kind, ScoreKey, Severity, SpecTrace, TopLogprobs
+from parity.records import Capture, Completion, Finding, ScoreKey, SpecTrace, TopLogprobs
 from parity.store import ArmComparison, NewRun, RunStatus, Store
 
 MODEL = Path(__file__).resolve().parents[2] / "parity" / "models" / "tiny-qwen3-next-mtp"
@@ -71,17 +71,7 @@ def recorded(candidate: Capture, wanted: tuple[tuple[str, str], ...]) -> ArmComp
     """What the comparison said of a candidate with these faults when it was written down."""
     faults = wanted if candidate.header.arm == planted_set.ARMS[1] else ()
     said = _recorded()[_name(faults)]
-    findings = [
-        Finding(
-            **{
-                **one,
-                "arm": candidate.header.arm,
-                "kind": Kind(one["kind"]),
-                "severity": Severity(one["severity"]),
-            }
-        )
-        for one in said["findings"]
-    ]
+    findings = [Finding.from_json({**one, "arm": candidate.header.arm}) for one in said["findings"]]
     classes = {key: said["classes"][key.request] for key in candidate.completions}
     differs = {key: said["differs"].get(key.request) for key in candidate.completions}
     return ArmComparison(

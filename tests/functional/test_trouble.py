@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from driving import Person, drive
 
-from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity
+from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity, evidence_from_json
 from parity.records.kinds import kinds as all_kinds
 from parity.store import ArmComparison, ArmResult, NewRun, RunStatus, Store, TriageState, connection
 from parity.text import visible
@@ -254,7 +254,8 @@ def hostile_database(path: Path) -> Path:
                 key: Completion(key, tokens, tokens + (name == "b"), HOSTILE, HOSTILE, HOSTILE) for key in keys
             }
             store.save_arm(HOSTILE, name, Capture(header, completions, {}, {}), HOSTILE, ArmResult())
-        evidence = {"why": HOSTILE + HUGE, "donor_request": HOSTILE, "donor_part": HOSTILE, HOSTILE: HOSTILE}
+        told = {"why": HOSTILE + HUGE, "donor_request": HOSTILE, "donor_part": HOSTILE, HOSTILE: HOSTILE}
+        evidence = evidence_from_json(Kind.ROW_LEAK, "p", told)
         found = [
             Finding("b", HOSTILE, key.request, 0, 0, Kind.ROW_LEAK, Severity.CORRUPT, 1, 2, evidence) for key in keys
         ]
@@ -327,7 +328,9 @@ def test_every_kind_opens_whatever_its_evidence_is(tmp_path: Path, odd: bool) ->
         found = [
             Finding(
                 "b", "a", key.request, 0, 0, kind, Severity.CORRUPT, (None, 3, 100, 0)[i % 4], (None, 2, 0, 500)[i % 4],
-                {name: values[(i + j) % len(values)] for j, name in enumerate(names)} if odd else {},
+                evidence_from_json(
+                    kind, "p", {name: values[(i + j) % len(values)] for j, name in enumerate(names)} if odd else {}
+                ),
             )
             for i, (key, kind) in enumerate(zip(keys, kinds, strict=True))
         ]  # fmt: skip

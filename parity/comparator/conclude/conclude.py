@@ -17,9 +17,9 @@ from parity.comparator.reference.kept import keep_gaps
 from parity.comparator.reference.references import References
 from parity.comparator.stats import Stats
 from parity.comparator.streams.pairing import Pairs
-from parity.comparator.types import RUN, Comparison, CompletionClass, Remarks
+from parity.comparator.types import Comparison, CompletionClass, Remarks
 from parity.messages import Message, message
-from parity.records import Finding, Key, Kind, Severity
+from parity.records import RUN, Finding, Key, Kind, Severity
 
 
 def conclude(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from parity.comparator.types import RUN
 from parity.messages import Message
-from parity.records import Finding, Kind, Severity, Verdict
+from parity.records import RUN, Finding, Kind, Severity, Verdict
 
 
 def decide(findings: Sequence[Finding], inconclusive: Sequence[Message]) -> Verdict:

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from parity.comparator.detect.findings import finding
 from parity.comparator.inputs.plans import rounds, rounds_of_one
 from parity.comparator.inputs.questions import temperature
 from parity.comparator.population.statistics import in_two_stages
 from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.alignment import common_prefix
-from parity.records import Capture, Completion, Finding, Json, Key, Kind, Severity
+from parity.messages import message
+from parity.records import Capture, Completion, Finding, Key, Kind
+from parity.records.evidence import CopyOfSampleEvidence, MissingEvidence, RoundsEvidence
 
 COPIES_BY_CHANCE = 0.001
 """Pairs of equal samples expected by chance in the whole run from which on equal samples are no fault."""
@@ -28,7 +31,7 @@ def missing(baseline: Capture, candidate: Capture, not_asked: frozenset[str] = f
 
     `not_asked`: requests that were asked of one side alone (`plans.Plans`).
     """
-    findings = []
+    found, arms = [], (baseline, candidate)
     asked = max(_asked(baseline), _asked(candidate))
     if asked == 1 and baseline.completions.keys() == candidate.completions.keys():
         return []
@@ -48,13 +51,14 @@ def missing(baseline: Capture, candidate: Capture, not_asked: frozenset[str] = f
         if key.request in not_asked:
             continue
         if in_baseline:
-            who, why = "candidate", "the candidate did not return this completion"
+            who, why = "candidate", message("missing.candidate", "the candidate did not return this completion")
         elif in_candidate:
-            who, why = "baseline", "the baseline did not return this completion, so it was not compared"
+            who = "baseline"
+            why = message("missing.baseline", "the baseline did not return this completion, so it was not compared")
         else:
-            who, why = "both", f"n is {asked}, neither side returned this sample"
-        findings.append(_finding(baseline, candidate, key, Kind.MISSING_COMPLETION, {"why": why, "missing_from": who}))
-    return findings
+            who, why = "both", message("missing.both", "n is {count}, neither side returned this sample", count=asked)
+        found.append(finding(arms, key, Kind.MISSING_COMPLETION, MissingEvidence(why=why, missing_from=who)))
+    return found
 
 
 def _asked(capture: Capture) -> int:
@@ -70,7 +74,7 @@ def duplicates(baseline: Capture, candidate: Capture, reference: Reference, alph
     """
     if not temperature(candidate):
         return []
-    findings = []
+    found: list[Finding] = []
     groups = _groups(candidate)
     by_chance: float | None = None
     alike = (0, 0)
@@ -93,16 +97,20 @@ def duplicates(baseline: Capture, candidate: Capture, reference: Reference, alph
                 if by_chance >= alpha and not _stands_out(length, pairs, *alike):
                     continue
             for other in others:
-                evidence: dict[str, Json] = {
-                    "why": f"the same {length} tokens as sample {first.key.sample} of this request",
-                    "copy_of_sample": first.key.sample,
-                    "log_likelihood": None if likelihood is None else round(likelihood, 2),
-                }
-                if likelihood is None:
-                    evidence["p_value"] = by_chance
-                finding = _finding(baseline, candidate, other.key, Kind.DUPLICATE_COMPLETION, evidence)
-                findings.append(finding)
-    return findings
+                why = message(
+                    "duplicate.why",
+                    "the same {count} tokens as sample {sample} of this request",
+                    count=length,
+                    sample=first.key.sample,
+                )
+                evidence = CopyOfSampleEvidence(
+                    why=why,
+                    copy_of_sample=first.key.sample,
+                    log_likelihood=None if likelihood is None else round(likelihood, 2),
+                    p_value=by_chance if likelihood is None else None,
+                )
+                found.append(finding((baseline, candidate), other.key, Kind.DUPLICATE_COMPLETION, evidence))
+    return found
 
 
 def _groups(capture: Capture) -> dict[tuple[str, int], list[Completion]]:
@@ -216,21 +224,6 @@ def _log_likelihood(completion: Completion, arm: Capture, reference: Reference) 
     return float(np.minimum(logs, 0.0).sum())
 
 
-def _finding(baseline: Capture, candidate: Capture, key: Key, kind: Kind, evidence: dict[str, Json]) -> Finding:
-    return Finding(
-        arm=candidate.header.arm,
-        baseline=baseline.header.arm,
-        request=key.request,
-        round=key.round,
-        sample=key.sample,
-        kind=kind,
-        severity=Severity.CORRUPT,
-        position=None,
-        length=None,
-        evidence=evidence,
-    )
-
-
 def nondeterminism(baseline: Capture, candidate: Capture, corrupt: list[Finding]) -> list[Finding]:
     """Greedy rounds of one request that differ where one of them is not supported.
 
@@ -238,15 +231,15 @@ def nondeterminism(baseline: Capture, candidate: Capture, corrupt: list[Finding]
     a fault that comes and goes.
     """
     faults: dict[Key, list[Finding]] = defaultdict(list)
-    for finding in corrupt:
-        if finding.position is not None and finding.kind.row.may_come_and_go:
-            faults[finding.key].append(finding)
+    for one in corrupt:
+        if one.position is not None and one.kind.row.may_come_and_go:
+            faults[one.key].append(one)
     wanted = {(key.request, key.sample) for key in faults}
     rounds: dict[tuple[str, int], list[Completion]] = defaultdict(list)
     for key, completion in candidate.completions.items() if wanted else ():
         if (key.request, key.sample) in wanted:
             rounds[(key.request, key.sample)].append(completion)
-    findings = []
+    found: list[Finding] = []
     for same in rounds.values():
         if len(same) < 2 or not any(one.key in faults for one in same):
             continue
@@ -254,32 +247,27 @@ def nondeterminism(baseline: Capture, candidate: Capture, corrupt: list[Finding]
             mine = faults.get(completion.key)
             if not mine:
                 continue
-            position = min(finding.position or 0 for finding in mine)
+            position = min(one.position or 0 for one in mine)
             others = [one for one in same if one.key != completion.key]
             differing = [one.key.round for one in others if _parts_by(completion, one, position)]
             if not differing:
                 continue
-            evidence: dict[str, Json] = {
-                "why": f"asked {len(same)} times; {len(differing)} other rounds answer differently here",
-                "differs_from_rounds": differing[:16],
-                "rounds": len(same),
-                "faulty_rounds": sorted(one.key.round for one in same if one.key in faults)[:16],
-            }
-            findings.append(
-                Finding(
-                    arm=candidate.header.arm,
-                    baseline=baseline.header.arm,
-                    request=completion.key.request,
-                    round=completion.key.round,
-                    sample=completion.key.sample,
-                    kind=Kind.NONDETERMINISM,
-                    severity=Severity.CORRUPT,
-                    position=position,
-                    length=max(finding.length or 1 for finding in mine),
-                    evidence=evidence,
-                )
+            why = message(
+                "nondeterminism.why",
+                "asked {count} times; {others} other rounds answer differently here",
+                count=len(same),
+                others=len(differing),
             )
-    return findings
+            evidence = RoundsEvidence(
+                why=why,
+                differs_from_rounds=tuple(differing[:16]),
+                rounds=len(same),
+                faulty_rounds=tuple(sorted(one.key.round for one in same if one.key in faults)[:16]),
+            )
+            length = max(one.length or 1 for one in mine)
+            arms = baseline, candidate
+            found.append(finding(arms, completion.key, Kind.NONDETERMINISM, evidence, position, length))
+    return found
 
 
 def _parts_by(a: Completion, b: Completion, position: int) -> bool:

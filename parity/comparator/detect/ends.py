@@ -1,194 +1,290 @@
-"""How one completion of a pair ended, given what was found inside it: too early, too late, or as it should."""
+"""How a completion ended, given what was found inside it: too early, too late, or as it should.
+
+The rules are asked in the order of `RULES`; each takes a case and gives one back.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
 import numpy as np
 
-from parity.comparator.detect import stops
-from parity.comparator.detect.structure import Event
-from parity.comparator.detect.walk import Walk
+from parity.comparator.detect import near_ties, stops
+from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
+from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import gap_of_other
-from parity.comparator.reference.scores import Reference
-from parity.records import Completion, Json, Key, Kind
+from parity.messages import Message, message
+from parity.records import Completion, Kind
+from parity.records.evidence import EndEvidence, TokensEvidence
 from parity.records.kinds import Stretch
 
 AFTER_GARBLE = 8
 """Tokens between the last fault and an end of the stream that still belong together."""
 
 
-class Ends:
-    """Judges the ends of a run's pairs by its stop rules and, where the streams are equal up to there, scores."""
+# ---------------------------------------------------------------------- equal tokens
 
-    def __init__(self, rules: stops.StopRules, reference: Reference, baseline_arm: str, tolerance: float) -> None:
-        self._rules, self._reference = rules, reference
-        self._baseline_arm, self._tolerance = baseline_arm, tolerance
 
-    def judge(
-        self,
-        a: Completion,
-        b: Completion,
-        walked: Walk,
-        past: Event | None,
-        events: list[Event],
-        baseline_ends: dict[Key, str],
-    ) -> list[Event]:
-        """early_stop and overrun, unless chunks lost or gained before explain the length.
+def _another_reason(case: Case, setup: Setup) -> Case:
+    """Equal tokens, and other finish reasons."""
+    a, b, rules = case.a, case.b, setup.rules
+    if a.finish_reason is None or b.finish_reason is None or a.aborted or b.aborted:
+        return case
+    if a.finish_reason == b.finish_reason or stops.same_end(a, b, rules):
+        return case
+    fault = stops.unexplained_end(a, rules)
+    if fault is not None and stops.unexplained_end(b, rules) is None:
+        return replace(case, baseline_end=fault)
+    why = message(
+        "early_stop.reason",
+        "finish_reason {reason!r} where the baseline, with the same tokens, has {baseline!r}",
+        reason=b.finish_reason,
+        baseline=a.finish_reason,
+    )
+    evidence = EndEvidence(why=why, finish_reason=b.finish_reason, baseline_finish_reason=a.finish_reason)
+    return _with(case, Event(Kind.EARLY_STOP, len(b.token_ids), 0, evidence))
 
-        `baseline_ends`: gets the completions where it is the baseline's end that cannot be right, and why.
-        """
-        found: list[Event] = []
-        self._corroborate(b, walked, past, events)
-        shift = sum(event.kind.row.lengthens * event.length for event in events)
-        if past is not None:
-            by_length = "max_tokens" in past.evidence
-            if by_length and self._name_gained(b, walked, past.length):
-                shift = past.length
-            if by_length and shift >= past.length:
-                self._say_so(walked, b, past.position)
-            if not (by_length and (shift >= past.length or self._stretched(walked, past))):
-                found.append(past)
-        why = stops.unexplained_end(b, self._rules)
-        if why is not None and stops.unexplained_end(a, self._rules) is not None:
-            why = None  # the baseline ends like that as well: a habit of this server
-        if why is not None and any(event.kind is Kind.EARLY_STOP for event in events):
-            why = None
-        limit = self._rules.limit(b)
-        if why is not None and b.finish_reason == "length" and limit is not None:
-            missing = limit - len(b.token_ids)
-            lost = sum(event.length for event in events if event.kind is Kind.OMISSION)
-            if missing == lost or -shift >= missing or self._name_lost(walked, missing):
-                why = None
-                self._say_so(walked, b, limit)
-        if why is not None:
-            found.append(Event(Kind.EARLY_STOP, len(b.token_ids), 0, {"why": why}))
-        elif walked.flip is None and len(b.token_ids) < len(a.token_ids) and past is None and not b.aborted:
-            too_long = stops.overrun(a, self._rules)
-            if too_long is not None and too_long.position <= len(b.token_ids) and not events:
-                baseline_ends[b.key] = str(too_long.evidence["why"])
-            else:
-                found += self._prefix(a, b)
-        elif self._ends_in_garble(a, b, events):
-            at = len(b.token_ids) - 1
-            note = "ends right after unsupported tokens, before the baseline does"
-            found.append(Event(Kind.EARLY_STOP, at, 1, {"why": note}))
-        goes_on = len(b.token_ids) > len(a.token_ids) and past is None and not events
-        goes_on = goes_on and (walked.flip is None or walked.flip == len(a.token_ids))
-        too_short = stops.unexplained_end(a, self._rules) if goes_on else None
-        if too_short is not None:
-            baseline_ends[b.key] = too_short
-        elif goes_on and walked.flip is None and not self.is_open(a):
-            at = len(a.token_ids)
-            why = f"goes on for {len(b.token_ids) - at} tokens where the baseline ended ({a.finish_reason})"
-            found.append(Event(Kind.OVERRUN, at, len(b.token_ids) - at, {"why": why}))
-        return found
 
-    def is_open(self, a: Completion) -> bool:
-        """Might the baseline's completion have gone on behind its last token?
+# ---------------------------------------------------------------------- what the length says of the events
 
-        It was taken back, or it stopped at a token that is not in the stream: only who knows how likely that
-        token was can say whether going on is wrong.
-        """
-        if a.aborted:
-            return True
-        if a.finish_reason not in ("stop", None) or isinstance(a.stop_reason, str):
-            return False
-        return not (len(a.token_ids) and int(a.token_ids[-1]) in self._rules.terminators)
 
-    def _corroborate(self, b: Completion, walked: Walk, past: Event | None, events: list[Event]) -> None:
-        """A suspicion becomes a finding when the completion's length says the same.
+def _confirm_suspicion(case: Case, setup: Setup) -> Case:
+    """A suspicion becomes a finding when the completion's length says the same.
 
-        Short of its limit by just the tokens that are missing, or over it by tokens that stand twice: no near-tie
-        does that.
-        """
-        suspect, limit = walked.suspect, self._rules.limit(b)
-        if suspect is None or limit is None:
-            return
-        short = limit - len(b.token_ids) if b.finish_reason == "length" and not b.aborted else 0
-        lost = suspect.kind is Kind.OMISSION and suspect.length == short
-        gained = past is not None and "max_tokens" in past.evidence and 0 < past.length <= suspect.length
-        if lost or (gained and suspect.kind is Kind.DUPLICATION):
-            walked.events.append(suspect)
-            events.append(suspect)
-            self._say_so(walked, b, limit)
-            walked.suspect = walked.unjudged_from = None
+    Short of its limit by just the tokens that are missing, or over it by tokens that stand twice: no near-tie
+    does that.
+    """
+    suspect, limit, b = case.suspect, setup.rules.limit(case.b), case.b
+    if suspect is None or limit is None:
+        return case
+    short = limit - len(b.token_ids) if b.finish_reason == "length" and not b.aborted else 0
+    lost = suspect.kind is Kind.OMISSION and suspect.length == short
+    gained = suspect.kind is Kind.DUPLICATION and 0 < _surplus(case) <= suspect.length
+    if not (lost or gained):
+        return case
+    confirmed = replace(_with(case, suspect), suspect=None, unjudged_from=None)
+    return _corroborated(confirmed, limit)
 
-    @staticmethod
-    def _say_so(walked: Walk, b: Completion, limit: int) -> None:
-        """The chunks lost or gained are what the length lacks or has too much."""
-        for event in walked.events:
-            if event.kind.row.lengthens:
-                event.evidence["corroborated_by"] = f"{len(b.token_ids)} tokens where max_tokens is {limit}"
 
-    def _stretched(self, walked: Walk, past: Event) -> bool:
-        """Too long because tokens were gained that could not be named: keep the cause, not the length."""
-        return any(
-            event.kind.row.stretch in (Stretch.FOREIGN, Stretch.UNSUPPORTED, Stretch.COPY)
-            and event.length >= past.length
-            for event in walked.events
+def _explain_surplus(case: Case, setup: Setup) -> Case:
+    """More tokens than were asked for: chunks gained explain it, or it is a finding of its own."""
+    past = case.past
+    if past is None:
+        return case
+    if not past.past_limit:
+        return _with(case, past)
+    named = _name_gained(case, past.length)
+    explained = named is not None or _shift(case) >= past.length
+    case = case if named is None else named
+    if explained:
+        return _corroborated(case, past.position)
+    return case if _stretched(case, past) else _with(case, past)
+
+
+def _explain_shortage(case: Case, setup: Setup) -> Case:
+    """Fewer tokens than were asked for, by length: chunks lost explain it."""
+    limit, b = setup.rules.limit(case.b), case.b
+    if limit is None or b.finish_reason != "length" or _cut_off(case, setup) is None:
+        return case
+    missing = limit - len(b.token_ids)
+    lost = sum(event.length for event in case.events if event.kind is Kind.OMISSION)
+    if missing == lost or -_shift(case) >= missing:
+        return _corroborated(case, limit)
+    named = _name_lost(case, missing)
+    return case if named is None else _corroborated(named, limit)
+
+
+# ---------------------------------------------------------------------- the end itself
+
+
+def _early(case: Case, setup: Setup) -> Case:
+    """The first of these that it is: cut off, the mere beginning of the baseline, ended by garbage."""
+    b = case.b
+    why = _cut_off(case, setup)
+    if why is not None:
+        return _with(case, Event(Kind.EARLY_STOP, len(b.token_ids), 0, EndEvidence(why=why)))
+    if case.flip is None and len(b.token_ids) < len(case.a.token_ids) and case.past is None and not b.aborted:
+        return _mere_beginning(case, setup)
+    if _ends_in_garble(case, setup):
+        note = message("early_stop.garble", "ends right after unsupported tokens, before the baseline does")
+        return _with(case, Event(Kind.EARLY_STOP, len(b.token_ids) - 1, 1, EndEvidence(why=note)))
+    return case
+
+
+def _late(case: Case, setup: Setup) -> Case:
+    """The candidate has all that the baseline has, and goes on."""
+    a, b, at = case.a, case.b, len(case.a.token_ids)
+    if len(b.token_ids) <= at or case.past is not None or case.flip not in (None, at) or case.events:
+        return case
+    too_short = stops.unexplained_end(a, setup.rules)
+    if too_short is not None:
+        return replace(case, baseline_end=too_short)
+    if case.flip is not None or setup.rules.leaves_open(a):
+        return case
+    why = message(
+        "overrun.baseline",
+        "goes on for {count} tokens where the baseline ended ({reason})",
+        count=len(b.token_ids) - at,
+        reason=a.finish_reason,
+    )
+    return _with(case, Event(Kind.OVERRUN, at, len(b.token_ids) - at, EndEvidence(why=why)))
+
+
+RULES: Final[tuple[Callable[[Case, Setup], Case], ...]] = (
+    _confirm_suspicion,
+    _explain_surplus,
+    _explain_shortage,
+    _late,
+    _early,
+)
+
+
+def _look(case: Case, setup: Setup) -> Case:
+    if case.is_identical:
+        return _another_reason(case, setup)
+    for rule in RULES:
+        case = rule(case, setup)
+    return case
+
+
+DETECTOR = Detector("ends", frozenset({Kind.EARLY_STOP, Kind.OVERRUN}), pair_by_pair(_look))
+
+
+# ---------------------------------------------------------------------- what the rules ask
+
+
+def _with(case: Case, event: Event) -> Case:
+    return replace(case, events=(*case.events, event))
+
+
+def _shift(case: Case) -> int:
+    """Tokens by which what was found makes the completion longer."""
+    return sum(event.kind.row.lengthens * event.length for event in case.events)
+
+
+def _surplus(case: Case) -> int:
+    """Tokens past the limit."""
+    return case.past.length if case.past is not None and case.past.past_limit else 0
+
+
+def _corroborated(case: Case, limit: int) -> Case:
+    """The chunks lost or gained are what the length lacks or has too much."""
+    said = stops.tokens_for_limit(case.b, limit)
+    events = (one.but(corroborated_by=said) if one.kind.row.lengthens else one for one in case.events)
+    return replace(case, events=tuple(events))
+
+
+def _stretched(case: Case, past: Event) -> bool:
+    """Too long because tokens were gained that could not be named: keep the cause, not the length."""
+    made_of = (Stretch.FOREIGN, Stretch.UNSUPPORTED, Stretch.COPY)
+    return any(event.kind.row.stretch in made_of and event.length >= past.length for event in case.events)
+
+
+def _name_gained(case: Case, surplus: int) -> Case | None:
+    """Tokens too many, and what seems lost in text that repeats itself: they stand twice, not too few times."""
+    tokens = case.b.token_ids
+    for index, event in enumerate(case.events):
+        at = event.position
+        if event.kind is not Kind.OMISSION or at < surplus:
+            continue
+        if not np.array_equal(tokens[at - surplus : at], tokens[at : at + surplus]):
+            continue
+        why = message(
+            "duplication.surplus",
+            "the {count} tokens before it are emitted again, and there are as many too many",
+            count=surplus,
         )
-
-    def _name_lost(self, walked: Walk, missing: int) -> bool:
-        """The request asked for more tokens than came: a junction that is not supported is where they went."""
-        loose = [event for event in walked.events if event.kind not in (Kind.OMISSION, Kind.EARLY_STOP)]
-        if not loose or missing < 1:
-            return False
-        event = loose[0]
-        event.evidence["why"] = (
-            f"the tokens are not supported here, and {missing} tokens are missing from a completion "
-            "that ended by length: they were lost here"
+        ambiguous = message(
+            "duplication.or_omission",
+            "the text repeats itself here; by its structure alone: omission of {count}",
+            count=event.length,
         )
-        if event.kind.row.stretch is Stretch.COPY:
-            event.evidence["ambiguous"] = f"the text repeats itself here; by its structure alone: {event.kind}"
-        event.evidence["unsupported_tokens"] = event.length
-        event.kind = Kind.OMISSION
-        event.length = missing
-        return True
+        evidence = TokensEvidence(why=why, ambiguous=ambiguous, source_start=at - surplus, source_end=at)
+        named = replace(event, kind=Kind.DUPLICATION, length=surplus, evidence=evidence)
+        return _replaced(case, index, named)
+    return None
 
-    @staticmethod
-    def _name_gained(b: Completion, walked: Walk, surplus: int) -> bool:
-        """Tokens too many, and what seems lost in text that repeats itself: they stand twice, not too few times."""
-        tokens = b.token_ids
-        for event in walked.events:
-            at = event.position
-            again = at >= surplus and np.array_equal(tokens[at - surplus : at], tokens[at : at + surplus])
-            if event.kind is Kind.OMISSION and again:
-                event.evidence = {
-                    "why": f"the {surplus} tokens before it are emitted again, and there are as many too many",
-                    "ambiguous": f"the text repeats itself here; by its structure alone: omission of {event.length}",
-                    "source_start": at - surplus,
-                    "source_end": at,
-                }
-                event.kind, event.length = Kind.DUPLICATION, surplus
-                return True
+
+def _name_lost(case: Case, missing: int) -> Case | None:
+    """The request asked for more tokens than came: a junction that is not supported is where they went."""
+    named_already = (Kind.OMISSION, Kind.EARLY_STOP, Kind.INVALID_TOKEN)
+    loose = (n for n, one in enumerate(case.events) if one.kind not in named_already and one is not case.past)
+    index = next(loose, None)
+    if index is None or missing < 1:
+        return None
+    event = case.events[index]
+    why = message(
+        "omission.limit",
+        "the tokens are not supported here, and {count} tokens are missing from a completion that ended by length: "
+        "they were lost here",
+        count=missing,
+    )
+    evidence = event.evidence if isinstance(event.evidence, TokensEvidence) else TokensEvidence(why=why)
+    evidence = replace(evidence, why=why, unsupported_tokens=event.length)
+    if event.kind.row.stretch is Stretch.COPY:
+        ambiguous = message(
+            "omission.or_copy", "the text repeats itself here; by its structure alone: {kind}", kind=str(event.kind)
+        )
+        evidence = replace(evidence, ambiguous=ambiguous)
+    return _replaced(case, index, replace(event, kind=Kind.OMISSION, length=missing, evidence=evidence))
+
+
+def _replaced(case: Case, index: int, event: Event) -> Case:
+    return replace(case, events=(*case.events[:index], event, *case.events[index + 1 :]))
+
+
+def _cut_off(case: Case, setup: Setup) -> Message | None:
+    """Why this end cannot be right; None also where a chunk lost explains it, or the baseline ends like that as well:
+    a habit of this server."""
+    why = stops.unexplained_end(case.b, setup.rules)
+    if why is None or stops.unexplained_end(case.a, setup.rules) is not None or case.has(Kind.EARLY_STOP):
+        return None
+    is_short = case.b.finish_reason == "length" and setup.rules.limit(case.b) is not None
+    return None if is_short and any(event.is_corroborated for event in case.events) else why
+
+
+def _ends_in_garble(case: Case, setup: Setup) -> bool:
+    a, b = case.a, case.b
+    inside = [event for event in case.events if event is not case.past]
+    if b.finish_reason != "stop" or len(b.token_ids) >= len(a.token_ids) or not inside:
         return False
+    if not len(b.token_ids) or int(b.token_ids[-1]) not in setup.rules.terminators or case.has(Kind.EARLY_STOP):
+        return False
+    last = max(event.end for event in inside)
+    made_of = (Stretch.UNSUPPORTED, Stretch.FOREIGN)
+    return len(b.token_ids) - last <= AFTER_GARBLE and any(one.kind.row.stretch in made_of for one in inside)
 
-    def _ends_in_garble(self, a: Completion, b: Completion, events: list[Event]) -> bool:
-        if b.finish_reason != "stop" or len(b.token_ids) >= len(a.token_ids) or not events:
-            return False
-        if not len(b.token_ids) or int(b.token_ids[-1]) not in self._rules.terminators:
-            return False
-        if any(event.kind is Kind.EARLY_STOP for event in events):
-            return False
-        last = max(event.end for event in events)
-        return len(b.token_ids) - last <= AFTER_GARBLE and any(
-            event.kind.row.stretch in (Stretch.UNSUPPORTED, Stretch.FOREIGN) for event in events
-        )
 
-    def _prefix(self, a: Completion, b: Completion) -> list[Event]:
-        """The candidate is the baseline's beginning and ended there without a token that says so."""
-        at = len(b.token_ids)
-        top = self._reference.score(self._baseline_arm, a) or a.logprobs
-        gaps = [gap_of_other(top, at, token) for token in sorted(self._rules.terminators)]
-        known = [gap for gap in gaps if gap is not None]
-        evidence: dict[str, Json] = {
-            "why": f"ends here ({b.finish_reason}) where the baseline goes on for {len(a.token_ids) - at} tokens",
-            "finish_reason": b.finish_reason,
-        }
-        if known:
-            gap, exact = min(known)
-            evidence["gap_of_ending_here"] = round(gap, 4)
-            if gap <= self._tolerance:
-                return [Event(Kind.NEAR_TIE, at, 1, evidence)] if exact else []
-        elif b.finish_reason in ("stop", None) and not (self._rules.keeps_terminator and self._rules.terminators):
-            return []  # undecidable: no reference for the end of the stream
-        return [Event(Kind.EARLY_STOP, at, 0, evidence)]
+def _mere_beginning(case: Case, setup: Setup) -> Case:
+    """The candidate is the baseline's beginning and ended there without a token that says so."""
+    a, b, at = case.a, case.b, len(case.b.token_ids)
+    too_long = stops.overrun(a, setup.rules)
+    if too_long is not None and too_long.position <= at and not case.events:
+        return replace(case, baseline_end=too_long.evidence.why)
+    why = message(
+        "end.prefix",
+        "ends here ({reason}) where the baseline goes on for {count} tokens",
+        reason=b.finish_reason,
+        count=len(a.token_ids) - at,
+    )
+    gap = _gap_of_ending(a, at, setup)
+    if gap is None:
+        keeps = setup.rules.keeps_terminator and setup.rules.terminators
+        if b.finish_reason in ("stop", None) and not keeps:
+            return case  # undecidable: no reference for the end of the stream
+        evidence = EndEvidence(why=why, finish_reason=b.finish_reason)
+    elif gap[0] <= setup.tolerance:
+        benign = (near_ties.of_ending(b, why, gap[0]),) if gap[1] else ()
+        return replace(case, benign=(*case.benign, *benign))
+    else:
+        evidence = EndEvidence(why=why, finish_reason=b.finish_reason, gap_of_ending_here=round(gap[0], 4))
+    return _with(case, Event(Kind.EARLY_STOP, at, 0, evidence))
+
+
+def _gap_of_ending(a: Completion, at: int, setup: Setup) -> tuple[float, bool] | None:
+    """(gap of the likeliest terminator at `at`, is it exact); None where nothing says it."""
+    top = setup.reference.score(setup.baseline.header.arm, a) or a.logprobs
+    gaps = [gap_of_other(top, at, token) for token in sorted(setup.rules.terminators)]
+    return min((gap for gap in gaps if gap is not None), default=None)

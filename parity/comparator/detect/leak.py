@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from parity.comparator.detect.bigrams import Counts, Language, pairs_of
 from parity.comparator.streams.pairing import Pairs
-from parity.records import Capture, Column, Json, TokenIds
+from parity.records import Capture, Column, TokenIds
 
 SEED = 4
 """Tokens that must agree before a match is looked at. Shorter spans are common in any text."""
@@ -74,15 +74,8 @@ class Leak:
     """Matches of this span expected by chance in this run."""
     sharing: int
 
-    def to_json(self) -> dict[str, Json]:
-        return {
-            "donor_request": self.donor_request,
-            "donor_part": self.donor_part,
-            "donor_start": self.donor_start,
-            "donor_end": self.donor_start + self.length,
-            "expected_by_chance": self.chance,
-            "requests_with_this_span": self.sharing,
-        }
+    def covers(self, position: int) -> bool:
+        return self.start <= position < self.start + self.length
 
 
 class Donors:

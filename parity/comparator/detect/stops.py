@@ -6,14 +6,16 @@ does throughout is taken as the convention, so that a habit of a server is not a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from parity.comparator.detect.structure import Event
+from parity.comparator.detect.events import Event
 from parity.comparator.inputs import servers
-from parity.records import Capture, Column, Completion, Header, Kind, TokenIds
+from parity.messages import Message, message
+from parity.records import Capture, Column, Completion, Header, Kind
+from parity.records.evidence import EndEvidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,18 @@ class StopRules:
         if not self.counts:
             return None
         return self.max_tokens if completion.max_tokens is None else completion.max_tokens
+
+    def leaves_open(self, completion: Completion) -> bool:
+        """Might this completion have gone on after its last token?
+
+        It was aborted, or it stopped at a token that is not in the stream: only who knows how likely that token was
+        can say whether going on is wrong.
+        """
+        if completion.aborted:
+            return True
+        if completion.finish_reason not in ("stop", None) or isinstance(completion.stop_reason, str):
+            return False
+        return not (len(completion.token_ids) and int(completion.token_ids[-1]) in self.terminators)
 
 
 def _whole(value: object) -> int | None:
@@ -125,16 +139,30 @@ def overrun(completion: Completion, rules: StopRules) -> Event | None:
         inside = np.flatnonzero(np.isin(tokens[rules.min_tokens : -1], list(rules.terminators)))
         if len(inside):
             at = rules.min_tokens + int(inside[0])
-            why = f"token {int(tokens[at])} at position {at} ends a completion; {len(tokens) - at - 1} tokens follow"
-            found = Event(Kind.OVERRUN, at + 1, len(tokens) - at - 1, {"why": why, "terminator": int(tokens[at])})
+            token, follow = int(tokens[at]), len(tokens) - at - 1
+            why = message(
+                "overrun.terminator",
+                "token {token} at position {position} ends a completion; {count} tokens follow",
+                token=token,
+                position=at,
+                count=follow,
+            )
+            found = Event(Kind.OVERRUN, at + 1, follow, EndEvidence(why=why, terminator=token))
     limit = rules.limit(completion)
     if limit is not None and len(tokens) > limit and found is None:
-        why = f"{len(tokens)} tokens where max_tokens is {limit}"
-        found = Event(Kind.OVERRUN, limit, len(tokens) - limit, {"why": why, "max_tokens": limit})
+        evidence = EndEvidence(why=tokens_for_limit(completion, limit), max_tokens=limit)
+        found = Event(Kind.OVERRUN, limit, len(tokens) - limit, evidence, past_limit=True)
     return found
 
 
-def unexplained_end(completion: Completion, rules: StopRules) -> str | None:
+def tokens_for_limit(completion: Completion, limit: int) -> Message:
+    """How many tokens there are for how many asked."""
+    return message(
+        "length.limit", "{count} tokens where max_tokens is {limit}", count=len(completion.token_ids), limit=limit
+    )
+
+
+def unexplained_end(completion: Completion, rules: StopRules) -> Message | None:
     """Why the way this completion ended cannot be right, or None."""
     tokens, reason, limit = completion.token_ids, completion.finish_reason, rules.limit(completion)
     if completion.aborted:
@@ -145,16 +173,18 @@ def unexplained_end(completion: Completion, rules: StopRules) -> str | None:
         total = len(completion.prompt_token_ids) + len(tokens)
         if rules.max_model_len is not None and total >= rules.max_model_len - 1:
             return None
-        return f'finish_reason "length" after {len(tokens)} of {limit} tokens'
+        return message(
+            "end.length", 'finish_reason "length" after {count} of {limit} tokens', count=len(tokens), limit=limit
+        )
     if reason == "stop":
         if not rules.keeps_terminator or rules.has_stop_strings or completion.stop_reason is not None:
             return None
         if not rules.terminators or (len(tokens) and int(tokens[-1]) in rules.terminators):
             return None
-        return 'finish_reason "stop" without a stop token at the end'
+        return message("end.no_stop_token", 'finish_reason "stop" without a stop token at the end')
     if reason in ("tool_calls", "function_call", None):
         return None
-    return f"finish_reason {reason!r}"
+    return message("end.reason", "finish_reason {reason!r}", reason=reason)
 
 
 def same_end(a: Completion, b: Completion, rules: StopRules) -> bool:
@@ -171,9 +201,3 @@ _STOPS = frozenset({"stop", "tool_calls", "function_call"})
 
 BROKEN_OFF = frozenset({"abort", "aborted", "cancelled", "canceled", "error", "failed", "timeout"})
 """Finish reasons that say that the engine did not get to the end."""
-
-
-def first_terminator(tokens: TokenIds, terminators: Iterable[int]) -> int | None:
-    """Position of the first terminator, or None."""
-    hits = np.flatnonzero(np.isin(tokens, list(terminators)))
-    return int(hits[0]) if len(hits) else None

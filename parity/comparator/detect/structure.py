@@ -7,10 +7,11 @@ belongs to another request is asked in leak.py, over the whole run at once.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import numpy as np
 
+from parity.comparator.detect.events import Event, tokens_event
 from parity.comparator.streams.alignment import Gap, common_prefix
 from parity.comparator.streams.repeats import (
     LONGEST_LAG,
@@ -23,33 +24,15 @@ from parity.comparator.streams.repeats import (
     loops_on,
     repeats_around,
 )
-from parity.records import Json, Kind, TokenIds
+from parity.messages import message
+from parity.records import Kind, TokenIds
+from parity.records.evidence import TokensEvidence
 
 GARBLED_TOKENS = 4
 """From this many unsupported tokens on, dense in one stretch, the output is garbled; below, `unjustified`."""
 
 CLUSTER_REACH = 8
 """Unsupported tokens at most this far apart belong to one stretch."""
-
-
-@dataclass(slots=True)
-class Event:
-    """One fault: tokens [position, position + length) of the candidate."""
-
-    kind: Kind
-    position: int
-    length: int
-    evidence: dict[str, Json] = field(default_factory=dict)
-    earliest: int = 0
-    """The fault cannot have begun before this position: up to there the streams were equal."""
-
-    @property
-    def end(self) -> int:
-        return self.position + self.length
-
-    def places(self, length: int) -> range:
-        """Positions of the tokens concerned, in a completion of `length` tokens; the first one at least."""
-        return range(self.position, min(max(self.end, self.position + 1), length))
 
 
 def loops_to_the_end(a: TokenIds, b: TokenIds, position: int, unsupported: int) -> Event | None:
@@ -65,9 +48,13 @@ def loops_to_the_end(a: TokenIds, b: TokenIds, position: int, unsupported: int) 
         if len(rest) >= LOOP_TOKENS and np.array_equal(rest[lag:], rest[:-lag]):
             if loops_on(a, b[len(b) - lag :]):
                 return None
-            why = f"falls into a loop of {lag} tokens that the baseline does not enter, and it is not supported"
-            evidence: dict[str, Json] = {"period": lag, "copies": round(len(rest) / lag, 2), "why": why}
-            return Event(Kind.REPETITION, position, len(rest), evidence)
+            why = message(
+                "repetition.enters",
+                "falls into a loop of {period} tokens that the baseline does not enter, and it is not supported",
+                period=lag,
+            )
+            copies = round(len(rest) / lag, 2)
+            return tokens_event(Kind.REPETITION, position, len(rest), why, period=lag, copies=copies)
     return None
 
 
@@ -82,27 +69,31 @@ def name_repeat(
     length = repeat.end - repeat.start
     to_the_end = repeat.end == len(b)
     loops = repeat.copies >= LOOP_COPIES or (to_the_end and repeat.copies >= 2)
-    evidence: dict[str, Json] = {
-        "period": repeat.lag,
-        "copies": round(repeat.copies, 2),
-        "source_start": repeat.start - repeat.lag,
-        "source_end": repeat.start,
-    }
+    loop = TokensEvidence(
+        why=message("duplication.before", "the {count} tokens before it are emitted again", count=repeat.lag),
+        period=repeat.lag,
+        copies=round(repeat.copies, 2),
+        source_start=repeat.start - repeat.lag,
+        source_end=repeat.start,
+    )
     stays = in_loop_already and to_the_end and unsupported >= LOOP_COPIES and repeat.copies >= LOOP_COPIES
-    if stays:
-        evidence["why"] = (
-            f"goes on in a loop of {repeat.lag} tokens that the baseline leaves, and that is not supported"
-        )
-        return Event(Kind.REPETITION, position, repeat.end - position, evidence)
     enough = length >= LOOP_TOKENS or (to_the_end and repeat.copies >= 2 * LOOP_COPIES)
-    if loops and enough and not in_loop_already:
-        evidence["why"] = (
-            f"falls into a loop of {repeat.lag} tokens that the baseline does not enter, and the entry is not supported"
+    if stays:
+        why = message(
+            "repetition.stays",
+            "goes on in a loop of {period} tokens that the baseline leaves, and that is not supported",
+            period=repeat.lag,
         )
-        return Event(Kind.REPETITION, position, repeat.end - position, evidence)
-    chunk = repeat.lag * max(1, int(repeat.copies))
-    evidence["why"] = f"the {repeat.lag} tokens before it are emitted again"
-    return Event(Kind.DUPLICATION, position, min(chunk, repeat.end - position), evidence)
+    elif loops and enough and not in_loop_already:
+        why = message(
+            "repetition.entry",
+            "falls into a loop of {period} tokens that the baseline does not enter, and the entry is not supported",
+            period=repeat.lag,
+        )
+    else:
+        chunk = repeat.lag * max(1, int(repeat.copies))
+        return Event(Kind.DUPLICATION, position, min(chunk, repeat.end - position), loop)
+    return Event(Kind.REPETITION, position, repeat.end - position, replace(loop, why=why))
 
 
 def is_plain(gap: Gap) -> bool:
@@ -129,22 +120,28 @@ def _fills(b: TokenIds, j: int, size: int) -> bool:
 
 def name_gap(a: TokenIds, b: TokenIds, i: int, j: int, gap: Gap) -> Event:
     """A gap at (i, j) that `is_plain` or `is_copy`, with unsupported tokens in it; both agree again behind it."""
-    evidence: dict[str, Json] = {
-        "baseline_tokens": a[i : i + gap.lost].tolist()[:64],
-        "candidate_tokens": b[j : j + gap.gained].tolist()[:64],
-        "agree_again_for": gap.anchor,
-    }
+    lost, gained = a[i : i + gap.lost].tolist()[:64], b[j : j + gap.gained].tolist()[:64]
+    sides = {"baseline_tokens": tuple(lost), "candidate_tokens": tuple(gained), "agree_again_for": gap.anchor}
     if gap.gained == 0:
-        evidence["why"] = f"{gap.lost} tokens of the baseline are missing; then both agree again"
-        if repeats_around(a, i, gap.lost) or repeats_around(a, i + gap.lost, gap.lost):
-            evidence["ambiguous"] = "the text repeats itself here: which of the copies was lost cannot be told"
-        return Event(Kind.OMISSION, j, gap.lost, evidence)
+        why = message(
+            "omission.agree", "{count} tokens of the baseline are missing; then both agree again", count=gap.lost
+        )
+        repeats = repeats_around(a, i, gap.lost) or repeats_around(a, i + gap.lost, gap.lost)
+        return tokens_event(Kind.OMISSION, j, gap.lost, why, ambiguous=_WHICH_LOST if repeats else None, **sides)
     if gap.lost == 0:
-        event = _gained(b, j, gap.gained)
-        event.evidence = {**evidence, **event.evidence}
-        return event
-    evidence["why"] = f"{gap.gained} tokens that the reference does not support stand in the place of as many"
-    return Event(Kind.UNJUSTIFIED, j, gap.gained, evidence)
+        return _gained(b, j, gap.gained).but(**sides)
+    why = message(
+        "unjustified.in_place",
+        "{count} tokens that the reference does not support stand in the place of as many",
+        count=gap.gained,
+    )
+    return tokens_event(Kind.UNJUSTIFIED, j, gap.gained, why, **sides)
+
+
+_WHICH_LOST = message("omission.ambiguous", "the text repeats itself here: which of the copies was lost cannot be told")
+_WHICH_GAINED = message(
+    "duplication.ambiguous", "the text repeats itself here: which copy is the extra one cannot be told"
+)
 
 
 def _gained(b: TokenIds, j: int, gained: int) -> Event:
@@ -155,14 +152,15 @@ def _gained(b: TokenIds, j: int, gained: int) -> Event:
         return name_repeat(Repeat(j, j + gained, inner.lag), j, b)
     source = j - gained if _is_again(b, j, gained) else earlier_copy(b, j, gained)
     assert source is not None
-    evidence: dict[str, Json] = {
-        "why": f"the {gained} tokens from position {source} are emitted again",
-        "source_start": source,
-        "source_end": source + gained,
-    }
-    if repeats_around(b, source, gained):
-        evidence["ambiguous"] = "the text repeats itself here: which copy is the extra one cannot be told"
-    return Event(Kind.DUPLICATION, j, gained, evidence)
+    why = message(
+        "duplication.from",
+        "the {count} tokens from position {source} are emitted again",
+        count=gained,
+        source=source,
+    )
+    ambiguous = _WHICH_GAINED if repeats_around(b, source, gained) else None
+    place = {"source_start": source, "source_end": source + gained}
+    return tokens_event(Kind.DUPLICATION, j, gained, why, ambiguous=ambiguous, **place)
 
 
 def is_garbled(unsupported: int, length: int) -> bool:
@@ -189,6 +187,33 @@ def name_tail(
     first = bad[0]
     parted = parted_at[1] if parted_at is not None else None
     jump = _jump_ahead(a, b, parted_at) if parted_at is not None and parted == first else None
+    again = _again(a, b, bad, parted, earliest, jump)
+    if again is not None:
+        return again
+    if jump is not None and parted_at is not None:
+        lost, run = jump
+        why = message(
+            "omission.ahead", "{count} tokens of the baseline are missing; the text goes on behind them", count=lost
+        )
+        tokens = tuple(a[parted_at[0] : parted_at[0] + lost].tolist()[:64])
+        return tokens_event(Kind.OMISSION, first, lost, why, baseline_tokens=tokens, agree_again_for=run)
+    cluster = cluster_of(bad)
+    length = cluster[-1] + 1 - first
+    kind = Kind.GARBLED if is_garbled(len(cluster), length) else Kind.UNJUSTIFIED
+    why = message(
+        "unsupported.why",
+        "{count} of {length} tokens are not supported by the reference",
+        count=len(cluster),
+        length=length,
+    )
+    return tokens_event(kind, first, length, why)
+
+
+def _again(
+    a: TokenIds, b: TokenIds, bad: list[int], parted: int | None, earliest: int, jump: tuple[int, int] | None
+) -> Event | None:
+    """The stretch as tokens emitted again or a loop, where it is one and nothing explains it with less."""
+    first = bad[0]
     loop = find_loop(b, first, earliest)
     repeat = find_repeat(b, first, earliest)
     if loop is not None and repeat is not None and loops_on(b[:first], b[loop.end - loop.lag : loop.end]):
@@ -198,27 +223,16 @@ def name_tail(
     if repeat is not None and _is_habit(repeat, bad, len(b)):
         repeat = None
     candidates = [found for found in (repeat, loop) if found is not None]
-    if candidates:
-        found = max(candidates, key=lambda one: one.end - one.start)
-        if found.lag >= 3 or found.copies >= LOOP_COPIES or len(bad) <= 2:
-            start = _start_of_repeat(found, first, parted, is_loop_of_its_own=found is loop)
-            pattern = b[found.end - found.lag : found.end]
-            already = loops_on(b[:start], pattern) and loops_on(a, pattern)
-            inside = sum(start <= place < found.end for place in bad)
-            return name_repeat(found, start, b, in_loop_already=already, unsupported=inside)
-    if jump is not None:
-        lost, run = jump
-        evidence: dict[str, Json] = {
-            "baseline_tokens": a[parted_at[0] : parted_at[0] + lost].tolist()[:64] if parted_at else [],
-            "agree_again_for": run,
-            "why": f"{lost} tokens of the baseline are missing; the text goes on behind them",
-        }
-        return Event(Kind.OMISSION, first, lost, evidence)
-    cluster = cluster_of(bad)
-    length = cluster[-1] + 1 - first
-    kind = Kind.GARBLED if is_garbled(len(cluster), length) else Kind.UNJUSTIFIED
-    why = f"{len(cluster)} of {length} tokens are not supported by the reference"
-    return Event(kind, first, length, {"why": why})
+    if not candidates:
+        return None
+    found = max(candidates, key=lambda one: one.end - one.start)
+    if found.lag < 3 and found.copies < LOOP_COPIES and len(bad) > 2:
+        return None
+    start = _start_of_repeat(found, first, parted, is_loop_of_its_own=found is loop)
+    pattern = b[found.end - found.lag : found.end]
+    already = loops_on(b[:start], pattern) and loops_on(a, pattern)
+    inside = sum(start <= place < found.end for place in bad)
+    return name_repeat(found, start, b, in_loop_already=already, unsupported=inside)
 
 
 def _is_habit(repeat: Repeat, bad: list[int], length: int) -> bool:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import Donors, Leak, Query
-from parity.comparator.detect.structure import Event
 from parity.comparator.streams.repeats import LONGEST_LAG, is_periodic
 from parity.records import Capture, Column, Completion, Kind
 
@@ -84,7 +84,7 @@ def proven_copy(b: Completion, suspect: Event, baseline: Capture, places: int) -
     """Does this suspected duplication prove itself? `places`: completions that nothing judges."""
     size = suspect.length
     at = suspect.position
-    if suspect.kind is not Kind.DUPLICATION or at < size or "ambiguous" in suspect.evidence:
+    if suspect.kind is not Kind.DUPLICATION or at < size or suspect.is_ambiguous:
         return False
     tokens = b.token_ids
     if not np.array_equal(tokens[at - size : at], tokens[at : at + size]):

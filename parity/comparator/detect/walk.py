@@ -1,4 +1,4 @@
-"""One pair of greedy completions: walk along both, decide each place where they part.
+"""Walk along two greedy streams and decide each place where they part.
 
 The walk keeps a place in each stream. While the streams are equal nothing is asked. Where they part, the
 reference says which of the candidate's tokens it supports:
@@ -12,12 +12,14 @@ reference says which of the candidate's tokens it supports:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
+from parity.comparator.detect.events import Event
+from parity.comparator.detect.near_ties import STRONG_ANCHOR, STRONG_CHUNK
 from parity.comparator.detect.structure import (
-    Event,
     cluster_of,
     is_copy,
     is_plain,
@@ -26,9 +28,11 @@ from parity.comparator.detect.structure import (
     name_tail,
 )
 from parity.comparator.reference.gaps import BoolArray
-from parity.comparator.streams.alignment import common_prefix, realign
+from parity.comparator.streams.alignment import Gap, common_prefix, realign
 from parity.comparator.streams.repeats import is_periodic
+from parity.messages import message
 from parity.records import Kind, TokenIds
+from parity.records.evidence import EndEvidence
 from parity.records.kinds import Stretch
 
 MAX_EVENTS = 16
@@ -37,218 +41,194 @@ MAX_EVENTS = 16
 JUNCTION = 3
 """Tokens after a gap that still belong to it: the reference needs a few to get over what it just read."""
 
-STRONG_ANCHOR = 24
-STRONG_CHUNK = 8
-"""Where the reference does not speak, a chunk of STRONG_CHUNK tokens lost or repeated, with agreement of STRONG_ANCHOR
-behind it, is worth a word. It proves nothing: where a model may leave a sentence out or say it again, a near-tie
-makes the same shape."""
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Baseline `a` (T,) and candidate `b` (U,), and what is known of them."""
+
+    a: TokenIds
+    b: TokenIds
+    parts_at: int
+    """Leading tokens that are equal."""
+    end: int
+    """Candidate tokens from here on are explained already (past an end of the stream)."""
+    bad: npt.NDArray[np.int64]
+    """Positions of the candidate's tokens before `end` that the reference does not support, ascending."""
+    unknown: BoolArray
+    """Shape (U,): the reference does not say."""
+    best_ids: TokenIds
+    """Shape (U,): what the reference would have chosen."""
+    eos: frozenset[int] = frozenset()
+    open_end: bool = False
+    """Where the baseline's stream ends, its completion might have gone on."""
+
+    def unsupported(self, start: int, stop: int) -> list[int]:
+        low, high = np.searchsorted(self.bad, (start, stop)).tolist()
+        return [int(place) for place in self.bad[low:high]]
+
+    def ends_at(self, position: int) -> bool:
+        return position == len(self.b) - 1 and int(self.b[-1]) in self.eos
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Walk:
     """The outcome for one pair."""
 
     flip: int | None = None
     """Position where the streams first part, None if they never do."""
-    events: list[Event] = field(default_factory=list)
+    events: tuple[Event, ...] = ()
     unjudged_from: int | None = None
     """From this position on nothing could be decided."""
     suspect: Event | None = None
     """Without a reference: what the place where the streams part looks like. It proves nothing by itself."""
 
 
-def walk(
-    a: TokenIds,
-    b: TokenIds,
-    unjustified: BoolArray | None,
-    unknown: BoolArray | None,
-    *,
-    masked_from: int | None = None,
-    eos: frozenset[int] = frozenset(),
-    best_ids: TokenIds | None = None,
-    parts_at: int | None = None,
-    open_end: bool = False,
-) -> Walk:
-    """Walk along baseline `a` (T,) and candidate `b` (U,).
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place in both streams: b[j] stands against a[i]."""
 
-    unjustified, unknown: arrays of shape (U,) from the reference, or None without one.
-    masked_from: candidate tokens from here on are explained already (past an end of the stream).
-    best_ids: what the reference would have chosen at each candidate position.
-    parts_at: number of leading tokens that are equal, where the caller knows it.
-    open_end: where the baseline's stream ends, its completion might have gone on.
-    """
-    result = Walk()
-    end = len(b) if masked_from is None else min(len(b), masked_from)
-    if unjustified is not None:
-        first = common_prefix(a, b) if parts_at is None else parts_at
-        if not unjustified[first:end].any():
-            # The usual case: a near-tie and nothing else.
-            return _benign(a, b, first, end, unknown, open_end=open_end)
-    bad_mask = np.zeros(len(b), dtype=np.bool_) if unjustified is None else unjustified.copy()
-    bad_mask[end:] = False
-    i = j = 0
-    explained = False  # in step again after a fault: agreement with the baseline explains the tokens
-    while j < end and i < len(a) and len(result.events) < MAX_EVENTS:
-        run = min(common_prefix(a[i:], b[j:]), end - j)
-        if result.flip is not None and not explained:
-            inside = np.flatnonzero(bad_mask[j : j + run])
-            if len(inside):
-                first = j + int(inside[0])
-                event = _free(a, b, bad_mask, first, None, first, eos, best_ids)
-                result.events.append(event)
-                bad_mask[: max(event.end, first + 1)] = False
-                moved = max(event.end, first + 1) - j
-                if moved >= run:
-                    break
-                i, j = i + moved, j + moved
-                continue
-        if result.flip is None or explained:
-            bad_mask[j : j + run] = False
-        i, j = i + run, j + run
-        if j >= end or i >= len(a):
-            break
-        if result.flip is None:
-            result.flip = j
-        gap = realign(a[i:], b[j:end])
-        if unjustified is None:
-            _without_reference(a, b, i, j, result)
-            return result
-        stretch_end = end if gap is None else min(end, j + gap.gained + JUNCTION)
-        inside = np.flatnonzero(bad_mask[j:stretch_end])
-        if not len(inside):
-            if gap is None:
-                j = end
-                break
-            i, j, explained = i + gap.lost, j + gap.gained, False
-            continue
-        bad = [j + int(offset) for offset in inside]
-        at_end = bad[0] in _ends(b, eos)
-        if gap is not None and not at_end:
-            if bad[0] >= j + gap.gained and gap.gained > 0 and not _touches(gap.lost, gap.gained):
-                # They met again before the first bad token: the flip was benign, the rest is asked next.
-                i, j, explained = i + gap.lost, j + gap.gained, False
-                continue
-            if (is_plain(gap) and bad[0] - j <= JUNCTION) or is_copy(b, j, gap):
-                loop = loops_to_the_end(a, b, j, int(bad_mask[j:].sum()))
-                event = name_gap(a, b, i, j, gap) if loop is None else loop
-            else:
-                event = _free(a, b, bad_mask, bad[0], (i, j), j, eos, best_ids, until=stretch_end)
-            event.earliest = j
-            result.events.append(event)
-            bad_mask[: max(event.end, j + gap.gained + JUNCTION)] = False
-            i, j, explained = i + gap.lost, j + gap.gained, True
-            continue
-        event = _free(a, b, bad_mask, bad[0], (i, j), j, eos, best_ids)
-        result.events.append(event)
-        bad_mask[: max(event.end, bad[0] + 1)] = False
-        j = end
-        break
-    if result.flip is not None or open_end:
-        _rest(a, b, bad_mask, end, result, eos, best_ids)
-    _note_unknown(result, unknown, len(a) if open_end and result.flip is None else result.flip, end)
-    return result
+    i: int
+    j: int
+    asked_from: int
+    """Unsupported tokens before this position are explained."""
+    events: tuple[Event, ...] = ()
+    in_step: bool = False
+    """They met again after a fault: agreement with the baseline explains the tokens."""
+    is_over: bool = False
+    """The baseline is no guide any more."""
+
+    def goes_on(self, streams: Streams) -> bool:
+        inside = self.i < len(streams.a) and self.j < streams.end
+        return inside and not self.is_over and len(self.events) < MAX_EVENTS
+
+    def met(self, gap: Gap, *, in_step: bool) -> _Place:
+        return replace(self, i=self.i + gap.lost, j=self.j + gap.gained, in_step=in_step)
+
+    def found(self, event: Event, until: int, *, is_over: bool = False) -> _Place:
+        """With one more event, which explains the tokens before `until`."""
+        explained = max(event.end, until)
+        return replace(self, events=(*self.events, event), asked_from=explained, is_over=is_over)
 
 
-def _benign(a: TokenIds, b: TokenIds, first: int, end: int, unknown: BoolArray | None, *, open_end: bool) -> Walk:
-    result = Walk(flip=first if first < end and first < len(a) else None)
-    _note_unknown(result, unknown, first if open_end else result.flip, end)
-    return result
+def walk(streams: Streams) -> Walk:
+    """What is wrong with the candidate, by the reference."""
+    first = min(streams.parts_at, streams.end)
+    place = _Place(first, first, first)
+    flip = first if place.goes_on(streams) else None
+    if streams.unsupported(first, streams.end):  # most often there is a near-tie and nothing else
+        while place.goes_on(streams):
+            place = _across(streams, place)
+            if place.goes_on(streams):
+                place = _along(streams, place)
+    events = place.events
+    if flip is not None or streams.open_end:
+        earliest = len(streams.a) if flip is None else flip
+        events = _rest(streams, place, earliest)
+    start = first if flip is None and streams.open_end else flip
+    return Walk(flip, events, None if start is None else _first_unknown(streams, start))
 
 
-def _note_unknown(result: Walk, unknown: BoolArray | None, start: int | None, end: int) -> None:
-    if unknown is not None and start is not None:
-        open_positions = np.flatnonzero(unknown[start:end])
-        if len(open_positions):
-            result.unjudged_from = start + int(open_positions[0])
+def walk_unscored(a: TokenIds, b: TokenIds, parts_at: int, end: int) -> Walk:
+    """Without a reference only structure speaks, and it names no more than a suspicion: a chunk lost or emitted
+    again."""
+    if parts_at >= min(end, len(a)):
+        return Walk()
+    return Walk(parts_at, (), parts_at, _moved(a, b, parts_at))
 
 
-def _touches(lost: int, gained: int) -> bool:
+def _along(streams: Streams, place: _Place) -> _Place:
+    """To where equal tokens end; after a near-tie they are asked about, too."""
+    i, j = place.i, place.j
+    run = min(common_prefix(streams.a[i:], streams.b[j:]), streams.end - j)
+    if not place.in_step:
+        inside = streams.unsupported(max(j, place.asked_from), j + run)
+        if inside:
+            place = place.found(_free(streams, inside[0], None, inside[0]), inside[0] + 1)
+            moved = place.asked_from - j
+            place = replace(place, i=i + moved, j=j + moved, is_over=moved >= run)
+            return _along(streams, place) if place.goes_on(streams) else place
+    return replace(place, i=i + run, j=j + run, asked_from=max(place.asked_from, j + run if place.in_step else 0))
+
+
+def _across(streams: Streams, place: _Place) -> _Place:
+    """Over a place where the streams part, to where they meet again."""
+    a, b, i, j = streams.a, streams.b, place.i, place.j
+    gap = realign(a[i:], b[j : streams.end])
+    until = streams.end if gap is None else min(streams.end, j + gap.gained + JUNCTION)
+    bad = streams.unsupported(max(j, place.asked_from), until)
+    if not bad:
+        return replace(place, is_over=True) if gap is None else place.met(gap, in_step=False)
+    if gap is None or streams.ends_at(bad[0]):
+        return place.found(_free(streams, bad[0], (i, j), j), bad[0] + 1, is_over=True)
+    if bad[0] >= j + gap.gained and gap.gained > 0 and not _touches(gap):
+        # They met again before the first bad token: the flip was benign, the rest is asked next.
+        return place.met(gap, in_step=False)
+    if (is_plain(gap) and bad[0] - j <= JUNCTION) or is_copy(b, j, gap):
+        rejected = len(streams.unsupported(max(j, place.asked_from), streams.end))
+        event = loops_to_the_end(a, b, j, rejected) or name_gap(a, b, i, j, gap)
+    else:
+        event = _free(streams, bad[0], (i, j), j, until=until)
+    return place.found(replace(event, earliest=j), j + gap.gained + JUNCTION).met(gap, in_step=True)
+
+
+def _touches(gap: Gap) -> bool:
     """May the junction after such a gap be part of it? After a lost or repeated chunk, not after a flip."""
-    return abs(lost - gained) >= 2
+    return abs(gap.lost - gap.gained) >= 2
 
 
-def _ends(b: TokenIds, eos: frozenset[int]) -> set[int]:
-    return {len(b) - 1} if len(b) and int(b[-1]) in eos else set()
-
-
-def _rest(
-    a: TokenIds,
-    b: TokenIds,
-    bad_mask: BoolArray,
-    end: int,
-    result: Walk,
-    eos: frozenset[int],
-    best_ids: TokenIds | None,
-) -> None:
-    """What is unsupported behind the place where the baseline stopped being a guide."""
-    earliest = len(a) if result.flip is None else result.flip
-    bad = np.flatnonzero(bad_mask[:end])
-    index = 0
-    while index < len(bad) and len(result.events) < MAX_EVENTS:
-        first = int(bad[index])
-        previous = result.events[-1] if result.events else None
-        if previous is not None and first - previous.end <= JUNCTION and first != len(b) - 1:
+def _rest(streams: Streams, place: _Place, earliest: int) -> tuple[Event, ...]:
+    """The events with those after the place where the baseline stopped being a guide."""
+    events = list(place.events)
+    bad = streams.unsupported(place.asked_from, streams.end)
+    asked_from = 0
+    for first in bad:
+        if first < asked_from or len(events) >= MAX_EVENTS:
+            continue
+        previous = events[-1] if events else None
+        if previous is not None and first - previous.end <= JUNCTION and first != len(streams.b) - 1:
             # Still upset by the fault before.
             if previous.kind.row.stretch is Stretch.UNSUPPORTED:
-                previous.length = first + 1 - previous.position
-            index += 1
+                events[-1] = replace(previous, length=first + 1 - previous.position)
             continue
-        bad_mask[:first] = False
-        event = _free(a, b, bad_mask, first, None, earliest, eos, best_ids)
-        result.events.append(event)
-        index = int(np.searchsorted(bad, max(event.end, first + 1)))
+        events.append(_free(streams, first, None, earliest))
+        asked_from = max(events[-1].end, first + 1)
+    return tuple(events)
 
 
 def _free(
-    a: TokenIds,
-    b: TokenIds,
-    bad_mask: BoolArray,
-    first: int,
-    parted_at: tuple[int, int] | None,
-    earliest: int,
-    eos: frozenset[int],
-    best_ids: TokenIds | None,
-    until: int | None = None,
+    streams: Streams, first: int, parted_at: tuple[int, int] | None, earliest: int, until: int | None = None
 ) -> Event:
     """Name the fault at `first` by what the candidate's own tokens say; `until` bounds where to look."""
-    limit = first + 512 if until is None else until
-    bad = [int(position) for position in np.flatnonzero(bad_mask[:limit]) if position >= first]
-    ends = _ends(b, eos)
-    if first in ends:
-        why = "ends here, and the reference does not support ending here"
-        return Event(Kind.EARLY_STOP, first, 1, {"why": why}, earliest)
-    if best_ids is not None and int(best_ids[first]) in eos and len(cluster_of(bad)) < len(b) - first:
-        why = "the reference ends the completion here, the candidate goes on"
-        return Event(Kind.OVERRUN, first, len(b) - first, {"why": why}, earliest)
-    event = name_tail(a, b, [position for position in bad if position not in ends] or bad, parted_at, earliest)
-    event.earliest = earliest
-    return event
+    b = streams.b
+    bad = streams.unsupported(first, first + 512 if until is None else until)
+    if streams.ends_at(first):
+        why = message("early_stop.unsupported", "ends here, and the reference does not support ending here")
+        return Event(Kind.EARLY_STOP, first, 1, EndEvidence(why=why), earliest)
+    if int(streams.best_ids[first]) in streams.eos and len(cluster_of(bad)) < len(b) - first:
+        why = message("overrun.reference", "the reference ends the completion here, the candidate goes on")
+        return Event(Kind.OVERRUN, first, len(b) - first, EndEvidence(why=why), earliest)
+    inside = [place for place in bad if not streams.ends_at(place)]
+    return replace(name_tail(streams.a, b, inside or bad, parted_at, earliest), earliest=earliest)
 
 
-def looks_moved(a: TokenIds, b: TokenIds, first: int) -> bool:
-    """Does it look as if a chunk was lost or emitted again at `first`?
+def _first_unknown(streams: Streams, start: int) -> int | None:
+    open_positions = np.flatnonzero(streams.unknown[start : streams.end])
+    return start + int(open_positions[0]) if len(open_positions) else None
+
+
+def _moved(a: TokenIds, b: TokenIds, first: int) -> Event | None:
+    """The chunk that seems lost or emitted again at `first`.
 
     Near-ties make short ones, and in a loop any two phases agree sooner or later: the chunk must be long, the
-    agreement behind it longer, and neither in a loop.
+    agreement after it longer, and neither in a loop.
     """
     gap = realign(a[first:], b[first:])
     if gap is None or gap.anchor < min(STRONG_ANCHOR, len(b) - first - gap.gained) or gap.anchor < STRONG_CHUNK:
-        return False
+        return None
     if max(gap.lost, gap.gained) < STRONG_CHUNK or (gap.gained and not is_copy(b, first, gap)):
-        return False
+        return None
     agreed = b[first + gap.gained : first + gap.gained + gap.anchor]
     if is_periodic(agreed[:128]) or is_periodic(agreed[-48:], longest=24):
-        return False
-    return "ambiguous" not in name_gap(a, b, first, first, gap).evidence
-
-
-def _without_reference(a: TokenIds, b: TokenIds, i: int, j: int, result: Walk) -> None:
-    """Only structure speaks, and it names no more than a suspicion: a chunk lost or emitted again."""
-    result.unjudged_from = j
-    if i != j or not looks_moved(a, b, j):
-        return
-    gap = realign(a[i:], b[j:])
-    assert gap is not None
-    event = name_gap(a, b, i, j, gap)
-    event.earliest = j
-    result.suspect = event
+        return None
+    event = name_gap(a, b, first, first, gap)
+    return None if event.is_ambiguous else replace(event, earliest=first)

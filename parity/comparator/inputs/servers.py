@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from parity.comparator.detect.integrity import same_text
+from parity.comparator.inputs.text import same_text
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity, TokenIds
+from parity.records.evidence import TextEvidence
 
 RETOKENISED = "retokenised"
 """`token_source` in a header's `served`: the ids were made from the text, by parity."""
@@ -78,7 +79,12 @@ def contradictions(baseline: Capture, candidate: Capture) -> list[Finding]:
                 severity=Severity.CORRUPT,
                 position=0,
                 length=len(completion.token_ids),
-                evidence={"why": f"the server's answer does not add up: {'; '.join(shown)}", "problems": shown},
+                evidence=TextEvidence(
+                    why=message(
+                        "text.answer", "the server's answer does not add up: {problems}", problems="; ".join(shown)
+                    ),
+                    problems=tuple(shown),
+                ),
             )
         )
     return found

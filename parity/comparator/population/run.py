@@ -18,7 +18,9 @@ from parity.comparator.reference.references import References
 from parity.comparator.stats import Doubtful, Loops, SamplingStats, Stats, Suspected
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompletionClass, run_finding
+from parity.messages import message
 from parity.records import Finding, Key, Kind
+from parity.records.evidence import RunEvidence
 
 FEW_LOOPS = 0.001
 """p-value of the paired loop test below which the run gets a finding of its own."""
@@ -101,11 +103,13 @@ def _loops(pairs: Pairs) -> Loops:
 def _loop_findings(inputs: Inputs, loops: Loops) -> tuple[Finding, ...]:
     if loops.p_candidate_loops_more >= FEW_LOOPS:
         return ()
-    evidence = {
-        "why": f"{loops.only_candidate} completions end in a loop in the candidate only, "
-        f"{loops.only_baseline} in the baseline only",
-        **loops.to_json(),
-    }
+    why = message(
+        "repetition.run",
+        "{count} completions end in a loop in the candidate only, {other} in the baseline only",
+        count=loops.only_candidate,
+        other=loops.only_baseline,
+    )
+    evidence = RunEvidence(why=why, **loops.to_json())
     arms = inputs.candidate.header.arm, inputs.baseline.header.arm
     return (run_finding(*arms, Kind.REPETITION, evidence),)
 

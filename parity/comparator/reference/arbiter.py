@@ -137,7 +137,9 @@ def with_rulings(comparison: Comparison, found: dict[Key, Ruling], arbiter: str,
         neither=counts["neither"],
     )
     findings = tuple(
-        replace(one, evidence={**one.evidence, "arbiter": found[one.key].to_json(arbiter)}) if one.key in found else one
+        replace(one, evidence=replace(one.evidence, arbiter=found[one.key].to_json(arbiter)))
+        if one.key in found
+        else one
         for one in comparison.findings
     )
     numbers = ArbiterStats(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
-from parity.comparator.detect.findings import DOUBT, Doubt
 from parity.comparator.reference.floor import FLOOR_HEADROOM, NOT_NOISE, Floor, automatic_tolerance, logit_step
+from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.types import CompareOptions, Remarks
 from parity.errors import ParityError
 from parity.messages import message
@@ -20,6 +22,42 @@ not 0.2500001."""
 
 STEP_SAMPLE = 64
 """Scores looked at to see what step the logits make."""
+
+
+DOUBT = 2.0
+DOUBTFUL_TOKENS = 2
+"""A fault whose only witnesses are this many tokens, each within DOUBT times the tolerance, is left open: on the
+embedded checkpoint 3 of 28,453 tokens of a baseline lay 0.38 to 0.44 nats below the best when it scored itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A few tokens little beyond the tolerance, and nothing else wrong: how far, and how many."""
+
+    limit: float
+    """Nats below the best token that such a token may lie."""
+    share: float = 0.0
+    """Share of the baseline's own tokens that lie beyond the tolerance, where they are scored: completions may have as
+    many as that makes likely."""
+    free: float = 0.0
+    """Nats that are two steps of the logits as the scores show them: tokens so near are not counted."""
+
+    def covers(self, gaps: FloatArray, length: int) -> bool:
+        """Are these gaps, of tokens beyond the tolerance in a completion of `length` tokens, no more than that?"""
+        if float(gaps.max()) > max(self.limit, self.free):
+            return False
+        return int((gaps > self.free).sum()) <= self._most(length)
+
+    def _most(self, length: int) -> int:
+        """Tokens beyond the tolerance that a clean completion of this length stays below but once in 10,000."""
+        expected = length * self.share
+        most, chance = 0, math.exp(-expected)
+        left = 1.0 - chance  # of more than `most`, Poisson
+        while left > 1e-4 and most < length:
+            most += 1
+            chance *= expected / most
+            left -= chance
+        return max(DOUBTFUL_TOKENS, most)
 
 
 def in_force(options: CompareOptions, floor: Floor | None) -> float:

@@ -106,7 +106,7 @@ def _finding(finding: FindingView, texts: Texts) -> dict[str, Json]:
         "state": finding.state,
         "note": finding.note,
         "first_divergence": finding.first_divergence,
-        "evidence": dict(finding.evidence),
+        "evidence": finding.evidence.to_json(),
         "prompt": finding.asked.prompt if finding.asked else None,
         "prompt_token_ids": finding.asked.prompt_token_ids.tolist() if finding.asked else None,
         "baseline": _stream(finding.baseline),

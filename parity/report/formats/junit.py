@@ -97,7 +97,7 @@ def _case(arm: str, key: Key, found: Sequence[FindingView], failing: bool, texts
     first = found[0]
     if not failing:
         return f"{opening}><skipped message={attribute(first.note or str(first.state))}/></testcase>"
-    message = f"{texts.kind(first.kind)}: {first.why}"
+    message = f"{texts.kind(first.kind)}: {texts.said(first.why)}"
     body = "\n".join(_lines(found, texts))
     return (
         f"{opening}><failure type={attribute(first.kind)} message={attribute(message)}>"
@@ -115,7 +115,7 @@ def _unlisted(arm: str, key: Key, texts: Texts) -> str:
 def _lines(found: Sequence[FindingView], texts: Texts) -> Iterator[str]:
     for finding in found:
         where = "" if finding.position is None else f" at token {finding.position}"
-        yield f"{finding.kind}{where}: {finding.why} (fingerprint {finding.fingerprint})"
+        yield f"{finding.kind}{where}: {texts.said(finding.why)} (fingerprint {finding.fingerprint})"
         for name, stream in (("baseline", finding.baseline), ("candidate", finding.candidate)):
             if stream is not None:
                 yield f"  {name}: {' '.join(map(str, stream.token_ids[:64].tolist()))}"

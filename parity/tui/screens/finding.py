@@ -166,7 +166,7 @@ class FindingScreen(TriageScreen):
             (f" {state} ", "reverse"), f"  {plain(finding.severity)} {plain(finding.kind)}  {where}{span}"
         )
         self.set_text("#title", title)
-        why = plain(finding.evidence.get("why", "")).rstrip(".")
+        why = plain(finding.why).rstrip(".")
         why = f"{why[:1].upper()}{why[1:]}. " if why else ""
         if self.arm in controls(self.run):
             why = f"In a positive control: {why}"

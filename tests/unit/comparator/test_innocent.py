@@ -282,7 +282,7 @@ def test_the_gap_of_the_baselines_token_is_called_that() -> None:
     mine.ids[20, 1], mine.values[20, 1] = TEXT[20], -2.1
     base = completion(TEXT, logprobs=TopLogprobs(np.array(TEXT)[:, None], np.full((60, 1), -0.1)))
     result = compare(*arms(base, completion(stream, logprobs=mine)))
-    evidence = result.corrupt[0].evidence
+    evidence = result.corrupt[0].evidence.to_json()
     assert evidence["judged_by"] == "the candidate's own logprobs"
     assert evidence["gap"] == pytest.approx(2.0)
     assert (evidence["best_token"], evidence["best_logprob"], evidence["chosen_logprob"]) == (300, -0.1, -0.1)
@@ -293,8 +293,8 @@ def test_a_near_tie_says_both_are_likely_only_where_the_list_does() -> None:
     top = listed(stream)
     top.ids[20, 1], top.values[20, 1] = TEXT[20], -0.2
     known = scores("cpu/mtp", p0=top)
-    tie = compare(*arms(completion(TEXT), completion(stream)), known).findings[0].evidence
-    assert "both tokens" in tie["why"]
+    tie = compare(*arms(completion(TEXT), completion(stream)), known).findings[0].evidence.to_json()
+    assert "both tokens" in tie["why"]["text"]
     assert tie["gap_of_baseline_token"] == pytest.approx(0.1)
 
 

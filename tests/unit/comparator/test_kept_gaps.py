@@ -22,8 +22,8 @@ def test_the_gap_of_a_token_is_the_one_in_the_evidence() -> None:
     )
     (finding,) = found.corrupt
     assert finding.position == 10
-    assert found.candidate_gaps[P0].at(10) == finding.evidence["gap"] == 3.1235
-    assert int(found.candidate_gaps[P0].best_id[10]) == finding.evidence["best_token"]
+    assert found.candidate_gaps[P0].at(10) == finding.evidence.to_json()["gap"] == 3.1235
+    assert int(found.candidate_gaps[P0].best_id[10]) == finding.evidence.to_json()["best_token"]
     assert found.candidate_gaps[P0].at(9) == 0.0
     assert found.candidate_gaps[P0].at(20) is None
     assert found.first_divergence == {P0: 10}

@@ -35,18 +35,18 @@ def test_the_donor_and_the_span_are_named() -> None:
     donor = rest[6].token_ids[10:18].tolist()
     (found,) = leaks([*TEXT[:20], *donor, *TEXT[28:]], range(20, 28), rest)
     assert (found.kind, found.position, found.length) == (Kind.ROW_LEAK, 20, 8)
-    assert found.evidence["donor_request"] == "p7"
-    assert (found.evidence["donor_start"], found.evidence["donor_end"]) == (10, 18)
-    assert found.evidence["donor_part"] == "baseline completion"
-    assert found.evidence["expected_by_chance"] < 0.02
+    assert found.evidence.to_json()["donor_request"] == "p7"
+    assert (found.evidence.to_json()["donor_start"], found.evidence.to_json()["donor_end"]) == (10, 18)
+    assert found.evidence.to_json()["donor_part"] == "baseline completion"
+    assert found.evidence.to_json()["expected_by_chance"] < 0.02
 
 
 def test_prompts_are_donors() -> None:
     rest = others()
     donor = rest[2].prompt_token_ids[3:11].tolist()
     (found,) = leaks([*TEXT[:20], *donor, *TEXT[28:]], range(20, 28), rest)
-    assert (found.kind, found.evidence["donor_part"]) == (Kind.ROW_LEAK, "prompt")
-    assert (found.evidence["donor_request"], found.evidence["donor_start"]) == ("p3", 3)
+    assert (found.kind, found.evidence.to_json()["donor_part"]) == (Kind.ROW_LEAK, "prompt")
+    assert (found.evidence.to_json()["donor_request"], found.evidence.to_json()["donor_start"]) == ("p3", 3)
 
 
 def test_text_that_many_requests_share_is_no_leak() -> None:

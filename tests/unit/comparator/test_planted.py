@@ -216,7 +216,7 @@ def test_the_numbers_of_a_finding_can_be_computed_again() -> None:
     for case in list(cases("A"))[::4]:
         baseline, _, _ = clean("A")
         for found in compare(baseline, case.candidate, case.scores, CompareOptions()).findings:
-            told, at = found.evidence, found.position
+            told, at = found.evidence.to_json(), found.position
             tokens = case.candidate.completions[found.key].token_ids
             top = case.scores.get(ScoreKey(case.candidate.header.arm, *found.key))
             if "gap" not in told or at is None or top is None:

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from parity.comparator import CompareOptions, Comparison, compare
-from parity.comparator.detect.findings import without_overlaps
-from parity.comparator.detect.structure import Event
+from parity.comparator.detect.events import tokens_event
+from parity.comparator.detect.overlaps import without_overlaps
+from parity.messages import message
 from parity.records import (
     Capture,
     Completion,
@@ -127,7 +128,7 @@ def test_never_crashes_and_says_only_what_json_can_hold(
         assert finding.kind in kinds()
         assert finding.severity in Severity
         assert finding.position is None or finding.position >= 0
-        assert finding.evidence.get("why"), f"{finding.kind} says nothing"
+        assert str(finding.evidence.why), f"{finding.kind} says nothing"
 
 
 @PROPERTY
@@ -336,7 +337,8 @@ def test_an_empty_capture_never_passes_for_a_full_one() -> None:
 @pytest.mark.parametrize("kind", [*kinds(), Kind("of_a_plug_in")], ids=str)
 def test_an_event_of_any_kind_takes_part_where_events_overlap(kind: Kind) -> None:
     """The more specific one stands; one that does not say that it may be explained away always does."""
-    leak = Event(Kind.ROW_LEAK, 4, 8)
-    kept = without_overlaps([Event(kind, 6, 1), leak])
+    why = message("test.why", "because")
+    leak = tokens_event(Kind.ROW_LEAK, 4, 8, why)
+    kept = without_overlaps([tokens_event(kind, 6, 1, why), leak])
     assert leak in kept
     assert (kind in {one.kind for one in kept}) != kind.row.explained_away or kind is Kind.ROW_LEAK

@@ -53,7 +53,7 @@ def test_an_answer_that_contradicts_itself_is_a_text_mismatch() -> None:
     assert result.verdict is Verdict.DIVERGED
     (finding,) = result.findings
     assert finding.kind is Kind.TEXT_MISMATCH
-    assert finding.evidence["problems"] == [told]
+    assert finding.evidence.to_json()["problems"] == [told]
     assert result.classes[KEY] == "corrupt"
 
 

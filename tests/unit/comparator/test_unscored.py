@@ -57,7 +57,7 @@ def test_a_long_span_of_another_request_is_a_leak_where_the_own_text_goes_on_beh
     stream = [*TEXT[:12], *range(330, 350), *TEXT[32:]]
     result = bare(completion(stream), None, *OTHERS)
     assert said(result) == [(Kind.ROW_LEAK, 12, 20)]
-    assert result.corrupt[0].evidence["donor_request"] == "q2"
+    assert result.corrupt[0].evidence.to_json()["donor_request"] == "q2"
 
 
 @pytest.mark.parametrize("at", [0, 12])
@@ -170,7 +170,7 @@ def test_a_limit_of_its_own_may_be_above_the_runs() -> None:
 def test_two_limits_are_two_questions() -> None:
     result = bare(own(TEXT[:20], 20), own(TEXT[:30], 30))
     assert said(result) == [(Kind.INPUT_MISMATCH, None, None)]
-    assert result.corrupt[0].evidence["candidate_max_tokens"] == 20
+    assert result.corrupt[0].evidence.to_json()["candidate_max_tokens"] == 20
 
 
 # ------------------------------------------------------------------ requests that were taken back

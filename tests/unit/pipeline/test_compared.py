@@ -16,12 +16,14 @@ from parity.pipeline.compared import Compared
 from parity.pipeline.controls import Control
 from parity.pipeline.directory import write_json, write_whole
 from parity.pipeline.outcome import Outcome, conclude
-from parity.records import Finding, Key, Kind, Severity, Verdict
+from parity.records import Finding, Key, Kind, Severity, Verdict, evidence_from_json
 
 
 def comparison(arm: str, verdict: Verdict = Verdict.PASS) -> Comparison:
     evidence = {"why": 'two lines\nand "quotes"', "gap": 0.1 + 0.2, "logprobs": {"reference": [[5, -0.1]]}}
-    finding = Finding(arm, "x/a", "p0", 1, 2, Kind.NEAR_TIE, Severity.BENIGN, 3, None, evidence)
+    finding = Finding(
+        arm, "x/a", "p0", 1, 2, Kind.NEAR_TIE, Severity.BENIGN, 3, None, evidence_from_json("near_tie", "p0", evidence)
+    )
     classes = {Key("p0", 1, 2): "near_tie", Key("p1", 0, 0): "identical"}
     rate = Rate(completions=3, rate=0.5, interval_95=(0.1, 0.9))
     stats = Stats(drift=None, rates={"garbled": rate}, tolerance=np.float64(0.25))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.records import Key
+from parity.records import Key, evidence_from_json
 from parity.store import CompletionRow, RequestRow
 from parity.store.endings import Tally
 from parity.view import ArmView, Figures, FindingView, Run, RunView
@@ -123,6 +123,7 @@ def finding_case(text: str = "x", *, arm: str = MTP, request: str | None = None,
         "candidate": stream(arm, ACTUAL),
         **changes,
     }
+    values["evidence"] = evidence_from_json(values["kind"], values["key"].request, values["evidence"])
     return FindingView(**values)
 
 

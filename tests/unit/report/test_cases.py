@@ -65,7 +65,7 @@ def test_the_report_says_what_the_captures_say(name: str) -> None:
     if verdict == "DIVERGED":
         positions = {finding.position for finding in result.corrupt}
         if positions == {None}:  # about all samples of the run
-            assert all(str(finding.evidence["why"]) in report for finding in result.corrupt)
+            assert all(str(finding.evidence.why) in report for finding in result.corrupt)
             return
         shown = re.search(r"at output token (\d+)", report)
         assert shown is not None

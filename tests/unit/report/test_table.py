@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity
+from parity.messages import verbatim
+from parity.records import Capture, Completion, Evidence, Finding, Header, Key, Kind, Severity
 from parity.report.table_text import batch_words, markdown, print_table, to_json
 from parity.store import ArmComparison, ArmResult, NewRun, Store
 from parity.view import RunView, of_captures, of_store
@@ -83,7 +84,7 @@ def stored(tmp_path: Path) -> RunView:
             made = capture(str(arm["name"]))
             store.save_arm("r1", str(arm["name"]), made, "x", ArmResult(dict(made.counters or {}), 100.0, 0.5, 2.5))
         bad = Key("p0", 0, 0)
-        finding = Finding("cpu/k=3", "cpu/k=0", *bad, Kind.GARBLED, Severity.CORRUPT, 3, 2, {"why": "x"})
+        finding = Finding("cpu/k=3", "cpu/k=0", *bad, Kind.GARBLED, Severity.CORRUPT, 3, 2, Evidence(why=verbatim("x")))
         stats = {
             "completions": 8,
             "identical": 6,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity
+from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity, evidence_from_json
 from parity.store import ArmComparison, ArmResult, NewRun, Store
 
 REQUESTS = 7
@@ -47,7 +47,8 @@ def make_capture(arm: str, *, size: int = 5) -> Capture:
 
 def make_finding(request: int, kind: Kind = Kind.GARBLED, position: int | None = 3, **more: Any) -> Finding:
     severity = Severity.BENIGN if kind is Kind.NEAR_TIE else Severity.CORRUPT
-    return Finding("cpu/mtp", "cpu/base", f"p{request}", 0, 0, kind, severity, position, 2, {"why": "because", **more})
+    evidence = evidence_from_json(kind, f"p{request}", {"why": "because", **more})
+    return Finding("cpu/mtp", "cpu/base", f"p{request}", 0, 0, kind, severity, position, 2, evidence)
 
 
 def make_comparison(findings: list[Finding]) -> ArmComparison:

@@ -61,7 +61,7 @@ def test_a_run_comes_back_as_it_went_in(store: Store) -> None:
     assert store.completion("r1", "cpu/mtp", Key("p9", 0, 0)) is None
     assert store.count_classes("r1", "cpu/mtp") == {"identical": REQUESTS}
     worst, benign = store.page_findings("r1")
-    assert (worst.request, worst.severity, worst.gap, worst.evidence["why"]) == ("p1", "corrupt", 2.5, "because")
+    assert (worst.request, worst.severity, worst.gap, str(worst.why)) == ("p1", "corrupt", 2.5, "because")
     assert (benign.request, benign.position, benign.state) == ("p2", None, TriageState.NEW)
 
 

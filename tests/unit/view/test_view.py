@@ -15,6 +15,7 @@ from lxml import html as lxml_html
 from rich.console import Console
 
 import parity
+import parity.records as records
 from parity.capture import write_capture
 from parity.comparator import Comparison
 from parity.pipeline.analyse import analyse, arm_result, for_store, plan_of_captures
@@ -111,6 +112,8 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compared]:
 
 def plain(value: Any) -> Any:
     """What two views are compared by: arrays as lists, what is read later left out."""
+    if isinstance(value, records.Evidence):
+        return plain(value.to_json())
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: plain(getattr(value, one.name)) for one in fields(value) if one.compare}
     if isinstance(value, np.ndarray):

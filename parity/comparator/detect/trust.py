@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from parity.comparator.detect import integrity
+from parity.comparator.detect.logprobs import logprob_mismatch
+from parity.comparator.detect.texts import text_mismatch
 from parity.comparator.inputs import conventions
 from parity.comparator.reference.scores import Reference, own_rejections
 from parity.comparator.streams.pairing import Pairs
@@ -18,7 +19,7 @@ LISTS_LOOKED_AT = 32
 """Completions of the baseline whose own logprobs are held against their scores."""
 
 
-def own_lists_speak(baseline: Capture, tolerance: float, *, plain: bool) -> bool:
+def lists_show_choices(baseline: Capture, tolerance: float, *, plain: bool) -> bool:
     """May a token below the best of the engine's own list be held against it?
 
     Greedy decoding takes the best. An engine whose lists are not what it chose from (penalties, bias, bad
@@ -31,7 +32,7 @@ def own_lists_speak(baseline: Capture, tolerance: float, *, plain: bool) -> bool
     )
 
 
-def scores_tell_lists(pairs: Pairs, reference: Reference, baseline_arm: str, candidate_arm: str) -> bool:
+def scores_show_lists(pairs: Pairs, reference: Reference, baseline_arm: str, candidate_arm: str) -> bool:
     """Are the engines' own logprobs of the kind that scores are? The baseline's say so, where it is scored as well:
     a temperature or another base of the logarithm in both arms is a habit, and no fault of the candidate."""
     looked = wrong = 0
@@ -46,7 +47,7 @@ def scores_tell_lists(pairs: Pairs, reference: Reference, baseline_arm: str, can
         if view is None or not until:
             continue
         looked += 1
-        wrong += integrity.logprob_mismatch(a, view, until) is not None
+        wrong += logprob_mismatch(a, view, until) is not None
     return wrong * 2 <= looked
 
 
@@ -63,7 +64,7 @@ def trusted_detokenizer(options: CompareOptions, baseline: Capture) -> Callable[
     ended = [one for one in ended if int(one.token_ids[-1]) in stops_at][:32]  # is the EOS shown in the text?
     cut_short = bool(baseline.header.sampling.get("stop"))
     for group in (with_text, ended):
-        wrong = sum(integrity.text_mismatch(one, detokenize, cut_short=cut_short) is not None for one in group)
+        wrong = sum(text_mismatch(one, detokenize, cut_short=cut_short) is not None for one in group)
         if wrong * 4 > len(group):
             return None
     return detokenize

@@ -1,0 +1,115 @@
+"""What detectors look at: a pair of completions, and what is known of the run before any pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.comparator.detect.events import Event
+from parity.comparator.detect.stops import StopRules
+from parity.comparator.reference.gaps import BoolArray, TokenGaps
+from parity.comparator.reference.scores import Reference
+from parity.comparator.reference.tolerance import Doubt
+from parity.comparator.streams.pairing import Pairs
+from parity.messages import Message
+from parity.records import Capture, Completion, Key, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The run as the detectors find it."""
+
+    baseline: Capture
+    candidate: Capture
+    pairs: Pairs
+    reference: Reference
+    rules: StopRules
+    vocab_size: int | None
+    invalid: frozenset[Key]
+    """Candidate completions with a token id outside the vocabulary."""
+    tolerance: float
+    """Nats, in force."""
+    doubt: Doubt
+    plain: bool
+    """No penalties were asked for."""
+    lists_show_choices: bool
+    """The engine's own lists are what it chose from: no penalty, bias or ban stands between."""
+    scores_show_lists: bool
+    """The engines' own logprobs are of the kind that scores are."""
+    detokenize: Callable[[Sequence[int]], str] | None
+    """Token ids to text, where the tokenizer is known to be the captures' own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One pair with equal prompts, and what is known of it so far."""
+
+    a: Completion
+    b: Completion
+    parts_at: int
+    """The first divergent token (`Pairs.parts_at`), -1 where the streams are equal."""
+    past: Event | None = None
+    """Tokens after an end, or past the limit, which need no reference."""
+    gaps: TokenGaps | None = None
+    """Of the candidate's tokens, where anything says how good they are."""
+    from_scores: bool = False
+    gap_is_the_others: bool = False
+    """The gap where they part is that of the baseline's token in the candidate's own list."""
+    contradicted: bool = False
+    """The score rejects the baseline's token where they part: the candidate is not to blame for that."""
+    flip: int | None = None
+    """Where the candidate takes another branch than the baseline."""
+    unjudged_from: int | None = None
+    """From this position on nothing could be decided."""
+    suspect: Event | None = None
+    """Without a reference: what the place where the streams part looks like. It proves nothing by itself."""
+    events: tuple[Event, ...] = ()
+    """What is wrong."""
+    benign: tuple[Event, ...] = ()
+    baseline_end: Message | None = None
+    """Why it is the baseline's end that cannot be right."""
+    doubtful: tuple[int, float] | None = None
+    """Position and gap of the worst of a few tokens little beyond the tolerance, where there is nothing else."""
+
+    @property
+    def is_identical(self) -> bool:
+        return self.parts_at < 0
+
+    @property
+    def ends_at_near_tie(self) -> bool:
+        """It ends before the baseline does, and ending there was as likely."""
+        return any(event.position == len(self.b.token_ids) for event in self.benign)
+
+    def unsupported(self, tolerance: float) -> BoolArray | None:
+        """Tokens that the scores do not support, shape (T,); None without scores."""
+        return self.gaps.unsupported(tolerance) if self.gaps is not None and self.from_scores else None
+
+    def has(self, kind: Kind) -> bool:
+        return any(event.kind is kind for event in self.events)
+
+    def widest(self) -> tuple[int, float]:
+        """Position and gap of the worst token of its events."""
+        assert self.gaps is not None
+        places = [place for event in self.events for place in event.places(len(self.gaps.gap))]
+        gaps = np.nan_to_num(self.gaps.gap[places], nan=0.0)
+        return places[int(gaps.argmax())], float(gaps.max())
+
+
+@dataclass(frozen=True, slots=True)
+class Detector:
+    """One question to the pairs of a greedy run; registry.py has them in the order in which they are asked."""
+
+    name: str
+    kinds: frozenset[Kind]
+    """What it can find."""
+    look: Callable[[list[Case], Setup], list[Case]]
+    """The cases with what it found; given all at once, for what one request says may stand in another."""
+    at_equal_tokens: bool = False
+    """It has to see every pair. Without, pairs with equal tokens are left out unless something else in them differs."""
+
+
+def pair_by_pair(look: Callable[[Case, Setup], Case]) -> Callable[[list[Case], Setup], list[Case]]:
+    """For a detector that needs one pair at a time."""
+    return lambda cases, setup: [look(case, setup) for case in cases]

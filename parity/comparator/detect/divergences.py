@@ -1,0 +1,73 @@
+"""Where two greedy streams part, and after it: tokens that the reference does not support; without one, a suspicion."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
+from parity.comparator.detect.walk import JUNCTION, Streams, Walk, walk, walk_unscored
+from parity.comparator.reference.gaps import TokenGaps
+from parity.records import Kind
+
+
+def _look(case: Case, setup: Setup) -> Case:
+    if case.is_identical:
+        return case
+    b, invalid = case.b, case.events
+    end = len(b.token_ids) if case.past is None else min(len(b.token_ids), case.past.position)
+    if case.gaps is None:
+        walked = walk_unscored(case.a.token_ids, b.token_ids, case.parts_at, end)
+    else:
+        walked = walk(_streams(case, case.gaps, end, setup))
+    if walked.flip is None and case.parts_at == len(case.a.token_ids) and setup.rules.leaves_open(case.a):
+        walked = _after_the_end(case, walked)
+    unjudged = walked.unjudged_from
+    if invalid and unjudged is not None and unjudged >= invalid[0].position:
+        unjudged = None  # nothing after an invalid token can be scored
+    return replace(
+        case, flip=walked.flip, events=(*walked.events, *invalid), unjudged_from=unjudged, suspect=walked.suspect
+    )
+
+
+def _streams(case: Case, gaps: TokenGaps, end: int, setup: Setup) -> Streams:
+    unsupported, unknown = gaps.unsupported(setup.tolerance), gaps.unknown(setup.tolerance)
+    for event in case.events:
+        unsupported[event.position : event.end + JUNCTION] = False
+        unknown[event.position : event.end] = False
+    return Streams(
+        case.a.token_ids,
+        case.b.token_ids,
+        case.parts_at,
+        end,
+        np.flatnonzero(unsupported[:end]),
+        unknown,
+        gaps.best_id,
+        setup.rules.terminators,
+        setup.rules.leaves_open(case.a),
+    )
+
+
+def _after_the_end(case: Case, walked: Walk) -> Walk:
+    """The candidate has all of the baseline's tokens and more, and nothing says that there must be no more."""
+    end = len(case.a.token_ids)
+    flip = None if case.a.aborted else end  # the other branch was to end here
+    return replace(walked, flip=flip, unjudged_from=walked.unjudged_from if case.from_scores else end)
+
+
+DETECTOR = Detector(
+    "divergences",
+    frozenset(
+        {
+            Kind.DUPLICATION,
+            Kind.OMISSION,
+            Kind.REPETITION,
+            Kind.GARBLED,
+            Kind.UNJUSTIFIED,
+            Kind.EARLY_STOP,
+            Kind.OVERRUN,
+        }
+    ),
+    pair_by_pair(_look),
+)

@@ -1,0 +1,51 @@
+"""Token ids that no vocabulary has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from parity.comparator.detect.cases import Case, Detector, Setup
+from parity.comparator.detect.events import Event
+from parity.messages import message
+from parity.records import Column, Kind, TokenIds
+from parity.records.evidence import InvalidTokenEvidence
+
+INT32_MAX = 2**31 - 1
+
+
+def invalid_rows(tokens: Column, vocab_size: int | None) -> set[int]:
+    """Streams with a token id outside the vocabulary."""
+    limit = vocab_size if vocab_size is not None else INT32_MAX
+    # Seen as unsigned, a negative id is larger than any limit: one pass over the tokens.
+    if not len(tokens.flat) or int(tokens.flat.view(np.uint64).max()) < limit:
+        return set()
+    return set(tokens.rows_with(tokens.flat.view(np.uint64) >= limit))
+
+
+def invalid_tokens(tokens: TokenIds, vocab_size: int | None) -> list[Event]:
+    """Ids outside [0, vocab_size), one event for each run of them. Unknown vocabulary: outside int32."""
+    limit = vocab_size if vocab_size is not None else INT32_MAX
+    bad = np.flatnonzero((tokens < 0) | (tokens >= limit))
+    events = []
+    for run in np.split(bad, np.flatnonzero(np.diff(bad) > 1) + 1):
+        if len(run):
+            ids = tokens[run].tolist()
+            why = message(
+                "invalid_token.why", "token id {token} is outside the vocabulary of {limit}", token=ids[0], limit=limit
+            )
+            evidence = InvalidTokenEvidence(why=why, token_ids=tuple(ids[:16]), vocab_size=vocab_size)
+            events.append(Event(Kind.INVALID_TOKEN, int(run[0]), len(run), evidence))
+    return events
+
+
+def _look(cases: list[Case], setup: Setup) -> list[Case]:
+    return [_with_invalid(case, setup.vocab_size) if case.b.key in setup.invalid else case for case in cases]
+
+
+def _with_invalid(case: Case, vocab_size: int | None) -> Case:
+    return replace(case, events=(*case.events, *invalid_tokens(case.b.token_ids, vocab_size)))
+
+
+DETECTOR = Detector("invalid tokens", frozenset({Kind.INVALID_TOKEN}), _look)

@@ -1,0 +1,189 @@
+"""Are the engine's own logprobs true: as many as tokens, logprobs at all, of the chosen tokens, near the scores?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
+from parity.comparator.detect.events import Event
+from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps
+from parity.comparator.reference.scores import own_gaps
+from parity.messages import Message, message
+from parity.records import Completion, Evidence, Kind, TokenIds
+from parity.records.evidence import LogprobEvidence
+
+LOGPROB_TOLERANCE = 0.5
+"""Nats between an engine's own logprob of its token and the score. vLLM's tests use 0.5 (`logprob_atol`,
+tests/v1/e2e/general/async_scheduling_utils.py), clean runs there stay below 0.38."""
+
+ALONE = 2.0
+FEW = 1
+"""Positions in a completion at which logprobs may disagree by up to ALONE times the tolerance: on the embedded
+checkpoint one clean token in some 10,000 comes to 0.49 nats."""
+
+LIKELY = -5.0
+"""Nats. Below this logprob two kernels disagree by more than the tolerance without a fault."""
+
+
+def logprob_mismatch(
+    completion: Completion,
+    reference: TokenGaps | None,
+    until: int,
+    baseline: Completion | None = None,
+    parts_at: int = -1,
+) -> Event | None:
+    """The engine's own logprobs: as many as tokens, numbers, of the chosen tokens, and near the scores.
+
+    Where only FEW are off, and by little, the `baseline`'s own logprobs decide, if it has some: those of two engines
+    that both decoded lie nearer to each other than to a score. Its tokens part from these at `parts_at` (-1: nowhere).
+
+    Looks at positions before `until` only: after a fault the engine's state is not the reference's.
+    """
+    own, tokens = completion.logprobs, completion.token_ids
+    if own is None:
+        return None
+    if len(own) != len(tokens):
+        at = min(len(own), len(tokens))
+        why = message(
+            "logprobs.count", "{logprobs} logprobs for {tokens} tokens", logprobs=len(own), tokens=len(tokens)
+        )
+        return Event(Kind.LOGPROB_MISMATCH, at, abs(len(own) - len(tokens)), Evidence(why=why))
+    until = min(until, len(tokens))
+    if until == 0:
+        return None
+    listed, chosen = _of_chosen(completion, until)
+    broken = broken_logprobs(completion)
+    if broken is not None and broken.position < until:
+        return broken
+    if not listed.all():
+        return _unlisted(listed, chosen)
+    if reference is None:
+        return None
+    expected = reference.chosen[:until]
+    off = _off(chosen, expected)
+    few = int(off.sum()) <= FEW and not bool((np.abs(chosen - expected)[off] > ALONE * LOGPROB_TOLERANCE).any())
+    if not off.any() or (few and not _baseline_differs(chosen, off, tokens, baseline, parts_at)):
+        return None
+    why = message(
+        "logprobs.scores", "the engine's logprobs disagree with the scores at {count} positions", count=int(off.sum())
+    )
+    return _event(off, chosen, expected, why)
+
+
+def _of_chosen(completion: Completion, until: int) -> tuple[BoolArray, FloatArray]:
+    """Is the chosen token listed, and its own logprob; shape (until,)."""
+    assert completion.logprobs is not None
+    ids, values = completion.logprobs.ids[:until], completion.logprobs.values[:until]
+    is_chosen = ids == completion.token_ids[:until, None]
+    chosen = np.where(is_chosen, values, -np.inf).max(axis=1) if ids.shape[1] else np.full(until, np.nan)
+    return is_chosen.any(axis=1), chosen
+
+
+def _off(chosen: FloatArray, expected: FloatArray) -> BoolArray:
+    """Positions at which two logprobs of one likely token are not the same."""
+    with np.errstate(invalid="ignore"):
+        off = np.abs(chosen - expected) > LOGPROB_TOLERANCE
+        off &= np.maximum(chosen, expected) > LIKELY
+    return np.asarray(off & np.isfinite(expected))
+
+
+def _baseline_differs(
+    chosen: FloatArray, off: BoolArray, tokens: TokenIds, baseline: Completion | None, parts_at: int
+) -> bool:
+    """Is the baseline's own logprob of the same token, after the same tokens, another one as well?"""
+    if baseline is None or baseline.logprobs is None or len(baseline.logprobs) != len(baseline.token_ids):
+        return False
+    for place in np.flatnonzero(off).tolist():
+        if parts_at < 0 or place < parts_at:
+            listed = baseline.logprobs.ids[place] == tokens[place]
+            values = baseline.logprobs.values[place][listed]
+            if len(values) and abs(float(values[0]) - float(chosen[place])) > LOGPROB_TOLERANCE:
+                return True
+    return False
+
+
+def broken_logprobs(completion: Completion) -> Event | None:
+    """Logprobs of chosen tokens that are NaN, infinite or above zero, anywhere in the completion."""
+    own = completion.logprobs
+    if own is None:
+        return None
+    length = min(len(own), len(completion.token_ids))
+    ids, values = own.ids[:length], own.values[:length]
+    is_chosen = ids == completion.token_ids[:length, None]
+    bad = (is_chosen & (np.isnan(values) | (values > 1e-3) | np.isneginf(values))).any(axis=1)
+    if not bad.any():
+        return None
+    chosen = np.where(is_chosen, values, -np.inf).max(axis=1)
+    why = message(
+        "logprobs.broken", "the logprob of the chosen token is not a logprob at {count} positions", count=int(bad.sum())
+    )
+    return _event(bad, chosen, None, why)
+
+
+def unlisted_logprobs(completion: Completion) -> Event | None:
+    """The engine's own lists leave the chosen token out, anywhere in the completion. vLLM always adds it."""
+    own = completion.logprobs
+    if own is None or len(own) != len(completion.token_ids):
+        return None
+    listed = (own.ids == completion.token_ids[:, None]).any(axis=1)
+    return None if listed.all() else _unlisted(listed, np.full(len(listed), np.nan))
+
+
+def _unlisted(listed: BoolArray, own: FloatArray) -> Event:
+    why = message(
+        "logprobs.unlisted",
+        "the chosen token is not among the engine's own logprobs at {count} positions",
+        count=int((~listed).sum()),
+    )
+    return _event(~listed, own, None, why)
+
+
+def _event(bad: BoolArray, own: FloatArray, expected: FloatArray | None, why: Message) -> Event:
+    positions = np.flatnonzero(bad)
+    first = int(positions[0])
+    worst = first
+    if expected is not None:
+        worst = int(positions[np.abs(own - expected)[positions].argmax()])
+    value = float(own[worst])
+    evidence = LogprobEvidence(
+        why=why,
+        positions=tuple(positions[:16].tolist()),
+        logprob=round(value, 4) if np.isfinite(value) else None,
+        score=None if expected is None else round(float(expected[worst]), 4),
+        worst_position=worst,
+    )
+    return Event(Kind.LOGPROB_MISMATCH, first, int(positions[-1]) - first + 1, evidence)
+
+
+def _at_equal_tokens(case: Case, setup: Setup) -> Event | None:
+    """Against the score of either completion, else the baseline's own logprobs."""
+    a, b = case.a, case.b
+    gaps = None
+    if setup.scores_show_lists:
+        gaps = setup.reference.gaps(setup.candidate.header.arm, b)
+        gaps = setup.reference.gaps(setup.baseline.header.arm, a) if gaps is None else gaps
+    return logprob_mismatch(b, own_gaps(a) if gaps is None else gaps, len(b.token_ids), a)
+
+
+def _after_parting(case: Case, setup: Setup) -> Event | None:
+    """What is no logprob at all counts anywhere; the rest is not asked beside another fault."""
+    a, b = case.a, case.b
+    broken = broken_logprobs(b)
+    if broken is not None or case.events:
+        return broken
+    by_scores = case.from_scores and setup.scores_show_lists
+    gaps = case.gaps if by_scores else own_gaps(a)
+    until = len(b.token_ids) if by_scores else case.flip or 0
+    return unlisted_logprobs(b) or logprob_mismatch(b, gaps, until, a, case.parts_at)
+
+
+def _look(case: Case, setup: Setup) -> Case:
+    if case.b.logprobs is None:
+        return case
+    event = _at_equal_tokens(case, setup) if case.is_identical else _after_parting(case, setup)
+    return case if event is None else replace(case, events=(*case.events, event))
+
+
+DETECTOR = Detector("logprobs", frozenset({Kind.LOGPROB_MISMATCH}), pair_by_pair(_look))

@@ -1,0 +1,121 @@
+"""Where near-ties are decided: at the first divergent token, at an end, and little beyond the tolerance.
+
+A near-tie is benign: the reference holds the candidate's token for nearly as good as its best, and rounding chose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
+from parity.comparator.detect.events import Event
+from parity.comparator.reference.gaps import TokenGaps, gap_of_other
+from parity.messages import Message, message
+from parity.records import Completion, Kind
+from parity.records.evidence import NearTieEvidence
+
+STRONG_ANCHOR = 24
+STRONG_CHUNK = 8
+"""A chunk of STRONG_CHUNK tokens lost or repeated, with agreement of STRONG_ANCHOR after it, is a shape that a few
+tokens little beyond the tolerance do not explain away. Without a reference it proves nothing: where a model may leave a
+sentence out or say it again, a near-tie makes the same shape."""
+
+
+def of_ending(b: Completion, why: Message, gap: float) -> Event:
+    """The candidate ends where the baseline goes on, and ending lies only `gap` nats below the best token."""
+    evidence = NearTieEvidence(why=why, finish_reason=b.finish_reason, gap_of_ending_here=round(gap, 4))
+    return Event(Kind.NEAR_TIE, len(b.token_ids), 1, evidence)
+
+
+def is_supported(case: Case, tolerance: float) -> bool | None:
+    """Does the reference support the candidate's token where it takes another branch? None: nothing says so."""
+    if case.flip is None or case.flip >= len(case.b.token_ids) or case.gaps is None:
+        return None
+    return case.gaps.supports(case.flip, tolerance)
+
+
+def _at_the_divergence(case: Case, setup: Setup) -> Case:
+    """The first divergent token, where no fault is in its place."""
+    flip = case.flip
+    if flip is None or case.contradicted or not is_supported(case, setup.tolerance):
+        return case
+    if any(event.position <= flip < max(event.end, event.position + 1) for event in case.events):
+        return case
+    return replace(case, benign=(*case.benign, Event(Kind.NEAR_TIE, flip, 1, _evidence(case, flip, setup))))
+
+
+def _evidence(case: Case, flip: int, setup: Setup) -> NearTieEvidence:
+    """Why it is one, and how good the baseline's token is there, where the list says it."""
+    unjudged: dict[str, Any] = {}
+    if not case.from_scores:
+        limit = message("near_tie.limit", "no scores: what follows this token could not be judged")
+        unjudged = {"looked_until": flip, "limit": limit}
+    if case.gap_is_the_others:
+        why = message(
+            "near_tie.own_list",
+            "the candidate's own logprobs hold the baseline's token for nearly as likely as its own",
+        )
+        return NearTieEvidence(why=why, **unjudged)
+    why = message("near_tie.why", "the reference holds the candidate's token for nearly as good as its best")
+    rival = _rival(case, flip, setup)
+    if rival is None or not (rival[1] or rival[0] > 0):
+        return NearTieEvidence(why=why, **unjudged)
+    gap, exact = rival
+    if exact and gap <= setup.tolerance:
+        why = message("near_tie.both", "both tokens are nearly as likely to the reference")
+    bound = None if exact else True
+    return NearTieEvidence(
+        why=why, gap_of_baseline_token=round(gap, 4), gap_of_baseline_token_is_lower_bound=bound, **unjudged
+    )
+
+
+def _rival(case: Case, flip: int, setup: Setup) -> tuple[float, bool] | None:
+    """(gap, is it exact) of the baseline's token."""
+    a, b = case.a, case.b
+    if flip >= len(a.token_ids):
+        return None
+    top = setup.reference.score(setup.candidate.header.arm, b) if case.from_scores else a.logprobs
+    return gap_of_other(top, flip, int(a.token_ids[flip]), own=int(b.token_ids[flip]))
+
+
+def _doubtful(case: Case, setup: Setup) -> Case:
+    """A token or two little beyond the tolerance, and nothing else wrong."""
+    if case.gaps is None or not case.events or not _is_doubtful(case.events, case.gaps, setup):
+        return case
+    at, gap = case.widest()
+    why = message(
+        "near_tie.doubtful",
+        "a token or two little beyond the tolerance, and nothing else: two kernels may differ by that much",
+    )
+    event = Event(Kind.NEAR_TIE, at, 1, NearTieEvidence(why=why, would_be=str(case.events[0].kind)))
+    return replace(case, events=(), benign=(*case.benign, event), doubtful=(at, gap))
+
+
+def _is_doubtful(events: Sequence[Event], gaps: TokenGaps, setup: Setup) -> bool:
+    """Not where a length says the same, a long chunk is lost or stands twice with long agreement after it, or a token
+    lies at an unknown distance."""
+    if not all(event.kind.row.may_be_doubted and not _is_shown_otherwise(event) for event in events):
+        return False
+    beyond: set[int] = set()
+    for event in events:
+        part = event.places(len(gaps.gap))
+        over = part.start + np.flatnonzero(gaps.gap[part.start : part.stop] > setup.tolerance)
+        if not len(over):
+            return False
+        beyond.update(over.tolist())
+    places = sorted(beyond)
+    return not bool(gaps.bounded[places].any()) and setup.doubt.covers(gaps.gap[places], len(gaps.gap))
+
+
+def _is_shown_otherwise(event: Event) -> bool:
+    """Does something else than the gaps of its tokens speak for it?"""
+    long = event.length >= STRONG_CHUNK and event.agrees_after >= STRONG_ANCHOR
+    return event.is_corroborated or (long and not event.is_ambiguous)
+
+
+DOUBTFUL = Detector("near-ties little beyond the tolerance", frozenset({Kind.NEAR_TIE}), pair_by_pair(_doubtful))
+DETECTOR = Detector("near-ties", frozenset({Kind.NEAR_TIE}), pair_by_pair(_at_the_divergence))

@@ -1,0 +1,27 @@
+"""The detectors of a greedy run, in the order in which they are asked. A new kind is a row in
+parity/records/kinds.py and a detector here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from parity.comparator.detect import divergences, ends, invalid_tokens, logprobs, near_ties, overlaps, row_leaks, texts
+from parity.comparator.detect.cases import Detector
+
+BEFORE: Final = (invalid_tokens.DETECTOR, divergences.DETECTOR, ends.DETECTOR, row_leaks.DETECTOR)
+AFTER: Final = (overlaps.DETECTOR, near_ties.DOUBTFUL, logprobs.DETECTOR, texts.DETECTOR, near_ties.DETECTOR)
+_more: list[Detector] = []
+
+
+def detectors() -> tuple[Detector, ...]:
+    """All detectors. Those that were registered come before it is decided which of several explanations stands."""
+    return *BEFORE, *_more, *AFTER
+
+
+def register(detector: Detector) -> None:
+    _more.append(detector)
+
+
+def forget(detector: Detector) -> None:
+    """Undo `register`."""
+    _more.remove(detector)

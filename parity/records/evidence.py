@@ -1,0 +1,273 @@
+"""What a person can check a finding by: one typed class for each family of kinds.
+
+In files evidence is one flat JSON object (docs/kinds.md lists its keys). A field without a default is always written,
+as null where there is none; a field that is None by default is written where it is something.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from typing import Any, Self, get_type_hints
+
+import msgspec
+
+from parity.messages import Message, verbatim
+
+Json = Any
+
+
+class JudgedBy(StrEnum):
+    """What says that the tokens of a finding are wrong, or a near-tie."""
+
+    SCORES = "scores"
+    BASELINE_LIST = "logprobs at the first divergent token"
+    CANDIDATE_LIST = "the candidate's own logprobs"
+    OWN_LIST = "the engine's own logprobs"
+    NO_OTHER_SPAN = "no two requests of the baseline have nearly as long a span in common"
+    NO_OTHER_COPY = "the baseline says nothing nearly as long twice"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """What the reference says of the finding's first token; nats."""
+
+    gap: float | None
+    gap_is_lower_bound: bool = False
+    best_token: int | None = None
+    best_logprob: float | None = None
+    chosen_logprob: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence(Mapping[str, Json]):
+    """What any finding may have, and all that one of an unknown kind has.
+
+    As a mapping it is its JSON.
+    """
+
+    why: Message
+    ambiguous: Message | None = None
+    """What the tokens do not decide."""
+    corroborated_by: Message | None = None
+    """What says the same as the tokens do."""
+    candidate_token: int | None = None
+    baseline_token: int | None = None
+    numbers: Numbers | None = None
+    tolerance: float | None = None
+    """Nats, in force where the gap was judged."""
+    judged_by: JudgedBy | None = None
+    unsupported_positions: tuple[int, ...] | None = None
+    largest_gap: float | None = None
+    first_divergent_token: int | None = None
+    logprobs: Mapping[str, tuple[tuple[int, float], ...] | None] | None = None
+    """The top tokens at the finding's position and their logprobs (nats), by who says so."""
+    arbiter: Mapping[str, Json] | None = None
+    other: Mapping[str, Json] = field(default_factory=dict)
+    """Keys that this version does not know, and values that are not of their key's type: kept as they are."""
+
+    @property
+    def gap(self) -> float | None:
+        """Nats from the reference's best token to the one chosen."""
+        return None if self.numbers is None else self.numbers.gap
+
+    def to_json(self) -> dict[str, Json]:
+        found = dict(self.other)
+        for one in dataclasses.fields(self):
+            value = getattr(self, one.name)
+            if one.name == "other" or (value is None and one.default is None):
+                continue
+            if isinstance(value, Numbers):
+                found |= dataclasses.asdict(value)
+            else:
+                found[one.name] = value.to_json() if isinstance(value, Message) else _plain(value)
+        return found
+
+    def __getitem__(self, name: str) -> Json:
+        return self.to_json()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_json())
+
+    def __len__(self) -> int:
+        return len(self.to_json())
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Json]) -> Evidence:
+        """From `to_json`, of any version. What does not fit is in `other`; where a field that this class must have is
+        missing, the result is a bare Evidence."""
+        fields: Any = cls
+        known, other = _read(fields, value)
+        if cls is not Evidence and any(name not in known for name in _required(fields)):
+            return Evidence.from_json(value)
+        return cls(**{"why": verbatim(""), **known}, other=other)
+
+    def plus(self, **more: Any) -> Self:
+        """The same with these fields, where they have nothing yet."""
+        return dataclasses.replace(self, **{name: it for name, it in more.items() if getattr(self, name) is None})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearTieEvidence(Evidence):
+    gap_of_baseline_token: float | None = None
+    gap_of_baseline_token_is_lower_bound: bool | None = None
+    gap_of_ending_here: float | None = None
+    finish_reason: str | None = None
+    would_be: str | None = None
+    """The kind that a token little beyond the tolerance would have."""
+    looked_until: int | None = None
+    limit: Message | None = None
+    """What could not be judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensEvidence(Evidence):
+    """Tokens that are not the baseline's."""
+
+    baseline_tokens: tuple[int, ...] | None = None
+    candidate_tokens: tuple[int, ...] | None = None
+    agree_again_for: int | None = None
+    """Tokens after it that both streams have in common."""
+    unsupported_tokens: int | None = None
+    p_value: float | None = None
+    period: int | None = None
+    copies: float | None = None
+    source_start: int | None = None
+    source_end: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeakEvidence(TokensEvidence):
+    donor_request: str
+    donor_part: str
+    donor_start: int
+    donor_end: int
+    expected_by_chance: float
+    requests_with_this_span: int
+    leaked_tokens: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvalidTokenEvidence(Evidence):
+    token_ids: tuple[int, ...]
+    vocab_size: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndEvidence(Evidence):
+    finish_reason: str | None = None
+    baseline_finish_reason: str | None = None
+    gap_of_ending_here: float | None = None
+    terminator: int | None = None
+    max_tokens: int | None = None
+    p_value: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogprobEvidence(Evidence):
+    positions: tuple[int, ...] | None = None
+    worst_position: int | None = None
+    logprob: float | None
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextEvidence(Evidence):
+    character: int | None = None
+    text: str | None = None
+    expected: str | None = None
+    problems: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputEvidence(Evidence):
+    prompt_position: int | None = None
+    baseline_prompt_length: int | None = None
+    candidate_prompt_length: int | None = None
+    baseline_max_tokens: int | None = None
+    candidate_max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingEvidence(Evidence):
+    missing_from: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyOfSampleEvidence(Evidence):
+    copy_of_sample: int
+    log_likelihood: float | None
+    p_value: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundsEvidence(Evidence):
+    rounds: int
+    differs_from_rounds: tuple[int, ...]
+    faulty_rounds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvidence(Evidence):
+    """Of a finding about the run as a whole."""
+
+    test: str | None = None
+    p_value: float | None = None
+    both: int | None = None
+    only_baseline: int | None = None
+    only_candidate: int | None = None
+    p_candidate_loops_more: float | None = None
+
+
+def _plain(value: Json) -> Json:
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, str) else value
+
+
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {one.name: hints[one.name] for one in dataclasses.fields(cls) if one.name not in ("numbers", "other")}
+
+
+@cache
+def _required(cls: type[Any]) -> frozenset[str]:
+    return frozenset(
+        one.name for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING and one.name != "why"
+    ) - {"other"}
+
+
+def _read(cls: Any, value: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
+    """(fields of `cls`, what is none of them)."""
+    known: dict[str, Json] = {}
+    other = dict(value)
+    try:
+        numbers = msgspec.convert({name: value[name] for name in _NUMBERS if name in value}, Numbers)
+    except msgspec.ValidationError:
+        pass  # they stay in `other`
+    else:
+        known["numbers"] = numbers
+        for name in _NUMBERS:
+            other.pop(name, None)
+    for name, hint in _hints(cls).items():
+        if name not in value:
+            continue
+        try:
+            known[name] = (
+                Message.from_json(value[name])
+                if hint in (Message, Message | None)
+                else msgspec.convert(value[name], hint)
+            )
+        except (ValueError, msgspec.ValidationError):
+            continue
+        other.pop(name)
+    return known, other
+
+
+_NUMBERS = tuple(one.name for one in dataclasses.fields(Numbers))
