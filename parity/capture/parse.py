@@ -74,6 +74,7 @@ def parse_completion(record: Mapping[str, Any], line: int = 0) -> Completion:
         spec=spec_of(record.get("spec")),
         line=line,
         max_tokens=None if record.get("max_tokens") is None else count_of(record, "max_tokens"),
+        sampling=object_of(record, "sampling"),
         server=object_of(record, "server") or None,
         aborted=flag_of(record, "aborted"),
     )

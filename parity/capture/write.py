@@ -61,6 +61,8 @@ def completion_record(completion: Completion, *, compact: bool = False) -> dict[
     }
     if completion.max_tokens is not None:
         record["max_tokens"] = completion.max_tokens
+    if completion.sampling:
+        record["sampling"] = dict(completion.sampling)
     if completion.aborted:
         record["aborted"] = True
     if completion.server is not None:

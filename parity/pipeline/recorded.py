@@ -9,8 +9,9 @@ from pathlib import Path
 from parity.capture import read_capture
 from parity.errors import ParityError
 from parity.plan import Prompt, Sampling
+from parity.plan.prompts import asking
 from parity.records import Json
-from parity.records.sampling import asked, read_values
+from parity.records.sampling import Value, asked, read_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,11 @@ def questions_of(path: Path) -> Questions:
     for completion in capture:
         name = completion.key.request
         if name not in prompts:
-            prompts[name] = Prompt(name, token_ids=tuple(completion.prompt_token_ids.tolist()))
+            own = dict(completion.sampling)
+            if completion.max_tokens is not None:
+                own["max_tokens"] = completion.max_tokens
+            tokens = tuple(completion.prompt_token_ids.tolist())
+            prompts[name] = asking(Prompt(name, token_ids=tokens), _read(own, path))
     if not prompts:
         raise ParityError(f"{path} has no completions: there is nothing to replay", hint="name another capture")
     rounds = 1 + max(completion.key.round for completion in capture)
@@ -38,7 +43,9 @@ def questions_of(path: Path) -> Questions:
 
 def _asked(recorded: Mapping[str, Json], path: Path) -> Sampling:
     """What a header says of sampling, as far as plans know it; what it leaves out or says null is at its default."""
+    return Sampling().having(_read(recorded, path))
+
+
+def _read(recorded: Mapping[str, Json], path: Path) -> dict[str, Value]:
     given = {row.name: row.plain(recorded[row.name]) for row in asked() if recorded.get(row.name) is not None}
-    return Sampling().having(
-        read_values(given, lambda name, problem: ParityError(f"{path}: sampling.{name} {problem}"))
-    )
+    return read_values(given, lambda name, problem: ParityError(f"{path}: sampling.{name} {problem}"))

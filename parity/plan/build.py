@@ -43,10 +43,12 @@ def build_plan(
     sampling = sampling or Sampling()
     score = score or Score()
     requests = tokenise(prompts, checkpoint.model.path)
-    if not sampling.ignore_eos and checkpoint.primary_eos is not None:
+    if checkpoint.primary_eos is not None:
         # With generation_config="vllm" an engine stops by itself only at the tokenizer's EOS.
         others = set(checkpoint.model.eos_token_ids) - {checkpoint.primary_eos}
-        sampling = replace(sampling, stop_token_ids=tuple(sorted({*sampling.stop_token_ids, *others})))
+        requests = [_ending(request, sampling, others) for request in requests]
+        if not sampling.ignore_eos:
+            sampling = replace(sampling, stop_token_ids=_with(sampling.stop_token_ids, others))
     settings = dict(overrides or {})
     for name in ("model", "speculative_config"):
         if name in settings:
@@ -77,6 +79,19 @@ def build_plan(
     )
     plan.check()
     return plan
+
+
+def _ending(request: Request, sampling: Sampling, others: set[int]) -> Request:
+    """The request with the checkpoint's further EOS ids in its own `stop_token_ids`, where it says how it ends."""
+    if not {"ignore_eos", "stop_token_ids"} & set(request.sampling):
+        return request
+    own = sampling.having(request.sampling)
+    ids = own.stop_token_ids if own.ignore_eos else _with(own.stop_token_ids, others)
+    return replace(request, sampling={**request.sampling, "stop_token_ids": ids})
+
+
+def _with(ids: Collection[int], others: Collection[int]) -> tuple[int, ...]:
+    return tuple(sorted({*ids, *others}))
 
 
 def _default_baseline(arms: Sequence[Arm]) -> str:

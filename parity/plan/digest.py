@@ -11,7 +11,10 @@ from parity.plan.types import Plan
 def plan_digest(plan: Plan) -> str:
     """SHA-256 of requests, rounds and sampling parameters; the same as the worker's identity.plan_digest."""
     common = {
-        "requests": [[request.id, request.prompt_token_ids, request.max_tokens] for request in plan.requests],
+        "requests": [
+            [one.id, one.prompt_token_ids, one.max_tokens, *([one.own_json()] if one.sampling else [])]
+            for one in plan.requests
+        ],
         "rounds": plan.rounds,
         "sampling": plan.sampling.to_json(),
     }

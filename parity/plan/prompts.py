@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 
 from parity.errors import ParityError
 from parity.plan.messages import parse_messages
 from parity.records import Json
+from parity.records.sampling import Value, read_values
 
 _FORMATS = (
     "a text file has one prompt per line; a .jsonl file has one object per line with `prompt`, "
@@ -26,6 +27,9 @@ class Prompt:
     text: str | None = None
     token_ids: tuple[int, ...] | None = None
     messages: Sequence[Mapping[str, Json]] | None = None
+    sampling: Mapping[str, Value] = field(default_factory=dict)
+    """Its own sampling parameters but `max_tokens`, those that are not to be the plan's."""
+    max_tokens: int | None = None
 
 
 def suite_names() -> list[str]:
@@ -81,7 +85,10 @@ def _parse_jsonl(text: str, source: str) -> list[Prompt]:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise ParityError(f"{source}, line {number} is not JSON: {error}", hint=_FORMATS) from None
-        prompt = _parse_prompt(value, f"p{len(prompts)}", f"{source}, line {number}")
+        where = f"{source}, line {number}"
+        prompt = _parse_prompt(value, f"p{len(prompts)}", where)
+        if isinstance(value, dict) and value.get("sampling") is not None:
+            prompt = _asked(prompt, value["sampling"], where)
         if prompt.id in seen:
             raise ParityError(
                 f"{source}, line {number}: the id {prompt.id!r} was used on line {seen[prompt.id]}",
@@ -90,6 +97,25 @@ def _parse_jsonl(text: str, source: str) -> list[Prompt]:
         seen[prompt.id] = number
         prompts.append(prompt)
     return prompts
+
+
+def _asked(prompt: Prompt, value: Json, where: str) -> Prompt:
+    """The prompt with its own parameters. Raises ParityError that names the line and the parameter."""
+    hint = "`sampling` is an object of a prompt's own parameters; docs/plan.md has their names and forms"
+
+    def refuse(name: str, problem: str) -> ParityError:
+        return ParityError(f"{where}: sampling.{name} {problem}", hint=hint)
+
+    if not isinstance(value, dict):
+        raise ParityError(f"{where}: sampling is {type(value).__name__}, not an object", hint=hint)
+    return asking(prompt, read_values(value, refuse, own=True))
+
+
+def asking(prompt: Prompt, own: Mapping[str, Value]) -> Prompt:
+    """The prompt with these parameters of its own."""
+    limit = own.get("max_tokens")
+    others = {name: one for name, one in own.items() if name != "max_tokens"}
+    return replace(prompt, sampling=others, max_tokens=limit if isinstance(limit, int) else None)
 
 
 def _parse_prompt(value: Json, default_id: str, where: str) -> Prompt:

@@ -39,11 +39,13 @@ def tokenise(prompts: Iterable[Prompt], model: str | Path) -> list[Request]:
     template: ChatTemplate | None = None
     requests = []
     for prompt in prompts:
+        own = prompt.sampling
+        limit = prompt.max_tokens
         if prompt.token_ids is not None:
             text = prompt.text
             if text is None and prompt.token_ids and 0 <= min(prompt.token_ids) <= max(prompt.token_ids) < 2**31:
                 text = tokenizer.decode(list(prompt.token_ids), skip_special_tokens=False)
-            requests.append(Request(prompt.id, text, prompt.token_ids))
+            requests.append(Request(prompt.id, text, prompt.token_ids, limit, sampling=own))
             continue
         if prompt.messages is not None:
             template = template or ChatTemplate(model)
@@ -55,7 +57,7 @@ def tokenise(prompts: Iterable[Prompt], model: str | Path) -> list[Request]:
         if not encoding.ids:
             raise ParityError(f"the prompt {prompt.id!r} is empty: it has no tokens", hint="remove it")
         messages = None if prompt.messages is None else tuple(prompt.messages)
-        requests.append(Request(prompt.id, text, tuple(encoding.ids), messages=messages))
+        requests.append(Request(prompt.id, text, tuple(encoding.ids), limit, messages, own))
     return requests
 
 

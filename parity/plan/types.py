@@ -15,6 +15,7 @@ from typing import Final
 
 from parity._version import __version__
 from parity.errors import ParityError
+from parity.plan.asked import check_request, check_speculation
 from parity.plan.churn import Churn
 from parity.plan.fields import (
     Fields,
@@ -28,7 +29,7 @@ from parity.plan.fields import (
 )
 from parity.plan.messages import Messages, has_images, parse_messages
 from parity.records import DEFAULT_TOLERANCE, Json
-from parity.records.sampling import Sampling, read_values
+from parity.records.sampling import Sampling, Value, json_value, read_values
 
 SCHEMA: Final = "parity.plan/1"
 
@@ -48,10 +49,16 @@ class Request:
     """A limit of its own, below the plan's: output lengths are mixed. None: the plan's."""
     messages: Messages | None = None
     """The chat messages it came from, for backends that take them; `prompt_token_ids` are of their text."""
+    sampling: Mapping[str, Value] = field(default_factory=dict, hash=False)
+    """Its own sampling parameters but `max_tokens`, those that are not the plan's."""
 
     @property
     def has_images(self) -> bool:
         return has_images(self.messages)
+
+    def own_json(self) -> dict[str, Json]:
+        """Its own sampling parameters as JSON has them."""
+        return {name: json_value(value) for name, value in self.sampling.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +132,11 @@ class Plan:
         """Completions that each arm must give."""
         return len(self.requests) * self.rounds * self.sampling.n
 
+    def sampling_of(self, request: Request) -> Sampling:
+        """Every sampling parameter of a request: its own, and else the plan's."""
+        limit = {} if request.max_tokens is None else {"max_tokens": request.max_tokens}
+        return self.sampling.having({**request.sampling, **limit})
+
     def with_model_path(self, path: str | Path) -> Plan:
         return replace(self, model=replace(self.model, path=str(path)))
 
@@ -141,6 +153,7 @@ class Plan:
                     "prompt": r.prompt,
                     "prompt_token_ids": list(r.prompt_token_ids),
                     **({} if r.max_tokens is None else {"max_tokens": r.max_tokens}),
+                    **({"sampling": r.own_json()} if r.sampling else {}),
                     **({} if r.messages is None else {"messages": [dict(one) for one in r.messages]}),
                 }
                 for r in self.requests
@@ -185,6 +198,7 @@ class Plan:
                     f"request {request.id!r} has max_tokens {request.max_tokens}, the plan {self.sampling.max_tokens}",
                     hint="a request's own limit is from 1 to the plan's",
                 )
+        self._check_sampling()
         self.churn.check(frozenset(r.id for r in self.requests), self.sampling.n)
         names = [arm.name for arm in self.arms]
         if self.baseline not in names:
@@ -197,6 +211,17 @@ class Plan:
                 f"there is only one arm, {names[0]}: nothing to compare it with",
                 hint="add a variant (--variants base,mtp) or a backend (--backends cpu,cuda)",
             )
+
+    def _check_sampling(self) -> None:
+        """Raises ParityError for parameters that make no sense, or that an arm's engine would refuse."""
+        speculates = [arm.name for arm in self.arms if arm.engine.get("speculative_config")]
+        plain = [request for request in self.requests if not request.sampling]
+        shortest = sorted(plain, key=lambda one: one.max_tokens or self.sampling.max_tokens)[:1]
+        for request in [*shortest, *(one for one in self.requests if one.sampling)]:
+            sampling = self.sampling_of(request)
+            check_request(request.id, sampling, self.model.vocab_size)
+            if speculates:
+                check_speculation(speculates[0], request.id, sampling)
 
     @staticmethod
     def from_json(value: Json, source: str = "plan") -> Plan:
@@ -291,11 +316,13 @@ def read_plan(path: str | Path) -> Plan:
 
 
 def _request(item: Fields) -> Request:
+    own = item.sub("sampling", default={})
     return Request(
         id=item.take("id", string),
         prompt=item.take("prompt", optional_string, default=None),
         prompt_token_ids=item.take("prompt_token_ids", whole_numbers),
         max_tokens=item.take("max_tokens", optional_int, default=None),
+        sampling=read_values(own.value, own.error, own=True),
         messages=item.take("messages", lambda value: None if value is None else parse_messages(value), default=None),
     )
 

@@ -184,6 +184,8 @@ class Completion:
     """Line of the capture file, for messages; 0 where it did not come from a file."""
     max_tokens: int | None = None
     """This request's own limit of output tokens, where it is not the one of the header's `sampling`."""
+    sampling: Mapping[str, Json] = field(default_factory=dict)
+    """This request's own sampling parameters, those that are not the ones of the header's `sampling`."""
     server: Mapping[str, Json] | None = None
     """What a server said with its answer: see docs/capture.md."""
     aborted: bool = False
@@ -260,6 +262,13 @@ class Capture:
 
     def __iter__(self) -> Iterator[Completion]:
         return iter(self.completions.values())
+
+    def sampling_of(self, completion: Completion) -> Mapping[str, Json]:
+        """The sampling parameters of a completion: the header's, and the request's own over them."""
+        if completion.max_tokens is None and not completion.sampling:
+            return self.header.sampling
+        limit = {} if completion.max_tokens is None else {"max_tokens": completion.max_tokens}
+        return {**self.header.sampling, **completion.sampling, **limit}
 
     @cached_property
     def tokens(self) -> Column:

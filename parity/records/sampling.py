@@ -128,8 +128,6 @@ class Parameter:
     """A parameter of `vllm.SamplingParams`; which release has it says the worker's table of signatures."""
     openai: Literal["standard", "vllm", None] = "vllm"
     """In OpenAI's protocol (`standard`), or vLLM's extension of it (other servers may refuse it); None: not there."""
-    openai_name: str = ""
-    """Where the protocol has another name for it."""
     transformers: str | None = None
     """The name in `transformers.GenerationConfig`; None: it has none."""
     reference: bool = True
@@ -175,6 +173,11 @@ class Parameter:
         if self.effect is Effect.DRAWS and self.name != "temperature" and temperature == 0:
             return False
         return value is not None and value != self.default
+
+    def token_ids(self, value: Value) -> list[int]:
+        """The token ids that a value names."""
+        named = value if self.form in (Form.TOKENS, Form.BIAS) and value is not None else ()
+        return [token for token in named if isinstance(token, int)]  # type: ignore[union-attr]
 
     def plain(self, value: Json) -> Json:
         """A value as captures write it, whichever way its absence or its emptiness is written."""
@@ -427,3 +430,17 @@ def read_values(
         except (TypeError, ValueError) as error:
             raise refuse(name, str(error)) from None
     return found
+
+
+def wire() -> dict[str, dict[str, Json]]:
+    """What a worker is told of each parameter, by name (`parity_backends.worker.sampling`)."""
+    return {
+        row.name: {
+            "default": json_value(row.default),
+            "compared": row.compared,
+            "vllm": row.vllm,
+            "openai": row.openai,
+            "reference": row.reference,
+        }
+        for row in asked()
+    }

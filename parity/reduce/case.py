@@ -42,7 +42,7 @@ class Case:
         if not self._digest:
             made = _digest(
                 {
-                    "requests": [[list(r.prompt_token_ids), self.limit(r)] for r in self.requests],
+                    "requests": [_asked(r, self.limit(r)) for r in self.requests],
                     "sampling": self.sampling.to_json(),
                     "churn": self.churn.to_json(),
                 }
@@ -65,6 +65,10 @@ class Case:
     def churn_of(self, shot: int) -> Churn:
         """The churn of this shot: other random draws each time, as in the rounds of a plan."""
         return self.churn if self.churn == Churn() else replace(self.churn, seed=self.churn.seed + shot)
+
+
+def _asked(request: Request, limit: int) -> list[Json]:
+    return [list(request.prompt_token_ids), limit, *([request.own_json()] if request.sampling else [])]
 
 
 @dataclass(frozen=True, slots=True)

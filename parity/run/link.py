@@ -18,6 +18,7 @@ from parity.plan import Arm, Plan
 from parity.plan.digest import plan_digest
 from parity.plan.hosts import Host
 from parity.records import Header
+from parity.records.sampling import wire
 from parity.run.backend import Backend
 from parity.run.events import ArmEvent, OnEvent, Phase
 from parity.run.expected import check_header
@@ -153,7 +154,8 @@ class Link:
     def _job(self, plan: Plan) -> Job:
         if self._host.model is not None:
             plan = plan.with_model_path(self._host.model)
-        return Job(plan.to_json(), self.name, self._timeouts.heartbeat * 4 if self._host.far else UNSET)
+        asked = {**plan.to_json(), "parameters": wire()}
+        return Job(asked, self.name, self._timeouts.heartbeat * 4 if self._host.far else UNSET)
 
     def _one_header(self, headers: Sequence[Header]) -> Header:
         """The header of the arm from those of its replicas, which must be of one engine."""

@@ -69,6 +69,7 @@ class Completion(Tokens, frozen=True, kw_only=True, tag_field="record", tag="com
     stop_reason: int | str | None = None
     logprobs: TopOfEach | None = None
     max_tokens: int | UnsetType | None = UNSET
+    sampling: dict[str, msgspec.Raw] | UnsetType | None = UNSET
     aborted: bool | UnsetType = UNSET
     server: dict[str, msgspec.Raw] | UnsetType | None = UNSET
     replica: int | UnsetType = UNSET

@@ -12,6 +12,8 @@ from parity_backends.server.worker.transport import ServerError
 from parity_backends.transformers.worker.reference import Writer
 from subjects import GREEDY
 
+from parity.records.sampling import wire
+
 
 def chunk(index: int = 0, text: str = "", **more: Any) -> dict[str, Any]:
     return {"choices": [{"index": index, "text": text, **more}]}
@@ -75,16 +77,16 @@ def test_thoughts_that_a_parser_split_off_come_first() -> None:
 
 def test_sampling_parameters_by_dialect() -> None:
     random = {**GREEDY, "temperature": 0.5, "seed": 4, "n": 3, "top_k": 5, "logprobs": 2, "stop": ["x"]}
-    sent = sampling_body(random, VLLM, COMPLETIONS, 10)
+    sent = sampling_body(random, wire(), VLLM, COMPLETIONS, 10)
     assert (sent["seed"], sent["top_k"], sent["logprobs"], sent["stop"]) == (10, 5, 2, ["x"])
     assert sent["return_token_ids"] is True
-    plain = sampling_body(random, OPENAI, CHAT, None)
+    plain = sampling_body(random, wire(), OPENAI, CHAT, None)
     assert (plain["logprobs"], plain["top_logprobs"]) == (True, 2)
     assert "top_k" not in plain
-    assert not_sent(random, OPENAI) == {"top_k": 5}
-    assert not_sent(random, VLLM) == {}
+    assert not_sent(random, wire(), OPENAI) == {"top_k": 5}
+    assert not_sent(random, wire(), VLLM) == {}
     assert "seed" not in plain
-    assert "seed" not in sampling_body(GREEDY, VLLM, COMPLETIONS, 4)
+    assert "seed" not in sampling_body(GREEDY, wire(), VLLM, COMPLETIONS, 4)
 
 
 def test_a_prompt_becomes_a_message_only_where_all_arms_do_that() -> None:
@@ -114,7 +116,7 @@ def writer(**sampling: Any) -> Writer:
     def decode(ids: list[int], skip_special_tokens: bool = True) -> str:
         return "".join(chr(96 + token) for token in ids if token)
 
-    return Writer([1], {**GREEDY, **sampling}, 4, [0], decode)
+    return Writer([1], {**GREEDY, "max_tokens": 4, **sampling}, [0], decode)
 
 
 def said(one: Writer, *tokens: int) -> tuple[str | None, Any, str | None]:

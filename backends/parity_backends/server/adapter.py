@@ -17,6 +17,7 @@ from parity_backends.bundle import bundle
 
 MODULES = (
     "parity_backends.worker:protocol",
+    "parity_backends.worker:sampling",
     "parity_backends.worker:records",
     "parity_backends.worker:counters",
     "parity_backends.worker:identity",

@@ -42,7 +42,13 @@ def plan_digest(plan: dict[str, Any]) -> str:
     """SHA-256 of what every arm of a plan has in common: requests, rounds and sampling parameters."""
     common = {
         "requests": [
-            [request["id"], request["prompt_token_ids"], request.get("max_tokens")] for request in plan["requests"]
+            [
+                request["id"],
+                request["prompt_token_ids"],
+                request.get("max_tokens"),
+                *([request["sampling"]] if request.get("sampling") else []),
+            ]
+            for request in plan["requests"]
         ],
         "rounds": plan.get("rounds", 1),
         "sampling": plan["sampling"],

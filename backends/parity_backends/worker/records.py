@@ -9,6 +9,8 @@ import math
 import sys
 from typing import Any, Optional
 
+from .sampling import own
+
 
 def number(raw: Any) -> Optional[float]:
     """A logprob for JSON: NaN is null, minus infinity is -9999 (as in vLLM's own server), 6 decimals."""
@@ -43,8 +45,7 @@ def completion_record(request: dict[str, Any], round_: int, output: Any) -> dict
         "stop_reason": output.stop_reason,
         "logprobs": entries(output.logprobs),
     }
-    if request.get("max_tokens") is not None:
-        record["max_tokens"] = request["max_tokens"]
+    record.update(own(request))
     trace: Any = getattr(output, "spec_decode_metrics", None)
     if getattr(trace, "per_step_accepted", None) is not None:
         record["spec"] = {

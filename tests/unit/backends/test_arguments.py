@@ -10,6 +10,7 @@ from parity_backends.vllm.worker.arguments import Table, translate, translate_sa
 from parity_backends.vllm.worker.table import ASCEND_READ, VLLM_NAMES, VLLM_READ
 
 from parity.plan import Sampling
+from parity.records.sampling import wire
 from parity.run import load_backend
 
 RELEASES = VLLM_READ.split()
@@ -166,12 +167,12 @@ def test_version_numbers(version: str, number: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("version", RELEASES)
 def test_the_plans_sampling_parameters_are_known_everywhere(version: str) -> None:
-    given, dropped = translate_sampling(Sampling().to_json(), Table(version))
+    given, dropped = translate_sampling(Sampling().to_json(), Table(version), wire())
     assert dropped == {}
     assert "temperature" in given
 
 
 def test_a_sampling_parameter_that_went_away_is_told() -> None:
-    given, dropped = translate_sampling({"n": 1, "best_of": 4, "truncate_prompt_tokens": None}, Table("0.23.0"))
+    given, dropped = translate_sampling({"n": 1, "best_of": 4, "truncate_prompt_tokens": None}, Table("0.23.0"), {})
     assert given == {"n": 1}
     assert dropped == {"sampling.best_of": "vLLM 0.23.0 has no such parameter"}

@@ -127,6 +127,8 @@ def _set(path: str, value: object) -> Callable[[dict[str, Any]], None]:
         (_set("schema", "parity.plan/2"), "schema is 'parity.plan/2'"),
         (_set("sampling.max_tokens", "8"), "sampling.max_tokens must be a whole number"),
         (_set("sampling.beam", 3), "sampling.beam is not a sampling parameter"),
+        (_set("requests.0.sampling", {"beam": 3}), r"requests\[0\].sampling.beam is not a sampling parameter"),
+        (_set("requests.0.sampling", {"n": 3}), r"requests\[0\].sampling.n cannot be a request's own"),
         (_set("sampling", []), "sampling must be a JSON object"),
         (_set("requests.1.prompt_token_ids", [1, None]), r"requests\[1\].prompt_token_ids must be"),
         (_set("requests.1.id", "a"), "names the request 'a' twice"),

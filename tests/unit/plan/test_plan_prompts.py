@@ -137,3 +137,35 @@ def test_several_templates(tmp_path: Path) -> None:
 def test_hostile_and_broken_templates(tmp_path: Path, template: object, message: str) -> None:
     with pytest.raises(ParityError, match=message):
         ChatTemplate(_with_template(tmp_path, template)).render([{"role": "user", "content": "x"}], "p0")
+
+
+def test_a_prompt_may_have_sampling_parameters_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(
+        '{"prompt": "a", "sampling": {"temperature": 1, "stop": "x", "max_tokens": 8}}\n{"prompt": "b"}\n', "utf-8"
+    )
+    first, second = load_prompts(path)
+    assert first.sampling == {"temperature": 1.0, "stop": ("x",)}
+    assert first.max_tokens == 8
+    assert not second.sampling
+    assert second.max_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("sampling", "problem"),
+    [
+        ('"greedy"', "line 1: sampling is str, not an object"),
+        ('{"top_q": 1}', "line 1: sampling.top_q is not a sampling parameter this parity knows (temperature, top_p"),
+        ('{"n": 2}', "line 1: sampling.n cannot be a request's own"),
+        ('{"min_tokens": "3"}', 'line 1: sampling.min_tokens must be a whole number, not "3"'),
+        ('{"structured_outputs": {"regex": ""}}', 'line 1: sampling.structured_outputs has a regex that is ""'),
+    ],
+)
+def test_a_mistake_in_a_prompts_own_parameters_names_line_and_parameter(
+    tmp_path: Path, sampling: str, problem: str
+) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(f'{{"prompt": "a", "sampling": {sampling}}}\n', "utf-8")
+    with pytest.raises(ParityError) as caught:
+        load_prompts(path)
+    assert problem in str(caught.value)

@@ -27,7 +27,7 @@ def engine_seeds(monkeypatch: pytest.MonkeyPatch, sampling: dict[str, Any], roun
     inner.RequestOutputKind = SimpleNamespace(FINAL_ONLY=1)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     monkeypatch.setitem(sys.modules, "vllm.sampling_params", inner)
-    monkeypatch.setattr(worker_arm, "translate_sampling", lambda wanted, table: (wanted, []))
+    monkeypatch.setattr(worker_arm, "translate_sampling", lambda wanted, table, rows: (wanted, []))
     arm = SimpleNamespace(plan={"sampling": sampling}, table={})
     return [getattr(worker_arm.Arm._params(arm, one, round_), "seed", None) for one in REQUESTS]  # type: ignore[arg-type]
 
@@ -41,7 +41,7 @@ def server_seeds(sampling: dict[str, Any], round_: int) -> list[int | None]:
         return {"choices": [{"index": index, "text": "x"} for index in range(4)]}, 4
 
     arm = SimpleNamespace(
-        server={"model": "m"}, path="/v1/completions", dialect="vllm", wrap=False, as_text=False,
+        server={"model": "m"}, path="/v1/completions", dialect="vllm", wrap=False, as_text=False, rows={},
         endpoint=SimpleNamespace(post_json=post_json),
     )  # fmt: skip
     for one in REQUESTS:

@@ -9,11 +9,9 @@ from typing import IO, Any
 from parity_backends.worker.identity import plan_digest
 from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told, serve
 from parity_backends.worker.records import token_list
+from parity_backends.worker.sampling import rows_of
 
 from .recording import Recording, arm_in, scores_of
-
-UNCOMPARED = ("logprobs", "seed")
-"""Sampling parameters that may differ between plan and recording: they change no greedy token."""
 
 
 class ReplayArm:
@@ -68,10 +66,14 @@ class ReplayArm:
         model = str(recorded.get("model") or "").rstrip("/").rpartition("/")[2]
         if model and model != plan["model"]["name"]:
             raise Told("%s is a recording of the model %r, the plan is for %r" % (path, model, plan["model"]["name"]))
-        then = recorded.get("sampling") or {}
-        for name, value in plan["sampling"].items():
-            if name in then and name not in UNCOMPARED and then[name] != value:
-                raise Told("%s was recorded with %s=%r, the plan has %r" % (path, name, then[name], value))
+        self._same(recorded.get("sampling") or {}, plan["sampling"], "")
+
+    def _same(self, then: dict[str, Any], now: dict[str, Any], where: str) -> None:
+        rows = rows_of(self.plan)
+        for name, value in now.items():
+            if name in then and rows.get(name, {}).get("compared", True) and then[name] != value:
+                said = (self.recording.path, where, name, then[name], value)
+                raise Told("%s was recorded%s with %s=%r, the plan has %r" % said)
 
     def generate(self, rounds: list[int]) -> None:
         done = 0
@@ -92,6 +94,8 @@ class ReplayArm:
             prompt = token_list(record["prompt_token_ids"])
             if prompt != request["prompt_token_ids"]:
                 raise Told("%s has another prompt for the request %r" % (self.recording.path, request["id"]))
+            then = {**(self.recording.header.get("sampling") or {}), **(record.get("sampling") or {})}
+            self._same(then, {**self.plan["sampling"], **(request.get("sampling") or {})}, " for %r" % request["id"])
             token_ids = token_list(record["token_ids"])
             self.channel.record(dict(record, round=round_, sample=sample, prompt_token_ids=prompt, token_ids=token_ids))
             found += 1

@@ -7,34 +7,24 @@ from typing import Any, Optional
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 
-STANDARD = ("max_tokens", "temperature", "top_p", "n", "seed", "stop", "presence_penalty", "frequency_penalty")
-"""Sampling parameters that every OpenAI-compatible server takes."""
-
-EXTENDED = {
-    "top_k": 0,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "min_tokens": 0,
-    "ignore_eos": False,
-    "skip_special_tokens": True,
-    "stop_token_ids": [],
-}
-"""Those that vLLM added, with the value that means nothing. Other servers may refuse a call that has one."""
-
 VLLM = "vllm"
 OPENAI = "openai"
 
 
-def sampling_body(sampling: dict[str, Any], dialect: str, endpoint: str, seed: Optional[int]) -> dict[str, Any]:
+def sampling_body(
+    sampling: dict[str, Any], rows: dict[str, dict[str, Any]], dialect: str, endpoint: str, seed: Optional[int]
+) -> dict[str, Any]:
     """The sampling parameters, those that the dialect has, with this seed. Nothing is left to a server's default."""
-    body = {name: sampling[name] for name in STANDARD if sampling.get(name) is not None}
+    body = {
+        name: value
+        for name, value in sampling.items()
+        if value is not None and name not in ("seed", "logprobs") and _takes(dialect, rows.get(name, {}))
+    }
     if not body.get("stop"):
         body.pop("stop", None)
-    body.pop("seed", None)
     if sampling.get("temperature") and seed is not None:
         body["seed"] = seed
     if dialect == VLLM:
-        body.update({name: sampling[name] for name in EXTENDED if sampling.get(name) is not None})
         body.update(return_token_ids=True, return_tokens_as_token_ids=True)
     top = sampling.get("logprobs")
     if top is not None and endpoint == CHAT:
@@ -44,15 +34,19 @@ def sampling_body(sampling: dict[str, Any], dialect: str, endpoint: str, seed: O
     return body
 
 
-def not_sent(sampling: dict[str, Any], dialect: str) -> dict[str, Any]:
+def not_sent(sampling: dict[str, Any], rows: dict[str, dict[str, Any]], dialect: str) -> dict[str, Any]:
     """Sampling parameters that mean something and that a server of this dialect does not take."""
-    if dialect == VLLM:
-        return {}
     return {
-        name: sampling[name]
-        for name, neutral in EXTENDED.items()
-        if sampling.get(name) is not None and sampling[name] != neutral
+        name: value
+        for name, value in sampling.items()
+        if value is not None and not _takes(dialect, rows.get(name, {})) and value != rows[name].get("default")
     }
+
+
+def _takes(dialect: str, row: dict[str, Any]) -> bool:
+    """Whether a server of this dialect has the parameter; vLLM has its own beside those of OpenAI's protocol."""
+    protocol = row.get("openai", VLLM)
+    return bool(protocol == "standard" or protocol == dialect)
 
 
 def call_body(
@@ -78,8 +72,6 @@ def call_body(
     else:
         body["prompt"] = request["prompt_token_ids"]
     body.update(sampling)
-    if request.get("max_tokens") is not None:  # a limit of its own
-        body["max_tokens"] = request["max_tokens"]
     if stream:
         body.update(stream=True, stream_options={"include_usage": True})
     return body

@@ -12,6 +12,7 @@ from typing import Any, Callable, Iterable
 from parity_backends.worker.counters import since
 from parity_backends.worker.identity import plan_digest
 from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told, refuse_churn
+from parity_backends.worker.sampling import all_sampling, own, rows_of, sampling_of
 from parity_backends.worker.seeds import seed_of
 
 from .about import describe, server_counters
@@ -36,7 +37,7 @@ class ServerArm:
         if name not in arms:
             raise ValueError("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
         self.plan, self.arm, self.channel, self.stop = plan, arms[name], channel, stop
-        self.requests = plan["requests"]
+        self.requests, self.rows = plan["requests"], rows_of(plan)
         settings = self.arm["engine"]
         self.path = CHAT if settings.get("endpoint") == "chat" else COMPLETIONS
         self.stream = bool(settings.get("stream"))
@@ -65,12 +66,15 @@ class ServerArm:
         gives_prompt = self._probe()
         self.ready_at = time.perf_counter()
         self.start_seconds = self.ready_at - began
-        missing = not_sent(self.plan["sampling"], self.dialect)
+        missing = {}
+        for asked in all_sampling(self.plan):
+            missing.update(not_sent(asked, self.rows, self.dialect))
         unchecked = [MODEL_CHECK]
         unchecked += [] if self.gives_ids else [TEXT_ONLY]
         unchecked += [] if gives_prompt else [PROMPT_UNSEEN]
         unchecked += ["%s=%r: the server takes no such parameter, it was not sent" % item for item in missing.items()]
-        sent = sampling_body(self.plan["sampling"], self.dialect, self.path, self.plan["sampling"].get("seed"))
+        asked = self.plan["sampling"]
+        sent = sampling_body(asked, self.rows, self.dialect, self.path, asked.get("seed"))
         model = self.plan["model"]
         header = {
             "record": "header",
@@ -109,8 +113,7 @@ class ServerArm:
     def _probe(self) -> bool:
         """One token, to learn what the server takes and gives; whether it gives the prompt's ids back."""
         sampling = dict(self.plan["sampling"], max_tokens=1, min_tokens=0, n=1)
-        request = dict(self.requests[0])
-        request.pop("max_tokens", None)
+        request = {name: value for name, value in self.requests[0].items() if name not in ("max_tokens", "sampling")}
         tries = [(VLLM, False)] if "version" in self.server else [(VLLM, False), (OPENAI, False)]
         if "version" not in self.server and self.path == COMPLETIONS:
             tries.append((OPENAI, True))
@@ -148,7 +151,7 @@ class ServerArm:
                 request,
                 self.server["model"],
                 self.path,
-                sampling_body(sampling, self.dialect, self.path, seed_of(sampling, request["id"], round_)),
+                sampling_body(sampling, self.rows, self.dialect, self.path, seed_of(sampling, request["id"], round_)),
                 stream=stream,
                 wrap=self.wrap,
                 as_text=self.as_text,
@@ -200,7 +203,7 @@ class ServerArm:
             def call(request: dict[str, Any], round_: int = round_) -> Callable[[], Any]:
                 def asked() -> Any:
                     start = time.perf_counter()
-                    answer = self._ask(request, self.plan["sampling"], round_, stream=self.stream)
+                    answer = self._ask(request, sampling_of(self.plan, request), round_, stream=self.stream)
                     return request, answer, time.perf_counter() - start
 
                 return asked
@@ -243,7 +246,7 @@ class ServerArm:
         if token_ids is None and self.gives_ids:
             raise ServerError("request %r: an answer without token_ids; earlier ones had them" % request["id"])
         if token_ids is None:
-            token_ids = self._retokenised(sample)
+            token_ids = self._retokenised(sample, sampling_of(self.plan, request))
         said: dict[str, Any] = dict(answer.said, seconds=round(seconds, 4), attempts=answer.attempts)
         if answer.usage:
             said["usage"] = answer.usage
@@ -266,14 +269,12 @@ class ServerArm:
             "logprobs": sample.logprobs,
             "server": said,
         }
-        if request.get("max_tokens") is not None:
-            record["max_tokens"] = request["max_tokens"]
+        record.update(own(request))
         return record
 
-    def _retokenised(self, sample: Sample) -> list[int]:
+    def _retokenised(self, sample: Sample, sampling: dict[str, Any]) -> list[int]:
         ids: list[int] = list(self.tokenizer.encode(sample.text or "", add_special_tokens=False).ids)
         eos = self.plan["model"].get("eos_token_ids") or []
-        sampling = self.plan["sampling"]
         if (
             sample.finish_reason == "stop"
             and sample.stop_reason is None

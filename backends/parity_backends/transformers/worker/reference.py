@@ -109,13 +109,21 @@ class Reference:
                 ids = torch.tensor(tokens, device=self.device)
 
 
+def refuse_sampling(sampling: dict[str, Any], rows: dict[str, dict[str, Any]]) -> None:
+    """Raises Told for what greedy decoding of our own does not do."""
+    if sampling.get("temperature") or int(sampling.get("n") or 1) > 1:
+        raise Told("backend 'transformers' decodes greedily only: temperature 0 and one sample")
+    for name, row in rows.items():
+        if not row.get("reference", True) and sampling.get(name) not in (None, row.get("default")):
+            raise Told("backend 'transformers' does not apply %s; leave this arm or the parameter out" % name)
+
+
 class Writer:
     """One completion as it grows: what was said, and whether that is the end."""
 
-    def __init__(
-        self, prompt: list[int], sampling: dict[str, Any], max_tokens: int, eos: list[int], decode: Callable[..., str]
-    ) -> None:
-        self.prompt, self.sampling, self.max_tokens, self.decode = prompt, sampling, max_tokens, decode
+    def __init__(self, prompt: list[int], sampling: dict[str, Any], eos: list[int], decode: Callable[..., str]) -> None:
+        self.prompt, self.sampling, self.decode = prompt, sampling, decode
+        self.max_tokens = int(sampling["max_tokens"])
         self.eos = [] if sampling.get("ignore_eos") else eos
         self.stops = list(sampling.get("stop") or [])
         self.stop_ids = list(sampling.get("stop_token_ids") or [])
@@ -133,12 +141,19 @@ class Writer:
         return self.finish_reason is not None
 
     def adjusted(self, logits: Any, torch: Any) -> Any:
-        """Logits with penalties and min_tokens, as vLLM applies them (vllm/v1/sample, v0.32.0)."""
+        """Logits with penalties, bans, biases and min_tokens, as vLLM applies them (vllm/v1/sample, v0.32.0)."""
         penalties = [
             self.sampling.get(name) for name in ("repetition_penalty", "frequency_penalty", "presence_penalty")
         ]
         repetition, frequency, presence = penalties
         changed = logits.clone()
+        allowed = self.sampling.get("allowed_token_ids")
+        if allowed:
+            forbidden = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
+            forbidden[torch.tensor(allowed, device=logits.device)] = False
+            changed[forbidden] = LOWEST
+        for token, bias in (self.sampling.get("logit_bias") or {}).items():
+            changed[int(token)] += float(bias)
         if repetition not in (None, 1.0):
             seen = torch.tensor(sorted({*self.prompt, *self.token_ids}), device=logits.device)
             values = changed[seen]

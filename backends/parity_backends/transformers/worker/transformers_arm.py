@@ -10,8 +10,9 @@ from typing import IO, Any
 
 from parity_backends.worker.identity import fingerprint, plan_digest
 from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told, refuse_churn, serve
+from parity_backends.worker.sampling import own, rows_of, sampling_of
 
-from .reference import Reference, Writer
+from .reference import Reference, Writer, refuse_sampling
 
 MOST_ROWS = 64
 """Requests decoded together."""
@@ -73,9 +74,8 @@ class TransformersArm:
         self.channel.record(header)
 
     def generate(self, rounds: list[int]) -> None:
-        sampling = self.plan["sampling"]
-        if sampling.get("temperature") or int(sampling.get("n") or 1) > 1:
-            raise Told("backend 'transformers' decodes greedily only: temperature 0 and one sample")
+        for asked in [self.plan["sampling"], *(sampling_of(self.plan, one) for one in self.requests)]:
+            refuse_sampling(asked, rows_of(self.plan))
         began = last = time.perf_counter()
         done = tokens = 0
         eos = list(self.plan["model"].get("eos_token_ids") or [])
@@ -84,8 +84,7 @@ class TransformersArm:
                 writers = [
                     Writer(
                         one["prompt_token_ids"],
-                        sampling,
-                        int(one.get("max_tokens") or sampling["max_tokens"]),
+                        sampling_of(self.plan, one),
                         eos,
                         self.decode,
                     )
@@ -116,7 +115,7 @@ class TransformersArm:
         by_length: dict[int, list[dict[str, Any]]] = {}
         for request in self.requests:
             length, most = len(request["prompt_token_ids"]), self.reference.max_length
-            limit = int(request.get("max_tokens") or self.plan["sampling"]["max_tokens"])
+            limit = int(sampling_of(self.plan, request)["max_tokens"])
             if isinstance(most, int) and length + limit > most:
                 raise Told(
                     "request %r: %d tokens and %d more are over the model's %d" % (request["id"], length, limit, most)
@@ -140,8 +139,7 @@ class TransformersArm:
             "stop_reason": writer.stop_reason,
             "logprobs": writer.logprobs if writer.top is not None else None,
         }
-        if request.get("max_tokens") is not None:
-            record["max_tokens"] = request["max_tokens"]
+        record.update(own(request))
         return record
 
     def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any], churn: Any = None) -> None:

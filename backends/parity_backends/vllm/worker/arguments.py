@@ -133,16 +133,32 @@ def translate(engine: dict[str, Any], variables: dict[str, str], table: Table) -
     return done
 
 
-def translate_sampling(sampling: dict[str, Any], table: Table) -> tuple[dict[str, Any], dict[str, str]]:
-    """Sampling parameters that this version has, and why others are left out."""
+def translate_sampling(
+    sampling: dict[str, Any], table: Table, rows: dict[str, dict[str, Any]]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Sampling parameters that this version has, and why others are left out. `rows`: what is known of each."""
     given, dropped = {}, {}
     for name, value in sampling.items():
-        table.refuse("SamplingParams", name, "sampling parameter")
-        if table.has("SamplingParams", name):
+        ours = rows.get(name, {}).get("vllm", True)
+        if ours:
+            table.refuse("SamplingParams", name, "sampling parameter")
+        if ours and table.has("SamplingParams", name):
             given[name] = value
         elif value is not None:
             dropped["sampling." + name] = "vLLM %s has no such parameter" % table.version
     return given, dropped
+
+
+def as_engine_values(given: dict[str, Any]) -> dict[str, Any]:
+    """Sampling parameters as `vllm.SamplingParams` takes them: token ids as numbers, a grammar as an object."""
+    values = dict(given)
+    if values.get("logit_bias"):
+        values["logit_bias"] = {int(token): float(bias) for token, bias in values["logit_bias"].items()}
+    if values.get("structured_outputs"):
+        from vllm.sampling_params import StructuredOutputsParams
+
+        values["structured_outputs"] = StructuredOutputsParams(**values["structured_outputs"])
+    return values
 
 
 def _drop(done: Translation, table: Table, section: str, values: dict[str, Any], prefix: str) -> None:

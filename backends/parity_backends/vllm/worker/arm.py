@@ -12,9 +12,10 @@ from parity_backends.worker.counters import counters, since
 from parity_backends.worker.identity import fingerprint, plan_digest
 from parity_backends.worker.protocol import SCHEMA, Channel, Stopped
 from parity_backends.worker.records import entries
+from parity_backends.worker.sampling import all_sampling, rows_of, sampling_of
 from parity_backends.worker.seeds import seed_of
 
-from .arguments import installed_table, translate, translate_sampling
+from .arguments import as_engine_values, installed_table, translate, translate_sampling
 from .asynchronous import AsyncEngine
 from .environment import STARTED_WITH, environment
 from .faults import unpack_faults
@@ -47,7 +48,9 @@ class Arm:
         asked = dict(self.arm["engine"])
         model = asked.pop("model", None) or self.plan["model"]["path"]
         given = translate(asked, self.arm.get("env") or {}, self.table)
-        _, not_sampled = translate_sampling(self.plan["sampling"], self.table)
+        not_sampled: dict[str, str] = {}
+        for wanted in all_sampling(self.plan):
+            not_sampled.update(translate_sampling(wanted, self.table, rows_of(self.plan))[1])
         changed = change_variables(self.arm.get("env") or {}, given.variables)
         self._open({"model": model, **given.engine})
         self.ready_at = time.perf_counter()
@@ -115,14 +118,12 @@ class Arm:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        wanted = dict(self.plan["sampling"])
-        if request.get("max_tokens") is not None:  # a limit of its own: output lengths are mixed
-            wanted["max_tokens"] = request["max_tokens"]
+        wanted = sampling_of(self.plan, request)
         seed = seed_of(wanted, request["id"], round_)
         wanted.pop("seed", None)
         if seed is not None:
             wanted["seed"] = seed
-        params = SamplingParams(**translate_sampling(wanted, self.table)[0])
+        params = SamplingParams(**as_engine_values(translate_sampling(wanted, self.table, rows_of(self.plan))[0]))
         params.output_kind = RequestOutputKind.FINAL_ONLY
         return params
 

@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 from parity_backends.worker.protocol import Stopped
 from parity_backends.worker.records import completion_record
+from parity_backends.worker.sampling import own
 
 from .schedule import Join
 
@@ -163,8 +164,7 @@ def nothing_yet(request: dict[str, Any], round_: int, sample: int) -> dict[str, 
         "logprobs": None,
         "aborted": True,
     }
-    if request.get("max_tokens") is not None:
-        record["max_tokens"] = request["max_tokens"]
+    record.update(own(request))
     return record
 
 
