@@ -12,12 +12,12 @@ import pytest
 import parity
 from parity.errors import ParityError
 from parity.plan import Arm, Plan, Prompt, Sampling, build_plan, read_checkpoint, read_plan
-from parity.plan.build import PINNED
 from parity.plan.digest import plan_digest
 from parity.plan.prompts import asking
+from parity.records.engine_settings import pinned_settings
 
 MODEL = Path(parity.__file__).parent / "models" / "tiny-qwen3-next-mtp"
-ENGINE = dict.fromkeys(PINNED, 1)
+ENGINE = dict.fromkeys(pinned_settings(), 1)
 BASE = Arm("cpu/base", "cpu", "base", ENGINE)
 SPECULATING = replace(BASE, name="cpu/mtp", variant="mtp", engine={**ENGINE, "speculative_config": {"method": "mtp"}})
 PLAIN = Prompt("a", token_ids=(3, 4, 5))
