@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.comparator.streams.alignment import WINDOW, common_prefix, realign
-from parity.records import Finding, Kind, TokenIds, kinds
+from parity.records import Kind, TokenIds, kinds
 from parity.store import FindingRow
 
 SHOWN: Final = 64
@@ -70,7 +70,7 @@ class Stretch:
         return int(starts[np.abs(starts - expected).argmin()]) if len(starts) else None
 
 
-def stretch_of(finding: Finding | FindingRow) -> Stretch | None:
+def stretch_of(finding: FindingRow) -> Stretch | None:
     """What a finding says of the two streams; None where it says nothing of the baseline's tokens."""
     if finding.position is None:
         return None

@@ -17,14 +17,23 @@ import planted_set
 from parity.comparator import CompareOptions, compare
 from parity.records import Finding, Kind, Severity, TokenIds
 from parity.records.kinds import Stretch
+from parity.store import FindingRow, TriageState
 from parity.tui.alignment import DELETED, EQUAL, INSERTED, SHOWN, SUBSTITUTED, Alignment, align, stretch_of
 
 
-def drawn(a: TokenIds, b: TokenIds, findings: list[Finding]) -> Alignment:
+def drawn(a: TokenIds, b: TokenIds, findings: list[FindingRow]) -> Alignment:
     return align(a, b, [one for finding in findings if (one := stretch_of(finding)) is not None])
 
 
-def says_what_was_found(picture: Alignment, finding: Finding, a: TokenIds) -> None:
+def stored(finding: Finding) -> FindingRow:
+    """As it comes out of the store."""
+    said = finding.to_json()
+    assert finding.position is not None
+    assert finding.length is not None
+    return found(finding.kind, finding.position, finding.length, **said["evidence"])  # type: ignore[arg-type]
+
+
+def says_what_was_found(picture: Alignment, finding: FindingRow, a: TokenIds) -> None:
     """Raises AssertionError where the picture and the evidence say different things."""
     assert finding.position is not None
     assert finding.length is not None
@@ -32,7 +41,7 @@ def says_what_was_found(picture: Alignment, finding: Finding, a: TokenIds) -> No
     hits = np.flatnonzero(picture.right == finding.position)
     row = int(hits[0]) if len(hits) else len(picture)
     after = row
-    if finding.kind.row.stretch is Stretch.LOST:
+    if Kind(finding.kind).row.stretch is Stretch.LOST:
         assert picture.op[row - length : row].tolist() == [DELETED] * length
         if evidence.get("baseline_tokens"):  # they are not known where the streams had parted before
             lost = a[picture.left[row - length : row]].tolist()
@@ -42,7 +51,7 @@ def says_what_was_found(picture: Alignment, finding: Finding, a: TokenIds) -> No
         lost = [i for i in picture.left[row:after].tolist() if i >= 0]
         assert a[lost].tolist() == evidence["baseline_tokens"]
         assert EQUAL not in picture.op[row:after]
-    elif finding.kind is Kind.DUPLICATION:
+    elif finding.kind == Kind.DUPLICATION:
         assert picture.op[row : row + length].tolist() == [INSERTED] * length
     agree = evidence.get("agree_again_for", 0)
     assert picture.op[after : after + agree].tolist() == [EQUAL] * agree
@@ -51,12 +60,12 @@ def says_what_was_found(picture: Alignment, finding: Finding, a: TokenIds) -> No
 @pytest.mark.parametrize("world", ["A", "B"])
 def test_every_planted_fault_is_drawn_as_it_was_found(world: str) -> None:
     baseline, _, _ = planted_set.clean(world)
-    seen: Counter[Kind] = Counter()
+    seen: Counter[str] = Counter()
     for case in planted_set.cases(world):
         result = compare(baseline, case.candidate, case.scores, CompareOptions())
         a, b = baseline.completions[case.key].token_ids, case.candidate.completions[case.key].token_ids
         findings = [
-            one
+            stored(one)
             for one in result.findings
             if one.key == case.key and one.severity is Severity.CORRUPT and one.position is not None
         ]
@@ -72,8 +81,24 @@ def test_every_planted_fault_is_drawn_as_it_was_found(world: str) -> None:
     assert seen[Kind.OMISSION] >= 10
 
 
-def found(kind: Kind, position: int, length: int, **evidence: object) -> Finding:
-    return Finding("m", "b", "p", 0, 0, kind, Severity.CORRUPT, position, length, evidence)  # type: ignore[arg-type]
+def found(kind: Kind, position: int, length: int, **evidence: object) -> FindingRow:
+    return FindingRow(
+        0,
+        "r",
+        "m",
+        0,
+        "p",
+        0,
+        0,
+        kind,
+        "corrupt",
+        position,
+        length,
+        None,
+        TriageState.NEW,
+        evidence,
+        "f",  # type: ignore[arg-type]
+    )
 
 
 def test_of_several_copies_the_one_that_was_lost_is_the_one_drawn() -> None:
