@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
+
+from parity.comparator import compare
+from parity.comparator.detect import registry
+from parity.errors import ParityError
+from parity.pipeline import arm_result, for_store, plan_of_captures
+from parity.records import Capture, Completion, Header, Key, engine_settings, kinds, sampling
+from parity.records.sampling import Sampling, read_values
+from parity.report import formats
+from parity.report.formats import names
+from parity.report.write import write_report
+from parity.run import Backend
+from parity.store import NewRun, RunStatus, Store
+
+sys.path.insert(0, str(Path(__file__).parent / "functional"))
+
+from driving import Person, drive
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -56,3 +75,103 @@ def test_every_format_has_a_promise(name: str) -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "parity").rglob("*.py"))
     assert f'"{name}"' in sources
     assert re.search(rf"^\| \[`{re.escape(name)}`\]", text_of("CHANGELOG.md"), re.MULTILINE)
+
+
+# --------------------------------------------------------------------------- the examples
+
+
+def example(name: str) -> dict[str, Any]:
+    """What the example defines, once it was run as it stands on the page."""
+    found = re.search(rf"<!-- example: {name} -->\n```python\n(.*?)```", text_of("CONTRIBUTING.md"), re.DOTALL)
+    assert found, f"no example {name}"
+    names: dict[str, Any] = {"__name__": f"example_{name}"}
+    exec(compile(found.group(1), f"CONTRIBUTING.md: {name}", "exec"), names)
+    return names
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Path]:
+    """A run in which the example's detector found the example's kind, stored."""
+    defined = example("kind")
+    registry.register(defined["DETECTOR"])
+    try:
+        tokens = np.arange(40)
+        swapped = tokens.copy()
+        swapped[[2, 3]] = swapped[[3, 2]]
+        captures = [capture("cpu/base", tokens), capture("cpu/mtp", swapped)]
+        comparison = compare(*captures)
+        assert [(one.kind, one.position) for one in comparison.findings] == [("token_swap", 2)]
+        plan = plan_of_captures(captures[0], captures[1:])
+        with Store.open(tmp_path / "parity.db") as store:
+            store.create_run(NewRun("r", plan, "parity compare"))
+            for one in captures:
+                store.save_arm("r", one.header.arm, one, None, arm_result(one))
+            store.save_comparison("r", "cpu/mtp", for_store(comparison))
+            store.finish_run("r", RunStatus.FINISHED, verdict="DIVERGED", reasons=["a swap"])
+        yield tmp_path / "parity.db"
+    finally:
+        registry.forget(defined["DETECTOR"])
+        kinds.forget(defined["TOKEN_SWAP"])
+
+
+def capture(arm: str, tokens: np.ndarray) -> Capture:
+    key = Key("p0", 0, 0)
+    header = Header(arm, "cpu", arm[4:], "m", sampling={"temperature": 0.0, "max_tokens": len(tokens)})
+    return Capture(header, {key: Completion(key, np.array([1, 2]), tokens, None, "length", None)}, {}, {})
+
+
+def test_a_kind_reaches_every_report(database: Path) -> None:
+    with Store.open(database) as store:
+        for format in names():
+            report = write_report(store, "r", format)
+            assert "token_swap" in report or "two tokens swapped" in report, format
+
+
+def test_a_kind_reaches_the_terminal_interface(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.sees("DIVERGED", "1 token_swap")
+        await person.press("enter")
+        await person.sees("token_swap")
+        await person.press("enter")
+        await person.sees("corrupt token_swap", "Tokens 2 and 3 are swapped.")
+
+    drive(database, task)
+
+
+def test_a_sampling_parameter_reaches_the_plan() -> None:
+    row = example("sampling")["TOP_A"]
+    try:
+        asked = Sampling().having(read_values({"top_a": 0.2}, lambda name, problem: ParityError(f"{name} {problem}")))
+        assert asked.to_json()["top_a"] == 0.2
+        with pytest.raises(ParityError, match="top_a"):
+            Sampling().having(read_values({"top_a": 2}, lambda name, problem: ParityError(f"{name} {problem}"))).check()
+    finally:
+        sampling.forget(row)
+
+
+def test_an_engine_setting_is_read_back_and_named() -> None:
+    row = example("setting")["ROUTER_DTYPE"]
+    try:
+        assert engine_settings.setting_called("router") is row
+    finally:
+        engine_settings.forget(row)
+
+
+def test_a_backend_is_what_parity_asks_of_one() -> None:
+    backend = example("backend")["MyChipBackend"]()
+    for member in {name for name in vars(Backend) if not name.startswith("_")} | set(Backend.__annotations__):
+        assert hasattr(backend, member), member
+    assert not backend.detect().available
+    assert backend.env_defaults("mtp")["MYCHIP_DETERMINISTIC"] == "1"
+    assert backend.engine_defaults("mtp", num_speculative_tokens=3)["speculative_config"]["num_speculative_tokens"] == 3
+    assert b"__main__" in backend.worker_source()
+
+
+def test_a_format_is_a_module(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = re.search(r"<!-- example: format -->\n```python\n(.*?)```", text_of("CONTRIBUTING.md"), re.DOTALL)
+    assert found
+    (tmp_path / "csv.py").write_text(found.group(1), encoding="utf-8")
+    monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path)])
+    assert "csv" in names()
+    with Store.open(database) as store:
+        assert write_report(store, "r", "csv") == "kind,arm,request,token\ntoken_swap,cpu/mtp,p0,2\n"
