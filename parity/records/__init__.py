@@ -228,7 +228,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class RaggedTokens:
     """P token streams as one flat array, so that what is equal costs no Python per stream."""
 
     flat: TokenIds
@@ -237,10 +237,10 @@ class Column:
     """Shape (P + 1,): where each stream begins in `flat`."""
 
     @staticmethod
-    def of(streams: Sequence[TokenIds]) -> Column:
+    def of(streams: Sequence[TokenIds]) -> RaggedTokens:
         offsets = np.zeros(len(streams) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, streams), dtype=np.int64, count=len(streams)), out=offsets[1:])
-        return Column(np.concatenate(streams) if streams else np.empty(0, dtype=np.int64), offsets)
+        return RaggedTokens(np.concatenate(streams) if streams else np.empty(0, dtype=np.int64), offsets)
 
     def rows_with(self, hits: npt.NDArray[np.bool_]) -> list[int]:
         """Streams with at least one token for which `hits` (shape of `flat`) is true."""
@@ -271,14 +271,14 @@ class Capture:
         return {**self.header.sampling, **completion.sampling, **limit}
 
     @cached_property
-    def tokens(self) -> Column:
+    def tokens(self) -> RaggedTokens:
         """Output tokens of all completions in a row, in the capture's order."""
-        return Column.of([completion.token_ids for completion in self])
+        return RaggedTokens.of([completion.token_ids for completion in self])
 
     @cached_property
-    def prompts(self) -> Column:
+    def prompts(self) -> RaggedTokens:
         """Prompt tokens of all completions in a row, in the capture's order."""
-        return Column.of([completion.prompt_token_ids for completion in self])
+        return RaggedTokens.of([completion.prompt_token_ids for completion in self])
 
 
 class ScoreKey(NamedTuple):

@@ -9,13 +9,13 @@ import numpy as np
 from parity.comparator.detect.cases import Case, Detector, Setup
 from parity.comparator.detect.events import Event
 from parity.messages import message
-from parity.records import Column, Kind, TokenIds
+from parity.records import Kind, RaggedTokens, TokenIds
 from parity.records.evidence import InvalidTokenEvidence
 
 INT32_MAX = 2**31 - 1
 
 
-def invalid_rows(tokens: Column, vocab_size: int | None) -> set[int]:
+def invalid_rows(tokens: RaggedTokens, vocab_size: int | None) -> set[int]:
     """Streams with a token id outside the vocabulary."""
     limit = vocab_size if vocab_size is not None else INT32_MAX
     # Seen as unsigned, a negative id is larger than any limit: one pass over the tokens.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from parity.comparator.detect.bigrams import Counts, Language, pairs_of
 from parity.comparator.streams.pairing import Pairs
-from parity.records import Capture, Column, TokenIds
+from parity.records import Capture, RaggedTokens, TokenIds
 
 SEED = 4
 """Tokens that must agree before a match is looked at. Shorter spans are common in any text."""
@@ -94,8 +94,8 @@ class Donors:
         other_prompts = [pairs.candidate[row] for row in np.flatnonzero(~pairs.same_prompt).tolist()]
         columns = [
             baseline.tokens,
-            Column.of([one.token_ids for one in (*differing, *alone)]),
-            Column.of([*prompts.values(), *(one.prompt_token_ids for one in other_prompts)]),
+            RaggedTokens.of([one.token_ids for one in (*differing, *alone)]),
+            RaggedTokens.of([*prompts.values(), *(one.prompt_token_ids for one in other_prompts)]),
         ]
         owners = [
             [one.key.request for one in baseline],

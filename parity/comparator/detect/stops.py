@@ -14,7 +14,7 @@ import numpy as np
 from parity.comparator.detect.events import Event
 from parity.comparator.inputs import servers
 from parity.messages import Message, message
-from parity.records import Capture, Column, Completion, Header, Kind
+from parity.records import Capture, Completion, Header, Kind, RaggedTokens
 from parity.records.evidence import EndEvidence
 
 
@@ -113,7 +113,7 @@ def _passed_by(capture: Capture, terminators: frozenset[int], min_tokens: int) -
 
 def may_overrun(completions: Sequence[Completion], rules: StopRules) -> list[bool]:
     """Completions that are too long or hold a terminator before their last token; `overrun` looks closer."""
-    column = Column.of([one.token_ids for one in completions])
+    column = RaggedTokens.of([one.token_ids for one in completions])
     sizes = np.diff(column.offsets)
     result = np.zeros(len(completions), dtype=np.bool_)
     if rules.max_tokens is not None or any(one.max_tokens is not None for one in completions):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import Donors, Leak, Query
 from parity.comparator.streams.repeats import LONGEST_LAG, is_periodic
-from parity.records import Capture, Column, Completion, Kind
+from parity.records import Capture, Completion, Kind, RaggedTokens
 
 SHORTEST_LEAK = 12
 """Tokens of another request that must stand at the divergence to be held against a completion nobody scored."""
@@ -107,7 +107,7 @@ def _owners(capture: Capture) -> npt.NDArray[np.int64]:
     return np.array([numbers.setdefault(one.key.request, len(numbers)) for one in capture], dtype=np.int64)
 
 
-def shares(column: Column, owners: npt.NDArray[np.int64], size: int) -> bool:
+def shares(column: RaggedTokens, owners: npt.NDArray[np.int64], size: int) -> bool:
     """Do two streams of different owners (shape (P,)) have `size` tokens in a row in common?"""
     flat, offsets = column.flat[:_SAMPLE], column.offsets
     count = len(flat) - size + 1

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from parity.records import Capture, Column, Completion, Key
+from parity.records import Capture, Completion, Key, RaggedTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Pairs:
     """Shape (P,): the token streams are equal."""
     same_prompt: npt.NDArray[np.bool_]
     """Shape (P,): the prompt token ids are equal, and so are the requests' own limits where they have some."""
-    candidate_tokens: Column
+    candidate_tokens: RaggedTokens
 
 
 def pair_up(baseline: Capture, candidate: Capture) -> Pairs:
@@ -40,10 +40,10 @@ def pair_up(baseline: Capture, candidate: Capture) -> Pairs:
         keys = [key for key in keys if key in baseline.completions]
         left = [baseline.completions[key] for key in keys]
         right = [candidate.completions[key] for key in keys]
-        tokens = Column.of([one.token_ids for one in right])
-        other = Column.of([one.token_ids for one in left])
-        prompts = Column.of([one.prompt_token_ids for one in right])
-        other_prompts = Column.of([one.prompt_token_ids for one in left])
+        tokens = RaggedTokens.of([one.token_ids for one in right])
+        other = RaggedTokens.of([one.token_ids for one in left])
+        prompts = RaggedTokens.of([one.prompt_token_ids for one in right])
+        other_prompts = RaggedTokens.of([one.prompt_token_ids for one in left])
     parts_at = first_differences(tokens, other)
     same_prompt = first_differences(prompts, other_prompts) < 0
     if any(one.max_tokens is not None for one in chain(left, right)):
@@ -58,7 +58,7 @@ def limit(capture: Capture, completion: Completion) -> int | None:
     return asked if isinstance(asked, int) else None
 
 
-def first_differences(mine: Column, theirs: Column) -> npt.NDArray[np.int64]:
+def first_differences(mine: RaggedTokens, theirs: RaggedTokens) -> npt.NDArray[np.int64]:
     """Stream by stream, where two columns of P streams first differ; see `Pairs.parts_at`. Shape (P,).
 
     Streams of equal length lie side by side in both columns, so a run of them is compared at once.
@@ -80,7 +80,7 @@ def first_differences(mine: Column, theirs: Column) -> npt.NDArray[np.int64]:
     return result
 
 
-def _even_run(mine: Column, theirs: Column, begin: int, end: int, result: npt.NDArray[np.int64]) -> None:
+def _even_run(mine: RaggedTokens, theirs: RaggedTokens, begin: int, end: int, result: npt.NDArray[np.int64]) -> None:
     """`first_differences` of streams [begin, end), which have the same lengths in both columns."""
     offsets = mine.offsets[begin : end + 1]
     a = mine.flat[offsets[0] : offsets[-1]]
