@@ -120,6 +120,8 @@ class Parameter:
     """In each plan, also at its default: what `parity.plan/1` began with, so that plans keep their digest."""
     per_request: bool = True
     """A request may have a value of its own."""
+    counts_prompt: bool = False
+    """A penalty that is applied to tokens of the prompt too."""
     compared: bool = True
     """Arms that differ in it were asked different questions."""
     assumed: bool = True
@@ -234,7 +236,7 @@ class Sampling:
     )  # fmt: skip
     repetition_penalty: float = _row(
         1.0, Effect.PENALISES, "On tokens of prompt and output; 1 is none.", least=0, above_least=True,
-        transformers="repetition_penalty", always_written=True,
+        transformers="repetition_penalty", always_written=True, counts_prompt=True,
     )  # fmt: skip
     presence_penalty: float = _row(
         0.0, Effect.PENALISES, "On tokens of the output.", least=-2, most=2, openai="standard", always_written=True

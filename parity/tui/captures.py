@@ -62,21 +62,18 @@ def load_extras(run: RunRow, baseline: ArmRow | None, candidate: ArmRow | None, 
         candidate=ours.logprobs if ours else None,
         baseline=theirs.logprobs if theirs is not None and theirs.logprobs is not None else scored(baseline),
         spec=ours.spec if ours else None,
-        gaps=gaps_of(ours, reference, run.plan.get("sampling", {})),
+        gaps=_gaps(ours, reference, run.plan.get("sampling", {})),
         problem=problems[0] if problems else None,
     )
 
 
-def gaps_of(
+def _gaps(
     completion: Completion | None, score: TopLogprobs | None, sampling: Mapping[str, Json]
 ) -> npt.NDArray[np.float64] | None:
     """As the comparison computes them. For runs that were stored before the gaps were."""
-    from parity.comparator.reference.gaps import token_gaps
-    from parity.comparator.reference.scores import penalised_tokens
+    from parity.comparator.reference.scores import gaps_of
 
-    if completion is None or score is None:
-        return None
-    return np.round(token_gaps(score, completion.token_ids, penalised_tokens(sampling, completion)).gap, 4)
+    return None if completion is None or score is None else np.round(gaps_of(completion, score, sampling).gap, 4)
 
 
 def _asked(question: Callable[[], T | None], problems: list[str]) -> T | None:

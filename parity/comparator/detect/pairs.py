@@ -124,12 +124,12 @@ def _case(
     if scored is not None:
         contradicted = _contradicts_baseline(a, b, parts_at, setup)
         return Case(a, b, parts_at, past, scored, from_scores=True, contradicted=contradicted)
-    if setup.reference.shaped_by:
+    shaping = setup.reference.shaping(b)
+    if shaping.unknown:
         return Case(a, b, parts_at, past)
-    sampling = setup.candidate.header.sampling
-    gaps, is_the_others = gaps_at_divergence(a, b, parts_at, setup.tolerance, sampling) or (None, False)
+    gaps, is_the_others = gaps_at_divergence(a, b, parts_at, setup.tolerance, shaping) or (None, False)
     if b.logprobs is not None and setup.lists_show_choices:
-        gaps = own_rejections(b, gaps, parts_at, setup.tolerance, sampling)
+        gaps = own_rejections(b, gaps, parts_at, setup.tolerance, shaping)
     return Case(a, b, parts_at, past, gaps, gap_is_the_others=is_the_others)
 
 

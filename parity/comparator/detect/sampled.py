@@ -16,7 +16,7 @@ from parity.comparator.detect.trust import trusted_detokenizer
 from parity.comparator.inputs.questions import temperature as temperature_of
 from parity.comparator.population import sampled
 from parity.comparator.reference.gaps import PENALTY_REACH, TokenGaps
-from parity.comparator.reference.scores import Reference, penalised_tokens
+from parity.comparator.reference.scores import Reference
 from parity.comparator.stats import SamplingStats
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions, run_finding
@@ -56,7 +56,7 @@ def judge_sampled(
     baseline_scored = reference.all_gaps(baseline.header.arm, list(baseline))
     windows = sum(len(one.token_ids) for one in candidate) * len(sampled.WINDOWS)
     slack = sampled.SLACK
-    if any(penalised_tokens(arm.header.sampling, one) is not None for arm in (baseline, candidate) for one in arm):
+    if any(reference.shaping(one).penalises for one in candidate):
         slack += PENALTY_REACH / temperature  # a penalty on the likely tokens makes others likelier by that much
     lists = [one for one in baseline if one.logprobs is not None]
     raw = candidate.header.engine.get("logprobs_mode") == "raw_logprobs"
@@ -86,7 +86,7 @@ def judge_sampled(
         if broken is not None:
             events.append(broken)
         top = scored[key][1] if key in scored else (b.logprobs if lists_speak and broken is None else None)
-        top = None if reference.shaped_by else top
+        top = None if reference.shaping(b).unknown else top
         if top is not None:
             logs = sampled.tail_logs(top, b.token_ids, temperature, vocab_size)
             stretches = sampled.find_unlikely(logs, windows, options.alpha, slack)

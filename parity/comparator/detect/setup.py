@@ -7,7 +7,7 @@ from dataclasses import replace
 from parity.comparator.detect import stops, trust
 from parity.comparator.detect.cases import Setup
 from parity.comparator.detect.invalid_tokens import invalid_rows
-from parity.comparator.reference.scores import Reference, penalised_tokens
+from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.tolerance import Doubt
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions
@@ -27,11 +27,7 @@ def setup_of(
 ) -> Setup:
     """`tolerance`: nats, in force. `drops_eos`: the candidate leaves out the token that it stopped at."""
     rules = stops.stop_rules(candidate.header, baseline)
-    plain = all(
-        penalised_tokens(capture.header.sampling, completion) is None
-        for capture in (baseline, candidate)
-        for completion in list(capture)[:1]
-    )
+    plain = not any(reference.shaping(completion).penalises for completion in pairs.candidate)
     vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
     arms = baseline.header.arm, candidate.header.arm
     return Setup(
@@ -45,7 +41,7 @@ def setup_of(
         tolerance=tolerance,
         doubt=doubt,
         plain=plain,
-        lists_show_choices=trust.lists_show_choices(baseline, tolerance, plain=plain),
+        lists_show_choices=trust.lists_show_choices(baseline, reference, tolerance, plain=plain),
         scores_show_lists=trust.scores_show_lists(pairs, reference, *arms),
         detokenize=trust.trusted_detokenizer(options, baseline),
     )

@@ -16,19 +16,18 @@ CALIBRATION = 256
 """Completions of the baseline looked at to learn a habit of the engine."""
 
 LISTS_LOOKED_AT = 32
-"""Completions of the baseline whose own logprobs are held against their scores."""
+"""Completions of the baseline whose own logprobs are compared with their scores."""
 
 
-def lists_show_choices(baseline: Capture, tolerance: float, *, plain: bool) -> bool:
-    """May a token below the best of the engine's own list be held against it?
+def lists_show_choices(baseline: Capture, reference: Reference, tolerance: float, *, plain: bool) -> bool:
+    """Does a token below the best of the engine's own list show a fault?
 
     Greedy decoding takes the best. An engine whose lists are not what it chose from (penalties, bias, bad
     words) shows that in the baseline as well. `plain`: no penalties were asked for.
     """
     lists = [one for one in baseline if one.logprobs is not None][:CALIBRATION]
-    sampling = baseline.header.sampling
     return (bool(lists) or plain) and not any(
-        own_rejections(one, None, 0, tolerance, sampling) is not None for one in lists
+        own_rejections(one, None, 0, tolerance, reference.shaping(one)) is not None for one in lists
     )
 
 

@@ -8,34 +8,16 @@ from dataclasses import dataclass
 from parity.comparator.inputs import settings
 from parity.messages import Message, message
 from parity.records import Capture, Json
-
-IGNORED_SAMPLING = frozenset({"logprobs", "prompt_logprobs", "seed", "detokenize", "extra"})
-"""Sampling parameters that do not change what a greedy completion should say."""
-
-
-RANDOM_ALONE = frozenset({"top_p", "top_k", "min_p"})
-"""Sampling parameters that do nothing at temperature 0."""
-
-DEFAULTS: Mapping[str, Json] = {
-    "temperature": 0,
-    "n": 1,
-    "top_p": 1,
-    "top_k": 0,
-    "min_p": 0,
-    "repetition_penalty": 1,
-    "presence_penalty": 0,
-    "frequency_penalty": 0,
-    "min_tokens": 0,
-    "stop": [],
-    "stop_token_ids": [],
-    "ignore_eos": False,
-}
-"""What a sampling parameter is where a capture leaves it out or says null."""
+from parity.records.sampling import Effect, parameter
 
 
 def temperature(capture: Capture) -> float:
     """The sampling temperature; 0 (greedy) where a capture does not say."""
-    value = capture.header.sampling.get("temperature")
+    return temperature_in(capture.header.sampling)
+
+
+def temperature_in(sampling: Mapping[str, Json]) -> float:
+    value = sampling.get("temperature")
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 
 
@@ -107,24 +89,24 @@ def different_questions(baseline: Capture, candidate: Capture) -> Questions:
 
 
 def _asked_of(left: Mapping[str, Json], right: Mapping[str, Json]) -> list[str]:
-    """Sampling parameters to hold side by side: those that both name, and where both name some at all, those that one
-    leaves to its default. The temperature always: missing, it means greedy."""
+    """Sampling parameters to compare: those that both name, and where both name some at all, those that one leaves to
+    its default. The temperature always: missing, it means greedy."""
     names = set(left) & set(right)
     if left and right:
-        names |= (set(left) | set(right)) & set(DEFAULTS)
-    ignored = IGNORED_SAMPLING
-    if not _plain("temperature", left) and not _plain("temperature", right):
-        ignored = ignored | RANDOM_ALONE
-    return sorted((names | {"temperature"}) - ignored)
+        names |= {name for name in set(left) | set(right) if (row := parameter(name)) is not None and row.assumed}
+    hottest = max(temperature_in(left), temperature_in(right))
+    return sorted(name for name in names | {"temperature"} if _matters(name, hottest))
+
+
+def _matters(name: str, hottest: float) -> bool:
+    """May this parameter change a completion at this temperature?"""
+    row = parameter(name)
+    if row is None:
+        return True
+    return row.compared and (name == "temperature" or hottest > 0 or row.effect is not Effect.DRAWS)
 
 
 def _plain(name: str, sampling: Mapping[str, Json]) -> Json:
     """A parameter's value, whichever way its absence is written."""
-    value = sampling.get(name)
-    if value is None:
-        value = DEFAULTS.get(name)
-    if isinstance(value, str) and name == "stop":
-        return [value]
-    if name == "top_k" and value == -1:
-        return 0
-    return list(value) if isinstance(value, list | tuple) else value
+    row, value = parameter(name), sampling.get(name)
+    return value if row is None else row.plain(value)

@@ -14,12 +14,13 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from parity.comparator.reference.gaps import token_gaps
-from parity.comparator.reference.scores import penalised_tokens
+from parity.comparator.reference.gaps import FloatArray
+from parity.comparator.reference.scores import Reference
 from parity.comparator.stats import ArbiterStats
+from parity.comparator.streams.pairing import pair_up
 from parity.comparator.types import Comparison
 from parity.messages import message
-from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores
+from parity.records import Capture, Completion, Json, Key, Scores
 
 ARBITER_TOLERANCE = 2.0
 """In tolerances of the comparison: two engines stand between an arbiter's logits and an arm's, where a reference of
@@ -71,22 +72,18 @@ class Ruling:
 
 def rulings(baseline: Capture, candidate: Capture, scores: Scores, tolerance: float) -> dict[Key, Ruling]:
     """The arbiter's word on every pair that differs and of which it scored both sides."""
+    lookup, pairs = Reference(baseline, candidate, scores), pair_up(baseline, candidate)
+    arms = baseline.header.arm, candidate.header.arm
+    limit = ARBITER_TOLERANCE * tolerance
     found = {}
-    for completion in candidate:
-        other = baseline.completions.get(completion.key)
-        if other is None or np.array_equal(other.token_ids, completion.token_ids):
-            continue
-        at = _parting(other, completion)
-        left = _gaps(baseline, other, scores)
-        right = _gaps(candidate, completion, scores)
+    for row in np.flatnonzero(~pairs.identical).tolist():
+        key, at = pairs.keys[row], int(pairs.parts_at[row])
+        left, right = _gaps(lookup, arms[0], pairs.baseline[row]), _gaps(lookup, arms[1], pairs.candidate[row])
         if left is None or right is None:
             continue
-        limit = ARBITER_TOLERANCE * tolerance
         worst = [_worst(gaps, at) for gaps in (left, right)]
         supports: Side = _SUPPORTS[(worst[0] <= limit, worst[1] <= limit)]
-        found[completion.key] = Ruling(
-            completion.key, at, supports, _gap(left, at), _gap(right, at), round(worst[0], 4), round(worst[1], 4)
-        )
+        found[key] = Ruling(key, at, supports, _gap(left, at), _gap(right, at), round(worst[0], 4), round(worst[1], 4))
     return found
 
 
@@ -98,25 +95,18 @@ _SUPPORTS: dict[tuple[bool, bool], Side] = {
 }
 
 
-def _parting(a: Completion, b: Completion) -> int:
-    shared = min(len(a.token_ids), len(b.token_ids))
-    unequal = np.flatnonzero(a.token_ids[:shared] != b.token_ids[:shared])
-    return int(unequal[0]) if len(unequal) else shared
+def _gaps(lookup: Reference, arm: str, completion: Completion) -> FloatArray | None:
+    gaps = lookup.gaps(arm, completion)
+    top = lookup.score(arm, completion)
+    return None if gaps is None or top is None or len(top) != len(completion.token_ids) else gaps.gap
 
 
-def _gaps(arm: Capture, completion: Completion, scores: Scores) -> np.typing.NDArray[np.float64] | None:
-    top = scores.get(ScoreKey(arm.header.arm, *completion.key))
-    if top is None or len(top) != len(completion.token_ids):
-        return None
-    return token_gaps(top, completion.token_ids, penalised_tokens(arm.header.sampling, completion)).gap
-
-
-def _worst(gaps: np.typing.NDArray[np.float64], start: int) -> float:
+def _worst(gaps: FloatArray, start: int) -> float:
     known = gaps[start:][np.isfinite(gaps[start:])]
     return float(known.max()) if len(known) else 0.0
 
 
-def _gap(gaps: np.typing.NDArray[np.float64], at: int) -> float | None:
+def _gap(gaps: FloatArray, at: int) -> float | None:
     return round(float(gaps[at]), 4) if at < len(gaps) and np.isfinite(gaps[at]) else None
 
 

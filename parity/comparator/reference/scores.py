@@ -8,25 +8,15 @@ it: one entry per token, the chosen token listed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from parity.comparator.reference.gaps import TokenGaps, batched_token_gaps, gap_of_other, token_gaps
+from parity.comparator.reference.shaping import Shaping, shaping_of
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
-from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs
-
-SHAPING = (
-    "allowed_token_ids",
-    "bad_words",
-    "guided_decoding",
-    "logit_bias",
-    "logits_processors",
-    "response_format",
-    "structured_outputs",
-)
-"""Sampling parameters that forbid tokens or move their logits: that a token is not the best of the raw ones says
-nothing then."""
+from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores, TopLogprobs
 
 MORE_THAN_HALF = float(np.log(0.5))
 """Nats: a token with more than half of the probability is the best one, whatever else there is."""
@@ -36,52 +26,59 @@ class Reference:
     """The scores of a comparison, looked up by completion."""
 
     def __init__(self, baseline: Capture, candidate: Capture, scores: Scores) -> None:
-        """`scores`: all there are, those of the captures among them (`conventions.level`)."""
+        """`scores`: all there are, those of the captures among them (`conventions.same_habits`)."""
         self._scores: Mapping[ScoreKey, TopLogprobs] = scores
         self.chosen_alone = bool(scores) and all(top.ids.shape[1] <= 1 for top in scores.values())
         """The scores list nothing but the chosen tokens: how good the best one was, they do not say."""
-        self.shaped_by = sorted(
-            {name for arm in (baseline, candidate) for name in SHAPING if arm.header.sampling.get(name)}
-        )
-        """Sampling parameters by which the engines chose from other logits than scores and lists show."""
         self._ambiguous = baseline.header.arm == candidate.header.arm
-        self._sampling = {**baseline.header.sampling, **candidate.header.sampling}
+        self._shaping = shaping_of({**baseline.header.sampling, **candidate.header.sampling})
         self._arms = {key.arm for key in scores}
         self.remarks = Remarks(notes=self._notes(baseline, candidate))
 
     def __bool__(self) -> bool:
         return bool(self._scores)
 
+    def shaping(self, completion: Completion) -> Shaping:
+        """What the request's parameters did to the logits that this completion was chosen from."""
+        return self._shaping
+
+    @property
+    def shaped_by(self) -> tuple[str, ...]:
+        """Sampling parameters by which the engines chose from other logits than scores and lists show."""
+        return self._shaping.unknown
+
     def gaps(self, arm: str, completion: Completion) -> TokenGaps | None:
         """The gaps of this completion by its score, penalties allowed for; None without a score."""
         top = self.score(arm, completion)
         if top is None:
             return None
-        view = token_gaps(top, completion.token_ids, penalised_tokens(self._sampling, completion))
-        return self._as_far_as_known(view)
+        shaping = self.shaping(completion)
+        return self._as_far_as_known(token_gaps(top, completion.token_ids, shaping.penalised(completion)), shaping)
 
-    def _as_far_as_known(self, view: TokenGaps) -> TokenGaps:
+    def _as_far_as_known(self, gaps: TokenGaps, shaping: Shaping) -> TokenGaps:
         """Where a list holds the chosen token alone, it is the best one for sure only with more than half of all; where
         the engine chose from other logits, a token that is not the best of these says nothing."""
         if self.chosen_alone:
-            view.gap[~(view.chosen >= MORE_THAN_HALF)] = np.nan
-        if self.shaped_by:
-            view.gap[view.gap > 0] = np.nan
-        return view
+            gaps = replace(gaps, gap=np.where(gaps.chosen >= MORE_THAN_HALF, gaps.gap, np.nan))
+        return _without_unknown(gaps, shaping)
 
     def all_gaps(self, arm: str, completions: Sequence[Completion]) -> dict[Key, tuple[TokenGaps, TopLogprobs]]:
         """`gaps` and `score` of all of `completions` that are scored."""
         if arm not in self._arms:
             return {}
         scored = [(one, top) for one in completions if (top := self.score(arm, one)) is not None]
-        penalised = [penalised_tokens(self._sampling, one) for one, _ in scored]
-        if all(tokens is None for tokens in penalised):
-            views = batched_token_gaps([(top, one.token_ids) for one, top in scored])
-        else:
-            views = [
-                token_gaps(top, one.token_ids, tokens) for (one, top), tokens in zip(scored, penalised, strict=True)
+        shapings = [self.shaping(one) for one, _ in scored]
+        if any(shaping.penalises for shaping in shapings):
+            found = [
+                token_gaps(top, one.token_ids, shaping.penalised(one))
+                for (one, top), shaping in zip(scored, shapings, strict=True)
             ]
-        return {one.key: (self._as_far_as_known(view), top) for (one, top), view in zip(scored, views, strict=True)}
+        else:
+            found = batched_token_gaps([(top, one.token_ids) for one, top in scored])
+        return {
+            one.key: (self._as_far_as_known(gaps, shaping), top)
+            for (one, top), shaping, gaps in zip(scored, shapings, found, strict=True)
+        }
 
     def score(self, arm: str, completion: Completion) -> TopLogprobs | None:
         """The score of this completion in this arm, or None."""
@@ -107,6 +104,16 @@ class Reference:
         return tuple(notes)
 
 
+def gaps_of(completion: Completion, score: TopLogprobs, sampling: Mapping[str, Json]) -> TokenGaps:
+    """The gaps of one completion by its score, without the captures around it; `sampling`: its parameters by name."""
+    shaping = shaping_of(sampling)
+    return _without_unknown(token_gaps(score, completion.token_ids, shaping.penalised(completion)), shaping)
+
+
+def _without_unknown(gaps: TokenGaps, shaping: Shaping) -> TokenGaps:
+    return replace(gaps, gap=np.where(gaps.gap > 0, np.nan, gaps.gap)) if shaping.unknown else gaps
+
+
 def _misfit(arm: str, completion: Completion, top: TopLogprobs) -> Message:
     return message(
         "reference.misfit",
@@ -118,19 +125,6 @@ def _misfit(arm: str, completion: Completion, top: TopLogprobs) -> Message:
     )
 
 
-def penalised_tokens(sampling: Mapping[str, Json], completion: Completion) -> TokenIds | None:
-    """What `token_gaps` needs to know of penalties: None without one."""
-
-    def is_on(name: str, neutral: float) -> bool:
-        return sampling.get(name, neutral) not in (neutral, None)
-
-    if is_on("repetition_penalty", 1.0):
-        return completion.prompt_token_ids
-    if is_on("presence_penalty", 0.0) or is_on("frequency_penalty", 0.0):
-        return np.empty(0, dtype=np.int64)
-    return None
-
-
 def _lists_all(top: TopLogprobs, completion: Completion) -> bool:
     return bool((top.ids == completion.token_ids[:, None]).any(axis=1).all())
 
@@ -140,7 +134,7 @@ def gaps_at_divergence(
     candidate: Completion,
     position: int,
     tolerance: float,
-    sampling: Mapping[str, Json],
+    shaping: Shaping,
 ) -> tuple[TokenGaps, bool] | None:
     """Without a score: both sides' own logprobs, at the first divergent token alone.
 
@@ -152,7 +146,7 @@ def gaps_at_divergence(
     if position >= length or position >= len(baseline.token_ids):
         return None
     chosen, other = int(candidate.token_ids[position]), int(baseline.token_ids[position])
-    penalised = penalised_tokens(sampling, candidate)
+    penalised = shaping.penalised(candidate)
     if penalised is not None:
         penalised = np.concatenate([penalised, candidate.token_ids[:position]])
     for source, token, own in ((baseline, chosen, other), (candidate, other, chosen)):
@@ -187,7 +181,7 @@ def own_rejections(
     view: TokenGaps | None,
     start: int,
     tolerance: float,
-    sampling: Mapping[str, Json],
+    shaping: Shaping,
 ) -> TokenGaps | None:
     """`view` with the tokens from `start` on added that lie below the best token of the engine's own list.
 
@@ -196,7 +190,7 @@ def own_rejections(
     """
     if completion.logprobs is None or not _fits(completion):
         return view
-    own = token_gaps(completion.logprobs, completion.token_ids, penalised_tokens(sampling, completion))
+    own = token_gaps(completion.logprobs, completion.token_ids, shaping.penalised(completion))
     rejected = own.unsupported(tolerance) & ~own.bounded
     rejected[:start] = False
     if not rejected.any():
@@ -204,11 +198,10 @@ def own_rejections(
     if view is None:
         view = token_gaps(TopLogprobs(np.empty((0, 1), np.int64), np.empty((0, 1))), completion.token_ids)
     rejected &= np.isnan(view.gap)
-    for mine, theirs in (
-        (view.gap, own.gap),
-        (view.best_id, own.best_id),
-        (view.best, own.best),
-        (view.chosen, own.chosen),
-    ):
-        mine[rejected] = theirs[rejected]
-    return view
+    return replace(
+        view,
+        gap=np.where(rejected, own.gap, view.gap),
+        best_id=np.where(rejected, own.best_id, view.best_id),
+        best=np.where(rejected, own.best, view.best),
+        chosen=np.where(rejected, own.chosen, view.chosen),
+    )
