@@ -200,15 +200,14 @@ def _suspect(store: Store, run_id: str | None, plan: Plan) -> Suspect | None:
 
 
 def _known_versions(backend: str) -> Sequence[str]:
-    from parity.run import load_backend
+    from parity.run import Versioned, load_backend
 
     adapter = load_backend(backend.partition("@")[0])
-    known = getattr(adapter, "known_versions", None)
-    if not callable(known):
+    if not isinstance(adapter, Versioned):
         raise ParityError(
             f"backend {backend!r} has no list of its engine's versions", hint="name them with --versions A,B,C"
         )
-    return tuple(known())
+    return adapter.known_versions()
 
 
 def _print_flip(flip: Flip, case: Case, suspect: Suspect | None, spent: dict[str, Json]) -> None:

@@ -109,7 +109,9 @@ def examine(
 def _backend(name: str, model: str | None, options: Mapping[str, Any]) -> dict[str, Json]:
     """What is found for one backend, on the host that it is configured for."""
     from parity.run import load_backend
-    from parity.run.examine import Examinable, State, examine
+    from parity.run.backend import Examinable
+    from parity.run.checks import State
+    from parity.run.examine import examine
     from parity.run.launch import place_in_words
 
     host = chosen_hosts([name], options)[name]

@@ -76,8 +76,10 @@ def placed_subject(subject: Subject, options: Mapping[str, Any]) -> tuple[Subjec
     from parity.errors import ParityError
     from parity.pipeline import hosts_of_plan, load_adapters, locate_model
     from parity.plan.hosts import read_host
+    from parity.run import OwnSettings, load_backend
 
-    if subject.arm.backend == "replay":
+    adapter = load_backend(subject.arm.backend)
+    if isinstance(adapter, OwnSettings) and not adapter.answers_anew:
         raise ParityError(
             f"{subject.arm.name} is a recording, and answers nothing new",
             hint="run its prompts on an engine (`parity run --backends …`), and narrow that run down",

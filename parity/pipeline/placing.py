@@ -11,7 +11,7 @@ from parity.errors import BackendError
 from parity.plan import Plan
 from parity.plan.hosts import Host, host_of
 from parity.records import Json
-from parity.run import Backend, load_backend
+from parity.run import Backend, Remote, load_backend
 from parity.run.launch import place_in_words, python_of, run_python
 
 OLDEST_PYTHON = (3, 9)
@@ -68,7 +68,7 @@ def look_at(host: Host, adapter: Backend, plan: Plan) -> None:
 
     Raises BackendError saying what is missing and how to name it.
     """
-    modules: tuple[str, ...] = tuple(getattr(adapter, "far_modules", ()))
+    modules = adapter.far_modules if isinstance(adapter, Remote) else ()
     model = host.model or plan.model.path
     where = place_in_words(host)
     answer = run_python(host, _LOOK, [model, *modules], timeout=120)

@@ -19,6 +19,7 @@ from parity.records.engine_settings import engine_settings
 from parity.report import facts
 from parity.report.escape import public, whole
 from parity.report.texts import Texts
+from parity.run import starts_an_engine
 from parity.text import visible
 from parity.view import ArmView, FindingView, Run, RunView
 
@@ -108,7 +109,7 @@ def _recorded_variables(arm: ArmView) -> dict[str, str]:
 
 def _check_arm(view: RunView, arm: ArmView) -> None:
     """Raises ParityError for an arm or a plan that a batch in one engine does not stand for."""
-    if arm.backend in _NO_ENGINE:
+    if not starts_an_engine(arm.backend):
         raise ParityError(
             f"{arm.name} is a {arm.backend}, not an engine that a script can start",
             hint="run the same prompts on an engine of your own (`parity run --backends …`)",
@@ -118,9 +119,6 @@ def _check_arm(view: RunView, arm: ArmView) -> None:
             "requests came and went while others were decoded (--churn), and the script sends the whole batch at once",
             hint="`parity reduce` looks for a case that fails without churn; the plan itself is in the run's directory",
         )
-
-
-_NO_ENGINE = frozenset({"server", "transformers", "replay"})
 
 
 def _expected(view: RunView, finding: FindingView) -> tuple[dict[str, Json], dict[str, Json]]:

@@ -20,7 +20,18 @@ has ended.
 
 from __future__ import annotations
 
-from parity.run.backend import Backend, Detection, OwnSettings, Seeded, backend_names, impossible, load_backend
+from parity.run.backend import (
+    Backend,
+    Detection,
+    OwnSettings,
+    Remote,
+    Seeded,
+    Versioned,
+    backend_names,
+    impossible,
+    load_backend,
+    starts_an_engine,
+)
 from parity.run.display import PlainProgress, progress
 from parity.run.envs import EngineEnv, EnvSpec, list_envs
 from parity.run.events import ArmEvent, OnEvent, Phase
@@ -40,13 +51,16 @@ __all__ = [
     "OwnSettings",
     "Phase",
     "PlainProgress",
+    "Remote",
     "ScoreItem",
     "Seeded",
     "Timeouts",
+    "Versioned",
     "backend_names",
     "impossible",
     "list_envs",
     "load_backend",
     "progress",
     "run_arm",
+    "starts_an_engine",
 ]

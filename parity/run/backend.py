@@ -7,7 +7,7 @@ listing the names imports nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -16,7 +16,11 @@ from typing import Protocol, runtime_checkable
 from parity.errors import BackendError, ParityError
 from parity.messages import Say
 from parity.records import Json
+from parity.run.checks import Check
 from parity.run.envs import EnvSpec
+
+Ask = Callable[[str], str]
+"""Runs Python source on a host and returns what it prints."""
 
 GROUP = "parity.backends"
 _VERSION = re.compile(r"[0-9]+(\.[0-9A-Za-z]+)*")  # becomes part of a path and of a pip requirement
@@ -92,6 +96,9 @@ class Backend(Protocol):
         ...
 
 
+# ------------------------------------------------------------------ what a backend may have besides
+
+
 @runtime_checkable
 class Restricted(Protocol):
     """A backend that knows of settings its engine cannot run with."""
@@ -121,24 +128,12 @@ class OwnSettings(Protocol):
     """Whether a request may have image parts in its messages."""
     loads_weights: bool
     """Whether the checkpoint's weights must be here; config.json and tokenizer.json always must."""
+    answers_anew: bool
+    """Whether it can be asked what it was not asked before; a recording cannot."""
 
     def arm_settings(self, given: Mapping[str, Json]) -> dict[str, Json]:
         """All settings of an arm from those given. Raises ParityError for one that is unknown or no good."""
         ...
-
-
-def impossible(backend: Backend, engine: Mapping[str, Json]) -> str | None:
-    """What the adapter says about these settings; one that says nothing takes everything."""
-    return backend.impossible(engine) if isinstance(backend, Restricted) else None
-
-
-def _installed() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
-
-
-def backend_names() -> list[str]:
-    """Names of the installed adapters, sorted; imports none of them."""
-    return sorted(_installed())
 
 
 @runtime_checkable
@@ -148,6 +143,66 @@ class Versioned(Protocol):
     def at_version(self, version: str) -> Backend:
         """The same backend on that version, named `NAME@VERSION`. Raises ParityError where there is none."""
         ...
+
+    def known_versions(self) -> list[str]:
+        """Versions whose environments can be built as they were, oldest first."""
+        ...
+
+
+@runtime_checkable
+class HasDevices(Protocol):
+    """A backend whose engine can be given devices of the machine."""
+
+    device_variable: str
+    """The environment variable that chooses the devices a process sees."""
+
+
+@runtime_checkable
+class Remote(Protocol):
+    """A backend whose engine can be started on another host."""
+
+    far_modules: tuple[str, ...]
+    """What the interpreter there must be able to import."""
+
+    def far_env(self, ask: Ask) -> dict[str, str]:
+        """Environment variables that only that machine knows; `ask` asks it. The answer is untrusted."""
+        ...
+
+
+@runtime_checkable
+class Examinable(Protocol):
+    """A backend whose host can be looked at."""
+
+    def probe(self) -> tuple[str, Sequence[str]]:
+        """A program for the host (standard library, Python 3.9) that prints JSON, and its first arguments."""
+        ...
+
+    def examined_python(self) -> Path | None:
+        """The interpreter to look at on this machine; None where there is none yet."""
+        ...
+
+    def judge(self, facts: Mapping[str, Json]) -> list[Check]:
+        """What the answers mean. They come from another host: strings are not to be trusted."""
+        ...
+
+
+def impossible(backend: Backend, engine: Mapping[str, Json]) -> str | None:
+    """What the adapter says about these settings; one that says nothing takes everything."""
+    return backend.impossible(engine) if isinstance(backend, Restricted) else None
+
+
+def starts_an_engine(name: str) -> bool:
+    """Is an arm of this backend an engine that `vllm.LLM` starts? So is one of a backend that is not installed."""
+    return name.partition("@")[0] not in _installed() or not isinstance(load_backend(name), OwnSettings)
+
+
+def _installed() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def backend_names() -> list[str]:
+    """Names of the installed adapters, sorted; imports none of them."""
+    return sorted(_installed())
 
 
 def load_backend(name: str) -> Backend:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import NoReturn, ParamSpec, TypeVar
 
 from msgspec import UNSET
 
@@ -19,7 +19,7 @@ from parity.plan.digest import plan_digest
 from parity.plan.hosts import Host
 from parity.records import Header
 from parity.records.sampling import wire
-from parity.run.backend import Backend
+from parity.run.backend import Backend, HasDevices, Remote
 from parity.run.events import ArmEvent, OnEvent, Phase
 from parity.run.expected import check_header
 from parity.run.failures import Doing, Interrupted, Timeouts, Trouble, engine_words, words_of
@@ -44,18 +44,6 @@ from parity.run.resume import engine_differences
 _POLL_SECONDS = 0.25
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
-
-Ask = Callable[[str], str]
-"""Runs Python source on a host and returns what it prints."""
-
-
-@runtime_checkable
-class Remote(Protocol):
-    """An adapter that must know something of a far host before an engine starts there."""
-
-    def far_env(self, ask: Ask) -> dict[str, str]:
-        """Environment variables that only that machine knows; `ask` asks it. The answer is untrusted."""
-        ...
 
 
 class Link:
@@ -138,8 +126,7 @@ class Link:
     def _devices(self, replica: int) -> dict[str, str]:
         if not self._host.devices:
             return {}
-        variable = getattr(self._backend, "device_variable", None)
-        if not isinstance(variable, str):
+        if not isinstance(self._backend, HasDevices):
             raise ParityError(
                 message(
                     "run.no_devices",
@@ -149,7 +136,7 @@ class Link:
                 ),
                 hint=message("run.use_replicas", "use replicas = N, or set the variable of that hardware in env"),
             )
-        return {variable: self._host.devices[replica]}
+        return {self._backend.device_variable: self._host.devices[replica]}
 
     def _job(self, plan: Plan) -> Job:
         if self._host.model is not None:

@@ -34,6 +34,7 @@ class ReplayBackend:
     variants = ("recorded",)
     takes_images = True
     loads_weights = False
+    answers_anew = False
 
     def default_model(self) -> Path | None:
         # The recording names its model; the worker refuses one of another.

@@ -50,6 +50,7 @@ class ServerBackend:
     variants = ("served",)
     takes_images = True
     loads_weights = False
+    answers_anew = True
 
     def default_model(self) -> Path | None:
         return None

@@ -35,6 +35,7 @@ class TransformersBackend:
     variants = ("base",)
     takes_images = False
     loads_weights = True
+    answers_anew = True
 
     def __init__(self) -> None:
         self._cpu = CpuBackend()

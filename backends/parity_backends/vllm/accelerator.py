@@ -10,9 +10,9 @@ from typing import Any
 from parity.errors import BackendError
 from parity.messages import Say
 from parity.records import Json
-from parity.run.backend import Detection
+from parity.run.backend import Ask, Detection
+from parity.run.checks import Check
 from parity.run.envs import EnvSpec
-from parity.run.examine import Check
 from parity_backends.vllm import local
 from parity_backends.vllm.asked import VARIANTS, engine_arguments
 
@@ -124,6 +124,10 @@ class Accelerator:
         # Kept here though parity drops it for managed environments: CANN's set_env.sh puts its own in.
         path = os.environ.get("PYTHONPATH")
         return {"PYTHONPATH": path} if path else {}
+
+    def far_env(self, ask: Ask) -> dict[str, str]:
+        """Nothing: what the engine needs there is loaded by `setup`."""
+        return {}
 
     def worker_source(self) -> bytes:
         return local.worker_source()

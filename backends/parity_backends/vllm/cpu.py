@@ -15,8 +15,8 @@ from parity.messages import Say
 from parity.records import Json
 from parity.records.engine_settings import speculates
 from parity.run.backend import Detection
+from parity.run.checks import Check
 from parity.run.envs import EngineEnv, EnvSpec
-from parity.run.examine import Check
 from parity_backends.vllm import impossible, local
 from parity_backends.vllm.asked import VARIANTS, engine_arguments
 

@@ -77,14 +77,14 @@ def stop_rules(header: Header, baseline: Capture) -> StopRules:
         # EOS inside completions that went on: the engine was told to ignore it, whatever the header says.
         terminators = frozenset()
     kept = sum(int(len(one.token_ids) and int(one.token_ids[-1]) in terminators) for one in stopped)
-    backends = {header.backend, baseline.header.backend}
+    from_server = servers.served(header) or servers.served(baseline.header)
     engine_limit = header.engine.get("max_model_len")
     return StopRules(
         terminators=terminators,
         max_tokens=_whole(sampling.get("max_tokens")),
         max_model_len=_whole(engine_limit),
         has_stop_strings=bool(sampling.get("stop")),
-        keeps_terminator=kept * 2 >= len(stopped) if stopped else "server" not in backends,
+        keeps_terminator=kept * 2 >= len(stopped) if stopped else not from_server,
         min_tokens=min_tokens,
         counts=not (servers.text_alone(header) or servers.text_alone(baseline.header)),
     )

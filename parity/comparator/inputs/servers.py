@@ -24,6 +24,11 @@ def _served(header: Header) -> Mapping[str, Any]:
     return said if isinstance(said, Mapping) else {}
 
 
+def served(header: Header) -> bool:
+    """Was this arm a server that somebody else runs?"""
+    return bool(_served(header))
+
+
 def text_alone(header: Header) -> bool:
     """Has this arm given text without token ids?"""
     return _served(header).get("token_source") == RETOKENISED

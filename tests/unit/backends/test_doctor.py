@@ -16,7 +16,9 @@ from parity_backends.vllm.worker.table import ASCEND_READ, VLLM_READ
 
 from parity.plan.hosts import Host
 from parity.run import load_backend
-from parity.run.examine import Check, Examinable, State, examine
+from parity.run.backend import Examinable
+from parity.run.checks import Check, State
+from parity.run.examine import examine
 
 METADATA = Path(__file__).parents[2] / "data" / "metadata"
 NPU_SMI = """\

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import parity.run
 from parity.errors import BackendError, ExitCode, ParityError
-from parity.run import Backend, EngineEnv, backend_names, load_backend
+from parity.run import Backend, EngineEnv, OwnSettings, Remote, Versioned, backend_names, load_backend, starts_an_engine
+from parity.run.backend import HasDevices
 
 NAMES = ["ascend", "cpu", "cuda"]
 
@@ -169,3 +171,21 @@ def test_a_configured_python_serves_only_the_version_that_it_has(
 def test_a_version_that_is_not_to_be_had(name: str, words: str) -> None:
     with pytest.raises(ParityError, match=words):
         load_backend(name)
+
+
+def test_what_a_backend_may_have_is_declared() -> None:
+    """By protocol and by nothing else: no member of an adapter is looked up by its name."""
+    cpu, server, replay = (load_backend(name) for name in ("cpu", "server", "replay"))
+    assert isinstance(cpu, Versioned)
+    assert isinstance(cpu, HasDevices)
+    assert isinstance(cpu, Remote)
+    assert cpu.far_modules == ("vllm",)
+    assert all(isinstance(load_backend(name), Remote) for name in NAMES)
+    assert isinstance(server, OwnSettings)
+    assert isinstance(replay, OwnSettings)
+    assert (server.answers_anew, replay.answers_anew) == (True, False)
+    assert all(map(starts_an_engine, ("cpu", "cpu@0.29.0", "nobody's")))
+    assert not any(map(starts_an_engine, ("server", "replay", "transformers")))
+    for path in Path(parity.run.__file__).parents[1].rglob("*.py"):
+        assert "getattr(adapter" not in path.read_text(encoding="utf-8")
+        assert "getattr(self._backend" not in path.read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parity.run.examine import Check, State
+from parity.run.checks import Check, State
 from parity_backends.vllm.doctor.matrix import ascend_row, in_range, plain, same_cann, satisfies, vllm_row
 from parity_backends.vllm.worker.arguments import release
 from parity_backends.vllm.worker.table import ASCEND_READ, VLLM_READ
