@@ -63,7 +63,8 @@ def in_source(path: Path, problems: list[str]) -> Iterator[tuple[str, Found]]:
         id_, english, *other = map(str, texts)
         given = {one.arg for one in node.keywords} - {"plural"}
         for text in (english, *other):
-            if None not in given and (missing := fields_of(text) - given):
+            # None at all: a row of a table, which gets them where it is used.
+            if given and None not in given and (missing := fields_of(text) - given):
                 problems.append(f"{inside}:{node.lineno}: {id_} is not given {', '.join(sorted(map(str, missing)))}")
         yield id_, Found(english, other[0] if other else None, [inside])
 
@@ -154,7 +155,7 @@ def compiled(text: bytes, language: str) -> bytes:
 def same(one: bytes, other: bytes) -> bool:
     """Whether two .mo files say the same; their headers have the date of their making."""
     catalogues = (mofile.read_mo(io.BytesIO(binary)) for binary in (one, other))
-    first, second = ({entry.id: entry.string for entry in catalogue if entry.id} for catalogue in catalogues)
+    first, second = ({str(one.id): one.string for one in catalogue if one.id} for catalogue in catalogues)
     return first == second
 
 

@@ -14,6 +14,7 @@ from parity.cli.output import console, emit_json, say
 from parity.cli.searching import search_options
 from parity.errors import ExitCode, ParityError
 from parity.language import t
+from parity.messages import message
 
 if TYPE_CHECKING:
     from parity.comparator import Suspect
@@ -72,7 +73,15 @@ def settings(
         other = find_arm(subject.plan, passing or subject.plan.baseline)
         directory = out or subject.directory(f"settings {other.name}")
         goal = _goal(subject, alpha, beta)
-        say(f"bisecting the settings of {subject.arm.name} and {other.name} in {directory}")
+        say(
+            message(
+                "cli.bisecting_settings",
+                "bisecting the settings of {arm} and {other} in {directory}",
+                arm=subject.arm.name,
+                other=other.name,
+                directory=str(directory),
+            )
+        )
         with laboratory(subject, hosts, directory, fresh=fresh) as (oracle, _):
             oracle.until(None if minutes is None else minutes * 60)
             found = _grown(subject, oracle, goal)
@@ -131,7 +140,15 @@ def versions(
     listed = between(named or _known_versions(subject.arm.backend), good, bad)
     directory = out or subject.directory(f"versions {fixed_baseline}")
     goal = _goal(subject, alpha, beta)
-    say(f"bisecting {len(listed)} versions, {' '.join(listed)}, in {directory}")
+    say(
+        message(
+            "cli.bisecting_versions",
+            "bisecting {count} versions, {listed}, in {directory}",
+            count=len(listed),
+            listed=" ".join(listed),
+            directory=str(directory),
+        )
+    )
     case = subject.case  # a smaller one would have to be looked for on each version
     with laboratory(subject, hosts, directory, fresh=fresh) as (oracle, _):
         oracle.until(None if minutes is None else minutes * 60)
@@ -160,7 +177,10 @@ def _subject(store: Store, run_id: str | None, plan_file: Path | None, arm: str 
     if plan_file is None:
         return from_run(store, run_id, arm)
     if run_id is not None:
-        raise ParityError("--plan and --run were both given", hint="give one of them")
+        raise ParityError(
+            message("cli.plan_run_both", "--plan and --run were both given"),
+            hint=message("cli.give_one_them", "give one of them"),
+        )
     return from_plan(read_plan(plan_file), plan_file, arm)
 
 
@@ -180,11 +200,22 @@ def _grown(subject: Subject, oracle: Oracle, goal: Goal) -> Found:
     try:
         found = search.grow()
     except OutOfTime:
-        raise ParityError("the time was spent before any case had failed", hint="raise --minutes") from None
+        raise ParityError(
+            message("cli.time_spent_before", "the time was spent before any case had failed"),
+            hint=message("cli.raise_minutes", "raise --minutes"),
+        ) from None
     if found.case is None:
         raise ParityError(
-            f"{subject.arm.name} does not fail again on any part of {subject.name}",
-            hint="give it a plan that fails more often: more rounds, or what `parity reduce` wrote",
+            message(
+                "cli.not_fail_again",
+                "{arm} does not fail again on any part of {subject}",
+                arm=subject.arm.name,
+                subject=subject.name,
+            ),
+            hint=message(
+                "cli.give_plan_fails",
+                "give it a plan that fails more often: more rounds, or what `parity reduce` wrote",
+            ),
         )
     return found
 
@@ -205,7 +236,8 @@ def _known_versions(backend: str) -> Sequence[str]:
     adapter = load_backend(backend.partition("@")[0])
     if not isinstance(adapter, Versioned):
         raise ParityError(
-            f"backend {backend!r} has no list of its engine's versions", hint="name them with --versions A,B,C"
+            message("cli.backend_no_list", "backend {backend!r} has no list of its engine's versions", backend=backend),
+            hint=message("cli.name_them_versions", "name them with --versions A,B,C"),
         )
     return adapter.known_versions()
 

@@ -9,7 +9,8 @@ import click
 from parity.cli.options import json_option
 from parity.cli.output import emit, emit_json
 from parity.errors import ExitCode
-from parity.language import t
+from parity.language import render, t
+from parity.messages import message
 from parity.text import visible
 
 
@@ -42,5 +43,5 @@ def check(file: Path, as_json: bool) -> int:
             where = f"{file}, line {problem.line}" if problem.line is not None else str(file)
             emit(visible(t(f"{where}: {problem.message}")))
         if not problems:
-            emit(visible(t(f"{file}: a valid capture")))
+            emit(visible(render(message("cli.valid_capture", "{file}: a valid capture", file=str(file)))))
     return ExitCode.USAGE if problems else ExitCode.PASS

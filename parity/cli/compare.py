@@ -14,6 +14,8 @@ from parity._version import __version__
 from parity.cli.gate import policy_option
 from parity.cli.options import database_option, json_option, tolerance_option
 from parity.cli.output import console, emit_json, say
+from parity.cli.speaking import Misused
+from parity.messages import message
 
 if TYPE_CHECKING:
     from parity.comparator import Comparison
@@ -71,7 +73,10 @@ def compare(
 
     policy = gate.load(policy_file)
     if model is not None and not (model / "tokenizer.json").is_file():
-        raise ParityError(f"{model} has no tokenizer.json", hint="give --model a checkpoint directory")
+        raise ParityError(
+            message("cli.no_tokenizer_json", "{model} has no tokenizer.json", model=str(model)),
+            hint=message("cli.give_model_checkpoint", "give --model a checkpoint directory"),
+        )
     sides = _sides(baseline, candidate, against, arm, scores, partial, db)
     comparison = analyse(
         sides.baseline,
@@ -91,7 +96,7 @@ def compare(
     else:
         _print(sides, comparison, model)
     if run_id:
-        say(f"stored as run {run_id}")
+        say(message("cli.stored_run", "stored as run {run_id}", run_id=run_id))
     return judgement.exit_code if judgement is not None else exit_code(comparison.verdict)
 
 
@@ -119,16 +124,20 @@ def _sides(
     from parity.pipeline.golden import load_golden
 
     if against is None and candidate is None:
-        raise click.UsageError("name two captures, or one and --against RUN")
+        raise Misused(message("cli.name_two_captures", "name two captures, or one and --against RUN"))
     if against is not None and candidate is not None:
-        raise click.UsageError("--against RUN takes the place of the first capture: name one capture only")
+        raise Misused(
+            message(
+                "cli.against_run_takes", "--against RUN takes the place of the first capture: name one capture only"
+            )
+        )
     if against is None and arm is not None:
-        raise click.UsageError("--arm names an arm of the golden run: it goes with --against")
+        raise Misused(message("cli.arm_names_arm", "--arm names an arm of the golden run: it goes with --against"))
     scores: dict[ScoreKey, TopLogprobs] = {}
     for path in score_files:
         found = read_scores(path)
         if not found:
-            say(f"warning: {path} holds no scores")
+            say(message("cli.warning_holds_no", "warning: {path} holds no scores", path=str(path)))
         scores.update(found)
     files = [str(path.absolute()) for path in score_files]
     if against is None:

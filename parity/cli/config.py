@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
+from parity.cli.speaking import Refused
 from parity.errors import ParityError
+from parity.messages import message
 from parity.plan.config import Config, find_config
 from parity.plan.hosts import Host, with_flags
 from parity.records import Json
@@ -31,7 +33,7 @@ class Named(click.ParamType[tuple[str, str]]):
             return value
         name, found, text = value.partition("=")
         if not found or not name:
-            self.fail(f"{value!r} is not BACKEND=VALUE", param, ctx)
+            raise Refused(message("cli.not_backend_value", "{value!r} is not BACKEND=VALUE", value=value), param, ctx)
         return name, text
 
 
@@ -57,8 +59,10 @@ def _defaults(command: click.Command, config: Config) -> dict[str, Any]:
         if option is None:
             known = sorted({str(each.opts[-1]).lstrip("-") for each in options.values()})
             raise ParityError(
-                f"{config.source}: [plan] has no setting {name!r}",
-                hint=f"it takes the options that make a plan: {', '.join(known)}",
+                message(
+                    "cli.plan_no_setting", "{source}: [plan] has no setting {name!r}", source=config.source, name=name
+                ),
+                hint=message("cli.takes_options_make", "it takes the options that make a plan: {known}", known=known),
             )
         assert option.name is not None
         out[option.name] = _value(value, option)

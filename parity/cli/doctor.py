@@ -16,7 +16,8 @@ from parity.cli.config import chosen_hosts, configuration, host_options
 from parity.cli.options import json_option
 from parity.cli.output import emit, emit_json, say
 from parity.errors import ExitCode
-from parity.language import t
+from parity.language import render, t
+from parity.messages import message
 from parity.records import Json
 
 ROOM_FOR_ENGINE = 3 * 1024**3
@@ -39,12 +40,42 @@ def doctor(backends: tuple[str, ...], model: str | None, as_json: bool, **option
     if as_json:
         emit_json(report)
         return _code(backends, report)
-    emit(t(f"parity {report['parity']}, Python {report['python']}, {report['platform']}"))
+    emit(
+        render(
+            message(
+                "cli.parity_python",
+                "parity {parity}, Python {python}, {platform}",
+                parity=report["parity"],
+                python=report["python"],
+                platform=report["platform"],
+            )
+        )
+    )
     data = report["data"]
     room = f"{data['free_bytes'] / 1024**3:.1f} GB free" if data["free_bytes"] is not None else "no such disk"
-    emit(t(f"data directory {data['path']}: {'writable' if data['writable'] else 'NOT WRITABLE'}, {room}"))
+    emit(
+        render(
+            message(
+                "cli.data_directory",
+                "data directory {path}: {data}, {room}",
+                path=data["path"],
+                data="writable" if data["writable"] else "NOT WRITABLE",
+                room=room,
+            )
+        )
+    )
     for name, backend in report["backends"].items():
-        emit("\n" + t(f"backend {name}: {'can run' if backend['available'] else 'cannot run yet'}"))
+        emit(
+            "\n"
+            + render(
+                message(
+                    "cli.backend",
+                    "backend {name}: {backend}",
+                    name=name,
+                    backend="can run" if backend["available"] else "cannot run yet",
+                )
+            )
+        )
         for line in backend["looked_for"]:
             emit(f"  {t(line)}")
         for check in backend["checks"]:
@@ -52,9 +83,9 @@ def doctor(backends: tuple[str, ...], model: str | None, as_json: bool, **option
             if check["remedy"]:
                 emit(f"           → {t(check['remedy'])}")
         if backend["hint"]:
-            emit("  " + t(f"hint: {backend['hint']}"))
+            emit("  " + render(message("cli.hint", "hint: {what}", what=backend["hint"])))
     for problem in report["problems"]:
-        emit("\n" + t(f"problem: {problem}"))
+        emit("\n" + render(message("cli.problem", "problem: {problem}", problem=problem)))
     return _code(backends, report)
 
 
@@ -120,7 +151,7 @@ def _backend(name: str, model: str | None, options: Mapping[str, Any]) -> dict[s
     checkpoint = host.model or model or (str(default) if default is not None and not host.far else "")
     checks = []
     if isinstance(backend, Examinable):
-        say(f"looking at {name} …")
+        say(message("cli.looking", "looking at {name} …", name=name))
         checks = [_visible(check.to_json()) for check in examine(backend, host, checkpoint)]
     bad = any(check["state"] == State.PROBLEM for check in checks)
     if host.far:

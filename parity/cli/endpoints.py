@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from parity.errors import ParityError
+from parity.messages import message
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _NOT_CAPTURES = ("scores", "arbiter")
@@ -74,7 +75,10 @@ def own_arms(options: Mapping[str, Any]) -> list[Any]:
     from parity.pipeline import OwnArm
 
     if options["server_options"] and not options["servers"]:
-        raise ParityError("--server-option without --server", hint="name a server with --server URL")
+        raise ParityError(
+            message("cli.server_option_without", "--server-option without --server"),
+            hint=message("cli.name_server_server", "name a server with --server URL"),
+        )
     settings = dict(options["server_options"])
     arms = [OwnArm(SERVER, name or _host_name(url), {**settings, "url": url}) for name, url in options["servers"]]
     for name, path in options["replays"]:
@@ -85,7 +89,10 @@ def own_arms(options: Mapping[str, Any]) -> list[Any]:
     names = [arm.name for arm in arms]
     for name in names:
         if names.count(name) > 1:
-            raise ParityError(f"two arms are called {name}", hint="name them apart: --server NAME=URL")
+            raise ParityError(
+                message("cli.two_arms_called", "two arms are called {name}", name=name),
+                hint=message("cli.name_them_apart", "name them apart: --server NAME=URL"),
+            )
     return arms
 
 
@@ -97,7 +104,10 @@ def captures_in(directory: Path) -> list[str]:
         if path.name.endswith((".jsonl", ".jsonl.gz")) and not path.name.startswith(_NOT_CAPTURES)
     ]
     if not found:
-        raise ParityError(f"{directory} has no captures", hint="name a capture file, or the directory of a run")
+        raise ParityError(
+            message("cli.no_captures", "{directory} has no captures", directory=str(directory)),
+            hint=message("cli.name_capture_file", "name a capture file, or the directory of a run"),
+        )
     return found
 
 

@@ -11,7 +11,8 @@ from parity.cli.doctor import doctor
 from parity.cli.options import json_option
 from parity.cli.output import console, emit, emit_json, say
 from parity.errors import ParityError
-from parity.language import t
+from parity.language import render, t
+from parity.messages import message
 
 if TYPE_CHECKING:
     from parity.run import EnvSpec
@@ -44,9 +45,16 @@ def create(name: str, python: Path | None, extra_index_url: str | None, version:
     made = EngineEnv(_spec(name))
     built = made.create(say=say, python=python, extra_index_url=extra_index_url, force=force)
     if not built:
-        say(f"environment {made.spec.name!r} is there already: {made.root}")
+        say(
+            message(
+                "cli.environment_there_already",
+                "environment {spec!r} is there already: {root}",
+                spec=made.spec.name,
+                root=str(made.root),
+            )
+        )
     if "@" in name:
-        say(f"use it as `--backends {name}`")
+        say(message("cli.use", "use it as `--backends {name}`", name=name))
     emit(str(made.python))
 
 
@@ -65,14 +73,18 @@ def list_environments(as_json: bool) -> None:
         )
         return
     if not found:
-        say("no engine environments: `parity env create cpu` builds one")
+        say(message("cli.no_engine_environments", "no engine environments: `parity env create cpu` builds one"))
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("environment", "versions", "place"):
         table.add_column(t(column), overflow="fold")
     for root, marker in found:
         versions = (marker or {}).get("versions", {})
-        shown = ", ".join(f"{key} {value}" for key, value in versions.items()) if marker else t("unfinished")
+        shown = (
+            ", ".join(f"{key} {value}" for key, value in versions.items())
+            if marker
+            else render(message("cli.unfinished", "unfinished"))
+        )
         table.add_row(root.name, shown, str(root))
     console().print(table)
 
@@ -86,11 +98,13 @@ def remove(name: str) -> None:
     names = [root.name for root, _ in list_envs()]
     if name not in names:
         raise ParityError(
-            f"there is no environment {name!r}",
-            hint=f"there is {', '.join(names)}" if names else "there are none",
+            message("cli.there_no_environment", "there is no environment {name!r}", name=name),
+            hint=message("cli.there", "there is {names}", names=names)
+            if names
+            else message("cli.there_none", "there are none"),
         )
     EngineEnv(EnvSpec(name, ("", ""), ())).remove(say)
-    say(f"removed environment {name!r}")
+    say(message("cli.removed_environment", "removed environment {name!r}", name=name))
 
 
 def _spec(name: str) -> EnvSpec:
@@ -99,7 +113,11 @@ def _spec(name: str) -> EnvSpec:
     spec = load_backend(name).env_spec()
     if spec is None:
         raise ParityError(
-            f"parity does not build environments for backend {name!r}",
-            hint=f"install vLLM there as its maker says, and set PARITY_{name.upper()}_PYTHON to that Python",
+            message("cli.parity_not_build", "parity does not build environments for backend {name!r}", name=name),
+            hint=message(
+                "cli.install_vllm_there",
+                "install vLLM there as its maker says, and set PARITY_{upper}_PYTHON to that Python",
+                upper=name.upper(),
+            ),
         )
     return spec

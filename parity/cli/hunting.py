@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from parity.cli.speaking import OneOf
+from parity.cli.speaking import OneOf, Refused
+from parity.messages import message
 from parity.plan.churn import ChurnRequest
 from parity.plan.matrix import Axis, parse_axis
 
@@ -40,7 +41,7 @@ class Span(click.ParamType[tuple[int, int]]):
         try:
             return _span(value)
         except ValueError:
-            self.fail(f"{value!r} is not LOW:HIGH", param, ctx)
+            raise Refused(message("cli.not_low_high", "{value!r} is not LOW:HIGH", value=value), param, ctx) from None
 
 
 def _span(text: str) -> tuple[int, int]:
@@ -65,7 +66,15 @@ class Arrival(click.ParamType[tuple[str, float, str]]):
                 raise ValueError
             return kind, float(every.removesuffix("s")), unit
         except ValueError:
-            self.fail(f"{value!r} is not together, fixed:STEPS or poisson:STEPS (0.05s for seconds)", param, ctx)
+            raise Refused(
+                message(
+                    "cli.not_together_fixed",
+                    "{value!r} is not together, fixed:STEPS or poisson:STEPS (0.05s for seconds)",
+                    value=value,
+                ),
+                param,
+                ctx,
+            ) from None
 
 
 class Abort(click.ParamType[tuple[float, tuple[int, int] | None]]):
@@ -80,7 +89,13 @@ class Abort(click.ParamType[tuple[float, tuple[int, int] | None]]):
         try:
             return float(share), _span(span) if colon else None
         except ValueError:
-            self.fail(f"{value!r} is not SHARE or SHARE:LOW:HIGH, such as 0.1:1:32", param, ctx)
+            raise Refused(
+                message(
+                    "cli.not_share_share", "{value!r} is not SHARE or SHARE:LOW:HIGH, such as 0.1:1:32", value=value
+                ),
+                param,
+                ctx,
+            ) from None
 
 
 HUNT_OPTIONS: list[Callable[[Any], Any]] = [
@@ -145,7 +160,14 @@ def say_skipped(plan: Plan) -> None:
     for one in plan.skipped:
         reasons.setdefault(one.reason, []).append(one.arm)
     if reasons:
-        say(f"{len(plan.skipped)} of {len(plan.skipped) + len(plan.arms)} combinations cannot run and are skipped:")
+        say(
+            message(
+                "cli.combinations_cannot_run",
+                "{count} of {arms} combinations cannot run and are skipped:",
+                count=len(plan.skipped),
+                arms=len(plan.skipped) + len(plan.arms),
+            )
+        )
     for reason, arms in reasons.items():
         more = f" and {len(arms) - 1} more" if len(arms) > 1 else ""
         say(f"  {arms[0]}{more}: {reason}")

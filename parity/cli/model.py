@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from parity.cli.output import emit, say
+from parity.messages import message
 
 
 @click.group()
@@ -27,5 +28,5 @@ def tiny(arch: str, output: Path, seed: int) -> None:
     from parity.tiny import write_checkpoint
 
     parameters = write_checkpoint(arch, output, seed=seed)
-    say(f"{arch}: {parameters:,} parameters")
+    say(message("cli.parameters", "{arch}: {parameters:,} parameters", arch=arch, parameters=parameters))
     emit(str(output))

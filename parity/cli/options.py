@@ -13,7 +13,8 @@ import click
 from parity.cli.config import host_options
 from parity.cli.endpoints import endpoint_options
 from parity.cli.hunting import HUNT_OPTIONS
-from parity.cli.speaking import OneOf
+from parity.cli.speaking import OneOf, Refused
+from parity.messages import message
 from parity.plan.types import SCORE_MODES, parse_tolerance
 from parity.records import Json
 
@@ -38,7 +39,7 @@ class Real(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value!r} is not a number", param, ctx)
+            raise Refused(message("cli.not_number", "{value!r} is not a number", value=value), param, ctx)
         return number
 
 
@@ -52,7 +53,7 @@ class Setting(click.ParamType[tuple[str, Json]]):
             return value
         key, found, text = value.partition("=")
         if not found or not key.isidentifier():
-            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
+            raise Refused(message("cli.not_key_value", "{value!r} is not KEY=VALUE", value=value), param, ctx)
         parsed: Json
         try:
             parsed = json.loads(text)
@@ -71,7 +72,7 @@ class Names(click.ParamType[tuple[str, ...]]):
             return value
         names = tuple(name.strip() for name in value.split(",") if name.strip())
         if not names:
-            self.fail("names nothing", param, ctx)
+            raise Refused(message("cli.names_nothing", "names nothing"), param, ctx)
         return tuple(dict.fromkeys(names))
 
 

@@ -10,6 +10,7 @@ import click
 from parity.cli.hunting import say_skipped
 from parity.cli.options import plan_options
 from parity.cli.output import emit_json, say
+from parity.messages import message
 
 
 @click.command()
@@ -38,10 +39,24 @@ def plan(output: Path | None, **options: Any) -> None:
         write_json(output, made.to_json())
     except OSError as error:
         raise ParityError(
-            f"cannot write the plan to {output}: {error.strerror}", hint="name another file with -o"
+            message(
+                "cli.cannot_write_plan",
+                "cannot write the plan to {output}: {strerror}",
+                output=str(output),
+                strerror=error.strerror,
+            ),
+            hint=message("cli.name_another_file", "name another file with -o"),
         ) from error
     longest = max(len(request.prompt_token_ids) for request in made.requests)
     say(
-        f"{output}: {len(made.requests)} prompts of up to {longest} tokens, "
-        f"{made.expected_completions} completions for each of {', '.join(arm.name for arm in made.arms)}"
+        message(
+            "cli.prompts_up_tokens",
+            "{output}: {count} prompts of up to {longest} tokens, {expected_completions} "
+            "completions for each of {arms}",
+            output=str(output),
+            count=len(made.requests),
+            longest=longest,
+            expected_completions=made.expected_completions,
+            arms=[arm.name for arm in made.arms],
+        )
     )

@@ -12,6 +12,7 @@ from parity.cli.config import configuration
 from parity.cli.endpoints import backends_of, own_arms
 from parity.cli.hunting import churn_request
 from parity.errors import ParityError
+from parity.messages import message
 from parity.pipeline import PlanRequest
 from parity.plan import Sampling
 
@@ -48,7 +49,10 @@ def plan_request(options: dict[str, Any]) -> PlanRequest:
     for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
         if options[name] is not None:
             if name in engine:
-                raise ParityError(f"{name} was given twice", hint=f"drop --engine {name}=…")
+                raise ParityError(
+                    message("cli.given_twice", "{name} was given twice", name=name),
+                    hint=message("cli.drop_engine", "drop --engine {name}=…", name=name),
+                )
             engine[name] = options[name]
     engine.setdefault("seed", options["seed"])
     own = own_arms(options)

@@ -8,6 +8,7 @@ import click
 
 from parity.cli.options import database_option, json_option
 from parity.cli.output import emit, emit_json, say
+from parity.messages import message
 
 
 @click.command()
@@ -36,12 +37,14 @@ def plot(run: str | None, output: Path, db: Path | None, as_json: bool) -> None:
         view = of_store(store, run, limit=1)
         evidence = view.evidence
     for problem in evidence.missing:
-        say(f"left out: {problem}")
+        say(message("cli.left_out", "left out: {problem}", problem=problem))
     found = plots(evidence, tolerance=view.tolerance)
     if not found:
         raise ParityError(
-            f"run {view.run.id} has nothing to draw: its captures are not there",
-            hint="put the run's directory back where it was",
+            message(
+                "cli.run_nothing_draw", "run {run} has nothing to draw: its captures are not there", run=view.run.id
+            ),
+            hint=message("cli.put_runs_directory", "put the run's directory back where it was"),
         )
     written = write_plots(found, output)
     if as_json:

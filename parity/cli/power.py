@@ -9,6 +9,7 @@ import click
 from parity.cli.options import json_option
 from parity.cli.output import console, emit_json, say
 from parity.language import t
+from parity.messages import message
 
 RATES = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 
@@ -75,6 +76,20 @@ def power(
         table.add_row(*cells)
     console().print(table)
     if excluded is not None:
-        say(f"{requests:,} clean completions exclude any rate above {excluded:.3g} (1 in {1 / excluded:,.0f})")
+        say(
+            message(
+                "cli.clean_completions_exclude",
+                "{requests:,} clean completions exclude any rate above {excluded:.3g} (1 in {excluded_2:,.0f})",
+                requests=requests,
+                excluded=excluded,
+                excluded_2=1 / excluded,
+            )
+        )
     if overdispersion > 1:
-        say(f"{overdispersion:g} completions count as one, because hits come together")
+        say(
+            message(
+                "cli.completions_count_one",
+                "{overdispersion:g} completions count as one, because hits come together",
+                overdispersion=overdispersion,
+            )
+        )

@@ -11,6 +11,7 @@ from parity.cli.output import console, emit_json, say
 from parity.cli.searching import search_options
 from parity.errors import ExitCode, ParityError
 from parity.language import t
+from parity.messages import message
 
 if TYPE_CHECKING:
     from parity.reduce.result import Reduction
@@ -87,7 +88,15 @@ def reduce(
             seconds=None if minutes is None else minutes * 60,
         )
         kinds = frozenset({subject.kind}) if same_kind and subject.kind else None
-        say(f"reducing {subject.name} ({subject.arm.name}) in {directory}")
+        say(
+            message(
+                "cli.reducing",
+                "reducing {subject} ({arm}) in {directory}",
+                subject=subject.name,
+                arm=subject.arm.name,
+                directory=str(directory),
+            )
+        )
         with laboratory(subject, hosts, directory, fresh=fresh, kinds=kinds) as (oracle, engines):
             result = reduce_subject(
                 subject,
@@ -116,15 +125,29 @@ def _subject(
 
     if plan_file is not None:
         if finding is not None or run_id is not None or request is not None:
-            raise ParityError("--plan and a finding were both given", hint="give one of them")
+            raise ParityError(
+                message("cli.plan_finding_both", "--plan and a finding were both given"),
+                hint=message("cli.give_one_them", "give one of them"),
+            )
         return from_plan(read_plan(plan_file), plan_file, arm)
     if finding is None:
         return from_run(store, run_id, arm, request)
     if run_id is not None or arm is not None or request is not None:
-        raise ParityError("a finding is of one run, arm and request", hint="drop --run, --arm and --request")
+        raise ParityError(
+            message("cli.finding_one_run", "a finding is of one run, arm and request"),
+            hint=message("cli.drop_run_arm", "drop --run, --arm and --request"),
+        )
     row = store.finding(finding)
     if row is None:
-        raise ParityError(f"there is no finding {finding} in {store.path}", hint="`parity runs show` lists them")
+        raise ParityError(
+            message(
+                "cli.there_no_finding",
+                "there is no finding {finding} in {store}",
+                finding=finding,
+                store=str(store.path),
+            ),
+            hint=message("cli.lists_them", "`parity runs show` lists them"),
+        )
     return from_finding(store, row)
 
 
@@ -135,7 +158,11 @@ def _copy(result: Reduction, output: Path) -> None:
     try:
         write_json(output, result.plan.to_json())
     except OSError as error:
-        raise ParityError(f"cannot write {output}: {error.strerror}") from error
+        raise ParityError(
+            message(
+                "cli.cannot_write", "cannot write {output}: {strerror}", output=str(output), strerror=error.strerror
+            )
+        ) from error
 
 
 def _print(result: Reduction) -> None:

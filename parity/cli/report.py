@@ -10,7 +10,8 @@ from parity import language
 from parity.cli.gate import policy_option
 from parity.cli.options import database_option
 from parity.cli.output import emit, say
-from parity.cli.speaking import OneOf
+from parity.cli.speaking import Misused, OneOf, Refused
+from parity.messages import message
 from parity.report.format import REPOSITORIES
 from parity.report.formats import format_named, names
 
@@ -25,9 +26,10 @@ def _write(path: Path | None, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ParityError(
-            f"cannot write {path}: {error.strerror}", hint="name a file in a directory that exists with -o FILE"
+            message("cli.cannot_write", "cannot write {output}: {strerror}", output=str(path), strerror=error.strerror),
+            hint=message("cli.name_file_directory", "name a file in a directory that exists with -o FILE"),
         ) from error
-    say(f"wrote {path}")
+    say(message("cli.wrote", "wrote {path}", path=str(path)))
 
 
 @click.command()
@@ -87,7 +89,11 @@ def report(
 
     chosen = format_named(format_)
     if target is not None and not chosen.by_project:
-        raise click.UsageError("--for is about Markdown: the other formats are the same for every project")
+        raise Misused(
+            message(
+                "cli.about_markdown_other", "--for is about Markdown: the other formats are the same for every project"
+            )
+        )
     options = ReportOptions(
         language=language.current() if chosen.for_readers else "en",
         searched=searched,
@@ -111,7 +117,10 @@ def _addresses(given: tuple[str, ...]) -> dict[str, str]:
     for item in given:
         project, sign, address = item.partition("=")
         if not sign or project not in REPOSITORIES or not address.startswith("https://"):
-            raise click.BadParameter(f"{item!r} is not PROJECT=https://…", param_hint="--see-also")
+            raise Refused(
+                message("cli.not_project_https", "{item!r} is not PROJECT=https://…", item=item),
+                option="--see-also",
+            )
         found[project] = address
     return found
 
@@ -137,6 +146,7 @@ def repro(finding: str | None, output: Path | None, model: str | None, db: Path 
         view = of_store(store, finding)
         if view.chosen is None or not (view.chosen.is_corrupt or view.asked_for_finding):
             raise ParityError(
-                f"run {view.run.id} has nothing corrupt to reproduce", hint="name a finding, or a run that diverged"
+                message("cli.run_nothing_corrupt", "run {run} has nothing corrupt to reproduce", run=view.run.id),
+                hint=message("cli.name_finding_run", "name a finding, or a run that diverged"),
             )
         _write(output, repro_script(view, view.chosen, model=model))

@@ -18,6 +18,8 @@ from parity.cli.gate import policy_option
 from parity.cli.hunting import say_skipped
 from parity.cli.options import database_option, json_option, plan_options
 from parity.cli.output import console, emit_json, say
+from parity.cli.speaking import Misused
+from parity.messages import message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Set
@@ -79,7 +81,7 @@ def run(
     with Store.open(db) as store:  # before anything starts: an unwritable database is found now
         if directory is None:
             directory = new_directory(plan, hosts, out, db)
-        say(f"run {directory.run_id} in {directory.root}")
+        say(message("cli.run", "run {run_id} in {root}", run_id=directory.run_id, root=str(directory.root)))
         arms = [arm.name for arm in (*plan.candidates, plan.arm(plan.baseline))]
         with progress(arms, sys.stderr) as on_event, engines(on_event, say, hosts) as runner:
             outcome = execute(
@@ -195,8 +197,14 @@ def _only(ctx: click.Context, option: str, *, allowed: set[str]) -> None:
         name = parameter.name or ""
         given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if given and name not in allowed:
-            raise click.UsageError(
-                f"{parameter.opts[0]} cannot be changed with {option}: the plan is written down already", ctx
+            raise Misused(
+                message(
+                    "cli.cannot_changed_plan",
+                    "{opts} cannot be changed with {option}: the plan is written down already",
+                    opts=parameter.opts[0],
+                    option=option,
+                ),
+                ctx,
             )
 
 

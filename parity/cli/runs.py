@@ -10,7 +10,8 @@ import click
 
 from parity.cli.options import database_option, json_option
 from parity.cli.output import console, emit, emit_json, say
-from parity.language import t
+from parity.language import render, t
+from parity.messages import message
 
 if TYPE_CHECKING:
     from parity.store import ArmRow, FindingRow, RunRow, Store
@@ -41,7 +42,7 @@ def list_runs(db: Path | None, as_json: bool, limit: int) -> None:
         emit_json([{**run_json(row), "arms": arms[row.id]} for row in rows])
         return
     if not rows:
-        say("no runs yet: start one with `parity run --backends cpu`")
+        say(message("cli.no_runs_yet", "no runs yet: start one with `parity run --backends cpu`"))
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("run", "verdict", "arms", "model"):
@@ -51,7 +52,7 @@ def list_runs(db: Path | None, as_json: bool, limit: int) -> None:
         table.add_row(*(Text(visible(value)) for value in values))
     console().print(table)
     if total > len(rows):
-        say(f"{total - len(rows)} older ones: --limit {total}")
+        say(message("cli.older_ones_limit", "{rows} older ones: --limit {total}", rows=total - len(rows), total=total))
 
 
 @runs.command()
@@ -89,15 +90,21 @@ def delete(run: str, db: Path | None, files: bool, yes: bool) -> None:
         row = store.run(run)
         directory = RunDirectory(Path(row.directory)) if row.directory else None
         if directory is not None and directory.in_use():
-            raise ParityError(f"another parity is working on the run {row.id}", hint="wait for it, or stop it")
+            raise ParityError(
+                message("cli.another_parity_working", "another parity is working on the run {row}", row=row.id),
+                hint=message("cli.wait_stop", "wait for it, or stop it"),
+            )
         what = f"run {row.id} of {row.created}" + (f" and {row.directory}" if files and directory else "")
         try:
-            sure = yes or click.confirm(t(f"Delete {what}?"), err=True)
+            sure = yes or click.confirm(render(message("cli.delete", "Delete {what}?", what=what)), err=True)
         except click.Abort:  # Ctrl-C, or nobody there to answer
             say("")
-            raise ParityError("nothing deleted: the question was not answered", hint="--yes does not ask") from None
+            raise ParityError(
+                message("cli.nothing_deleted_question", "nothing deleted: the question was not answered"),
+                hint=message("cli.yes_not_ask", "--yes does not ask"),
+            ) from None
         if not sure:
-            say("nothing deleted")
+            say(message("cli.nothing_deleted", "nothing deleted"))
             return
         store.delete_run(row.id)
     if files and directory is not None and directory.plan_file.is_file():
@@ -106,7 +113,13 @@ def delete(run: str, db: Path | None, files: bool, yes: bool) -> None:
             shutil.rmtree(directory.root)
         except OSError as error:
             raise ParityError(
-                f"{directory.root} could not be deleted: {error.strerror}", hint="delete it yourself"
+                message(
+                    "cli.could_not_deleted",
+                    "{root} could not be deleted: {strerror}",
+                    root=str(directory.root),
+                    strerror=error.strerror,
+                ),
+                hint=message("cli.delete_yourself", "delete it yourself"),
             ) from error
     emit(f"deleted {row.id}")
 

@@ -17,6 +17,7 @@ from parity._version import __version__
 from parity.cli.config import host_options
 from parity.cli.options import database_option, json_option
 from parity.cli.output import say
+from parity.messages import message
 
 if TYPE_CHECKING:
     from parity.plan import Plan
@@ -81,8 +82,13 @@ def placed_subject(subject: Subject, options: Mapping[str, Any]) -> tuple[Subjec
     adapter = load_backend(subject.arm.backend)
     if isinstance(adapter, OwnSettings) and not adapter.answers_anew:
         raise ParityError(
-            f"{subject.arm.name} is a recording, and answers nothing new",
-            hint="run its prompts on an engine (`parity run --backends …`), and narrow that run down",
+            message(
+                "cli.recording_answers_nothing", "{arm} is a recording, and answers nothing new", arm=subject.arm.name
+            ),
+            hint=message(
+                "cli.run_prompts_engine",
+                "run its prompts on an engine (`parity run --backends …`), and narrow that run down",
+            ),
         )
     known = {name: read_host(name, table, "the run's directory") for name, table in subject.hosts.items()}
     hosts = chosen_hosts(hosts_of_plan(subject.plan), options, known)
@@ -129,13 +135,25 @@ def laboratory(
         ) as engines,
     ):
         if notebook.shots:
-            say(f"going on with {notebook.shots} shots of earlier attempts in {directory}")
+            say(
+                message(
+                    "cli.going_shots_earlier",
+                    "going on with {shots} shots of earlier attempts in {directory}",
+                    shots=notebook.shots,
+                    directory=str(directory),
+                )
+            )
         try:
             yield Oracle(engines, notebook, kinds=kinds), engines
         except Interrupted:
             raise Interrupted(
-                f"interrupted after {notebook.shots} shots, which are kept in {directory}",
-                hint="the same command goes on from there",
+                message(
+                    "cli.interrupted_after_shots",
+                    "interrupted after {shots} shots, which are kept in {directory}",
+                    shots=notebook.shots,
+                    directory=str(directory),
+                ),
+                hint=message("cli.same_command_goes", "the same command goes on from there"),
             ) from None
 
 

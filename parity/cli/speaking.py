@@ -226,16 +226,23 @@ class OneOf(click.Choice[str]):
 class Misused(click.UsageError):
     """Options that do not go together, or an argument that is missing: shown with the usage of the command."""
 
-    def __init__(self, said: Message) -> None:
-        super().__init__(str(said))
+    def __init__(self, said: Message, ctx: click.Context | None = None) -> None:
+        super().__init__(str(said), ctx)
         self.said = said
 
 
 class Refused(click.BadParameter):
     """A value that an option does not take; click says which option it was."""
 
-    def __init__(self, said: Message, param: click.Parameter | None = None, ctx: click.Context | None = None) -> None:
-        super().__init__(str(said), ctx, param)
+    def __init__(
+        self,
+        said: Message,
+        param: click.Parameter | None = None,
+        ctx: click.Context | None = None,
+        *,
+        option: str | None = None,
+    ) -> None:
+        super().__init__(str(said), ctx, param, option)
         self.said = said
 
 
@@ -265,9 +272,11 @@ def problem_of(error: click.ClickException) -> Message:
         return _unknown(
             message("usage.no_command", "No such command '{name}'.", name=error.command_name), error.possibilities
         )
-    if not isinstance(error, click.BadParameter) or error.param is None:
+    if not isinstance(error, click.BadParameter):
         return as_message(error.format_message())
-    name = error.param.get_error_hint(error.ctx)
+    if error.param is None and not isinstance(error.param_hint, str):
+        return as_message(error.format_message())
+    name = error.param.get_error_hint(error.ctx) if error.param is not None else str(error.param_hint)
     if isinstance(error, click.MissingParameter):
         if isinstance(error.param, click.Argument):
             return message("usage.no_argument", "Missing argument {name}.", name=name)

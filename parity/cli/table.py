@@ -9,6 +9,7 @@ import click
 from parity.cli.options import database_option
 from parity.cli.output import console, emit, emit_json
 from parity.cli.speaking import OneOf
+from parity.messages import message
 
 
 @click.command()
@@ -37,9 +38,15 @@ def table(what: tuple[str, ...], form: str, db: Path | None) -> None:
     files = [Path(name) for name in what if Path(name).is_file()]
     if files and len(files) < len(what):
         other = next(name for name in what if not Path(name).is_file())
-        raise ParityError(f"{other} is not a file", hint="name capture files, or one run")
+        raise ParityError(
+            message("cli.not_file", "{other} is not a file", other=other),
+            hint=message("cli.name_capture_files", "name capture files, or one run"),
+        )
     if len(what) > 1 and not files:
-        raise ParityError("several runs were named", hint="name one run, or capture files")
+        raise ParityError(
+            message("cli.several_runs_named", "several runs were named"),
+            hint=message("cli.name_one_run", "name one run, or capture files"),
+        )
     if files:
         view = of_captures([read_capture(path) for path in files])
     else:

@@ -14,6 +14,7 @@ import click
 
 from parity.cli.options import database_option
 from parity.errors import ParityError
+from parity.messages import message
 
 if TYPE_CHECKING:
     from parity.store import FindingRow, RunRow
@@ -37,8 +38,8 @@ def tui(run: str | None, db: Path | None, web: bool, port: int) -> int:
     served = SERVED in os.environ  # textual-serve talks to it through pipes
     if not served and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ParityError(
-            "the interface needs a terminal, and this is none",
-            hint="`parity runs show` prints a run, `parity runs show --json` all of it",
+            message("cli.interface_needs_terminal", "the interface needs a terminal, and this is none"),
+            hint=message("cli.prints_run_all", "`parity runs show` prints a run, `parity runs show --json` all of it"),
         )
     from parity.tui.app import ParityApp
     from parity.tui.outside import Outside
@@ -53,7 +54,7 @@ def _serve(run: str | None, db: Path | None, port: int) -> None:
         server = import_module("textual_serve.server")
     except ImportError as error:
         raise ParityError(
-            "--web needs the package textual-serve, which is not installed here",
+            message("cli.web_needs_package", "--web needs the package textual-serve, which is not installed here"),
             hint=shlex.join([sys.executable, "-m", "pip", "install", "textual-serve"]),
         ) from error
     # An absolute path: the server starts one process for each visitor, and nothing says from where.

@@ -18,7 +18,8 @@ from parity.cli.options import database_option, json_option, plan_options
 from parity.cli.output import emit_json, say
 from parity.cli.planning import given
 from parity.cli.run import new_directory, planned
-from parity.cli.speaking import OneOf
+from parity.cli.speaking import Misused, OneOf
+from parity.messages import message
 
 if TYPE_CHECKING:
     from parity.pipeline import Outcome
@@ -93,7 +94,7 @@ def watch(
     from parity.watch import watch as go
 
     if plan_file is None and not given("backends") and not own_arms(options):
-        raise click.UsageError("nothing to watch: name a --server, --backends or a --plan")
+        raise Misused(message("cli.nothing_watch_name", "nothing to watch: name a --server, --backends or a --plan"))
 
     bad = frozenset(Verdict) - {Verdict.PASS}
     ends = {"never": frozenset[Verdict](), "corrupt": frozenset({Verdict.DIVERGED}), "not-pass": bad}[until]
@@ -104,7 +105,14 @@ def watch(
         options["baseline"] = f"{golden.backend}/{golden.variant}"
     plan, hosts = planned(ctx, plan_file, options, also=OWN)
     if isinstance(metrics, Metrics) and metrics_port is not None:
-        say(f"metrics at http://{metrics_address}:{metrics.serve(metrics_port, metrics_address)}/metrics")
+        say(
+            message(
+                "cli.metrics_http_metrics",
+                "metrics at http://{metrics_address}:{serve}/metrics",
+                metrics_address=metrics_address,
+                serve=metrics.serve(metrics_port, metrics_address),
+            )
+        )
 
     passed: deque[Path] = deque()
 
@@ -137,5 +145,5 @@ def watch(
 
         watched = go(probe, (metrics, hook, Printer(), Tidy()), interval=interval, probes=probes, until=ends, say=say)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in (watched.verdicts or {}).items())
-    say(f"{watched.probes} probes: {counts}")
+    say(message("cli.probes", "{probes} probes: {counts}", probes=watched.probes, counts=counts))
     return exit_code(watched.worst)

@@ -11,6 +11,8 @@ import click
 
 from parity.cli.config import chosen_hosts, host_options
 from parity.cli.output import say
+from parity.cli.speaking import Misused
+from parity.messages import message
 
 if TYPE_CHECKING:
     from parity.run import ArmEvent, ArmSession, ScoreItem
@@ -63,7 +65,7 @@ def worker(
         _write(write, backend)
         return
     if plan_file is None or arm is None:
-        raise click.UsageError("PLAN and --arm are needed, or --write FILE")
+        raise Misused(message("cli.plan_arm_needed", "PLAN and --arm are needed, or --write FILE"))
     from dataclasses import replace
     from tempfile import TemporaryDirectory
 
@@ -75,7 +77,10 @@ def worker(
     plan = read_plan(plan_file)
     wanted = next((each for each in plan.arms if each.name == arm), None)
     if wanted is None:
-        raise ParityError(f"the plan has no arm {arm!r}", hint=f"it has {', '.join(each.name for each in plan.arms)}")
+        raise ParityError(
+            message("cli.plan_no_arm", "the plan has no arm {arm!r}", arm=arm),
+            hint=message("cli.it_has", "it has {arms}", arms=[each.name for each in plan.arms]),
+        )
     name = arm.partition("/")[0]
     hosts = {name: replace(chosen_hosts([name], options)[name], adapter=wanted.backend)}
     adapters = load_adapters(hosts)
@@ -162,5 +167,15 @@ def _write(path: Path, backend: str) -> None:
         path.write_bytes(source)
         os.chmod(path, 0o755)
     except OSError as error:
-        raise ParityError(f"cannot write {path}: {error.strerror}", hint="name another file") from error
-    say(f"{path}: carry it with the plan, then: python {path.name} PLAN --arm NAME > capture.jsonl")
+        raise ParityError(
+            message("cli.cannot_write", "cannot write {output}: {strerror}", output=str(path), strerror=error.strerror),
+            hint=message("cli.name_another_file_2", "name another file"),
+        ) from error
+    say(
+        message(
+            "cli.carry_plan_then",
+            "{path}: carry it with the plan, then: python {path_2} PLAN --arm NAME > capture.jsonl",
+            path=str(path),
+            path_2=path.name,
+        )
+    )

@@ -10,6 +10,7 @@ from parity.capture import ScoreFile
 from parity.comparator import Comparison
 from parity.comparator.reference.arbiter import rulings, with_rulings
 from parity.errors import ParityError
+from parity.messages import message
 from parity.pipeline.capturing import Runner
 from parity.pipeline.directory import RunDirectory
 from parity.pipeline.scoring import disputed
@@ -28,7 +29,8 @@ def arbiter_arm(name: str, plan: Plan, backend: Backend | None = None) -> Arm:
     backend = load_backend(name) if backend is None else backend
     if "base" not in backend.variants:
         raise ParityError(
-            f"backend {name!r} cannot be the arbiter", hint="use one with an engine, such as transformers"
+            message("pipeline.backend_cannot_arbiter", "backend {name!r} cannot be the arbiter", name=name),
+            hint=message("pipeline.use_one_engine", "use one with an engine, such as transformers"),
         )
     engine = backend.engine_defaults("base", num_speculative_tokens=1)
     if isinstance(backend, OwnSettings):

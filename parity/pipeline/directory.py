@@ -14,6 +14,7 @@ import orjson
 
 from parity.errors import ParityError
 from parity.locks import lock_now
+from parity.messages import message
 from parity.paths import runs_dir
 from parity.plan import Plan, read_plan
 from parity.records import Json
@@ -38,16 +39,29 @@ class RunDirectory:
             directory.root.mkdir(parents=True, exist_ok=True)
             if any(directory.root.iterdir()):
                 raise ParityError(
-                    f"the run directory {directory.root} is not empty",
-                    hint="name another one with --out, or continue that run with --resume --out DIR",
+                    message(
+                        "pipeline.run_directory_not", "the run directory {root} is not empty", root=str(directory.root)
+                    ),
+                    hint=message(
+                        "pipeline.name_another_one",
+                        "name another one with --out, or continue that run with --resume --out DIR",
+                    ),
                 )
             directory.logs.mkdir()
             write_json(directory.about, {"run": run_id, **about})
             write_json(directory.plan_file, plan.to_json())  # last: a directory with a plan is complete
         except OSError as error:
             raise ParityError(
-                f"cannot write the run directory {directory.root}: {error.strerror}",
-                hint="name a writable place with enough room with --out DIR or PARITY_HOME",
+                message(
+                    "pipeline.cannot_write_run",
+                    "cannot write the run directory {root}: {strerror}",
+                    root=str(directory.root),
+                    strerror=error.strerror,
+                ),
+                hint=message(
+                    "pipeline.name_writable_place",
+                    "name a writable place with enough room with --out DIR or PARITY_HOME",
+                ),
             ) from error
         return directory
 
@@ -56,8 +70,14 @@ class RunDirectory:
         directory = cls(root.expanduser().absolute())
         if not directory.plan_file.is_file():
             raise ParityError(
-                f"{directory.root} is not a run directory: it has no plan.json",
-                hint="`parity runs list` names the runs; --out names a run's directory",
+                message(
+                    "pipeline.not_run_directory",
+                    "{root} is not a run directory: it has no plan.json",
+                    root=str(directory.root),
+                ),
+                hint=message(
+                    "pipeline.names_runs_out", "`parity runs list` names the runs; --out names a run's directory"
+                ),
             )
         return directory
 
@@ -102,7 +122,13 @@ class RunDirectory:
             write_json(self.plan_file, plan.to_json())
         except OSError as error:
             raise ParityError(
-                f"cannot write {self.plan_file}: {error.strerror}", hint="make the run directory writable"
+                message(
+                    "pipeline.cannot_write",
+                    "cannot write {plan_file}: {strerror}",
+                    plan_file=str(self.plan_file),
+                    strerror=error.strerror,
+                ),
+                hint=message("pipeline.make_run_directory", "make the run directory writable"),
             ) from error
 
     def describe(self) -> dict[str, Any]:
@@ -124,14 +150,23 @@ class RunDirectory:
             handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise ParityError(
-                f"cannot write the run directory {self.root}: {error.strerror}",
-                hint="make it writable, or name another one with --out",
+                message(
+                    "pipeline.cannot_write_run",
+                    "cannot write the run directory {root}: {strerror}",
+                    root=str(self.root),
+                    strerror=error.strerror,
+                ),
+                hint=message("pipeline.make_writable_name", "make it writable, or name another one with --out"),
             ) from error
         try:
             if not lock_now(handle):
                 raise ParityError(
-                    f"another parity is working on the run {self.run_id}",
-                    hint="wait for it to end; it does not need to be resumed",
+                    message(
+                        "pipeline.another_parity_working",
+                        "another parity is working on the run {run_id}",
+                        run_id=self.run_id,
+                    ),
+                    hint=message("pipeline.wait_end_not", "wait for it to end; it does not need to be resumed"),
                 )
             yield
         finally:
@@ -164,20 +199,30 @@ def find_unfinished(run: str | None, stored: Iterable[Path] = ()) -> RunDirector
             return RunDirectory(Path(run).absolute())
         if not found:
             raise ParityError(
-                f"there is no run {run!r} in {base}, and no directory of a run of that name here",
-                hint="`parity runs list` shows the runs",
+                message(
+                    "pipeline.there_no_run",
+                    "there is no run {run!r} in {base}, and no directory of a run of that name here",
+                    run=run,
+                    base=str(base),
+                ),
+                hint=message("pipeline.shows_runs", "`parity runs list` shows the runs"),
             )
         if len(found) > 1:
             raise ParityError(
-                f"{run!r} could be any of {', '.join(d.run_id for d in found)}", hint="write more of the run's id"
+                message(
+                    "pipeline.could_any", "{run!r} could be any of {found}", run=run, found=[d.run_id for d in found]
+                ),
+                hint=message("pipeline.write_more_runs", "write more of the run's id"),
             )
         return found[0]
     for directory in found:
         if not directory.result.exists() and not directory.in_use():
             return directory
     raise ParityError(
-        f"there is no unfinished run in {base}",
-        hint="name one with --resume RUN, or its directory with --resume --out DIR",
+        message("pipeline.there_no_unfinished", "there is no unfinished run in {base}", base=str(base)),
+        hint=message(
+            "pipeline.name_one_resume", "name one with --resume RUN, or its directory with --resume --out DIR"
+        ),
     )
 
 

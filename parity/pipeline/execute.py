@@ -14,7 +14,7 @@ from pathlib import Path
 from parity.capture import ScoreFile
 from parity.comparator import Comparison
 from parity.errors import ParityError
-from parity.messages import Say
+from parity.messages import Say, message
 from parity.pipeline import controls
 from parity.pipeline.analyse import analyse, arm_result, for_store
 from parity.pipeline.arbitrate import arbitrate, second_opinion
@@ -82,8 +82,15 @@ def execute(
             write_whole(directory.result, outcome.json_pieces())
         except OSError as error:
             raise ParityError(
-                f"the result could not be written to {directory.result}: {error.strerror}",
-                hint=f"make room, then `parity run --resume {run_id}`",
+                message(
+                    "pipeline.result_could_not",
+                    "the result could not be written to {result}: {strerror}",
+                    result=str(directory.result),
+                    strerror=error.strerror,
+                ),
+                hint=message(
+                    "pipeline.make_room_then", "make room, then `parity run --resume {run_id}`", run_id=run_id
+                ),
             ) from error
         return outcome
 
@@ -132,14 +139,29 @@ class _Recorder:
             self._store.forget_pages()  # else they add up with every arm, to what the store allows itself
         except ParityError as error:
             self._failed = error
-            self._say(f"warning: not stored: {error.message}; going on, the captures are safe")
+            self._say(
+                message(
+                    "pipeline.warning_not_stored",
+                    "warning: not stored: {message}; going on, the captures are safe",
+                    message=error.message,
+                )
+            )
 
     def raise_if_failed(self) -> None:
         if self._failed is not None:
             raise ParityError(
-                f"the run {self._run} ran to its end but was not stored: {self._failed.message}",
-                hint=f"{self._failed.hint}; then `parity run --resume {self._run}` stores it without "
-                "running anything again",
+                message(
+                    "pipeline.run_ran_end",
+                    "the run {run} ran to its end but was not stored: {message}",
+                    run=self._run,
+                    message=self._failed.message,
+                ),
+                hint=message(
+                    "pipeline.then_stores_without",
+                    "{hint}; then `parity run --resume {run}` stores it without running anything again",
+                    hint=self._failed.hint,
+                    run=self._run,
+                ),
             )
 
 
@@ -171,7 +193,10 @@ def _compare_all(
         )
         controlled += [control] if control is not None else []
     if not comparisons:
-        raise ParityError("the plan has positive controls only", hint="add an arm without a planted fault")
+        raise ParityError(
+            message("pipeline.plan_positive_controls", "the plan has positive controls only"),
+            hint=message("pipeline.add_arm_without", "add an arm without a planted fault"),
+        )
     failed = {name: str(error) for name, error in captured.failed.items()}
     return conclude(directory.run_id, directory.root, plan.baseline, comparisons, controlled, failed)
 

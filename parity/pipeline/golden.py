@@ -7,6 +7,7 @@ from pathlib import Path
 
 from parity.capture import read_capture, read_scores
 from parity.errors import ParityError
+from parity.messages import message
 from parity.pipeline.directory import RunDirectory
 from parity.records import Capture, ScoreKey, Scores, TopLogprobs
 from parity.store import Store
@@ -33,12 +34,21 @@ def load_golden(run: str, candidate: str, *, arm: str | None = None, db: Path | 
     captures, baseline, score_files = _files(run, db)
     name = arm or (candidate if candidate in captures else baseline)
     if name not in captures:
-        raise ParityError(f"run {run} has no arm {name!r}", hint=f"name one of {', '.join(captures)} with --arm")
+        raise ParityError(
+            message("pipeline.run_no_arm", "run {run} has no arm {name!r}", run=run, name=name),
+            hint=message("pipeline.name_one_arm", "name one of {captures} with --arm", captures=list(captures)),
+        )
     path = captures[name]
     if path is None or not path.is_file():
         raise ParityError(
-            f"the capture of {name} in run {run} is gone{f': {path}' if path else ''}",
-            hint="put it back, or name another arm with --arm",
+            message(
+                "pipeline.capture_run_gone",
+                "the capture of {name} in run {run} is gone: {path}",
+                name=name,
+                run=run,
+                path=str(path or "-"),
+            ),
+            hint=message("pipeline.put_back_name", "put it back, or name another arm with --arm"),
         )
     scores: dict[ScoreKey, TopLogprobs] = {}
     for file in score_files:

@@ -8,6 +8,7 @@ from copy import copy
 from dataclasses import replace
 
 from parity.errors import BackendError
+from parity.messages import message
 from parity.plan import Plan
 from parity.plan.hosts import Host, host_of
 from parity.records import Json
@@ -78,22 +79,61 @@ def look_at(host: Host, adapter: Backend, plan: Plan) -> None:
         old = version < OLDEST_PYTHON
     except (ValueError, KeyError, TypeError, IndexError):
         raise BackendError(
-            f"backend {host.name!r}: {python_of(host)} on {where} answered in another tongue: {answer[-200:]!r}",
-            hint=f"is it a Python? Name another with --python {host.name}=PATH",
+            message(
+                "pipeline.backend_answered_another",
+                "backend {host!r}: {python} on {where} answered in another tongue: {answer!r}",
+                host=host.name,
+                python=python_of(host),
+                where=where,
+                answer=answer[-200:],
+            ),
+            hint=message(
+                "pipeline.python_name_another", "is it a Python? Name another with --python {host}=PATH", host=host.name
+            ),
         ) from None
     if old:
         raise BackendError(
-            f"backend {host.name!r}: {python_of(host)} on {where} is Python {'.'.join(map(str, version))}",
-            hint=f"name one from 3.9 up that has the engine: --python {host.name}=PATH",
+            message(
+                "pipeline.backend_python",
+                "backend {host!r}: {python} on {where} is Python {version}",
+                host=host.name,
+                python=python_of(host),
+                where=where,
+                version=".".join(map(str, version)),
+            ),
+            hint=message(
+                "pipeline.name_one_up", "name one from 3.9 up that has the engine: --python {host}=PATH", host=host.name
+            ),
         )
     if missing:
         raise BackendError(
-            f"backend {host.name!r}: {python_of(host)} on {where} has no {' and no '.join(missing)}",
-            hint=f"name the interpreter that has: --python {host.name}=PATH, or python = … in [backends.{host.name}]",
+            message(
+                "pipeline.backend_no",
+                "backend {host!r}: {python} on {where} has no {missing}",
+                host=host.name,
+                python=python_of(host),
+                where=where,
+                missing=" and no ".join(missing),
+            ),
+            hint=message(
+                "pipeline.name_interpreter_python",
+                "name the interpreter that has: --python {host}=PATH, or python = … in [backends.{host}]",
+                host=host.name,
+            ),
         )
     if modules and there is not True:
         raise BackendError(
-            f"backend {host.name!r}: no checkpoint at {model} on {where}",
-            hint=f"weights are never copied; name the directory there: --model-path {host.name}=DIR, or model = … in "
-            f"[backends.{host.name}]",
+            message(
+                "pipeline.backend_no_checkpoint",
+                "backend {host!r}: no checkpoint at {model} on {where}",
+                host=host.name,
+                model=model,
+                where=where,
+            ),
+            hint=message(
+                "pipeline.weights_never_copied",
+                "weights are never copied; name the directory there: --model-path {host}=DIR, or "
+                "model = … in [backends.{host}]",
+                host=host.name,
+            ),
         )

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.pipeline.arbitrate import with_arbiter
 from parity.pipeline.arms import (
     OwnArm,
@@ -80,7 +81,10 @@ def load_backends(names: Sequence[str]) -> dict[str, Backend]:
 def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
     """A checked plan for this request. Raises ParityError for anything that does not fit."""
     if request.prompts is not None and request.suite is not None:
-        raise ParityError("both --prompts and --suite were given", hint="give one of them")
+        raise ParityError(
+            message("pipeline.both_prompts_suite", "both --prompts and --suite were given"),
+            hint=message("pipeline.give_one_them", "give one of them"),
+        )
     # A backend whose arms were named one by one gives those only.
     engines = {name: backend for name, backend in backends.items() if name not in {one.backend for one in request.own}}
     planned = planned_arms(
@@ -107,7 +111,10 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
     overrides = dict(request.engine)
     if request.churn.kv_blocks is not None:
         if "num_gpu_blocks_override" in overrides:
-            raise ParityError("the KV space was given twice", hint="drop --engine num_gpu_blocks_override=…")
+            raise ParityError(
+                message("pipeline.kv_space_given", "the KV space was given twice"),
+                hint=message("pipeline.drop_engine_num", "drop --engine num_gpu_blocks_override=…"),
+            )
         overrides["num_gpu_blocks_override"] = request.churn.kv_blocks
     plan = build_plan(
         checkpoint,
@@ -146,7 +153,10 @@ def _samples(request: PlanRequest) -> tuple[Sampling, int]:
     if request.samples == 1:
         return request.sampling, 1
     if request.sampling.n > 1:
-        raise ParityError("both --n and --samples were given", hint="--samples is enough")
+        raise ParityError(
+            message("pipeline.both_samples_given", "both --n and --samples were given"),
+            hint=message("pipeline.samples_enough", "--samples is enough"),
+        )
     if request.sampling.temperature > 0:
         return replace(request.sampling, n=request.samples), 1
     return request.sampling, request.samples
@@ -166,7 +176,15 @@ def _settled(plan: Plan, planned: Sequence[Planned], backends: Mapping[str, Back
     check_lengths(kept, max(len(r.prompt_token_ids) for r in plan.requests) + plan.sampling.max_tokens + room)
     reasons = {one.arm: one.reason for one in skipped}
     if asked in reasons:
-        raise ParityError(f"the baseline {asked} cannot run: {reasons[asked]}", hint="name another with --baseline")
+        raise ParityError(
+            message(
+                "pipeline.baseline_cannot_run",
+                "the baseline {asked} cannot run: {asked_2}",
+                asked=asked,
+                asked_2=reasons[asked],
+            ),
+            hint=message("pipeline.name_another_baseline", "name another with --baseline"),
+        )
     baseline = plan.baseline if plan.baseline not in reasons else default_baseline(kept) or kept[0].name
     return replace(plan, arms=tuple(kept), baseline=baseline, skipped=tuple(skipped))
 
@@ -202,8 +220,16 @@ def check_images(plan: Plan, backends: Mapping[str, Backend]) -> None:
         backend = backends[name]
         if not (isinstance(backend, OwnSettings) and backend.takes_images):
             raise ParityError(
-                f"request {with_images[0]!r} has image parts, and backend {name!r} takes token ids only",
-                hint="images go to servers (--server URL --server-option endpoint=chat), or leave these prompts out",
+                message(
+                    "pipeline.request_image_parts",
+                    "request {with_images!r} has image parts, and backend {name!r} takes token ids only",
+                    with_images=with_images[0],
+                    name=name,
+                ),
+                hint=message(
+                    "pipeline.images_go_servers",
+                    "images go to servers (--server URL --server-option endpoint=chat), or leave these prompts out",
+                ),
             )
 
 
@@ -214,8 +240,10 @@ def default_model(backends: Mapping[str, Backend]) -> Path:
         if model is not None:
             return model
     raise ParityError(
-        f"no model was named, and {', '.join(backends)} has no default one",
-        hint="give --model the directory of a checkpoint",
+        message(
+            "pipeline.no_model_named", "no model was named, and {backends} has no default one", backends=list(backends)
+        ),
+        hint=message("pipeline.give_model_directory", "give --model the directory of a checkpoint"),
     )
 
 
@@ -237,6 +265,11 @@ def locate_model(plan: Plan, override: Path | None, backends: Mapping[str, Backe
             check_fingerprint(plan.model, found)
             return plan.with_model_path(found.path)
     raise ParityError(
-        f"the plan's model {plan.model.name!r} is not at {places[0]}",
-        hint="name its directory on this machine with --model DIR",
+        message(
+            "pipeline.plans_model_not",
+            "the plan's model {model!r} is not at {places}",
+            model=plan.model.name,
+            places=str(places[0]),
+        ),
+        hint=message("pipeline.name_directory_machine", "name its directory on this machine with --model DIR"),
     )

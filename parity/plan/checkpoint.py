@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.plan.types import Model
 from parity.records import Json
 
@@ -35,8 +36,11 @@ def read_checkpoint(path: str | Path, *, weights: bool = True) -> Checkpoint:
     where = Path(path).expanduser().absolute()
     if not where.is_dir():
         raise ParityError(
-            f"the model directory {where} does not exist",
-            hint="give --model the directory of a downloaded checkpoint (it holds config.json)",
+            message("plan.model_directory_not", "the model directory {where} does not exist", where=str(where)),
+            hint=message(
+                "plan.give_model_directory",
+                "give --model the directory of a downloaded checkpoint (it holds config.json)",
+            ),
         )
     config = _json_object(where / "config.json", required=True)
     text_config = config.get("text_config")
@@ -47,11 +51,21 @@ def read_checkpoint(path: str | Path, *, weights: bool = True) -> Checkpoint:
 
     if not (where / "tokenizer.json").is_file():
         raise ParityError(
-            f"{where} has no tokenizer.json, which parity tokenises prompts with",
-            hint="save the fast tokenizer into the directory: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+            message(
+                "plan.no_tokenizer_json",
+                "{where} has no tokenizer.json, which parity tokenises prompts with",
+                where=str(where),
+            ),
+            hint=message(
+                "plan.save_fast_tokenizer",
+                "save the fast tokenizer into the directory: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+            ),
         )
     if weights and not any(where.glob("*.safetensors")) and not any(where.glob("*.bin")):
-        raise ParityError(f"{where} holds no weights (*.safetensors or *.bin)", hint="is the download complete?")
+        raise ParityError(
+            message("plan.holds_no_weights", "{where} holds no weights (*.safetensors or *.bin)", where=str(where)),
+            hint=message("plan.download_complete", "is the download complete?"),
+        )
     primary = _tokenizer_eos(where)
     configured = _ids(setting("eos_token_id"))
     generation = _ids(_json_object(where / "generation_config.json").get("eos_token_id"))
@@ -64,7 +78,13 @@ def read_checkpoint(path: str | Path, *, weights: bool = True) -> Checkpoint:
         fingerprint = _fingerprint(where)
     except OSError as error:
         raise ParityError(
-            f"cannot read {error.filename}: {error.strerror}", hint="make the checkpoint readable for this user"
+            message(
+                "plan.cannot_read",
+                "cannot read {filename}: {strerror}",
+                filename=error.filename,
+                strerror=error.strerror,
+            ),
+            hint=message("plan.make_checkpoint_readable", "make the checkpoint readable for this user"),
         ) from error
     model = Model(
         name=where.name,
@@ -83,13 +103,27 @@ def _json_object(path: Path, *, required: bool = False) -> dict[str, Any]:
         if not required:
             return {}
         raise ParityError(
-            f"{path.parent} has no {path.name}: it is not a checkpoint directory",
-            hint="give --model the directory that holds config.json, tokenizer.json and the weights",
+            message(
+                "plan.no_not_checkpoint",
+                "{parent} has no {path}: it is not a checkpoint directory",
+                parent=str(path.parent),
+                path=path.name,
+            ),
+            hint=message(
+                "plan.give_model_directory_holds",
+                "give --model the directory that holds config.json, tokenizer.json and the weights",
+            ),
         ) from None
     except (OSError, ValueError) as error:
-        raise ParityError(f"cannot read {path}: {error}", hint="download the checkpoint again") from error
+        raise ParityError(
+            message("plan.cannot_read", "cannot read {filename}: {strerror}", filename=str(path), strerror=str(error)),
+            hint=message("plan.download_checkpoint_again", "download the checkpoint again"),
+        ) from error
     if not isinstance(value, dict):
-        raise ParityError(f"{path} is not a JSON object", hint="download the checkpoint again")
+        raise ParityError(
+            message("plan.not_json_object", "{path} is not a JSON object", path=str(path)),
+            hint=message("plan.download_checkpoint_again", "download the checkpoint again"),
+        )
     return value
 
 
@@ -140,6 +174,15 @@ def check_fingerprint(planned: Model, found: Model) -> None:
     for part, expected in planned.fingerprint.items():
         if found.fingerprint.get(part) != expected:
             raise ParityError(
-                f"the checkpoint at {found.path} is not the plan's {planned.name!r}: {part} differs",
-                hint="copy the same checkpoint to this host, or make a new plan with this one",
+                message(
+                    "plan.checkpoint_not_plans",
+                    "the checkpoint at {found} is not the plan's {planned!r}: {part} differs",
+                    found=found.path,
+                    planned=planned.name,
+                    part=part,
+                ),
+                hint=message(
+                    "plan.copy_same_checkpoint",
+                    "copy the same checkpoint to this host, or make a new plan with this one",
+                ),
             )

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Final, Literal
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.records import Json
 
 ARRIVALS: Final = ("together", "fixed", "poisson")
@@ -53,28 +54,57 @@ class Churn:
         """Raises ParityError for settings that make no sense."""
         if self.arrival not in ARRIVALS or self.unit not in UNITS:
             raise ParityError(
-                f"churn: arrival {self.arrival!r} in {self.unit!r}", hint="fixed:2, poisson:1.5 or fixed:0.05s"
+                message(
+                    "plan.churn_arrival", "churn: arrival {arrival!r} in {unit!r}", arrival=self.arrival, unit=self.unit
+                ),
+                hint=message("plan.fixed_poisson_fixed", "fixed:2, poisson:1.5 or fixed:0.05s"),
             )
         if self.arrival != "together" and not 0 < self.every < 1e6:
-            raise ParityError(f"churn: one arrival every {self.every:g} {self.unit}", hint="give a number above 0")
+            raise ParityError(
+                message(
+                    "plan.churn_one_arrival",
+                    "churn: one arrival every {every:g} {unit}",
+                    every=self.every,
+                    unit=self.unit,
+                ),
+                hint=message("plan.give_number_above", "give a number above 0"),
+            )
         if not 0 <= self.abort_share <= 0.9:
-            raise ParityError(f"churn: {self.abort_share:g} of the requests aborted", hint="give a share from 0 to 0.9")
+            raise ParityError(
+                message(
+                    "plan.churn_requests_aborted",
+                    "churn: {abort_share:g} of the requests aborted",
+                    abort_share=self.abort_share,
+                ),
+                hint=message("plan.give_share", "give a share from 0 to 0.9"),
+            )
         for name, span, least in (("abort_after", self.abort_after, 1), ("batch_sizes", self.batch_sizes, 1)):
             if span is not None and not least <= span[0] <= span[1]:
-                raise ParityError(f"churn: {name} is {span[0]}:{span[1]}", hint=f"give LOW:HIGH, from {least} up")
+                raise ParityError(
+                    message("plan.churn", "churn: {name} is {span}:{span_2}", name=name, span=span[0], span_2=span[1]),
+                    hint=message("plan.give_low_high", "give LOW:HIGH, from {least} up", least=least),
+                )
         if self.needle is not None and self.needle not in request_ids:
             raise ParityError(
-                f"the needle {self.needle!r} is none of the plan's requests",
-                hint="name a prompt by its id: `parity plan` shows them",
+                message(
+                    "plan.needle_none_plans", "the needle {needle!r} is none of the plan's requests", needle=self.needle
+                ),
+                hint=message("plan.name_prompt_id", "name a prompt by its id: `parity plan` shows them"),
             )
         if self.unit == "seconds" and not self.asynchronous:
             raise ParityError(
-                "arrivals by the clock need the asynchronous engine", hint="add --async-engine, or count in steps"
+                message("plan.arrivals_clock_need", "arrivals by the clock need the asynchronous engine"),
+                hint=message("plan.add_async_engine", "add --async-engine, or count in steps"),
             )
         if self.asynchronous and self.unit == "steps" and self.arrival != "together":
             raise ParityError(
-                "the asynchronous engine takes no steps that could be counted from outside",
-                hint="give the interval in seconds, such as --arrival poisson:0.02s",
+                message(
+                    "plan.asynchronous_engine_takes",
+                    "the asynchronous engine takes no steps that could be counted from outside",
+                ),
+                hint=message(
+                    "plan.give_interval_seconds", "give the interval in seconds, such as --arrival poisson:0.02s"
+                ),
             )
 
     def to_json(self) -> dict[str, Json]:
@@ -167,8 +197,16 @@ class ChurnRequest:
             low, high = self.output_lengths
             if not 1 <= low <= high <= max_tokens:
                 raise ParityError(
-                    f"output lengths {low}:{high} with --max-tokens {max_tokens}",
-                    hint=f"give LOW:HIGH between 1 and {max_tokens}",
+                    message(
+                        "plan.output_lengths_max",
+                        "output lengths {low}:{high} with --max-tokens {max_tokens}",
+                        low=low,
+                        high=high,
+                        max_tokens=max_tokens,
+                    ),
+                    hint=message(
+                        "plan.give_low_high_between", "give LOW:HIGH between 1 and {max_tokens}", max_tokens=max_tokens
+                    ),
                 )
             return low, high
         share = _SHORTEST[self.preset]

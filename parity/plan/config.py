@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.plan.hosts import Host, read_host
 from parity.plan.variants import Variant, read_variants
 from parity.records import Json
@@ -60,17 +61,31 @@ def read_config(path: Path) -> Config:
             value = tomllib.load(file)
     except OSError as error:
         raise ParityError(
-            f"cannot read the configuration {path}: {error.strerror}",
-            hint="check the path given with --config or --policy",
+            message(
+                "plan.cannot_read_configuration",
+                "cannot read the configuration {path}: {strerror}",
+                path=str(path),
+                strerror=error.strerror,
+            ),
+            hint=message("plan.check_path_given", "check the path given with --config or --policy"),
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ParityError(f"{path} is not TOML: {error}", hint="docs/hosts.md has an example") from error
+        raise ParityError(
+            message("plan.not_toml", "{path} is not TOML: {said}", path=str(path), said=str(error)),
+            hint=message("plan.docs_hosts_md", "docs/hosts.md has an example"),
+        ) from error
     unknown = sorted(set(value) - set(SECTIONS))
     if unknown:
-        raise ParityError(f"{path} has no section [{unknown[0]}]", hint=f"known: {', '.join(SECTIONS)}")
+        raise ParityError(
+            message("plan.no_section", "{path} has no section [{unknown}]", path=str(path), unknown=unknown[0]),
+            hint=message("plan.known", "known: {sections}", sections=SECTIONS),
+        )
     for name in ("plan", "backends", "policy"):
         if not isinstance(value.get(name, {}), dict):
-            raise ParityError(f"{path}: {name} must be a table", hint=f"write [{name}] and its settings below it")
+            raise ParityError(
+                message("plan.must_table", "{path}: {name} must be a table", path=str(path), name=name),
+                hint=message("plan.write_settings_below", "write [{name}] and its settings below it", name=name),
+            )
     source = str(path)
     return Config(
         source,

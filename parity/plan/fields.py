@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.records import Json
 
 _MISSING: Final = object()
@@ -19,14 +20,23 @@ class Fields:
         self.source, self.at = source, at
         if not isinstance(value, dict):
             raise ParityError(
-                f"{source}: {at or 'the file'} must be a JSON object, not {type(value).__name__}",
-                hint="is it a plan file?",
+                message(
+                    "plan.must_json_object",
+                    "{source}: {at} must be a JSON object, not {value}",
+                    source=source,
+                    at=at or "the file",
+                    value=type(value).__name__,
+                ),
+                hint=message("plan.plan_file", "is it a plan file?"),
             )
         self.value: dict[str, Json] = value
 
     def error(self, name: str, problem: str) -> ParityError:
         where = f"{self.at}.{name}" if self.at else name
-        return ParityError(f"{self.source}: {where} {problem}", hint="correct the field, or write the plan again")
+        return ParityError(
+            f"{self.source}: {where} {problem}",
+            hint=message("plan.correct_field_write", "correct the field, or write the plan again"),
+        )
 
     def take(self, name: str, parse: Callable[[Json], Any], default: Any = _MISSING) -> Any:
         if name not in self.value:

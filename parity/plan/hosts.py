@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.records import Json
 
 _BACKEND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*")
@@ -138,23 +139,43 @@ def read_host(name: str, table: Json, source: str) -> Host:
     """A host from the table `[backends.NAME]`. Raises ParityError naming `source` and the field."""
     where = f"{source}: [backends.{name}]"
     if not _BACKEND.fullmatch(name):
-        raise ParityError(f"{where}: {name!r} cannot name a backend", hint="use letters, digits, '.', '_', '+', '-'")
+        raise ParityError(
+            message("plan.cannot_name_backend", "{where}: {name!r} cannot name a backend", where=where, name=name),
+            hint=message("plan.use_letters_digits", "use letters, digits, '.', '_', '+', '-'"),
+        )
     if not isinstance(table, dict):
-        raise ParityError(f"{where} must be a table", hint=f"write [backends.{name}] and its settings below it")
+        raise ParityError(
+            message("plan.must_table_2", "{where} must be a table", where=where),
+            hint=message(
+                "plan.write_backends_settings", "write [backends.{name}] and its settings below it", name=name
+            ),
+        )
     unknown = sorted(set(table) - set(_READERS))
     if unknown:
-        raise ParityError(f"{where} has no setting {unknown[0]!r}", hint=f"known: {', '.join(_READERS)}")
+        raise ParityError(
+            message("plan.no_setting", "{where} has no setting {unknown!r}", where=where, unknown=unknown[0]),
+            hint=message("plan.known", "known: {sections}", sections=list(_READERS)),
+        )
     values: dict[str, Any] = {}
     for key, value in table.items():
         try:
             values[key] = _READERS[key](value)
         except (TypeError, ValueError) as error:
-            raise ParityError(f"{where}: {key} {error}", hint="docs/hosts.md describes each setting") from None
+            raise ParityError(
+                f"{where}: {key} {error}",
+                hint=message("plan.docs_hosts_md_describes", "docs/hosts.md describes each setting"),
+            ) from None
     host = Host(name, values.pop("adapter", name), **values)
     if host.devices and "replicas" in values and host.replicas != len(host.devices):
         raise ParityError(
-            f"{where}: replicas is {host.replicas}, but devices has {len(host.devices)} groups",
-            hint="leave replicas out: each group of devices is a replica",
+            message(
+                "plan.replicas_but_devices",
+                "{where}: replicas is {replicas}, but devices has {count} groups",
+                where=where,
+                replicas=host.replicas,
+                count=len(host.devices),
+            ),
+            hint=message("plan.leave_replicas_out", "leave replicas out: each group of devices is a replica"),
         )
     return host
 
@@ -175,7 +196,10 @@ def with_flags(
         stray = [name for name in given if name not in names]
         if stray:
             raise ParityError(
-                f"{flag} {stray[0]}=… names no backend of this run", hint=f"the backends are {', '.join(names)}"
+                message(
+                    "plan.names_no_backend", "{flag} {stray}=… names no backend of this run", flag=flag, stray=stray[0]
+                ),
+                hint=message("plan.backends", "the backends are {names}", names=names),
             )
     out: dict[str, Host] = {}
     for name in names:
@@ -209,7 +233,10 @@ def _command(value: Json) -> tuple[str, ...]:
         try:
             return tuple(shlex.split(value))
         except ValueError as error:
-            raise ParityError(f"{value!r} is no command: {error}", hint="close every quotation mark") from None
+            raise ParityError(
+                message("plan.no_command", "{value!r} is no command: {said}", value=value, said=str(error)),
+                hint=message("plan.close_every_quotation", "close every quotation mark"),
+            ) from None
     if not isinstance(value, list | tuple):
         raise TypeError("must be a list of words, or one line that a shell would split into them")
     return tuple(_text(word) for word in value)

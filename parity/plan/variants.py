@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.records import Json
 
 BUILT_IN: Final = ("base", "mtp")
@@ -35,7 +36,10 @@ class Variant:
 def read_variants(table: Json, source: str) -> dict[str, Variant]:
     """From the table `variants` of a configuration file. Raises ParityError naming `source` and the field."""
     if not isinstance(table, Mapping):
-        raise ParityError(f"{source}: variants must be a table", hint="write [variants.NAME] and settings below it")
+        raise ParityError(
+            message("plan.variants_must_table", "{source}: variants must be a table", source=source),
+            hint=message("plan.write_variants_name", "write [variants.NAME] and settings below it"),
+        )
     found = {str(name): _variant(str(name), value, source) for name, value in table.items()}
     for name in found:
         resolve(name, found, source)
@@ -46,22 +50,44 @@ def _variant(name: str, table: Json, source: str) -> Variant:
     where = f"{source}: [variants.{name}]"
     if not _NAME.fullmatch(name) or name in BUILT_IN:
         raise ParityError(
-            f"{where}: {name!r} cannot name a variant",
-            hint="use letters, digits, '.', '_', '-'; base and mtp are the adapters' own",
+            message("plan.cannot_name_variant", "{where}: {name!r} cannot name a variant", where=where, name=name),
+            hint=message(
+                "plan.use_letters_digits_base", "use letters, digits, '.', '_', '-'; base and mtp are the adapters' own"
+            ),
         )
     if not isinstance(table, Mapping):
-        raise ParityError(f"{where} must be a table", hint="give it settings of vllm.LLM, one a line")
+        raise ParityError(
+            message("plan.must_table_2", "{where} must be a table", where=where),
+            hint=message("plan.give_settings_vllm", "give it settings of vllm.LLM, one a line"),
+        )
     engine = {key: value for key, value in table.items() if key not in ("extends", "num_speculative_tokens", "env")}
     for key in ("model", "speculative_config"):
         if key in engine:
-            raise ParityError(f"{where}: {key} cannot stand here", hint="use extends and num_speculative_tokens")
+            raise ParityError(
+                message("plan.cannot_stand_here", "{where}: {key} cannot stand here", where=where, key=key),
+                hint=message("plan.use_extends_num", "use extends and num_speculative_tokens"),
+            )
     extends, tokens, env = table.get("extends", "base"), table.get("num_speculative_tokens"), table.get("env", {})
     if not isinstance(extends, str):
-        raise ParityError(f"{where}: extends is {extends!r}", hint="name a variant, such as base or mtp")
+        raise ParityError(
+            message("plan.extends", "{where}: extends is {extends!r}", where=where, extends=extends),
+            hint=message("plan.name_variant_such", "name a variant, such as base or mtp"),
+        )
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
-        raise ParityError(f"{where}: num_speculative_tokens is {tokens!r}", hint="give a whole number from 1 up")
+        raise ParityError(
+            message(
+                "plan.num_speculative_tokens",
+                "{where}: num_speculative_tokens is {tokens!r}",
+                where=where,
+                tokens=tokens,
+            ),
+            hint=message("plan.give_whole_number", "give a whole number from 1 up"),
+        )
     if not isinstance(env, Mapping) or any(not isinstance(value, str | int | float) for value in env.values()):
-        raise ParityError(f"{where}: env must be a table of texts", hint='such as env.NAME = "1"')
+        raise ParityError(
+            message("plan.env_must_table", "{where}: env must be a table of texts", where=where),
+            hint=message("plan.such_env_name", 'such as env.NAME = "1"'),
+        )
     return Variant(name, extends, tokens, engine, {key: str(value) for key, value in env.items()})
 
 
@@ -75,7 +101,15 @@ def resolve(name: str, variants: Mapping[str, Variant], source: str = "parity.to
     root = name
     while root in variants:
         if any(variant.name == root for variant in chain):
-            raise ParityError(f"{source}: the variants {root} and {chain[-1].name} extend each other")
+            raise ParityError(
+                message(
+                    "plan.variants_extend_each",
+                    "{source}: the variants {root} and {chain} extend each other",
+                    source=source,
+                    root=root,
+                    chain=chain[-1].name,
+                )
+            )
         chain.append(variants[root])
         root = chain[-1].extends
     engine: dict[str, Json] = {}

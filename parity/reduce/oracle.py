@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from parity.errors import BackendError
+from parity.messages import message
 from parity.reduce.case import Case, Laboratory, Setup, Shot, Unresolved
 from parity.reduce.notebook import Notebook
 from parity.reduce.sequential import Answer, Question, Tally
@@ -130,7 +131,10 @@ class Oracle:
             pass
         except Unresolved as error:
             raise BackendError(
-                str(error), hint="its log is beside the notebook; the same command tries again"
+                str(error),
+                hint=message(
+                    "reduce.log_beside_notebook", "its log is beside the notebook; the same command tries again"
+                ),
             ) from error
         failures = sum(map(self.failed, new))
         alike = failures == len(new) and len({shot.streams for shot in new}) == 1

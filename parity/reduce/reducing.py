@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from parity.errors import ParityError
-from parity.messages import Say
+from parity.messages import Say, message
 from parity.pipeline.directory import write_json
 from parity.plan import Plan
 from parity.records import Verdict
@@ -57,7 +57,12 @@ def reduce(
     result, setup = _narrowed(subject, wanted, oracle, say, one_shot=True)
     confirmation = result.confirmation
     if result.found.deterministic and confirmation is not None and confirmation.failures < confirmation.shots:
-        say("it does not fail every time after all: searching again, with as many shots as it takes")
+        say(
+            message(
+                "reduce.not_fail_every",
+                "it does not fail every time after all: searching again, with as many shots as it takes",
+            )
+        )
         steps = result.found.steps
         result, setup = _narrowed(subject, wanted, oracle, say, one_shot=False)
         result.found.steps[:0] = steps
@@ -85,13 +90,20 @@ def _narrowed(subject: Subject, wanted: Wanted, oracle: Oracle, say: Say, *, one
         if wanted.settings:
             oracle.until(wanted.until(SETTINGS))
             setup = _fewer_settings(subject, setup, oracle, goal, result, say)
-        say("confirming with new shots")
+        say(message("reduce.confirming_new_shots", "confirming with new shots"))
         oracle.until(wanted.until(CONFIRM))
         result.confirmation = confirm(oracle, found, setup, goal)
         say(_told(result.confirmation))
         if result.confirmation.passed_over:
             over = result.confirmation.passed_over
-            say(f"{over} shots are not counted: an engine that was started anew may repeat those that chose the case")
+            say(
+                message(
+                    "reduce.shots_not_counted",
+                    "{over} shots are not counted: an engine that was started anew may repeat those that "
+                    "chose the case",
+                    over=over,
+                )
+            )
     return result, setup
 
 
@@ -124,7 +136,7 @@ def _fewer_settings(subject: Subject, setup: Setup, oracle: Oracle, goal: Goal, 
     try:
         flip = search.run(setup.candidate, passing, checked=True, or_none=True)
     except ParityError as error:
-        say(f"settings: {error.message}")
+        say(message("reduce.settings", "settings: {message}", message=error.message))
         return setup
     found.out_of_time |= flip.out_of_time
     found.steps += flip.steps
@@ -156,13 +168,19 @@ def _reproduce(subject: Subject, setup: Setup, result: Reduction, directory: Pat
             result.confirmation = replace(before, rounds=rounds, shots=before.shots + passed, alike=False)
             _write(subject, setup, result, directory, rounds)
         assert result.plan is not None
-        say(f"running the reduced plan in fresh engines ({rounds} rounds)")
+        say(
+            message(
+                "reduce.running_reduced_plan",
+                "running the reduced plan in fresh engines ({rounds} rounds)",
+                rounds=rounds,
+            )
+        )
         run, verdict = rerun(result.plan)
         result.attempts.append(run)
         if verdict is Verdict.DIVERGED:
             result.reproduced = run
             return
-        say(f"run {run} is {verdict}: not reproduced")
+        say(message("reduce.run_not_reproduced", "run {run} is {verdict}: not reproduced", run=run, verdict=verdict))
         passed = rounds if verdict is Verdict.PASS else 0
 
 
@@ -170,4 +188,11 @@ def _save(result: Reduction, directory: Path) -> None:
     try:
         write_json(directory / "reduction.json", result.to_json())
     except OSError as error:
-        raise ParityError(f"cannot write {directory / 'reduction.json'}: {error.strerror}") from error
+        raise ParityError(
+            message(
+                "reduce.cannot_write",
+                "cannot write {directory}: {strerror}",
+                directory=str(directory / "reduction.json"),
+                strerror=error.strerror,
+            )
+        ) from error

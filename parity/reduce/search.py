@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from parity.errors import BackendError
-from parity.messages import Say
+from parity.messages import Say, message
 from parity.plan import Request, Sampling
 from parity.plan.churn import Churn
 from parity.records import Json
@@ -129,7 +129,7 @@ class Search:
                 self._shrink()
         except OutOfTime:
             self.found.out_of_time = True
-            self._say("the time is spent: this is as far as it went")
+            self._say(message("reduce.time_spent_far", "the time is spent: this is as far as it went"))
         return self.found
 
     def grow(self) -> Found:
@@ -145,13 +145,23 @@ class Search:
         question = certain(self._goal.alpha, self._goal.beta) if found.deterministic else self._goal.question(case)
         decision = self._oracle.decide(case, self._setup, question)
         if decision.unresolved:
-            raise BackendError(decision.unresolved, hint="its log is beside the notebook; the same command tries again")
+            raise BackendError(
+                decision.unresolved,
+                hint=message(
+                    "reduce.log_beside_notebook", "its log is beside the notebook; the same command tries again"
+                ),
+            )
         self._note(what, decision)
         if not decision.fails:
             return False
         if decision.repeats and self._one_shot and not found.deterministic:
             found.deterministic = True
-            self._say("it fails each time with the same output: one shot is an answer from here on")
+            self._say(
+                message(
+                    "reduce.fails_each_time",
+                    "it fails each time with the same output: one shot is an answer from here on",
+                )
+            )
         found.case, found.share = case, decision.failures / decision.shots
         found.at_least, _ = clopper_pearson(decision.failures, decision.shots)
         found.kinds = tuple(sorted({*found.kinds, *decision.kinds}))
@@ -160,7 +170,16 @@ class Search:
     def _note(self, what: str, decision: Decision) -> None:
         self.found.steps.append(Step(what, decision.fails, decision.shots, decision.failures))
         answer = "fails" if decision.fails else "does not fail"
-        self._say(f"{what}: {answer} ({decision.failures} of {decision.shots} shots)")
+        self._say(
+            message(
+                "reduce.shots",
+                "{what}: {answer} ({failures} of {shots} shots)",
+                what=what,
+                answer=answer,
+                failures=decision.failures,
+                shots=decision.shots,
+            )
+        )
 
     # ------------------------------------------------------------------ requests
 

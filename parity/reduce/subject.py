@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.paths import data_dir
 from parity.pipeline.directory import RunDirectory
 from parity.plan import DEFAULT_TOLERANCE, Arm, Plan
@@ -58,8 +59,14 @@ def from_finding(store: Store, finding: FindingRow) -> Subject:
     """The subject of a stored finding. Raises ParityError where its run cannot be run again."""
     if finding.severity != CORRUPT:
         raise ParityError(
-            f"finding {finding.id} is {finding.severity} ({finding.kind}): nothing fails there",
-            hint="`parity runs show` lists the corrupt ones",
+            message(
+                "reduce.finding_nothing_fails",
+                "finding {finding} is {severity} ({kind}): nothing fails there",
+                finding=finding.id,
+                severity=finding.severity,
+                kind=finding.kind,
+            ),
+            hint=message("reduce.lists_corrupt_ones", "`parity runs show` lists the corrupt ones"),
         )
     donor = finding.evidence.get("donor_request")
     first = (finding.request, *((donor,) if isinstance(donor, str) else ()))
@@ -79,8 +86,13 @@ def from_run(store: Store, run_id: str | None, arm: str | None = None, request: 
     if not rows:
         what = " ".join([f"of {arm}" if arm else "", f"about {request}" if request else ""]).strip()
         raise ParityError(
-            f"run {run.id} has no corrupt findings{' ' + what if what else ''}",
-            hint="`parity runs list` shows the runs and their verdicts",
+            message(
+                "reduce.run_no_corrupt",
+                "run {run} has no corrupt findings{what}",
+                run=run.id,
+                what=" " + what if what else "",
+            ),
+            hint=message("reduce.shows_runs_their", "`parity runs list` shows the runs and their verdicts"),
         )
     controls = {one["name"] for one in run.plan.get("arms", ()) if one.get("control")}
     rows.sort(key=lambda row: row.arm in controls)  # what was planted as a control is not what is looked for
@@ -95,7 +107,10 @@ def from_plan(plan: Plan, source: Path, arm: str | None = None) -> Subject:
     """The candidate of a plan file, or the arm named. Raises ParityError where that leaves a choice."""
     names = [candidate.name for candidate in plan.candidates]
     if arm is None and len(names) > 1:
-        raise ParityError(f"{source} has the candidates {', '.join(names)}", hint="name one of them with --arm")
+        raise ParityError(
+            message("reduce.candidates", "{source} has the candidates {names}", source=str(source), names=names),
+            hint=message("reduce.name_one_them", "name one of them with --arm"),
+        )
     return Subject(f"{source}", plan, find_arm(plan, arm or names[0]), (), None, _tolerance(plan, None), {})
 
 
@@ -105,14 +120,24 @@ def find_arm(plan: Plan, name: str) -> Arm:
         return plan.arm(name)
     except KeyError:
         known = ", ".join(arm.name for arm in plan.arms)
-        raise ParityError(f"the plan has no arm {name!r}", hint=f"it has {known}") from None
+        raise ParityError(
+            message("reduce.plan_no_arm", "the plan has no arm {name!r}", name=name),
+            hint=message("reduce.it_has", "it has {known}", known=known),
+        ) from None
 
 
 def _subject(store: Store, run: RunRow, arm: str, first: tuple[str, ...], kind: str | None, name: str) -> Subject:
     if run.source != "run" or not run.directory:
         raise ParityError(
-            f"run {run.id} compares captures from elsewhere: there is no plan to run again",
-            hint="run the plan here with `parity run --plan FILE`, and reduce a finding of that run",
+            message(
+                "reduce.run_compares_captures",
+                "run {run} compares captures from elsewhere: there is no plan to run again",
+                run=run.id,
+            ),
+            hint=message(
+                "reduce.run_plan_here",
+                "run the plan here with `parity run --plan FILE`, and reduce a finding of that run",
+            ),
         )
     directory = RunDirectory.open(Path(run.directory))
     plan = directory.plan()

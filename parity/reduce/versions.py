@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from parity.errors import BackendError, ParityError
-from parity.messages import Say
+from parity.messages import Say, message
 from parity.plan import Arm
 from parity.records import Json
 from parity.reduce.case import Case, Setup, reference_of
@@ -27,7 +27,8 @@ def between(versions: Sequence[str], first: str, last: str) -> list[str]:
     """
     if version_key(first) >= version_key(last):
         raise ParityError(
-            f"{first} is not older than {last}", hint="name the version that is clean first, then the one that fails"
+            message("reduce.not_older_than", "{value} is not older than {last}", value=first, last=last),
+            hint=message("reduce.name_version_clean", "name the version that is clean first, then the one that fails"),
         )
     inside = {v for v in versions if version_key(first) < version_key(v) < version_key(last)}
     return sorted({first, last, *inside}, key=version_key)
@@ -119,14 +120,19 @@ class VersionSearch:
             self._search(found)
         except OutOfTime:
             found.out_of_time = True
-            self._say("the time is spent: this is as far as it went")
+            self._say(message("reduce.time_spent_far", "the time is spent: this is as far as it went"))
         return found
 
     def _ends(self, found: FirstBad) -> None:
         """The oldest version that can be tried must be clean, the newest must fail."""
         found.bad, bad = self._first_tried(found, found.versions[::-1])
         if bad.repeats and self._question.p1 < 0.5:
-            self._say("it fails each time with the same output: few shots are an answer from here on")
+            self._say(
+                message(
+                    "reduce.fails_each_time_same",
+                    "it fails each time with the same output: few shots are an answer from here on",
+                )
+            )
             self._question = repeated(self._question.alpha, self._question.beta)
         self._check(found.bad, bad, wanted=True)
         found.good, good = self._first_tried(found, found.versions[: found.versions.index(found.bad)])
@@ -140,14 +146,27 @@ class VersionSearch:
             if not decision.unresolved:
                 return version, decision
             why = decision.unresolved
-        raise BackendError(f"none of {', '.join(versions)} can be tried: {why}", hint="name other versions")
+        raise BackendError(
+            message("reduce.none_can_tried", "none of {versions} can be tried: {why}", versions=versions, why=why),
+            hint=message("reduce.name_other_versions", "name other versions"),
+        )
 
     def _check(self, version: str, decision: Decision, *, wanted: bool) -> None:
         if decision.fails is not wanted:
             what = "does not fail" if wanted else "fails already"
             raise ParityError(
-                f"{version} {what} ({decision.failures} of {decision.shots} shots)",
-                hint="name a version that is clean first, then one that fails; --plan gives the case to ask with",
+                message(
+                    "reduce.shots_2",
+                    "{version} {what} ({failures} of {shots} shots)",
+                    version=version,
+                    what=what,
+                    failures=decision.failures,
+                    shots=decision.shots,
+                ),
+                hint=message(
+                    "reduce.name_version_clean_first",
+                    "name a version that is clean first, then one that fails; --plan gives the case to ask with",
+                ),
             )
 
     def _search(self, found: FirstBad) -> None:
@@ -174,5 +193,14 @@ class VersionSearch:
         why = decision.unresolved or ""
         found.steps.append(Step(version, decision.fails, decision.shots, decision.failures, why))
         answer = "fails" if decision.fails else "clean" if not why else f"cannot be tried ({why})"
-        self._say(f"{version}: {answer} ({decision.failures} of {decision.shots} shots)")
+        self._say(
+            message(
+                "reduce.shots",
+                "{what}: {answer} ({failures} of {shots} shots)",
+                what=version,
+                answer=answer,
+                failures=decision.failures,
+                shots=decision.shots,
+            )
+        )
         return decision

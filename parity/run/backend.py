@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from parity.errors import BackendError, ParityError
-from parity.messages import Say
+from parity.messages import Say, message
 from parity.records import Json
 from parity.run.checks import Check
 from parity.run.envs import EnvSpec
@@ -216,11 +216,23 @@ def load_backend(name: str) -> Backend:
         return backend
     if not isinstance(backend, Versioned):
         raise ParityError(
-            f"backend {name!r} takes no version ({name}@{version}): parity builds no environments for it",
-            hint=f"point PARITY_{name.upper()}_PYTHON at a Python with that version, or name one per host",
+            message(
+                "run.backend_takes_no",
+                "backend {name!r} takes no version ({name}@{version}): parity builds no environments for it",
+                name=name,
+                version=version,
+            ),
+            hint=message(
+                "run.point_parity_python",
+                "point PARITY_{upper}_PYTHON at a Python with that version, or name one per host",
+                upper=name.upper(),
+            ),
         )
     if not _VERSION.fullmatch(version):
-        raise ParityError(f"{version!r} is not a version", hint=f"such as {name}@0.29.0")
+        raise ParityError(
+            message("run.not_version", "{version!r} is not a version", version=version),
+            hint=message("run.such", "such as {name}@0.29.0", name=name),
+        )
     return backend.at_version(version)
 
 
@@ -229,17 +241,32 @@ def _load(name: str) -> Backend:
     if name not in installed:
         known = ", ".join(sorted(installed)) or "none"
         raise ParityError(
-            f"unknown backend {name!r}; installed: {known}",
-            hint=f"adapters are Python packages with an entry point in the group {GROUP!r}",
+            message(
+                "run.unknown_backend_installed", "unknown backend {name!r}; installed: {known}", name=name, known=known
+            ),
+            hint=message(
+                "run.adapters_python_packages",
+                "adapters are Python packages with an entry point in the group {group!r}",
+                group=GROUP,
+            ),
         )
     entry = installed[name]
     try:
         backend = entry.load()()
     except Exception as error:
         raise BackendError(
-            f"the adapter of backend {name!r} ({entry.value}) does not load: {type(error).__name__}: {error}",
-            hint="reinstall the package that provides it",
+            message(
+                "run.adapter_backend_not",
+                "the adapter of backend {name!r} ({entry}) does not load: {said}: {said_2}",
+                name=name,
+                entry=entry.value,
+                said=type(error).__name__,
+                said_2=str(error),
+            ),
+            hint=message("run.reinstall_package_provides", "reinstall the package that provides it"),
         ) from error
     if not isinstance(backend, Backend):
-        raise BackendError(f"{entry.value} does not implement parity.run.Backend")
+        raise BackendError(
+            message("run.not_implement_parity", "{entry} does not implement parity.run.Backend", entry=entry.value)
+        )
     return backend

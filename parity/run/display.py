@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-from parity.language import t
+from parity.language import render, t
+from parity.messages import message
 from parity.run.events import ArmEvent, OnEvent, Phase
 
 LINE_SECONDS = 10.0
@@ -92,9 +93,9 @@ def progress(arms: Sequence[str], stream: TextIO | None = None) -> Iterator[OnEv
 
     def show(event: ArmEvent) -> None:
         rate = rates.rate(event)
-        speed = t(f"{rate:,.0f} tokens/s") if rate else ""
+        speed = render(message("run.tokens", "{rate:,.0f} tokens/s", rate=rate)) if rate else ""
         if event.running:
-            speed += t(f"  {event.running} running")
+            speed += render(message("run.running", "  {running} running", running=event.running))
         if event.arm not in tasks:  # an engine that only scores
             tasks[event.arm] = bars.add_task("", total=None, start=True, arm=event.arm, state="", speed="")
         bars.update(
@@ -107,5 +108,7 @@ def progress(arms: Sequence[str], stream: TextIO | None = None) -> Iterator[OnEv
 
     with bars:
         for arm in arms:
-            tasks[arm] = bars.add_task("", total=None, start=True, arm=arm, state=t("waiting"), speed="")
+            tasks[arm] = bars.add_task(
+                "", total=None, start=True, arm=arm, state=render(message("run.waiting", "waiting")), speed=""
+            )
         yield show

@@ -24,7 +24,7 @@ from typing import Any
 
 from parity.errors import BackendError, ParityError
 from parity.locks import lock, lock_now
-from parity.messages import Say
+from parity.messages import Say, message
 from parity.paths import data_dir
 
 INDEX_VARIABLE = "PARITY_EXTRA_INDEX_URL"
@@ -118,7 +118,7 @@ class EngineEnv:
             if self.ready() and not force:
                 return False
             if self.root.exists():
-                say(f"removing {self.root}: {self.state()}")
+                say(message("run.removing", "removing {root}: {state}", root=str(self.root), state=self.state()))
                 _remove(self.root)
             try:
                 self._build(say, python or Path(sys.executable), extra_index_url)
@@ -145,20 +145,42 @@ class EngineEnv:
             self.log.write_bytes(b"")
         except OSError as error:
             raise ParityError(
-                f"cannot write to {self.base}: {error.strerror}", hint="set PARITY_HOME to another place"
+                message(
+                    "run.cannot_write_2",
+                    "cannot write to {base}: {strerror}",
+                    base=str(self.base),
+                    strerror=error.strerror,
+                ),
+                hint=message("run.set_parity_home", "set PARITY_HOME to another place"),
             ) from error
         special = [pin for pin in self.spec.pins if _name(pin) in self.spec.special]
         rest = [pin for pin in self.spec.pins if pin not in special]
         engine = "==".join(self.spec.engine)
         stages = 4
-        say(f"[1/{stages}] a virtual environment in {self.root}, from {python}")
+        say(
+            message(
+                "run.virtual_environment",
+                "[1/{stages}] a virtual environment in {root}, from {python}",
+                stages=stages,
+                root=str(self.root),
+                python=str(python),
+            )
+        )
         self._run([str(python), "-m", "venv", "--clear", str(self.root)], say, "creating the virtual environment")
         say(f"[2/{stages}] {', '.join(special) or 'nothing special'}")
         if special:
             self._install_special(special, index, say)
-        say(f"[3/{stages}] {engine} and {len(rest)} packages it needs")
+        say(
+            message(
+                "run.packages_needs",
+                "[3/{stages}] {engine} and {count} packages it needs",
+                stages=stages,
+                engine=engine,
+                count=len(rest),
+            )
+        )
         self._pip([engine, *rest], say, index)
-        say(f"[4/{stages}] importing the engine")
+        say(message("run.importing_engine", "[4/{stages}] importing the engine", stages=stages))
         self._run([str(self.python), "-c", self.spec.verify], say, "importing the engine")
         marker = {
             "name": self.spec.name,
@@ -171,7 +193,14 @@ class EngineEnv:
         unfinished = self.root / (MARKER + ".tmp")
         unfinished.write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
         unfinished.replace(self.root / MARKER)
-        say(f"environment {self.spec.name!r} is ready after {marker['seconds']:.0f} s")
+        say(
+            message(
+                "run.environment_ready_after",
+                "environment {spec!r} is ready after {seconds:.0f} s",
+                spec=self.spec.name,
+                seconds=time.monotonic() - began,
+            )
+        )
 
     def _versions(self, special: Sequence[str], engine: str) -> dict[str, str]:
         code = "import platform; print(platform.python_version())"
@@ -186,7 +215,13 @@ class EngineEnv:
             missing = "No matching distribution found" in self.log.read_text(encoding="utf-8", errors="replace")
             if index or not missing or not self.spec.special_index:
                 raise
-            say(f"not at the configured package index: trying {self.spec.special_index}")
+            say(
+                message(
+                    "run.not_configured_package",
+                    "not at the configured package index: trying {special_index}",
+                    special_index=self.spec.special_index,
+                )
+            )
             self._pip(pins, say, self.spec.special_index)
 
     def _pip(self, pins: Sequence[str], say: Say, index: str | None) -> None:
@@ -224,7 +259,10 @@ class EngineEnv:
             )
         except OSError as error:
             raise BackendError(
-                f"cannot run {command[0]}: {error.strerror}", hint="name another with --python"
+                message(
+                    "run.cannot_run", "cannot run {command}: {strerror}", command=command[0], strerror=error.strerror
+                ),
+                hint=message("run.name_another_python", "name another with --python"),
             ) from error
         assert process.stdout is not None
         output = process.stdout
@@ -253,7 +291,14 @@ class EngineEnv:
         if process.returncode:
             shown = "".join(f"\n  {line}" for line in tail if line.strip())
             raise BackendError(
-                f"{doing} failed with exit code {process.returncode}; the end of {self.log}:{shown}",
+                message(
+                    "run.failed_exit_code",
+                    "{doing} failed with exit code {returncode}; the end of {log}:{shown}",
+                    doing=doing,
+                    returncode=process.returncode,
+                    log=str(self.log),
+                    shown=shown,
+                ),
                 hint=_advice("\n".join(tail), self.spec),
             )
 
@@ -301,7 +346,10 @@ def _remove(root: Path) -> None:
     try:
         shutil.rmtree(root)
     except OSError as error:
-        raise ParityError(f"cannot remove {root}: {error.strerror}", hint="remove it by hand") from error
+        raise ParityError(
+            message("run.cannot_remove", "cannot remove {root}: {strerror}", root=str(root), strerror=error.strerror),
+            hint=message("run.remove_hand", "remove it by hand"),
+        ) from error
 
 
 @contextmanager
@@ -311,9 +359,12 @@ def _locked(path: Path, say: Say) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w")
     except OSError as error:
-        raise ParityError(f"cannot write {path}: {error.strerror}", hint="set PARITY_HOME to another place") from error
+        raise ParityError(
+            message("run.cannot_write", "cannot write {path}: {strerror}", path=str(path), strerror=error.strerror),
+            hint=message("run.set_parity_home", "set PARITY_HOME to another place"),
+        ) from error
     with file:
         if not lock_now(file.fileno()):
-            say("another parity is working on this environment: waiting for it")
+            say(message("run.another_parity_working", "another parity is working on this environment: waiting for it"))
             lock(file.fileno())
         yield

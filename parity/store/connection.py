@@ -19,6 +19,7 @@ import orjson
 from sqlite_utils import Database
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.paths import default_database
 from parity.records import Json
 from parity.store.migrations import known_migrations, migrations
@@ -34,27 +35,55 @@ def explain(error: sqlite3.Error, path: Path) -> ParityError:
     elsewhere = "or name another database with --db PATH (or another home with PARITY_HOME)"
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or "locked" in text:
         return ParityError(
-            f"the database {path} is locked by another process ({BUSY_SECONDS:g} s waited)",
-            hint=f"wait for the other parity to finish its write, {elsewhere}",
+            message(
+                "store.database_locked_another",
+                "the database {path} is locked by another process ({busy_seconds:g} s waited)",
+                path=str(path),
+                busy_seconds=BUSY_SECONDS,
+            ),
+            hint=message(
+                "store.wait_other_parity",
+                "wait for the other parity to finish its write, {elsewhere}",
+                elsewhere=elsewhere,
+            ),
         )
     if name.startswith("SQLITE_FULL") or "disk is full" in text:
         return ParityError(
-            f"the disk that holds the database {path} is full; nothing of this step was stored",
-            hint=f"free some space and try again, {elsewhere}",
+            message(
+                "store.disk_holds_database",
+                "the disk that holds the database {path} is full; nothing of this step was stored",
+                path=str(path),
+            ),
+            hint=message("store.free_some_space", "free some space and try again, {elsewhere}", elsewhere=elsewhere),
         )
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")) or "unable to open" in text:
         return ParityError(
-            f"the database {path} cannot be opened for writing: {text}",
-            hint=f"make the file and its directory writable for this user, {elsewhere}",
+            message(
+                "store.database_cannot_opened",
+                "the database {path} cannot be opened for writing: {text}",
+                path=str(path),
+                text=text,
+            ),
+            hint=message(
+                "store.make_file_directory",
+                "make the file and its directory writable for this user, {elsewhere}",
+                elsewhere=elsewhere,
+            ),
         )
     if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")) or "not a database" in text:
         return ParityError(
-            f"{path} is not a readable database: {text}",
-            hint=f"restore it from a backup or move it away, {elsewhere}",
+            message(
+                "store.not_readable_database", "{path} is not a readable database: {text}", path=str(path), text=text
+            ),
+            hint=message(
+                "store.restore_backup_move",
+                "restore it from a backup or move it away, {elsewhere}",
+                elsewhere=elsewhere,
+            ),
         )
     return ParityError(
         f"the database {path} failed: {text}" + (f" ({name})" if name else ""),
-        hint=f"check the disk, {elsewhere}",
+        hint=message("store.check_disk", "check the disk, {elsewhere}", elsewhere=elsewhere),
     )
 
 
@@ -75,18 +104,29 @@ class Connection:
         """
         where = Path(path).expanduser().absolute() if path is not None else default_database()
         if where.is_dir():
-            raise ParityError(f"the database {where} is a directory", hint="name a file with --db PATH")
+            raise ParityError(
+                message("store.database_directory", "the database {where} is a directory", where=str(where)),
+                hint=message("store.name_file_db", "name a file with --db PATH"),
+            )
         if not where.exists() and not create:
             raise ParityError(
-                f"there is no database at {where}",
-                hint="`parity run` creates one; name another with --db PATH",
+                message("store.there_no_database", "there is no database at {where}", where=str(where)),
+                hint=message("store.creates_one_name", "`parity run` creates one; name another with --db PATH"),
             )
         try:
             where.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ParityError(
-                f"the directory of the database, {where.parent}, cannot be created: {error.strerror}",
-                hint="name a database in a writable directory with --db PATH or PARITY_HOME",
+                message(
+                    "store.directory_database_cannot",
+                    "the directory of the database, {parent}, cannot be created: {strerror}",
+                    parent=str(where.parent),
+                    strerror=error.strerror,
+                ),
+                hint=message(
+                    "store.name_database_writable",
+                    "name a database in a writable directory with --db PATH or PARITY_HOME",
+                ),
             ) from error
         try:
             raw = sqlite3.connect(where, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -112,16 +152,25 @@ class Connection:
         newer = sorted(applied - known_migrations())
         if newer:
             raise ParityError(
-                f"the database {self.path} was written by a newer parity (it knows {', '.join(newer)})",
-                hint="upgrade parity, or name another database with --db PATH",
+                message(
+                    "store.database_written_newer",
+                    "the database {path} was written by a newer parity (it knows {newer})",
+                    path=str(self.path),
+                    newer=newer,
+                ),
+                hint=message("store.upgrade_parity_name", "upgrade parity, or name another database with --db PATH"),
             )
         if applied == known_migrations():
             return
         if not applied and self._db.table_names():
             raise ParityError(
-                f"{self.path} is a database of something else: it holds the tables "
-                f"{', '.join(sorted(self._db.table_names())[:5])}",
-                hint="name another file with --db PATH",
+                message(
+                    "store.database_something_else",
+                    "{path} is a database of something else: it holds the tables {table_names}",
+                    path=str(self.path),
+                    table_names=sorted(self._db.table_names())[:5],
+                ),
+                hint=message("store.name_another_file", "name another file with --db PATH"),
             )
         self._enable_wal()
         with self._write():  # one process migrates, a second one waits and finds nothing to do

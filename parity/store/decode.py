@@ -10,6 +10,7 @@ from typing import TypeVar
 import orjson
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.records.gaps import KeptGaps
 from parity.store.packing import unpack_gaps, unpack_tokens
 from parity.store.rows import ArmRow, CompletionRow, FindingRow, RequestRow, RunRow, RunStatus, TriageState
@@ -27,8 +28,16 @@ def _readable(make: Callable[[sqlite3.Row], Made]) -> Callable[[sqlite3.Row], Ma
         except (ValueError, KeyError, TypeError, IndexError) as error:  # JSON, token blobs, unknown states
             what = make.__name__.removesuffix("_row")
             raise ParityError(
-                f"the database holds a {what} that cannot be read: {error}",
-                hint="it was changed or damaged from outside: restore a backup, or delete that run",
+                message(
+                    "store.database_holds_cannot",
+                    "the database holds a {what} that cannot be read: {said}",
+                    what=what,
+                    said=str(error),
+                ),
+                hint=message(
+                    "store.changed_damaged_outside",
+                    "it was changed or damaged from outside: restore a backup, or delete that run",
+                ),
             ) from error
 
     return checked

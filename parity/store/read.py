@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.records import Key
 from parity.records.gaps import KeptGaps
 from parity.store.connection import Connection
@@ -59,7 +60,8 @@ class Reader(Connection):
             newest = self.runs(limit=1)
             if not newest:
                 raise ParityError(
-                    f"there are no runs in {self.path}", hint="start one with `parity run --backends cpu`"
+                    message("store.there_no_runs", "there are no runs in {path}", path=str(self.path)),
+                    hint=message("store.start_one", "start one with `parity run --backends cpu`"),
                 )
             return newest[0]
         rows = self._read("SELECT * FROM runs WHERE id = ?", (run_id,)) or self._read(
@@ -68,12 +70,20 @@ class Reader(Connection):
         )
         if not rows or not run_id:
             raise ParityError(
-                f'there is no run "{run_id}" in {self.path}', hint="`parity runs list` shows those there are"
+                message(
+                    "store.there_no_run", 'there is no run "{run_id}" in {path}', run_id=run_id, path=str(self.path)
+                ),
+                hint=message("store.shows_those_there", "`parity runs list` shows those there are"),
             )
         if len(rows) > 1:
             raise ParityError(
-                f'"{run_id}" could be any of {", ".join(row["id"] for row in rows)}',
-                hint="write more of the run's id",
+                message(
+                    "store.could_any",
+                    '"{run_id}" could be any of {rows}',
+                    run_id=run_id,
+                    rows=[row["id"] for row in rows],
+                ),
+                hint=message("store.write_more_runs", "write more of the run's id"),
             )
         return run_row(rows[0])
 

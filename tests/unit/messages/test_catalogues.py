@@ -40,13 +40,13 @@ def test_mistakes_in_the_source_are_found(tool: ModuleType, tmp_path: Path, monk
     source = tmp_path / "one.py"
     source.write_text(
         'message("a.one", "one {x}", x=1)\nmessage("a.one", "uno {x}", x=1)\n'
-        'message(name, "two")\nmessage("a.three", "{y}", z=3)\n'
+        'message(name, "two")\nmessage("a.three", "{y}", z=3)\nmessage("a.four", "{y}")\n'
     )
     problems: list[str] = []
     found: dict[str, object] = {}
     for id_, one in tool.in_source(source, problems):
         tool.add(found, id_, one, problems)
-    assert set(found) == {"a.one", "a.three"}
+    assert set(found) == {"a.one", "a.three", "a.four"}
     assert sum("two texts" in problem for problem in problems) == 1
     assert "one.py:3: id and English must stand here as they are" in problems
     assert "one.py:4: a.three is not given y" in problems
