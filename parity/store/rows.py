@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from parity.messages import Message
-from parity.records import Evidence, Json, Key, TokenIds
+from parity.records import Evidence, Json, Key, TokenIds, evidence_from_json
 
 
 class RunStatus(StrEnum):
@@ -145,8 +145,13 @@ class FindingRow:
     """The label of its triage."""
 
     @property
+    def facts(self) -> Evidence:
+        """`evidence`, typed as its kind has it."""
+        return evidence_from_json(self.kind, self.request, self.evidence)
+
+    @property
     def why(self) -> Message:
-        return Evidence.from_json(self.evidence).why
+        return self.facts.why
 
     @property
     def key(self) -> Key:

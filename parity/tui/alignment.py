@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from parity.comparator.streams.alignment import WINDOW, common_prefix, realign
 from parity.records import Kind, TokenIds, kinds
+from parity.records.evidence import TokensEvidence
 from parity.store import FindingRow
 
 SHOWN: Final = 64
@@ -74,20 +75,17 @@ def stretch_of(finding: FindingRow) -> Stretch | None:
     """What a finding says of the two streams; None where it says nothing of the baseline's tokens."""
     if finding.position is None:
         return None
-    row, evidence, length = Kind(finding.kind).row, finding.evidence, finding.length or 0
-    lost, gained = (_tokens(evidence.get(name)) for name in ("baseline_tokens", "candidate_tokens"))
-    agree = evidence.get("agree_again_for")
-    known = min(agree, SHOWN) if isinstance(agree, int) else 0
+    row, facts, length = Kind(finding.kind).row, finding.facts, finding.length or 0
+    if not isinstance(facts, TokensEvidence):
+        facts = TokensEvidence(why=facts.why)
+    lost, gained = facts.baseline_tokens or (), facts.candidate_tokens or ()
+    agree = min(facts.agree_again_for or 0, SHOWN)
     if row.stretch is kinds.Stretch.LOST:
-        return Stretch(finding.position, 0, length, lost, known)
-    if known:
+        return Stretch(finding.position, 0, length, lost, agree)
+    if agree > 0:
         # Longer lists are cut in the evidence.
-        return Stretch(finding.position, len(gained) if len(gained) < SHOWN else length, len(lost), lost, known)
+        return Stretch(finding.position, len(gained) if len(gained) < SHOWN else length, len(lost), lost, agree)
     return Stretch(finding.position, length, 0) if row.lengthens > 0 else None
-
-
-def _tokens(value: object) -> tuple[int, ...]:
-    return tuple(token for token in value if isinstance(token, int)) if isinstance(value, list) else ()
 
 
 def align(a: TokenIds, b: TokenIds, stretches: Sequence[Stretch] = ()) -> Alignment:

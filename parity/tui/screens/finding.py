@@ -201,7 +201,7 @@ class FindingScreen(TriageScreen):
             text = panels.logprobs(subject, *position, now.size.width, palette)
             now.update(text.append(f"\n{panels.step(subject, position[1])}", palette.dim))
             names.remove("logprobs")
-            chosen = ("origin" if self._has_origin else "prompt") if chosen == "logprobs" else chosen
+            chosen = ("origin" if panels.has_origin(self.finding) else "prompt") if chosen == "logprobs" else chosen
         if chosen == "logprobs":
             text = panels.logprobs(subject, *position, self.size.width - 4, palette)
         elif chosen == "origin":
@@ -216,12 +216,6 @@ class FindingScreen(TriageScreen):
         shown.update(text)
         tabs = [(str(PANELS.index(name) + 1), name) for name in names]
         self.query_one(TabLine).show(tabs, chosen, "" if self.wide else panels.step(subject, position[1], short=True))
-
-    @property
-    def _has_origin(self) -> bool:
-        return self.finding is not None and bool(
-            {"donor_request", "period", "baseline_tokens", "candidate_tokens"} & set(self.finding.evidence)
-        )
 
     def _triage(self, palette: Palette) -> Text:
         store, finding = self.store, self.finding

@@ -1,4 +1,4 @@
-"""The texts of the panels under a finding: who thought what, origin, prompt, triage, evidence."""
+"""The texts of the panels under a finding: logprobs, origin, prompt, triage, evidence."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from parity.records import TopLogprobs
+from parity.records.evidence import LeakEvidence, TokensEvidence
 from parity.records.steps import PREFILL
 from parity.store import CompletionRow, FindingRow, Triage, TriageChange
 from parity.tui.format import bar, fit, nats, plain, whole
@@ -27,7 +28,7 @@ CONTEXT: Final = 24
 def logprobs(subject: Subject, left: int, right: int, width: int, palette: Palette) -> Text:
     """The top tokens at the cursor as bars, one column per source; what the gap is made of below."""
     text = Text(no_wrap=True, overflow="crop")
-    columns = _opinions(subject, left, right)
+    columns = _lists(subject, left, right)
     if not columns:
         text.append("No logprobs for this token", style=palette.title)
         problem = "the capture and score files of the run hold none, or are no longer there"
@@ -59,33 +60,22 @@ def _gap_line(subject: Subject, right: int, palette: Palette) -> Text:
     )
 
 
-def _opinions(subject: Subject, left: int, right: int) -> list[tuple[str, list[tuple[int, float]], int]]:
+def _lists(subject: Subject, left: int, right: int) -> list[tuple[str, list[tuple[int, float]], int]]:
     """(title, best tokens with nats, token emitted) per source that says something about the cursor's row."""
     ours = _token(subject.candidate, right)
     theirs = _token(subject.baseline, left)
     found = []
-    stored: Any = {}
+    stored: Mapping[str, Sequence[tuple[int, float]] | None] = {}
     if subject.finding is not None and subject.finding.position == right:
-        stored = subject.finding.evidence.get("logprobs") or {}
+        stored = subject.finding.facts.logprobs or {}
     for title, top, at, token, name in (
         (f"baseline {subject.run.baseline}", subject.extras.baseline, left, theirs, "baseline"),
         ("reference scores candidate", subject.extras.reference, right, ours, "reference"),
         (f"candidate {subject.arm}", subject.extras.candidate, right, ours, "candidate"),
     ):
-        pairs = _at(top, at)
-        if not pairs and isinstance(stored, Mapping) and isinstance(stored.get(name), list):
-            pairs = _stored(stored[name])
+        pairs = _at(top, at) or [(whole(listed, -1), value) for listed, value in stored.get(name) or ()]
         if pairs:
             found.append((title, pairs, token))
-    return found
-
-
-def _stored(value: Any) -> list[tuple[int, float]]:
-    """Top logprobs as in the evidence, `[[token_id, nats], …]`; what is not of that shape is left out."""
-    found = []
-    for pair in value if isinstance(value, list) else ():
-        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], int | float):
-            found.append((whole(pair[0], -1), float(pair[1])))
     return found
 
 
@@ -152,42 +142,61 @@ def step(subject: Subject, right: int, *, short: bool = False) -> str:
     return f"step {number}: {accepted}{of} drafts accepted; this one {kind}"
 
 
+def has_origin(finding: FindingRow | None) -> bool:
+    """Does the evidence say where the finding's tokens come from?"""
+    facts = finding.facts if finding else None
+    return isinstance(facts, TokensEvidence) and (
+        isinstance(facts, LeakEvidence)
+        or whole(facts.period) > 0
+        or facts.baseline_tokens is not None
+        or facts.candidate_tokens is not None
+    )
+
+
 def origin(subject: Subject, palette: Palette) -> Text:
     """The donor of a leak with the span marked, the pattern of a repetition, or what was lost and gained."""
     finding, text = subject.finding, Text()
     if finding is None:
         return Text("No finding here.")
-    evidence, decoder = finding.evidence, subject.decoder
-    if "donor_request" in evidence:
-        first, last = whole(evidence.get("donor_start")), whole(evidence.get("donor_end"))
-        part = plain(evidence.get("donor_part", ""))
-        title = f"donor: {part} of {plain(evidence['donor_request'])}, tokens {first} to {last - 1}\n"
-        text.append(title, palette.title)
-        tokens = subject.donor_tokens()
-        if tokens is None:
-            text.append("the donor's tokens are not in the database\n")
-        else:
-            _marked(text, decoder, tokens, first, last, palette)
-        if subject.candidate is not None and finding.position is not None:
-            end = finding.position + (finding.length or 1)
-            text.append(f"\nvictim: {plain(finding.request)}, tokens {finding.position} to {end - 1}\n", palette.title)
-            _marked(text, decoder, subject.right, finding.position, end, palette)
-    elif whole(evidence.get("period")) > 0 and subject.candidate is not None:
-        period = whole(evidence["period"])
-        start = max(0, whole(evidence.get("source_start"), (finding.position or 0) - period))
-        copies = evidence.get("copies")
-        times = f", {copies:g} {'copy' if copies == 1 else 'copies'}" if isinstance(copies, int | float) else ""
-        text.append(f"period of {period} {'token' if period == 1 else 'tokens'}{times}; one period:\n", palette.title)
-        _marked(text, decoder, subject.right, start, start + period, palette)
-    else:
-        for name, title in (("baseline_tokens", "only in the baseline"), ("candidate_tokens", "only in the candidate")):
-            tokens_here = evidence.get(name)
-            if isinstance(tokens_here, list) and tokens_here:
-                text.append(f"{title}, {len(tokens_here)} tokens: ", palette.title)
-                text.append("".join(decoder.piece(whole(t, -1)).text for t in tokens_here[:200]) + "\n")
+    facts = finding.facts
+    if isinstance(facts, LeakEvidence):
+        _donor(text, subject, finding, facts, palette)
+    elif isinstance(facts, TokensEvidence) and whole(facts.period) > 0 and subject.candidate is not None:
+        _period(text, subject, finding, facts, palette)
+    elif isinstance(facts, TokensEvidence):
+        for tokens, title in (
+            (facts.baseline_tokens, "only in the baseline"),
+            (facts.candidate_tokens, "only in the candidate"),
+        ):
+            if tokens:
+                text.append(f"{title}, {len(tokens)} tokens: ", palette.title)
+                text.append("".join(subject.decoder.piece(whole(t, -1)).text for t in tokens[:200]) + "\n")
     if not text:
         text.append("Nothing is known of where these tokens come from.")
     return text
+
+
+def _donor(text: Text, subject: Subject, finding: FindingRow, leak: LeakEvidence, palette: Palette) -> None:
+    first, last = whole(leak.donor_start), whole(leak.donor_end)
+    title = f"donor: {plain(leak.donor_part)} of {plain(leak.donor_request)}, tokens {first} to {last - 1}\n"
+    text.append(title, palette.title)
+    tokens = subject.donor_tokens()
+    if tokens is None:
+        text.append("the donor's tokens are not in the database\n")
+    else:
+        _marked(text, subject.decoder, tokens, first, last, palette)
+    if subject.candidate is not None and finding.position is not None:
+        end = finding.position + (finding.length or 1)
+        text.append(f"\nvictim: {plain(finding.request)}, tokens {finding.position} to {end - 1}\n", palette.title)
+        _marked(text, subject.decoder, subject.right, finding.position, end, palette)
+
+
+def _period(text: Text, subject: Subject, finding: FindingRow, facts: TokensEvidence, palette: Palette) -> None:
+    period = whole(facts.period)
+    start = max(0, whole(facts.source_start, (finding.position or 0) - period))
+    times = "" if facts.copies is None else f", {facts.copies:g} {'copy' if facts.copies == 1 else 'copies'}"
+    text.append(f"period of {period} {'token' if period == 1 else 'tokens'}{times}; one period:\n", palette.title)
+    _marked(text, subject.decoder, subject.right, start, start + period, palette)
 
 
 def _marked(text: Text, decoder: Decoder, tokens: Any, first: int, last: int, palette: Palette) -> None:

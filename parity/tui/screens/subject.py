@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.records import DEFAULT_TOLERANCE, Key, Kind, TokenIds
+from parity.records.evidence import LeakEvidence, TokensEvidence
 from parity.records.kinds import Stretch
 from parity.records.steps import TokenSteps, steps_of
 from parity.store import ArmRow, CompletionRow, FindingRow, RequestRow, RunRow
@@ -100,11 +101,11 @@ class Subject:
         )
         kept = store.token_gaps(run.id, arm, key)
         subject.gaps = None if kept is None else _nats(kept.gap)
-        donor = finding.evidence.get("donor_request") if finding else None
-        if finding is not None and isinstance(donor, str):
-            giver = run.baseline if "baseline" in str(finding.evidence.get("donor_part", "")) else arm
-            subject.donor = store.completion(run.id, giver, Key(donor, key.round, key.sample))
-            subject.donor_request = store.request(run.id, donor)
+        leak = finding.facts if finding else None
+        if isinstance(leak, LeakEvidence):
+            giver = run.baseline if "baseline" in leak.donor_part else arm
+            subject.donor = store.completion(run.id, giver, Key(leak.donor_request, key.round, key.sample))
+            subject.donor_request = store.request(run.id, leak.donor_request)
         return subject
 
     # ------------------------------------------------------------------ tokens
@@ -122,8 +123,8 @@ class Subject:
     def tolerance(self) -> float:
         """In nats: what the finding was judged by, else the arm, else what the plan says, else the default."""
         arm = self.arms.get(self.arm)
-        for place in (self.finding.evidence if self.finding else {}, arm.stats if arm else {}, self.run.plan):
-            value = place.get("tolerance")
+        judged = self.finding.facts.tolerance if self.finding else None
+        for value in (judged, arm.stats.get("tolerance") if arm else None, self.run.plan.get("tolerance")):
             if isinstance(value, int | float) and not isinstance(value, bool):
                 return float(value)
         return DEFAULT_TOLERANCE
@@ -155,7 +156,7 @@ class Subject:
     def content(self) -> Content:
         names = [plain(self.run.baseline), plain(self.arm)]
         donor = self.donor_pieces()
-        title = f"donor {plain(self.finding.evidence['donor_request'])}" if donor and self.finding else ""
+        title = f"donor {plain(self.leak.donor_request)}" if donor and self.leak else ""
         return Content(
             self.alignment,
             *self.pieces,
@@ -168,19 +169,24 @@ class Subject:
             (names[0], names[1], title),
         )
 
+    @property
+    def leak(self) -> LeakEvidence | None:
+        """What says whose tokens the finding's are, where they are another request's."""
+        facts = self.finding.facts if self.finding else None
+        return facts if isinstance(facts, LeakEvidence) else None
+
     def donor_tokens(self) -> TokenIds | None:
         """The stream that the tokens of a leak come from."""
-        part = str(self.finding.evidence.get("donor_part", "")) if self.finding else ""
-        if "prompt" in part:
+        if self.leak is not None and "prompt" in self.leak.donor_part:
             return self.donor_request.prompt_token_ids if self.donor_request else None
         return self.donor.token_ids if self.donor else None
 
     def donor_pieces(self) -> dict[int, tuple[Piece, bool]]:
         """By position of the candidate: the donor's token opposite, and whether it is the same."""
-        tokens, finding = self.donor_tokens(), self.finding
-        if tokens is None or finding is None or finding.position is None:
+        tokens, finding, leak = self.donor_tokens(), self.finding, self.leak
+        if tokens is None or finding is None or leak is None or finding.position is None:
             return {}
-        shift = whole(finding.evidence.get("donor_start")) - finding.position
+        shift = whole(leak.donor_start) - finding.position
         first = max(0, -shift, finding.position - DONOR_CONTEXT)
         last = min(len(self.right), len(tokens) - shift, finding.position + (finding.length or 1) + DONOR_CONTEXT)
         if last <= first:
@@ -215,10 +221,12 @@ def _covered(findings: Sequence[FindingRow]) -> frozenset[int]:
 
 def _copies(finding: FindingRow | None, length: int) -> tuple[int, ...]:
     """Where each copy of a repetition's pattern begins, and where the last one ends."""
-    period = whole(finding.evidence.get("period")) if finding else 0
-    if finding is None or finding.position is None or period < 1:
+    facts = finding.facts if finding else None
+    if finding is None or finding.position is None or not isinstance(facts, TokensEvidence):
         return ()
-    start = whole(finding.evidence.get("source_start"), -1)
+    period, start = whole(facts.period), whole(facts.source_start, -1)
+    if period < 1:
+        return ()
     first = start if start >= 0 else finding.position
     end = min(length, finding.position + (finding.length or 0))
     return (*range(first, end, period), end) if end > first else ()
