@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ import click
 from parity.cli.config import host_options
 from parity.cli.endpoints import endpoint_options
 from parity.cli.hunting import HUNT_OPTIONS
+from parity.cli.sampling import sampling_options
 from parity.cli.speaking import OneOf, Refused
 from parity.messages import message
 from parity.plan.types import SCORE_MODES, parse_tolerance
@@ -31,16 +31,6 @@ class Tolerance(click.ParamType[float | str]):
             return parse_tolerance(value)
         except (TypeError, ValueError) as error:
             self.fail(f"{value!r} {error}", param, ctx)
-
-
-class Real(click.FloatRange):
-    """A number within bounds; click takes "nan" for one that is within all of them."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            raise Refused(message("cli.not_number", "{value!r} is not a number", value=value), param, ctx)
-        return number
 
 
 class Setting(click.ParamType[tuple[str, Json]]):
@@ -98,7 +88,11 @@ def tolerance_option(default: str | None = None) -> Callable[[F], F]:
     )
 
 
-_PLAN_OPTIONS: list[Callable[[Any], Any]] = [
+def _options() -> list[Callable[[Any], Any]]:
+    return [*_BEFORE, *sampling_options(), *_AFTER]
+
+
+_BEFORE: list[Callable[[Any], Any]] = [
     click.option(
         "--backends",
         type=Names(),
@@ -125,22 +119,9 @@ _PLAN_OPTIONS: list[Callable[[Any], Any]] = [
         show_default=True,
         help="Draft tokens per step in mtp.",
     ),
-    click.option("--max-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Output tokens."),
-    click.option("--temperature", type=Real(min=0), default=0.0, show_default=True, help="0 is greedy."),
-    click.option("--top-p", type=Real(0, 1), default=1.0, show_default=True, help="Nucleus sampling."),
-    click.option("--top-k", type=click.IntRange(min=0), default=0, show_default=True, help="0 is all tokens."),
-    click.option(
-        "--repetition-penalty",
-        type=Real(min=0, min_open=True),
-        default=1.0,
-        show_default=True,
-        help="1 is none.",
-    ),
-    click.option("--n", type=click.IntRange(min=1), default=1, show_default=True, help="Samples per prompt."),
-    click.option("--seed", type=int, default=0, show_default=True, help="Seed of engine and sampling."),
+]
+_AFTER: list[Callable[[Any], Any]] = [
     click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="Repeat the batch."),
-    click.option("--ignore-eos", is_flag=True, help="Go on past EOS up to --max-tokens."),
-    click.option("--logprobs", type=click.IntRange(0, 20), help="Top logprobs that each arm records. [default: none]"),
     click.option(
         "--score",
         type=OneOf(SCORE_MODES),
@@ -176,6 +157,6 @@ _PLAN_OPTIONS: list[Callable[[Any], Any]] = [
 def plan_options(function: F) -> F:
     """The options that make a plan; they arrive as keyword arguments for `parity.pipeline.PlanRequest`."""
     function = host_options(function)
-    for option in reversed(_PLAN_OPTIONS):
+    for option in reversed(_options()):
         function = option(function)
     return function

@@ -11,10 +11,11 @@ from click.core import ParameterSource
 from parity.cli.config import configuration
 from parity.cli.endpoints import backends_of, own_arms
 from parity.cli.hunting import churn_request
+from parity.cli.sampling import sampling_of
 from parity.errors import ParityError
 from parity.messages import message
 from parity.pipeline import PlanRequest
-from parity.plan import Sampling
+from parity.records.sampling import asked
 
 
 def given(name: str) -> bool:
@@ -24,11 +25,11 @@ def given(name: str) -> bool:
     return context is None or context.get_parameter_source(name) in said
 
 
-ASKED_BY_RECORDING = (
-    "prompts", "suite", "max_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "n", "rounds",
-    "ignore_eos", "samples",
-)  # fmt: skip
-"""Options that say what is asked; where none of them is given, a recording says it."""
+def asks_something() -> bool:
+    """Whether the user says what is asked; where he does not, a recording says it."""
+    return any(
+        given(name) for name in ("prompts", "suite", "rounds", "samples", *(r.name for r in asked() if r.compared))
+    )
 
 
 def recorded_questions(own: Sequence[Any], options: dict[str, Any]) -> Any:
@@ -38,7 +39,7 @@ def recorded_questions(own: Sequence[Any], options: dict[str, Any]) -> Any:
     from parity.pipeline.recorded import questions_of
 
     captures = [arm.settings["capture"] for arm in own if "capture" in arm.settings]
-    if not captures or any(given(name) for name in ASKED_BY_RECORDING):
+    if not captures or asks_something():
         return None
     return questions_of(Path(captures[0]).expanduser())
 
@@ -69,19 +70,7 @@ def plan_request(options: dict[str, Any]) -> PlanRequest:
         num_speculative_tokens=options["num_speculative_tokens"],
         arbiter=options["arbiter"],
         questions=questions,
-        sampling=questions.sampling
-        if questions is not None
-        else Sampling(
-            temperature=options["temperature"],
-            top_p=options["top_p"],
-            top_k=options["top_k"],
-            repetition_penalty=options["repetition_penalty"],
-            max_tokens=options["max_tokens"],
-            n=options["n"],
-            seed=options["seed"],
-            ignore_eos=options["ignore_eos"],
-            logprobs=options["logprobs"],
-        ),
+        sampling=questions.sampling if questions is not None else sampling_of(options),
         rounds=options["rounds"] if questions is None else questions.rounds,
         score=options["score"],
         tolerance=options["tolerance"],

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from enum import Enum, StrEnum
 from math import isfinite
 from typing import Any, Final, Literal, TypeAlias
@@ -424,7 +425,10 @@ def read_values(
     for name, value in given.items():
         row = parameter(name)
         if row is None or not row.asked:
-            raise refuse(name, f"is not a sampling parameter this parity knows ({', '.join(r.name for r in asked())})")
+            known = [one.name for one in asked()]
+            near = get_close_matches(name, known, n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise refuse(name, f"is not a sampling parameter this parity knows ({', '.join(known)}){meant}")
         if own and not row.per_request:
             raise refuse(name, "cannot be a request's own")
         try:

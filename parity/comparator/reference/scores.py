@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -31,7 +32,10 @@ class Reference:
         self.chosen_alone = bool(scores) and all(top.ids.shape[1] <= 1 for top in scores.values())
         """The scores list nothing but the chosen tokens: how good the best one was, they do not say."""
         self._ambiguous = baseline.header.arm == candidate.header.arm
-        self._shaping = shaping_of({**baseline.header.sampling, **candidate.header.sampling})
+        self._sampling = {**baseline.header.sampling, **candidate.header.sampling}
+        self._shaping = shaping_of(self._sampling)
+        own = (self.shaping(one).unknown for arm in (baseline, candidate) for one in arm if one.sampling)
+        self._unknown = tuple(dict.fromkeys(chain(self._shaping.unknown, *own)))
         self._arms = {key.arm for key in scores}
         self.remarks = Remarks(notes=self._notes(baseline, candidate))
 
@@ -40,12 +44,12 @@ class Reference:
 
     def shaping(self, completion: Completion) -> Shaping:
         """What the request's parameters did to the logits that this completion was chosen from."""
-        return self._shaping
+        return shaping_of({**self._sampling, **completion.sampling}) if completion.sampling else self._shaping
 
     @property
     def shaped_by(self) -> tuple[str, ...]:
         """Sampling parameters by which the engines chose from other logits than scores and lists show."""
-        return self._shaping.unknown
+        return self._unknown
 
     def gaps(self, arm: str, completion: Completion) -> TokenGaps | None:
         """The gaps of this completion by its score, penalties allowed for; None without a score."""
