@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from parity import language
 from parity.cli.options import database_option
 from parity.cli.output import console, emit, emit_json
 from parity.cli.speaking import OneOf
@@ -55,6 +56,6 @@ def table(what: tuple[str, ...], form: str, db: Path | None) -> None:
     if form == "json":
         emit_json(to_json(view))
     elif form == "md":
-        emit(markdown(view).rstrip("\n"), document=True)
+        emit(markdown(view, language.current()).rstrip("\n"), document=True)
     else:
         print_table(console(), view)

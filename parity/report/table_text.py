@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
-from parity.language import t
+from parity.language import render
+from parity.messages import Message, message
 from parity.records import Json
 from parity.report.arm_lines import print_arms
 from parity.report.escape import code, inline, without_paths
@@ -16,31 +18,43 @@ from parity.report.escape import table as markdown_table
 from parity.text import clip, visible, wrap
 from parity.view import SHORT, ArmView, Output, RunView
 
+COLUMNS: Final[tuple[Message | str, ...]] = (
+    message("table.count", "count"),
+    message("table.bad", "bad"),
+    message("table.min", "min"),
+    *(f"<{bound}" for bound in SHORT),
+    message("table.speed", "tok/s"),
+    message("table.with_start", "+start"),
+    message("table.accept", "accept"),
+)
+ARM: Final = message("table.arm", "arm")
+BASE: Final = message("table.base", "base")
+
 
 def print_table(console: Console, view: RunView) -> None:
     """The whole table; readable at 80 columns, in a pipe, and without colours."""
     _wrapped(console, view.question)
-    names = ("count", "bad", "min", *(f"<{bound}" for bound in SHORT), "tok/s", "+start", "accept")
-    print_arms(console, t("arm"), [t(name) for name in names], [(visible(row.name), _cells(row)) for row in view.arms])
+    rows = [(visible(row.name), _cells(row)) for row in view.arms]
+    print_arms(console, render(ARM), [render(name) for name in COLUMNS], rows)
     for row in view.arms:
         console.print(Text(visible(row.name), style="bold"), soft_wrap=True)
         for detail in details(row):
-            _wrapped(console, visible(detail), indent="  ")
+            _wrapped(console, detail, indent="  ")
     for output in view.outputs:
-        console.print(Text(clip(t(_output(output)), console.width - 1)), soft_wrap=True)
+        console.print(Text(clip(visible(render(_output(output))), console.width - 1)), soft_wrap=True)
     for line in left_out(view):
-        _wrapped(console, visible(line))
+        _wrapped(console, line)
 
 
-def _wrapped(console: Console, text: str, indent: str = "") -> None:
-    for line in wrap(t(text), console.width - 1, first=indent, other=indent + "  "):
+def _wrapped(console: Console, said: Message | str, indent: str = "") -> None:
+    for line in wrap(visible(render(said)), console.width - 1, first=indent, other=indent + "  "):
         console.print(Text(line), soft_wrap=True)
 
 
 def _cells(row: ArmView) -> list[str]:
     return [
         f"{row.completions:,}",
-        t("base") if row.is_baseline else _classed(row, "corrupt"),
+        render(BASE) if row.is_baseline else _classed(row, "corrupt"),
         _whole(row.shortest_ended),
         *(f"{row.shorter_than[bound]:,}" for bound in SHORT),
         _speed(row.tokens_per_second),
@@ -61,69 +75,139 @@ def _speed(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def details(row: ArmView) -> Iterator[str]:
+def details(row: ArmView) -> Iterator[Message | str]:
     """What has no column: settings, how completions ended, kinds with intervals, the batch, notes."""
-    ended = ", ".join(f"{reason} {times:,}" for reason, times in row.stops.items())
-    yield f"{row.config}; ended by {ended}" if ended else row.config
+    ended = [f"{reason} {times:,}" for reason, times in row.stops.items()]
+    if ended:
+        yield message("table.ended", "{config}; ended by {ended}", config=row.config, ended=ended)
+    else:
+        yield row.config
     if row.control:
-        yield f"positive control: {row.control} planted"
+        yield message("table.control", "positive control: {fault} planted", fault=row.control)
     if row.count("corrupt") and row.corrupt_interval:
-        low, high = row.corrupt_interval
-        yield f"{row.count('corrupt'):,} corrupt, a rate of {low:.2%} to {high:.2%} (95 %)" + _together(row)
+        yield _corrupt_rate(row, *row.corrupt_interval)
     for kind in row.kinds:
-        yield f"{kind.kind} in {kind.completions:,} ({kind.low:.2%} to {kind.high:.2%})"
+        yield message(
+            "table.kind",
+            "{kind} in {completions} ({low} to {high})",
+            kind=kind.kind,
+            completions=f"{kind.completions:,}",
+            low=f"{kind.low:.2%}",
+            high=f"{kind.high:.2%}",
+        )
     if (missed := row.figures.not_excluded) and not row.is_baseline:
-        rate = f"{missed:.2g} (1 in {1 / missed:,.0f})"
-        yield f"none corrupt; a fault rarer than {rate} could be missed"
+        yield message(
+            "table.missed",
+            "none corrupt; a fault rarer than {rate} (1 in {one}) could be missed",
+            rate=f"{missed:.2g}",
+            one=f"{1 / missed:,.0f}",
+        )
     if row.batch:
-        yield "; ".join(t(part) for part in batch_words(row).split("; "))
-    yield from (note.removeprefix(f"{row.name}: ") for note in row.remarks)
+        yield batch_words(row)
+    yield from (note.removeprefix(f"{row.name}: ") if isinstance(note, str) else note for note in row.remarks)
 
 
-def _together(row: ArmView) -> str:
+def _corrupt_rate(row: ArmView, low: float, high: float) -> Message:
+    rate = message(
+        "table.corrupt",
+        "{corrupt} corrupt, a rate of {low} to {high} (95 %)",
+        corrupt=f"{row.count('corrupt'):,}",
+        low=f"{low:.2%}",
+        high=f"{high:.2%}",
+    )
     if row.overdispersion <= 1.05:
-        return ""
-    return f"; they come together in rounds, {row.overdispersion:.1f} completions count as one"
+        return rate
+    return message(
+        "table.together",
+        "{rate}; they come together in rounds, {worth} completions count as one",
+        rate=rate,
+        worth=f"{row.overdispersion:.1f}",
+    )
 
 
-def batch_words(row: ArmView) -> str:
-    """What the batch did, in a line."""
-    sizes = row.batch.get("batch_sizes")
-    words = []
+def batch_words(row: ArmView, language: str | None = None) -> str:
+    """What the batch did, in a line; in the language in use where none is named."""
+    sizes, batch = row.batch.get("batch_sizes"), row.batch
+    words: list[Message] = []
     if isinstance(sizes, dict) and sizes:
         steps = sum(sizes.values())
         mean = sum(int(size) * times for size, times in sizes.items()) / max(1, steps)
-        words.append(f"{steps:,} steps of {min(map(int, sizes))} to {max(map(int, sizes))} rows (mean {mean:.1f})")
-    if "rows_moved" in row.batch:
-        words.append("rows: {rows_joined:,} joined, {rows_left:,} left, {rows_moved:,} moved".format(**row.batch))
-    for name, word in (
-        ("arrivals_while_decoding", "arrivals while others decode"),
-        ("aborted", "taken back"),
-        ("preemptions", "preemptions"),
-        ("prefix_cache_hits", "prefix cache hits"),
-    ):
-        if row.batch.get(name):
-            words.append(f"{row.batch[name]:,} {word}")
-    return "; ".join(words)
+        words.append(
+            message(
+                "table.batch.steps",
+                "{steps} steps of {least} to {most} rows (mean {mean})",
+                steps=f"{steps:,}",
+                least=min(map(int, sizes)),
+                most=max(map(int, sizes)),
+                mean=f"{mean:.1f}",
+            )
+        )
+    if "rows_moved" in batch:
+        words.append(
+            message(
+                "table.batch.rows",
+                "rows: {joined} joined, {left} left, {moved} moved",
+                joined=f"{batch['rows_joined']:,}",
+                left=f"{batch['rows_left']:,}",
+                moved=f"{batch['rows_moved']:,}",
+            )
+        )
+
+    def times(name: str) -> str:
+        return f"{batch[name]:,}" if batch.get(name) else ""
+
+    if arrivals := times("arrivals_while_decoding"):
+        words.append(message("table.batch.arrivals", "{arrivals} arrivals while others decode", arrivals=arrivals))
+    if aborted := times("aborted"):
+        words.append(message("table.batch.aborted", "{aborted} aborted", aborted=aborted))
+    if preemptions := times("preemptions"):
+        words.append(message("table.batch.preemptions", "{preemptions} preemptions", preemptions=preemptions))
+    if hits := times("prefix_cache_hits"):
+        words.append(message("table.batch.hits", "{hits} prefix cache hits", hits=hits))
+    return "; ".join(render(word, language) for word in words)
 
 
-def _output(output: Output) -> str:
-    what = "corrupt" if output.corrupt else "shortest"
+def _output(output: Output) -> Message:
     where = f"{output.request} round {output.round}" + (f" sample {output.sample}" if output.sample else "")
-    text = "(no text)" if output.text is None else visible(output.text)
-    return f"{what}, {visible(output.arm)}, {visible(where)}, {output.tokens} tokens: {text}"
+    text = message("table.no_text", "(no text)") if output.text is None else output.text
+    if output.corrupt:
+        return message(
+            "table.output.corrupt",
+            "corrupt, {arm}, {where}, {tokens} tokens: {text}",
+            arm=output.arm,
+            where=where,
+            tokens=output.tokens,
+            text=text,
+        )
+    return message(
+        "table.output.shortest",
+        "shortest, {arm}, {where}, {tokens} tokens: {text}",
+        arm=output.arm,
+        where=where,
+        tokens=output.tokens,
+        text=text,
+    )
 
 
-def left_out(view: RunView) -> Iterator[str]:
+def left_out(view: RunView) -> Iterator[Message]:
     """Combinations that could not run, by reason."""
     reasons: dict[str, list[str]] = {}
     for arm, reason in view.run.skipped:
         reasons.setdefault(reason, []).append(arm)
     for reason, arms in reasons.items():
-        yield f"not run: {arms[0]}{f' and {len(arms) - 1} more' if len(arms) > 1 else ''}: {reason}"
+        if len(arms) > 1:
+            yield message(
+                "table.not_run.more",
+                "not run: {arm} and {more} more: {reason}",
+                arm=arms[0],
+                more=len(arms) - 1,
+                reason=reason,
+            )
+        else:
+            yield message("table.not_run", "not run: {arm}: {reason}", arm=arms[0], reason=reason)
 
 
-def markdown(view: RunView) -> str:
+def markdown(view: RunView, language: str = "en") -> str:
     """For an issue or a pull request: the table, and the worst outputs below it."""
     header = ["arm", "config", "count", "min len", *(f"<{bound}" for bound in SHORT), "stop counts", "tok/s",
               "tok/s incl. start", "acceptance", "identical", "near-tie", "corrupt (95 %)", "notes"]  # fmt: skip
@@ -141,16 +225,26 @@ def markdown(view: RunView) -> str:
             "baseline" if row.is_baseline else _classed(row, "identical"),
             "" if row.is_baseline else _classed(row, "near_tie"),
             "" if row.is_baseline else _corrupt(row),
-            inline("; ".join([*([f"planted: {row.control}"] if row.control else []), batch_words(row), *row.remarks])),
+            inline(
+                "; ".join(
+                    [*([f"planted: {row.control}"] if row.control else []), batch_words(row), *map(render, row.remarks)]
+                )
+            ),
         ]
         for row in view.arms
     ]
-    parts = [inline(f"{view.run.model}: {view.question}."), markdown_table(header, rows)]
+    parts = [inline(f"{view.run.model}: {render(view.question, language)}."), markdown_table(header, rows)]
     if view.outputs:
         parts.append("Outputs:")
-        parts.append("\n".join(f"- {code(_output(output))}" for output in view.outputs))
-    parts += [inline(line) for line in left_out(view)]
+        parts.append("\n".join(f"- {code(render(_output(output), language))}" for output in view.outputs))
+    parts += [inline(render(line, language)) for line in left_out(view)]
     return "\n\n".join(parts) + "\n"
+
+
+def _notes(row: ArmView, language: str) -> str:
+    planted = [f"planted: {row.control}"] if row.control else []
+    remarks = [render(remark, language) for remark in row.remarks]
+    return "; ".join([*planted, batch_words(row, language), *remarks])
 
 
 def _corrupt(row: ArmView) -> str:
@@ -170,7 +264,7 @@ def to_json(view: RunView) -> dict[str, Json]:
         "schema": "parity.table/1",
         "run": view.run.id or None,
         "model": view.run.model,
-        "question": view.question,
+        "question": str(view.question),
         "rows": [_row_json(arm) for arm in view.arms],
         "outputs": [asdict(output) for output in view.outputs],
         "skipped": [{"arm": arm, "reason": reason} for arm, reason in view.run.skipped],
@@ -205,5 +299,5 @@ def _row_json(arm: ArmView) -> dict[str, Json]:
         "kinds": [asdict(kind) for kind in arm.kinds],
         "not_excluded": arm.figures.not_excluded,
         "batch": dict(arm.batch),
-        "notes": list(arm.remarks),
+        "notes": [str(note) for note in arm.remarks],
     }

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
-from parity.comparator.population.power import requests_needed
-from parity.language import render, t
+from parity.language import render
+from parity.messages import Message, message
+from parity.report import advice
 from parity.report.arm_lines import print_arms
 from parity.text import cell_width, clip, visible, wrap
 from parity.view import ArmView, FindingView, RunView
 from parity.view.tokens import TokenText
 
 _STYLE = {"PASS": "bold green", "DIVERGED": "bold red", "INCONCLUSIVE": "bold yellow", "ERROR": "bold red"}
+
+
+COLUMNS: Final = (
+    message("terminal.column.completions", "completions"),
+    message("terminal.column.identical", "identical"),
+    message("terminal.column.near_tie", "near-tie"),
+    message("terminal.column.corrupt", "corrupt"),
+    message("terminal.column.acceptance", "acceptance"),
+    message("terminal.column.speed", "tokens/s"),
+)
+REFERENCE: Final = message("terminal.reference.name", "reference")
+CHOSEN: Final = message("terminal.chosen", "(chosen)")
+ARM: Final = message("terminal.column.arm", "arm")
 
 
 def print_summary(console: Console, view: RunView, before_steps: Callable[[], None] | None = None) -> None:
@@ -25,117 +40,148 @@ def print_summary(console: Console, view: RunView, before_steps: Callable[[], No
     _verdict(console, view)
     console.print()
     _arms(console, view.arms)
+    said = [render(reason) for reason in (*view.run.reasons, view.run.message or "")]
     for arm in view.arms:
-        for detail in _below(arm, [*view.run.reasons, view.run.message or ""]):
-            _wrapped(console, t(f"{visible(arm.name)}: {detail}"))
-    examples = view.examples
-    if examples:
+        for detail in _below(arm, said):
+            _wrapped(console, message("terminal.of_arm", "{arm}: {detail}", arm=arm.name, detail=detail))
+    if view.examples:
         console.print()
-        worst = "The worst findings" if examples[0].is_corrupt else "The widest near-tie"
-        total = f" of {view.total_findings}" if view.total_findings > len(examples) else ""
-        _line(console, t(f"{worst} ({len(examples)}{total}):"), style="bold")
-        if any(example.logprobs("reference") for example in examples):
-            _wrapped(
-                console,
-                f"(reference: {visible(view.run.baseline)}, speculation off, asked about the candidate's own tokens)",
-            )
-        for number, example in enumerate(examples, 1):
-            console.print()
-            for line in example_lines(number, example, view.run.baseline, view.text, console.width):
-                _line(console, line)
-    for number, paragraph in enumerate([*missed_lines(view), *_notes(view)]):
+        _examples(console, view)
+    for number, paragraph in enumerate([*advice.missed(view), *_notes(view)]):
         if not number:
             console.print()
         _wrapped(console, paragraph)
     if before_steps is not None:
         console.print()
         before_steps()
-    steps = next_steps(view)
+    steps = advice.next_steps(view)
     if steps:
         console.print()
-        _line(console, t("What to do next:"), style="bold")
+        _line(console, render(message("terminal.next", "What to do next:")), style="bold")
         for step in steps:
             _wrapped(console, step, indent="- ")
 
 
-def _notes(view: RunView) -> Iterator[str]:
-    return (f"Note: {visible(note)}" for note in view.notes)
+def _examples(console: Console, view: RunView) -> None:
+    examples, total = view.examples, view.total_findings
+    if not examples[0].is_corrupt:
+        head = message("terminal.widest", "The widest near-tie ({shown} of {total}):", shown=1, total=total)
+    elif total > len(examples):
+        head = message("terminal.worst", "The worst findings ({shown} of {total}):", shown=len(examples), total=total)
+    else:
+        head = message("terminal.all", "The worst findings ({total}):", total=total)
+    _line(console, render(head), style="bold")
+    if any(example.logprobs("reference") for example in examples):
+        _wrapped(
+            console,
+            message(
+                "terminal.reference",
+                "(reference: {baseline}, speculation off, asked about the candidate's own tokens)",
+                baseline=view.run.baseline,
+            ),
+        )
+    for number, example in enumerate(examples, 1):
+        console.print()
+        for line in example_lines(number, example, view.run.baseline, view.text, console.width):
+            _line(console, line)
+
+
+def _notes(view: RunView) -> Iterator[Message]:
+    return (message("terminal.note", "Note: {note}", note=note) for note in view.notes)
 
 
 def _line(console: Console, line: str, style: str = "") -> None:
     console.print(Text(line, style=style), soft_wrap=True)
 
 
-def _wrapped(console: Console, text: str, indent: str = "") -> None:
-    for line in wrap(t(text), console.width - 1, first=indent, other=" " * len(indent)):
+def _wrapped(console: Console, said: Message | str, indent: str = "") -> None:
+    for line in wrap(visible(render(said)), console.width - 1, first=indent, other=" " * len(indent)):
         _line(console, line)
 
 
 def headline(view: RunView) -> str:
     """The verdict in one line."""
     if view.run.verdict is None:
-        return f"{(view.run.status or 'unfinished').upper()}  {t('no verdict yet')}"
-    reason, *_ = (view.run.reasons[0] if view.run.reasons else view.run.message or "").split("\n")
-    return f"{view.run.verdict}  {visible(t(reason))}".rstrip()
+        unfinished = render(message("terminal.no_verdict", "no verdict yet"))
+        return f"{(view.run.status or 'unfinished').upper()}  {unfinished}"
+    reason, *_ = render(view.run.reasons[0] if view.run.reasons else view.run.message or "").split("\n")
+    return f"{view.run.verdict}  {visible(reason)}".rstrip()
 
 
 def _verdict(console: Console, view: RunView) -> None:
+    run, reasons = view.run, [render(reason) for reason in view.run.reasons]
     lines = wrap(headline(view), console.width - 1, other="  ")
     word, _, tail = lines[0].partition(" ")
     console.print(Text.assemble((word, _STYLE.get(word, "bold")), " " + tail), soft_wrap=True)
     for line in lines[1:]:
         _line(console, line)
-    if view.run.reasons:
-        _log(console, view.run.reasons[0])
-    for reason in view.run.reasons[1:]:
-        _wrapped(console, visible(reason.split("\n")[0]), indent=t("  also: "))
+    if reasons:
+        _log(console, reasons[0])
+    for reason in reasons[1:]:
+        _wrapped(console, reason.split("\n")[0], indent=render(message("terminal.also", "  also: ")))
         _log(console, reason)
-    about = [f"run {view.run.id}" if view.run.id else "", f"model {view.run.model}" if view.run.model else ""]
-    if view.run.duration is not None:
-        about.append(f"{view.run.duration:.0f} s")
-    if any(about):
-        _line(console, visible(", ".join(t(part) for part in about if part)), style="dim")
-    if view.run.message and view.run.verdict in (None, "ERROR") and view.run.message not in view.run.reasons:
-        if view.run.verdict is None or view.run.reasons:  # else it is the headline
-            _wrapped(console, visible(view.run.message.split("\n")[0]))
-        _log(console, view.run.message)
+    about: list[Message | str] = []
+    if run.id:
+        about.append(message("terminal.run", "run {run}", run=run.id))
+    if run.model:
+        about.append(message("terminal.model", "model {model}", model=run.model))
+    if run.duration is not None:
+        about.append(f"{run.duration:.0f} s")
+    if about:
+        _line(console, visible(", ".join(render(part) for part in about)), style="dim")
+    if run.message and run.verdict in (None, "ERROR") and run.message not in reasons:
+        if run.verdict is None or reasons:  # else it is the headline
+            _wrapped(console, run.message.split("\n")[0])
+        _log(console, run.message)
 
 
-def _log(console: Console, message: str) -> None:
+def _log(console: Console, said: str) -> None:
     """What stands below the first line of an engine's failure: the end of its log, line by line."""
-    for line in message.split("\n")[1:]:
-        _line(console, "  " + visible(t(line)), style="dim")
+    for line in said.split("\n")[1:]:
+        _line(console, "  " + visible(line), style="dim")
 
 
 def _arms(console: Console, arms: Sequence[ArmView]) -> None:
-    names = ("completions", "identical", "near-tie", "corrupt", "acceptance", "tokens/s")
-    print_arms(console, t("arm"), [t(name) for name in names], [(visible(arm.name), _cells(arm)) for arm in arms])
+    rows = [(visible(arm.name), _cells(arm)) for arm in arms]
+    print_arms(console, render(ARM), [render(name) for name in COLUMNS], rows)
 
 
 def _cells(arm: ArmView) -> list[str]:
-    judged = arm.compared
+    baseline = render(message("terminal.baseline", "baseline"))
     return [
         str(arm.completions),
-        str(arm.count("identical")) if judged else t("baseline") if arm.is_baseline else "-",
-        str(arm.count("near_tie")) if judged else "",
-        str(arm.count("corrupt")) if judged else "",
+        str(arm.count("identical")) if arm.compared else baseline if arm.is_baseline else "-",
+        str(arm.count("near_tie")) if arm.compared else "",
+        str(arm.count("corrupt")) if arm.compared else "",
         _acceptance(arm),
         f"{arm.tokens_per_second:,.0f}" if arm.tokens_per_second else "-",
     ]
 
 
-def _below(arm: ArmView, said: Sequence[str]) -> Iterator[str]:
+def _below(arm: ArmView, said: Sequence[str]) -> Iterator[Message | str]:
     if arm.is_control:
-        yield "a positive control: its fault was planted on purpose, what is found there is no news"
+        yield message(
+            "terminal.control",
+            "a positive control: its fault was planted on purpose, what is found there is no news",
+        )
     elif arm.planted:
-        yield f"a fault was planted in its engine on purpose ({visible(arm.planted)})"
+        yield message("terminal.planted", "a fault was planted in its engine on purpose ({fault})", fault=arm.planted)
     if arm.corrupt:
-        yield "corrupt: " + ", ".join(f"{count} {kind}" for kind, count in arm.corrupt.items())
-    others = {name: arm.count(name) for name in ("sampled", "unjudged", "missing") if arm.count(name)}
+        kinds = [f"{count} {kind}" for kind, count in arm.corrupt.items()]
+        yield message("terminal.corrupt", "corrupt: {kinds}", kinds=kinds)
+    others = [one for cls, one in _others(arm).items() if arm.count(cls)]
     if others and not arm.is_baseline:
-        yield ", ".join(f"{count} {name}" for name, count in others.items())
+        yield message("terminal.others", "{others}", others=others)
     if arm.message and not any(line.startswith(arm.message.split("\n")[0]) for line in said):
-        yield visible(arm.message.split("\n")[0].removeprefix(f"{arm.name}: "))
+        yield arm.message.split("\n")[0].removeprefix(f"{arm.name}: ")
+
+
+def _others(arm: ArmView) -> dict[str, Message]:
+    return {
+        "sampled": message("terminal.sampled", "{count} sampled", count=arm.count("sampled")),
+        "unjudged": message("terminal.unjudged", "{count} unjudged", count=arm.count("unjudged")),
+        "missing": message("terminal.missing", "{count} missing", count=arm.count("missing")),
+    }
 
 
 def _acceptance(arm: ArmView) -> str:
@@ -145,19 +191,47 @@ def _acceptance(arm: ArmView) -> str:
     return f"{arm.acceptance_rate:.0%}{length}"
 
 
+def _where(number: int, example: FindingView) -> Message:
+    """Its number, what it is, and where."""
+    at, more = example.position, (example.length or 1) - 1
+    kind, arm, request = example.kind, example.arm, str(example.key)
+    if at is None:
+        what = message("terminal.where", "{kind} in {arm}, request {request}", kind=kind, arm=arm, request=request)
+    elif more < 1:
+        what = message(
+            "terminal.where.token",
+            "{kind} in {arm}, request {request}, token {at}",
+            at=at,
+            kind=kind,
+            arm=arm,
+            request=request,
+        )
+    else:
+        what = message(
+            "terminal.where.tokens",
+            "{kind} in {arm}, request {request}, token {at} and {more} more",
+            at=at,
+            more=more,
+            kind=kind,
+            arm=arm,
+            request=request,
+        )
+    if example.id is None:
+        return message("terminal.numbered", "{number}. {what}", number=number, what=what)
+    return message("terminal.finding", "finding {id}: {what}", id=example.id, what=what)
+
+
 def example_lines(number: int, example: FindingView, baseline: str, tokens: TokenText, width: int) -> Iterator[str]:
     """A finding: what and where, the prompt, both texts with the token marked, who thought what."""
-    where = f"{example.kind} in {example.arm}, request {example.key}"
-    if example.position is not None:
-        where += f", token {example.position}"
-    if example.length is not None and example.length > 1:
-        where += f" and {example.length - 1} more"
-    named = f"{number}. " if example.id is None else t(f"finding {example.id}: ")
-    yield from wrap(t(visible(where)), width - 1, first=named, other="   ")
-    if why := render(example.why):
-        yield from wrap(visible(why), width - 1, first="   ", other="   ")
-    labels = {"prompt": t("prompt"), "baseline": visible(baseline), "candidate": visible(example.arm)}
-    column = min(24, max(cell_width(label) for label in (*labels.values(), t("reference")))) + 2
+    yield from wrap(visible(render(_where(number, example))), width - 1, other="   ")
+    if why := visible(render(example.why)):
+        yield from wrap(why, width - 1, first="   ", other="   ")
+    labels = {
+        "prompt": render(message("terminal.prompt", "prompt")),
+        "baseline": visible(baseline),
+        "candidate": visible(example.arm),
+    }
+    column = min(24, max(cell_width(label) for label in (*labels.values(), render(REFERENCE)))) + 2
     room = width - 4 - column
 
     def row(label: str, text: str) -> str:
@@ -173,30 +247,48 @@ def example_lines(number: int, example: FindingView, baseline: str, tokens: Toke
         if example.candidate is not None:
             yield row(labels["candidate"], tokens.marked(example.candidate.token_ids, position, room))
         if example.first_divergence is not None and example.first_divergence < position:
-            yield row("", t(f"(the texts had parted at token {example.first_divergence} already)"))
-        yield from _opinions(example, labels, tokens, row, room)
+            yield row("", render(_parted(example.first_divergence)))
+        yield from _logprobs(example, labels, tokens, row, room)
         if (distance := _distance(example)) is not None:
-            yield from wrap(t(distance), width - 1, first=row("", ""), other=row("", ""))
+            yield from wrap(render(distance), width - 1, first=row("", ""), other=row("", ""))
 
 
-def _distance(example: FindingView) -> str | None:
-    """Why the token is held for rounding, or is not; None where it is the best one, or the gap does not decide."""
+def _parted(first: int) -> Message:
+    return message("terminal.parted", "(the texts had parted at token {first} already)", first=first)
+
+
+def _distance(example: FindingView) -> Message | None:
+    """Why the token counts as rounding, or does not; None where it is the best one, or the gap does not decide."""
     gap, tolerance, widest = example.gap, example.tolerance, example.largest_gap
     if gap is None or tolerance is None or gap <= 0:
         return None
+    below, allowed = f"{gap:.2f}", f"{tolerance:.3g}"
     if widest is not None and widest > gap and widest > tolerance:
-        return f"{gap:.2f} nats below the best, {widest:.2f} further on; up to {tolerance:.3g} passes as rounding"
+        return message(
+            "terminal.gap.wider",
+            "{gap} nats below the best, {widest} further on; up to {tolerance} passes as rounding",
+            widest=f"{widest:.2f}",
+            gap=below,
+            tolerance=allowed,
+        )
     if example.is_lower_bound:
-        return f"at least {gap:.2f} nats below the best; up to {tolerance:.3g} passes as rounding"
-    return f"{gap:.2f} nats below the best; up to {tolerance:.3g} passes as rounding"
+        return message(
+            "terminal.gap.bound",
+            "at least {gap} nats below the best; up to {tolerance} passes as rounding",
+            gap=below,
+            tolerance=allowed,
+        )
+    return message(
+        "terminal.gap", "{gap} nats below the best; up to {tolerance} passes as rounding", gap=below, tolerance=allowed
+    )
 
 
-def _opinions(
+def _logprobs(
     example: FindingView, labels: Mapping[str, str], tokens: TokenText, row: Callable[[str, str], str], room: int
 ) -> Iterator[str]:
     """One line per source of logprobs: its best tokens in nats, then the tokens chosen if not among them."""
     for source, label in (
-        ("reference", t("reference")),
+        ("reference", render(REFERENCE)),
         ("baseline", labels["baseline"]),
         ("candidate", labels["candidate"]),
     ):
@@ -211,7 +303,7 @@ def _ranked(pairs: Sequence[tuple[int, float]], chosen: int | None, tokens: Toke
     for index, (token, value) in enumerate(pairs):
         is_chosen = token == chosen
         if index < 3 or is_chosen:
-            text = f"{tokens.token(token)} {value:.2f}{' ' + t('(chosen)') if is_chosen else ''}"
+            text = f"{tokens.token(token)} {value:.2f}{' ' + render(CHOSEN) if is_chosen else ''}"
             shown.append((index == 0 or is_chosen, text))
     while True:
         line = "logprobs: " + ", ".join(text for _, text in shown)
@@ -219,46 +311,3 @@ def _ranked(pairs: Sequence[tuple[int, float]], chosen: int | None, tokens: Toke
         if cell_width(line) <= room or not optional:
             return clip(line, room)
         del shown[optional[-1]]
-
-
-def missed_lines(view: RunView) -> Iterator[str]:
-    """The bound on what the run could not see."""
-    for arm, bound in view.missed.items():
-        if 0 < bound < 1:
-            yield (
-                f"{visible(arm)}: a fault that hits fewer than {bound:.2g} of all completions "
-                f"(1 in {1 / bound:,.0f}) could have been missed, at 95 % confidence. To see one in "
-                f"{10 / bound:,.0f} takes {requests_needed(bound / 10):,} completions (`parity power`)."
-            )
-        elif bound >= 1:
-            yield f"{visible(arm)}: too few completions were judged to exclude any rate of faults."
-
-
-def next_steps(view: RunView) -> list[str]:
-    """What a person would do now, as commands where there are some."""
-    steps: list[str] = []
-    show = f"`parity runs show {view.run.id} --json`" if view.run.id else "`--json`"
-    if view.run.status in ("running", "interrupted", "failed") and view.run.id:
-        return [f"finish it: `parity run --resume {view.run.id}`"]
-    if view.run.verdict == "PASS":
-        steps.append(f"to exclude rarer faults, run more: `parity run … --rounds {10 * view.run.rounds}`")
-        if view.total_findings:
-            steps.append(f"all near-ties with their logprobs: {show}")
-    elif view.run.verdict == "DIVERGED":
-        if view.run.id:
-            steps.append(f"go through the findings: `parity tui {view.run.id}`")
-        steps.append(f"all findings with their evidence: {show}")
-        if all(arm.name.startswith("replay/") for arm in view.arms):
-            steps.append("recordings answer nothing new; with an engine on this machine: `parity run --backends cpu`")
-        else:
-            steps.append(f"see whether it comes back, and how often: `parity run … --rounds {5 * view.run.rounds}`")
-            if view.run.id:
-                steps.append(f"the smallest plan that still fails: `parity reduce --run {view.run.id}`")
-            steps.append("narrow it down by hand: fewer draft tokens (`-k 1`), one row (`--max-num-seqs 1`)")
-        if view.run.id:
-            steps.append(f"the bug report: `parity report {view.run.id}`")
-    elif view.run.verdict == "INCONCLUSIVE":
-        steps.append("the verdict line says what kept the run from a conclusion; remove that and run again")
-    if view.run.directory:
-        steps.append(f"captures, scores and engine logs: {visible(view.run.directory)}")
-    return steps

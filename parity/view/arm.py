@@ -13,6 +13,7 @@ from typing import Final
 
 from parity.comparator.population.power import measured_overdispersion
 from parity.comparator.population.statistics import wilson_interval
+from parity.messages import Message, message
 from parity.records import Json, Verdict
 from parity.store.endings import Tally
 
@@ -239,17 +240,39 @@ class ArmView:
         return wilson_interval(min(worth, round(hits / self.overdispersion)) if hits else 0, worth)
 
     @cached_property
-    def remarks(self) -> tuple[str, ...]:
+    def remarks(self) -> tuple[Message | str, ...]:
         """What stands beside its row: why it failed, what is missing, the notes of the comparison."""
-        found = [self.message.splitlines()[0]] if self.message else []  # a log may follow
+        found: list[Message | str] = [self.message.splitlines()[0]] if self.message else []  # a log may follow
         if self.needle is not None:
             name, same, others = self.needle
-            found.append(f"needle {name}: in {same} of {others} rounds of random batches as it is alone")
+            found.append(
+                message(
+                    "view.needle",
+                    "needle {needle}: in {same} of {others} rounds of random batches as it is alone",
+                    needle=name,
+                    same=same,
+                    others=others,
+                )
+            )
         if self.expected is not None and self.completions < self.expected:
-            found.append(f"{self.expected - self.completions} of {self.expected} completions are missing")
+            missing = self.expected - self.completions
+            found.append(
+                message(
+                    "view.missing",
+                    "{missing} of {expected} completions are missing",
+                    missing=missing,
+                    expected=self.expected,
+                )
+            )
         changed = self.counters.get("replay_differences")
         if changed:
-            found.append(f"{changed} completions came out differently when their round was resumed")
+            found.append(
+                message(
+                    "view.replayed",
+                    "{changed} completions came out differently when their round was resumed",
+                    changed=changed,
+                )
+            )
         return (*found, *self.notes)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from parity.comparator import Suspect, triangulate
+from parity.messages import Message, message
 from parity.records import Json, Key, Verdict
 from parity.store import RequestRow
 from parity.view.arm import ArmView
@@ -185,18 +186,33 @@ class RunView:
         return [f"{arm.name}: {note}" if len(others) > 1 else note for arm in others for note in arm.notes]
 
     @property
-    def question(self) -> str:
+    def question(self) -> Message:
         """Prompts × samples × rounds, and up to how many tokens."""
         run, requests = self.run, len(self.requests)
-        parts = [
-            f"{requests} requests",
-            f"{run.samples} samples" if run.samples > 1 else "",
-            f"{run.rounds} rounds" if run.rounds > 1 else "1 round",
-        ]
-        text = " × ".join(part for part in parts if part)
-        text += f" = {requests * run.samples * run.rounds:,} completions an arm"
-        if isinstance(run.sampling.get("max_tokens"), int):
-            text += f", up to {run.sampling['max_tokens']} tokens each"
+        total = f"{requests * run.samples * run.rounds:,}"
+        if run.samples > 1:
+            asked = message(
+                "view.question.samples",
+                "{requests} requests × {samples} samples × {count} round = {total} completions an arm",
+                plural="{requests} requests × {samples} samples × {count} rounds = {total} completions an arm",
+                requests=requests,
+                samples=run.samples,
+                count=run.rounds,
+                total=total,
+            )
+        else:
+            asked = message(
+                "view.question",
+                "{requests} requests × {count} round = {total} completions an arm",
+                plural="{requests} requests × {count} rounds = {total} completions an arm",
+                requests=requests,
+                count=run.rounds,
+                total=total,
+            )
+        limit = run.sampling.get("max_tokens")
+        if isinstance(limit, int):
+            asked = message("view.question.limit", "{asked}, up to {limit} tokens each", asked=asked, limit=limit)
         if run.churn:
-            text += "; churn: " + ", ".join(f"{name} {value}" for name, value in run.churn.items() if name != "seed")
-        return text
+            churn = [f"{name} {value}" for name, value in run.churn.items() if name != "seed"]
+            asked = message("view.question.churn", "{asked}; churn: {churn}", asked=asked, churn=churn)
+        return asked

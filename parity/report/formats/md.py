@@ -176,7 +176,7 @@ def _description(
     yield _lead(view, texts)
     if view.chosen is not None:
         yield from example(view, view.chosen, texts)
-    arms = table_text.markdown(view).rstrip()
+    arms = table_text.markdown(view, texts.language).rstrip()
     yield f"#### {texts('heading.measured_table')}\n\n{arms}"
     yield _listed(texts("heading.controls"), facts.controls(view), texts)
     yield f"#### {texts('heading.versions')}\n\n{_versions(view, texts)}"

@@ -60,7 +60,7 @@ def test_columns_are_those_of_the_report_on_45100() -> None:
     assert row.acceptance_rate == 0.5
     assert row.acceptance_length == 2.5
     assert row.corrupt_interval is None
-    assert "4 requests × 2 rounds = 8 completions" in made.question
+    assert "4 requests × 2 rounds = 8 completions" in str(made.question)
 
 
 def stored(tmp_path: Path) -> RunView:
@@ -107,9 +107,10 @@ def test_a_stored_run(tmp_path: Path) -> None:
     assert not row.is_baseline
     assert (row.count("identical"), row.count("corrupt")) == (7, 1)
     assert row.expected == 12
-    assert any("4 of 12 completions are missing" in note for note in row.remarks)
+    notes = [str(note) for note in row.remarks]
+    assert any("4 of 12 completions are missing" in note for note in notes)
     # p1 has 6 tokens in round 0 and 512 in round 1.
-    assert "needle p1: in 0 of 1 rounds of random batches as it is alone" in row.remarks
+    assert "needle p1: in 0 of 1 rounds of random batches as it is alone" in notes
     (kind,) = row.kinds
     assert kind.kind == "garbled"
     assert 0.005 < kind.low < 0.125 < kind.high < 0.55
@@ -157,7 +158,7 @@ def test_settings_that_tell_arms_apart() -> None:
 def test_what_the_batch_did_is_a_line() -> None:
     row = of_captures([capture("a/b")]).arms[0]
     assert batch_words(row) == (
-        "40 steps of 1 to 64 rows (mean 48.2); rows: 5 joined, 6 left, 7 moved; 1 taken back; 2 preemptions"
+        "40 steps of 1 to 64 rows (mean 48.2); rows: 5 joined, 6 left, 7 moved; 1 aborted; 2 preemptions"
     )
 
 

@@ -16,7 +16,8 @@ from rich.console import Console
 
 import parity
 from parity.records import Key
-from parity.report.terminal import next_steps, print_summary
+from parity.report.advice import next_steps
+from parity.report.terminal import print_summary
 from parity.store import CompletionRow, RequestRow
 from parity.store.endings import Tally
 from parity.text import cell_width, clip, visible
@@ -201,7 +202,7 @@ def test_next_steps_name_only_commands_that_exist(verdict: str) -> None:
 
     from parity.cli.main import cli
 
-    steps = next_steps(summary(verdict=verdict))
+    steps = [str(step) for step in next_steps(summary(verdict=verdict))]
     assert steps
     commands = [c for step in steps for c in re.findall(r"`parity ([^`]*)`", step)]
     assert commands or verdict == "INCONCLUSIVE"

@@ -1,0 +1,89 @@
+"""What a person may conclude from a run and do next, as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parity.comparator.population.power import requests_needed
+from parity.messages import Message, message
+from parity.view import RunView
+
+
+def missed(view: RunView) -> Iterator[Message]:
+    """The bound on what the run could not see."""
+    for arm, bound in view.missed.items():
+        if 0 < bound < 1:
+            yield message(
+                "advice.missed",
+                "{arm}: a fault that hits fewer than {bound} of all completions (1 in {one}) could have been missed, "
+                "at 95 % confidence. To see one in {wanted} takes {needed} completions (`parity power`).",
+                arm=arm,
+                bound=f"{bound:.2g}",
+                one=f"{1 / bound:,.0f}",
+                wanted=f"{10 / bound:,.0f}",
+                needed=f"{requests_needed(bound / 10):,}",
+            )
+        elif bound >= 1:
+            yield message(
+                "advice.too_few", "{arm}: too few completions were judged to exclude any rate of faults.", arm=arm
+            )
+
+
+def next_steps(view: RunView) -> list[Message]:
+    """What a person would do now, as commands where there are some."""
+    run = view.run
+    if run.status in ("running", "interrupted", "failed") and run.id:
+        return [message("advice.finish", "finish it: `parity run --resume {run}`", run=run.id)]
+    steps: list[Message] = []
+    if run.verdict == "PASS":
+        steps += _passed(view)
+    elif run.verdict == "DIVERGED":
+        steps += _diverged(view)
+    elif run.verdict == "INCONCLUSIVE":
+        steps.append(
+            message(
+                "advice.inconclusive",
+                "the verdict line says what kept the run from a conclusion; remove that and run again",
+            )
+        )
+    if run.directory:
+        steps.append(message("advice.files", "captures, scores and engine logs: {directory}", directory=run.directory))
+    return steps
+
+
+def _passed(view: RunView) -> Iterator[Message]:
+    rounds = 10 * view.run.rounds
+    yield message("advice.more", "to exclude rarer faults, run more: `parity run … --rounds {rounds}`", rounds=rounds)
+    if view.total_findings:
+        yield message("advice.near_ties", "all near-ties with their logprobs: {show}", show=_show(view))
+
+
+def _diverged(view: RunView) -> Iterator[Message]:
+    run = view.run
+    if run.id:
+        yield message("advice.triage", "go through the findings: `parity tui {run}`", run=run.id)
+    yield message("advice.findings", "all findings with their evidence: {show}", show=_show(view))
+    if all(arm.backend == "replay" for arm in view.arms):
+        yield message(
+            "advice.recordings",
+            "recordings answer nothing new; with an engine on this machine: `parity run --backends cpu`",
+        )
+    else:
+        yield message(
+            "advice.again",
+            "see whether it comes back, and how often: `parity run … --rounds {rounds}`",
+            rounds=5 * run.rounds,
+        )
+        if run.id:
+            yield message(
+                "advice.reduce", "the smallest plan that still fails: `parity reduce --run {run}`", run=run.id
+            )
+        yield message(
+            "advice.narrow", "narrow it down by hand: fewer draft tokens (`-k 1`), one row (`--max-num-seqs 1`)"
+        )
+    if run.id:
+        yield message("advice.report", "the bug report: `parity report {run}`", run=run.id)
+
+
+def _show(view: RunView) -> str:
+    return f"`parity runs show {view.run.id} --json`" if view.run.id else "`--json`"
