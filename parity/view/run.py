@@ -189,26 +189,17 @@ class RunView:
     def question(self) -> Message:
         """Prompts × samples × rounds, and up to how many tokens."""
         run, requests = self.run, len(self.requests)
-        total = f"{requests * run.samples * run.rounds:,}"
+        shape = message("view.requests", "{requests} requests", requests=requests)
         if run.samples > 1:
-            asked = message(
-                "view.question.samples",
-                "{requests} requests × {samples} samples × {count} round = {total} completions an arm",
-                plural="{requests} requests × {samples} samples × {count} rounds = {total} completions an arm",
-                requests=requests,
-                samples=run.samples,
-                count=run.rounds,
-                total=total,
-            )
-        else:
-            asked = message(
-                "view.question",
-                "{requests} requests × {count} round = {total} completions an arm",
-                plural="{requests} requests × {count} rounds = {total} completions an arm",
-                requests=requests,
-                count=run.rounds,
-                total=total,
-            )
+            shape = message("view.samples", "{shape} × {samples} samples", shape=shape, samples=run.samples)
+        asked = message(
+            "view.question",
+            "{shape} × {count} round = {total} completions an arm",
+            plural="{shape} × {count} rounds = {total} completions an arm",
+            shape=shape,
+            count=run.rounds,
+            total=f"{requests * run.samples * run.rounds:,}",
+        )
         limit = run.sampling.get("max_tokens")
         if isinstance(limit, int):
             asked = message("view.question.limit", "{asked}, up to {limit} tokens each", asked=asked, limit=limit)
