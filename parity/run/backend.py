@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from parity.errors import BackendError, ParityError
-from parity.messages import Say, message
+from parity.messages import Message, Say, message
 from parity.records import Json
 from parity.run.checks import Check
 from parity.run.envs import EnvSpec
@@ -36,7 +36,7 @@ class Detection:
     available: bool
     looked_for: tuple[str, ...] = ()
     details: Mapping[str, Json] = field(default_factory=dict)
-    hint: str | None = None
+    hint: Message | str | None = None
 
 
 @runtime_checkable
@@ -91,7 +91,7 @@ class Backend(Protocol):
         """
         ...
 
-    def explain(self, log_tail: str) -> str | None:
+    def explain(self, log_tail: str) -> Message | str | None:
         """A remedy for a failure whose engine log ends like this, or None."""
         ...
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.errors import ParityError
-from parity.messages import Say
+from parity.messages import Message, Say, message
 from parity.run.backend import Detection
 from parity.run.envs import EnvSpec
 from parity_backends.bundle import bundle
@@ -44,21 +44,30 @@ class ReplayBackend:
         """`capture` and `scores` as absolute paths. Raises ParityError where there is no such file."""
         unknown = sorted(set(given) - {"capture", "scores"})
         if unknown:
-            raise ParityError(f"a recording has no setting {unknown[0]!r}", hint="it has capture and scores")
+            raise ParityError(
+                message("replay.no_setting", "a recording has no setting {name!r}", name=unknown[0]),
+                hint=message("backends.it_has", "it has {names}", names=["capture", "scores"]),
+            )
         capture = given.get("capture")
         if not isinstance(capture, str) or not capture:
             raise ParityError(
-                "backend 'replay' starts no engine: it needs a recorded capture",
-                hint="name it with --replay [NAME=]CAPTURE, once for each",
+                message("replay.no_capture", "backend 'replay' starts no engine: it needs a recorded capture"),
+                hint=message("replay.name_it", "name it with --replay [NAME=]CAPTURE, once for each"),
             )
         path = Path(capture).expanduser().absolute()
         if not path.is_file():
-            raise ParityError(f"there is no recording {path}", hint="give a capture file, such as a run's base.jsonl")
+            raise ParityError(
+                message("replay.no_file", "there is no recording {path}", path=str(path)),
+                hint=message("replay.give_a_file", "give a capture file, such as a run's base.jsonl"),
+            )
         scores = given.get("scores")
         if scores is None:
             scores = next((str(path.with_name(name)) for name in SCORES if path.with_name(name).is_file()), None)
         elif not Path(str(scores)).is_file():
-            raise ParityError(f"there is no scores file {scores}", hint="leave it out to do without scores")
+            raise ParityError(
+                message("replay.no_scores", "there is no scores file {path}", path=str(scores)),
+                hint=message("replay.without_scores", "leave it out to do without scores"),
+            )
         return {"capture": str(path), "scores": None if scores is None else str(Path(scores).absolute())}
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
@@ -84,13 +93,18 @@ class ReplayBackend:
 
     def plant(self, fault: str) -> dict[str, str]:
         raise ParityError(
-            f"the fault {fault!r} cannot be planted in a recording",
-            hint="use --positive-control with a backend that starts its own engine",
+            message("replay.no_fault", "the fault {fault!r} cannot be planted in a recording", fault=fault),
+            hint=message(
+                "backends.control_elsewhere", "use --positive-control with a backend that starts its own engine"
+            ),
         )
 
-    def explain(self, log_tail: str) -> str | None:
+    def explain(self, log_tail: str) -> Message | None:
         if "was recorded with" in log_tail or "has another prompt" in log_tail or "has nothing for" in log_tail:
-            return "leave out --prompts, --suite and sampling options: then the recording's own are taken"
+            return message(
+                "replay.own_prompts",
+                "leave out --prompts, --suite and sampling options: then the recording's own are taken",
+            )
         if "is a recording of the model" in log_tail:
-            return "name the checkpoint of the recording with --model DIR"
+            return message("replay.own_model", "name the checkpoint of the recording with --model DIR")
         return None

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from parity.errors import ParityError
-from parity.messages import Say
+from parity.messages import Message, Say, message
 from parity.run.backend import Detection
 from parity.run.envs import EnvSpec
 from parity_backends.bundle import bundle
@@ -60,22 +60,28 @@ class ServerBackend:
         unknown = sorted(set(given) - set(DEFAULTS))
         if unknown:
             raise ParityError(
-                f"a server has no setting {unknown[0]!r}", hint=f"it has {', '.join(DEFAULTS)}: see docs/servers.md"
+                message("server.no_setting", "a server has no setting {name!r}", name=unknown[0]),
+                hint=message("server.it_has", "it has {names}: see docs/servers.md", names=list(DEFAULTS)),
             )
         settings = {**DEFAULTS, **given}
         settings["url"] = checked_url(settings["url"])
         if settings["endpoint"] not in ("completions", "chat"):
-            raise ParityError(f"endpoint is {settings['endpoint']!r}", hint="it is completions or chat")
+            raise ParityError(
+                message("server.endpoint", "endpoint is {value}", value=repr(settings["endpoint"])),
+                hint=message("server.endpoints", "it is completions or chat"),
+            )
         for name, least in (("concurrency", 1), ("timeout", 0.001), ("retries", 0)):
             value = settings[name]
             whole = name != "timeout"
             if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or value < least:
-                raise ParityError(f"{name} of the server is {value!r}", hint=f"give a number of at least {least:g}")
+                raise _setting_is(
+                    name, value, message("server.number", "give a number of at least {least:g}", least=least)
+                )
         for name in ("model", "api_key_env"):
             if settings[name] is not None and not isinstance(settings[name], str):
-                raise ParityError(f"{name} of the server is {settings[name]!r}", hint="give a name, or leave it out")
+                raise _setting_is(name, settings[name], message("server.name", "give a name, or leave it out"))
         if not isinstance(settings["stream"], bool):
-            raise ParityError(f"stream of the server is {settings['stream']!r}", hint="it is true or false")
+            raise _setting_is("stream", settings["stream"], message("server.flag", "it is true or false"))
         return settings
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
@@ -102,40 +108,66 @@ class ServerBackend:
 
     def plant(self, fault: str) -> dict[str, str]:
         raise ParityError(
-            f"the fault {fault!r} cannot be planted in a server that somebody else runs",
-            hint="use --positive-control with a backend that starts its own engine",
+            message(
+                "server.no_fault",
+                "the fault {fault!r} cannot be planted in a server that somebody else runs",
+                fault=fault,
+            ),
+            hint=message(
+                "backends.control_elsewhere", "use --positive-control with a backend that starts its own engine"
+            ),
         )
 
-    def explain(self, log_tail: str) -> str | None:
+    def explain(self, log_tail: str) -> Message | None:
         if "connection refused" in log_tail:
-            return "is the server up, and is this its port? `curl URL/v1/models` shows; --resume goes on"
+            return message(
+                "server.is_it_up",
+                "is the server up, and is this its port? `curl URL/v1/models` shows; --resume goes on",
+            )
         if "HTTP 401" in log_tail or "HTTP 403" in log_tail:
-            return "name the environment variable that holds the API key with --server-option api_key_env=NAME"
+            return message(
+                "server.api_key",
+                "name the environment variable that holds the API key with --server-option api_key_env=NAME",
+            )
         if "OpenAI-compatible server?" in log_tail:
-            return "the URL is that of the server's root, such as http://host:8000 (with or without /v1)"
+            return message(
+                "server.root", "the URL is that of the server's root, such as http://host:8000 (with or without /v1)"
+            )
         return None
+
+
+def _setting_is(name: str, value: object, hint: Message) -> ParityError:
+    said = message("server.setting_is", "{name} of the server is {value}", name=name, value=repr(value))
+    return ParityError(said, hint=hint)
 
 
 def checked_url(url: Any) -> str:
     """The URL without a trailing slash. Raises ParityError for one that cannot be used or holds a password."""
-    hint = "give the server's root, such as http://host:8000"
+    hint = message("server.give_root", "give the server's root, such as http://host:8000")
     if not isinstance(url, str) or not url:
         raise ParityError(
-            "backend 'server' starts no engine: it needs the URL of one that runs",
-            hint="name it with --server [NAME=]URL, once for each server",
+            message("server.no_url", "backend 'server' starts no engine: it needs the URL of one that runs"),
+            hint=message("server.name_it", "name it with --server [NAME=]URL, once for each server"),
         )
     try:
         parts = urlsplit(url)
         port_is_fine = parts.port is None or parts.port > 0
     except ValueError as error:
-        raise ParityError(f"{url!r} is not a URL: {error}", hint=hint) from None
+        said = message("server.not_a_url", "{url!r} is not a URL: {error}", url=url, error=str(error))
+        raise ParityError(said, hint=hint) from None
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
-        raise ParityError(f"{url!r} is not an http or https URL", hint=hint)
+        raise ParityError(message("server.not_http", "{url!r} is not an http or https URL", url=url), hint=hint)
     if parts.username or parts.password:
         raise ParityError(
-            "the server's URL holds a user name or a password, and URLs are written into plans and captures",
-            hint="put the key into an environment variable and name that with --server-option api_key_env=NAME",
+            message(
+                "server.secret_in_url",
+                "the server's URL holds a user name or a password, and URLs are written into plans and captures",
+            ),
+            hint=message(
+                "server.key_in_variable",
+                "put the key into an environment variable and name that with --server-option api_key_env=NAME",
+            ),
         )
     if parts.query or parts.fragment:
-        raise ParityError(f"{url!r} has a query or a fragment", hint=hint)
+        raise ParityError(message("server.query", "{url!r} has a query or a fragment", url=url), hint=hint)
     return url.rstrip("/")

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from parity.errors import BackendError, ParityError
-from parity.messages import Say
+from parity.messages import Message, Say, message
 from parity.run.backend import Detection
 from parity.run.envs import EngineEnv, EnvSpec
 from parity_backends.bundle import bundle
+from parity_backends.refusals import no_variant
 from parity_backends.vllm import local
 from parity_backends.vllm.cpu import CpuBackend
 
@@ -48,13 +49,14 @@ class TransformersBackend:
         unknown = sorted(set(given) - {*DEFAULTS, "model"})
         if unknown:
             raise ParityError(
-                f"backend 'transformers' has no setting {unknown[0]!r}", hint=f"it has {', '.join(DEFAULTS)}"
+                message("transformers.no_setting", "transformers has no setting {name!r}", name=unknown[0]),
+                hint=message("backends.it_has", "it has {names}", names=list(DEFAULTS)),
             )
         return {**DEFAULTS, **given}
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
         if variant not in self.variants:
-            raise ParityError(f"backend 'transformers' has no variant {variant!r}", hint="it has base only")
+            raise no_variant(self.name, variant, self.variants)
         return dict(DEFAULTS)
 
     def env_defaults(self, variant: str) -> dict[str, str]:
@@ -87,8 +89,12 @@ class TransformersBackend:
         return environment.python if environment is not None and environment.ready() else None
 
     @staticmethod
-    def _hint() -> str:
-        return f"point {VARIABLE} at a Python that has torch, transformers and tokenizers, or `parity env create cpu`"
+    def _hint() -> Message:
+        return message(
+            "transformers.interpreter",
+            "point {variable} at a Python that has torch, transformers and tokenizers, or `parity env create cpu`",
+            variable=VARIABLE,
+        )
 
     def interpreter(self, say: Say) -> Path:
         value = os.environ.get(VARIABLE)
@@ -96,7 +102,7 @@ class TransformersBackend:
             return self._cpu.interpreter(say)
         path = Path(value).expanduser()
         if not os.access(path, os.X_OK):
-            raise BackendError(f"{VARIABLE}={value} is not an executable file", hint=self._hint())
+            raise BackendError(local.not_executable(VARIABLE, value), hint=self._hint())
         return path
 
     def launch_env(self, interpreter: Path) -> dict[str, str]:
@@ -107,15 +113,21 @@ class TransformersBackend:
 
     def plant(self, fault: str) -> dict[str, str]:
         raise ParityError(
-            f"the fault {fault!r} cannot be planted in transformers",
-            hint="use --positive-control with a backend that runs vLLM",
+            message("transformers.no_fault", "the fault {fault!r} cannot be planted in transformers", fault=fault),
+            hint=message(
+                "backends.control_elsewhere", "use --positive-control with a backend that starts its own engine"
+            ),
         )
 
-    def explain(self, log_tail: str) -> str | None:
+    def explain(self, log_tail: str) -> Message | None:
         if "No module named" in log_tail:
             return self._hint()
         if "out of memory" in log_tail.lower() or "MemoryError" in log_tail:
-            return "out of memory: lower batch_tokens, or name another device"
+            return message("transformers.memory", "out of memory: lower batch_tokens, or name another device")
         if "does not load" in log_tail:
-            return "this transformers does not know the architecture: point " + VARIABLE + " at a newer one"
+            return message(
+                "transformers.too_old",
+                "this transformers does not know the architecture: point {variable} at a newer one",
+                variable=VARIABLE,
+            )
         return None

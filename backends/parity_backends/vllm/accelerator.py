@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.errors import BackendError
-from parity.messages import Say
+from parity.messages import Message, Say, message
 from parity.records import Json
 from parity.run.backend import Ask, Detection
 from parity.run.checks import Check
@@ -16,22 +16,27 @@ from parity.run.envs import EnvSpec
 from parity_backends.vllm import local
 from parity_backends.vllm.asked import VARIANTS, engine_arguments
 
-Remedy = tuple[tuple[str, ...], str]
+Remedy = tuple[tuple[str, ...], Message]
 """Pieces of log text, any of which says what went wrong, and what to do."""
 
 COMMON_REMEDIES: tuple[Remedy, ...] = (
     (
         ("out of memory", "OutOfMemoryError", "No available memory for the cache blocks", "Free memory on device"),
-        "not enough device memory: end what else runs there, or lower gpu_memory_utilization, max_model_len or "
-        "max_num_seqs",
+        message(
+            "vllm.device_memory",
+            "not enough device memory: end what else runs there, or lower gpu_memory_utilization, max_model_len or "
+            "max_num_seqs",
+        ),
     ),
     (
         ("not supported for GDN_ATTN",),
-        "VLLM_BATCH_INVARIANT=1 aborts models with linear attention (vllm#42960): unset it",
+        message(
+            "vllm.batch_invariant", "VLLM_BATCH_INVARIANT=1 aborts models with linear attention (vllm#42960): unset it"
+        ),
     ),
     (
         ("is not supported for now", "are not supported for now", "no vLLM implementation"),
-        "this vLLM does not know the checkpoint's architecture: take a newer one",
+        message("vllm.too_old", "this vLLM does not know the checkpoint's architecture: take a newer one"),
     ),
 )
 
@@ -91,12 +96,16 @@ class Accelerator:
         available = bool(found_devices) and engine
         return Detection(available, tuple(looked), details, None if available else self._elsewhere())
 
-    def _elsewhere(self) -> str:
-        return (
-            f"set {self.interpreter_variable} to a Python that has {' and '.join(self.required)}, on a machine "
-            f"with {self.hardware}s; or carry the plan to another host (`parity plan`), run it there by hand "
-            f"(`parity worker --write worker.py`, carry it along, `python worker.py PLAN.json --arm {self.name}/mtp "
-            "> mtp.jsonl`) and `parity compare` the captures here"
+    def _elsewhere(self) -> Message:
+        return message(
+            "vllm.elsewhere",
+            "set {variable} to a Python that has {packages}, on a machine with {hardware}s; or carry the plan to "
+            "another host (`parity plan`), run it there by hand (`parity worker --write worker.py`, carry it along, "
+            "`python worker.py PLAN.json --arm {backend}/mtp > mtp.jsonl`) and `parity compare` the captures here",
+            variable=self.interpreter_variable,
+            packages=list(self.required),
+            hardware=self.hardware,
+            backend=self.name,
         )
 
     def probe(self) -> tuple[str, Sequence[str]]:
@@ -115,7 +124,13 @@ class Accelerator:
         if not found.available:
             looked = "".join(f"\n  {line}" for line in found.looked_for)
             raise BackendError(
-                f"backend {self.name!r}: no {self.hardware} with vLLM here; looked for{looked}",
+                message(
+                    "vllm.no_device",
+                    "backend {backend!r}: no {hardware} with vLLM here; looked for{places}",
+                    backend=self.name,
+                    hardware=self.hardware,
+                    places=looked,
+                ),
                 hint=self._elsewhere(),
             )
         return local.configured_interpreter(self.interpreter_variable)[0]
@@ -135,9 +150,13 @@ class Accelerator:
     def plant(self, fault: str) -> dict[str, str]:
         return local.plant(fault)
 
-    def explain(self, log_tail: str) -> str | None:
+    def explain(self, log_tail: str) -> Message | None:
         if "No module named 'vllm'" in log_tail:
-            return f"that Python has no vLLM: point {self.interpreter_variable} at one that has"
+            return message(
+                "vllm.no_vllm",
+                "that Python has no vLLM: point {variable} at one that has",
+                variable=self.interpreter_variable,
+            )
         for signs, remedy in (*self.remedies, *COMMON_REMEDIES):
             if any(sign in log_tail for sign in signs):
                 return remedy

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from parity.messages import message
 from parity_backends.vllm.accelerator import Accelerator
 from parity_backends.vllm.impossible import MOST_ON_ASCEND, on_ascend
 
-SET_ENV = "`source /usr/local/Ascend/ascend-toolkit/set_env.sh` (`setup` of this backend in parity.toml)"
+SET_ENV = message(
+    "ascend.set_env",
+    "`source /usr/local/Ascend/ascend-toolkit/set_env.sh` (`setup` of this backend in parity.toml)",
+)
 
 
 class AscendBackend(Accelerator):
@@ -30,28 +34,41 @@ class AscendBackend(Accelerator):
     remedies = (
         (
             ("libascend_hal.so", "libhccl.so", "libascendcl.so", "libtorch_npu.so", "ASCEND_HOME_PATH"),
-            f"CANN's environment is not loaded: {SET_ENV}",
+            message("ascend.cann", "CANN's environment is not loaded: {how}", how=SET_ENV),
         ),
         (
             ("libatb.so",),
-            "ATB's environment is not loaded: `source /usr/local/Ascend/nnal/atb/set_env.sh` (`setup` in parity.toml)",
+            message(
+                "ascend.atb",
+                "ATB's environment is not loaded: `source /usr/local/Ascend/nnal/atb/set_env.sh` "
+                "(`setup` in parity.toml)",
+            ),
         ),
         (
             ("No module named 'torch_npu'", "No module named 'vllm_ascend'"),
-            "torch-npu or vllm-ascend is missing: `parity doctor ascend` says which versions belong together",
+            message(
+                "ascend.missing",
+                "torch-npu or vllm-ascend is missing: `parity doctor ascend` says which versions belong together",
+            ),
         ),
         (
             ("drvDeviceOpen", "aclrtSetDevice", "rtSetDevice", "error code is 507033", "error code is 507899"),
-            "the device does not open: is another process on it, and does the container have /dev/davinci*, "
-            "/dev/davinci_manager, /dev/devmm_svm and /dev/hisi_hdc? `npu-smi info` tells",
+            message(
+                "ascend.device",
+                "the device does not open: is another process on it, and does the container have /dev/davinci*, "
+                "/dev/davinci_manager, /dev/devmm_svm and /dev/hisi_hdc? `npu-smi info` shows",
+            ),
         ),
         (
             ("decode_threshold exceeded",),
-            f"vllm-ascend takes at most {MOST_ON_ASCEND} draft tokens",
+            message("ascend.draft_tokens", "vllm-ascend takes at most {most} draft tokens", most=MOST_ON_ASCEND),
         ),
         (
             ("HCCL", "hccl"),
-            "the communication library failed: HCCL_CONNECT_TIMEOUT and HCCL_BUFFSIZE may be too small, or a device of "
-            "the group is taken",
+            message(
+                "ascend.communication",
+                "the communication library failed: HCCL_CONNECT_TIMEOUT and HCCL_BUFFSIZE may be too small, or a "
+                "device of the group is taken",
+            ),
         ),
     )

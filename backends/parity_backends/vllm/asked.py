@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from parity.errors import ParityError
-from parity.messages import message
 from parity.records.engine_settings import default_settings
+from parity_backends.refusals import no_variant
 
 VARIANTS = ("base", "mtp")
 
@@ -17,15 +16,7 @@ def engine_arguments(backend: str, variant: str, num_speculative_tokens: int) ->
     Raises ParityError for an unknown variant.
     """
     if variant not in VARIANTS:
-        raise ParityError(
-            message(
-                "backends.no_variant",
-                "backend {backend!r} has no variant {variant!r}",
-                backend=backend,
-                variant=variant,
-            ),
-            hint=message("backends.known_variants", "known: {variants}", variants=", ".join(VARIANTS)),
-        )
+        raise no_variant(backend, variant, VARIANTS)
     arguments = default_settings()
     if variant == "mtp":
         arguments["speculative_config"] = {"method": "mtp", "num_speculative_tokens": num_speculative_tokens}

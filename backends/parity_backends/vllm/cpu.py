@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.errors import BackendError
-from parity.messages import Say
+from parity.messages import Message, Say, message
 from parity.records import Json
 from parity.records.engine_settings import speculates
 from parity.run.backend import Detection
@@ -134,10 +134,15 @@ class CpuBackend:
         looked.append(f"{environment.root}: {environment.state()}")
         if environment.ready():
             return Detection(True, tuple(looked), {"interpreter": str(environment.python), **environment.versions()})
-        hint = f"`parity env create {self.name}` builds it; `parity run --backends {self.name}` does so by itself"
+        hint = message(
+            "cpu.build_it",
+            "`parity env create {backend}` builds it; `parity run --backends {backend}` does so by itself",
+            backend=self.name,
+        )
         supported = platform.system() == "Linux" and platform.machine() in {"x86_64", "aarch64"}
         if not supported:
-            hint = f"vLLM has no CPU build for {platform.system()} {platform.machine()}"
+            where = f"{platform.system()} {platform.machine()}"
+            hint = message("cpu.no_build", "vLLM has no CPU build for {where}", where=where)
         return Detection(False, tuple(looked), {}, hint)
 
     def probe(self) -> tuple[str, Sequence[str]]:
@@ -161,13 +166,23 @@ class CpuBackend:
             path = Path(value).expanduser()
             if not os.access(path, os.X_OK):
                 raise BackendError(
-                    f"{INTERPRETER_VARIABLE}={value} is not an executable file",
-                    hint="point it at a Python that has vLLM, or unset it to use the managed environment",
+                    local.not_executable(INTERPRETER_VARIABLE, value),
+                    hint=message(
+                        "cpu.other_python",
+                        "point it at a Python that has vLLM, or unset it to use the managed environment",
+                    ),
                 )
             return path
         environment = EngineEnv(self._spec())
         if not environment.ready():
-            say(f"no engine environment for backend {self.name!r} yet: building it, once, in {environment.root}")
+            say(
+                message(
+                    "cpu.building",
+                    "no engine environment for backend {backend!r} yet: building it, once, in {folder}",
+                    backend=self.name,
+                    folder=str(environment.root),
+                )
+            )
             environment.create(say=say)
         return environment.python
 
@@ -202,20 +217,31 @@ class CpuBackend:
     def impossible(self, engine: Mapping[str, Any]) -> str | None:
         return impossible.on_cpu(engine)
 
-    def explain(self, log_tail: str) -> str | None:
+    def explain(self, log_tail: str) -> Message | None:
         if "No module named 'vllm'" in log_tail:
-            return f"that Python has no vLLM: unset {INTERPRETER_VARIABLE}, or `parity env create cpu`"
+            return message(
+                "cpu.no_vllm",
+                "that Python has no vLLM: unset {variable}, or `parity env create cpu`",
+                variable=INTERPRETER_VARIABLE,
+            )
         if "torchvision::nms does not exist" in log_tail:
-            return "a CUDA build of torchvision lies beside the CPU build of torch: uninstall torchvision"
+            return message(
+                "cpu.torchvision",
+                "a CUDA build of torchvision lies beside the CPU build of torch: uninstall torchvision",
+            )
         if "chunk_gated_delta_rule_cpu: initial_state dtype mismatch" in log_tail:
-            return "this version's CPU kernel takes the state in float32 only: --engine mamba_ssm_cache_dtype=float32"
+            return message(
+                "cpu.state_dtype",
+                "this version's CPU kernel takes the state in float32 only: --engine mamba_ssm_cache_dtype=float32",
+            )
         if "CPU Generator does not use offset" in log_tail:
-            return (
+            return message(
+                "cpu.seed_and_chunks",
                 "vLLM's CPU build cannot cut the prompt of a request with a seed: "
-                "--engine enable_chunked_prefill=false, with --max-num-batched-tokens of max_model_len or more"
+                "--engine enable_chunked_prefill=false, with --max-num-batched-tokens of max_model_len or more",
             )
         if "Not enough memory" in log_tail or "MemoryError" in log_tail or "bad_alloc" in log_tail:
-            return "out of memory: lower VLLM_CPU_KVCACHE_SPACE (GiB) or max_num_seqs"
+            return message("cpu.memory", "out of memory: lower VLLM_CPU_KVCACHE_SPACE (GiB) or max_num_seqs")
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parity.messages import message
 from parity_backends.vllm.accelerator import Accelerator
 
 
@@ -19,14 +20,24 @@ class CudaBackend(Accelerator):
     remedies = (
         (
             ("driver on your system is too old", "CUDA driver version is insufficient", "no kernel image is available"),
-            "this build of torch does not fit the driver or the card: `parity doctor cuda` says what is there",
+            message(
+                "cuda.driver",
+                "this build of torch does not fit the driver or the card: `parity doctor cuda` says what is there",
+            ),
         ),
         (
             ("No CUDA GPUs are available", "Found no NVIDIA driver"),
-            "torch sees no GPU: is CUDA_VISIBLE_DEVICES set, and does the container have the devices?",
+            message(
+                "cuda.no_gpu",
+                "torch sees no GPU: is CUDA_VISIBLE_DEVICES set, and does the container have the devices?",
+            ),
         ),
         (
             ("No module named 'vllm_ascend'", "No module named 'torch_npu'"),
-            "vllm-ascend is registered in this environment: keep it in one of its own (`pip uninstall vllm-ascend`)",
+            message(
+                "cuda.ascend_installed",
+                "vllm-ascend is registered in this environment: keep it in one of its own "
+                "(`pip uninstall vllm-ascend`)",
+            ),
         ),
     )

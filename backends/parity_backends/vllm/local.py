@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from parity.errors import ParityError
+from parity.messages import Message, message
 from parity_backends.bundle import bundle
 
 DEFAULT_RATE = 0.1
@@ -86,9 +87,17 @@ def plant(fault: str) -> dict[str, str]:
         return {**parity_faults.environment(name, rate, seed, "-", **values), **parity_faults.packed()}
     except ValueError as error:
         raise ParityError(
-            f"the fault {fault!r} cannot be planted: {error}",
-            hint="write NAME[:rate=R][:seed=N]; docs/fault-lab.md says what each fault does",
+            message("vllm.no_fault", "the fault {fault!r} cannot be planted: {error}", fault=fault, error=str(error)),
+            hint=message(
+                "vllm.how_to_plant", "write NAME[:rate=R][:seed=N]; docs/fault-lab.md says what each fault does"
+            ),
         ) from None
+
+
+def not_executable(variable: str, value: str) -> Message:
+    return message(
+        "backends.not_executable", "{variable}={value} is not an executable file", variable=variable, value=value
+    )
 
 
 def devices(pattern: str) -> list[str]:
