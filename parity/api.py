@@ -22,6 +22,7 @@ import numpy as np
 from parity.capture import read_capture, read_scores
 from parity.comparator import DEFAULT_TOLERANCE, Comparison
 from parity.errors import ParityError
+from parity.messages import message
 from parity.pipeline.analyse import analyse
 from parity.records import Capture, Finding, Json, Key, ScoreKey, Scores, TopLogprobs, Verdict
 from parity.view import Evidence, RunView, of_captures
@@ -180,7 +181,10 @@ def compare(
     """
     directory = None if model is None else Path(model)
     if directory is not None and not (directory / "tokenizer.json").is_file():
-        raise ParityError(f"{directory} has no tokenizer.json", hint="give the checkpoint's directory")
+        raise ParityError(
+            message("api.no_tokenizer_json", "{directory} has no tokenizer.json", directory=str(directory)),
+            hint=message("api.give_checkpoints_directory", "give the checkpoint's directory"),
+        )
     first, second = _capture(baseline, partial), _capture(candidate, partial)
     opinions = _scores(scores)
     return Result(first, second, opinions, analyse(first, second, opinions, tolerance=tolerance, model=directory))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, Union
+from typing import TypeAlias, TypeGuard, Union
 
 Parameter: TypeAlias = Union[bool, int, float, str, "Message", Sequence["Parameter"], None]
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
@@ -109,18 +109,23 @@ def literal(text: str) -> str:
 def _shown(value: Parameter, translate: Callable[[Message], str] | None) -> object:
     if isinstance(value, Message):
         return value.render(translate)
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if _is_list(value):
         return ", ".join(str(_shown(one, translate)) for one in value)
     return value
+
+
+def _is_list(value: Parameter) -> TypeGuard[Sequence[Parameter]]:
+    """A list or a plain tuple; what has a name for each field is one thing, with words of its own."""
+    return isinstance(value, list | tuple) and not hasattr(value, "_fields")
 
 
 def _as_json(value: Parameter) -> Json:
     if isinstance(value, Message):
         return value.to_json()
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if _is_list(value):
         return [_as_json(one) for one in value]
-    # A StrEnum or a numpy number would not be what is read back.
-    return str(value) if isinstance(value, str) else value
+    # A StrEnum, a key of a completion or a numpy number would not be what is read back.
+    return value if isinstance(value, bool | int | float) or value is None else str(value)
 
 
 def _from_json(value: object) -> Parameter:

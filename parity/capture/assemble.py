@@ -10,7 +10,10 @@ from parity.capture.fields import count_of, object_of, shown
 from parity.capture.lines import Report
 from parity.capture.parse import parse_completion, parse_header, parse_score
 from parity.capture.problems import Malformed
+from parity.messages import message
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
+
+NO_FOOTER = message("capture.no_footer_after", "no footer after this line: the capture is incomplete")
 
 
 @dataclass
@@ -29,13 +32,28 @@ class Assembler:
 
     def add(self, line: int, record: Any) -> None:
         if not isinstance(record, dict):
-            self.report(line, f"a record must be a JSON object, got {shown(record)}")
+            self.report(
+                line,
+                message("capture.record_must_json", "a record must be a JSON object, got {shown}", shown=shown(record)),
+            )
             return
         kind = record.get("record")
         if self.footer_line is not None:
-            self.report(line, f"a record after the footer (line {self.footer_line})")
+            self.report(
+                line,
+                message(
+                    "capture.record_after_footer",
+                    "a record after the footer (line {footer_line})",
+                    footer_line=self.footer_line,
+                ),
+            )
         if (kind == "header") != (self.header is None) and not self.bad_header:
-            self.report(line, "a second header" if kind == "header" else "the first record must be the header")
+            self.report(
+                line,
+                message("capture.second_header", "a second header")
+                if kind == "header"
+                else message("capture.first_record_must", "the first record must be the header"),
+            )
         try:
             if kind == "header":
                 self.header = parse_header(record)
@@ -49,15 +67,30 @@ class Assembler:
             elif kind == "footer":
                 self._footer(line, record)
             else:
-                self.report(line, f"unknown record {shown(kind)}; known: header, completion, score, round, footer")
+                self.report(
+                    line,
+                    message(
+                        "capture.unknown_record_known",
+                        "unknown record {shown}; known: header, completion, score, round, footer",
+                        shown=shown(kind),
+                    ),
+                )
         except Malformed as error:
             self.bad_header |= kind == "header"
-            self.report(line, f"{kind}: {error}")
+            self.report(line, message("capture.malformed", "{record}: {what}", record=str(kind), what=error.said))
 
     def _completion(self, line: int, completion: Completion) -> None:
         first = self.completions.setdefault(completion.key, completion)
         if first is not completion:
-            self.report(line, f"completion {completion.key} given twice (first on line {first.line})")
+            self.report(
+                line,
+                message(
+                    "capture.completion_given_twice",
+                    "completion {key} given twice (first on line {line})",
+                    key=completion.key,
+                    line=first.line,
+                ),
+            )
 
     def score(self, line: int, record: Mapping[str, Any]) -> None:
         """Take a score record in. Raises Malformed."""
@@ -65,7 +98,13 @@ class Assembler:
         if key in self.scores:
             self.report(
                 line,
-                f"score of {key.arm} {Key(*key[1:])} given twice (first on line {self.score_lines[key]})",
+                message(
+                    "capture.score_given_twice",
+                    "score of {arm} {key} given twice (first on line {key_2})",
+                    arm=key.arm,
+                    key=Key(*key[1:]),
+                    key_2=self.score_lines[key],
+                ),
             )
             return
         self.scores[key] = logprobs
@@ -80,13 +119,25 @@ class Assembler:
         for name, found in (("completions", len(self.completions)), ("scores", self.score_count())):
             said = count_of(record, name, found)
             if said != found:
-                self.report(line, f"the footer says {said} {name}, the file has {found}")
+                self.report(
+                    line,
+                    message(
+                        "capture.footer_says_file",
+                        "the footer says {said} {name}, the file has {found}",
+                        said=said,
+                        name=name,
+                        found=found,
+                    ),
+                )
 
     def finish(self, last_line: int) -> None:
         if self.header is None and not self.bad_header:
-            self.report(None if last_line == 0 else 1, "no header: this is not a capture, or it is empty")
+            self.report(
+                None if last_line == 0 else 1,
+                message("capture.no_header_not", "no header: this is not a capture, or it is empty"),
+            )
         elif self.footer_line is None:
-            self.report(last_line, "no footer after this line: the capture is incomplete")
+            self.report(last_line, NO_FOOTER)
 
     def capture(self) -> Capture:
         assert self.header is not None

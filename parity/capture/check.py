@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from parity.capture.assemble import Assembler
-from parity.capture.lines import lines_of
+from parity.capture.lines import CUT_OFF, lines_of
 from parity.capture.problems import Problem
+from parity.messages import Message, message
 from parity.records import Key
 
 
@@ -19,14 +20,14 @@ def check_capture(path: str | Path) -> list[Problem]:
     path = Path(path)
     problems: list[Problem] = []
 
-    def note(line: int | None, message: str) -> None:
-        problems.append(Problem(line, message))
+    def note(line: int | None, what: Message) -> None:
+        problems.append(Problem(line, what))
 
     assembler = Assembler(note, source=str(path))
     line = 0
     for line, record in lines_of(path, note):
         assembler.add(line, record)
-    cut = any("cut off" in problem.message for problem in problems)
+    cut = any(problem.message.id == CUT_OFF.id for problem in problems)
     if not (cut and assembler.header is not None):
         assembler.finish(line)
     for completion in assembler.completions.values():
@@ -34,7 +35,13 @@ def check_capture(path: str | Path) -> list[Problem]:
         if completion.logprobs is not None and len(completion.logprobs) != expected:
             note(
                 completion.line,
-                f"completion {completion.key}: {len(completion.logprobs)} logprobs for {expected} tokens",
+                message(
+                    "capture.completion_logprobs_tokens",
+                    "completion {key}: {count} logprobs for {expected} tokens",
+                    key=completion.key,
+                    count=len(completion.logprobs),
+                    expected=expected,
+                ),
             )
     arm = assembler.header.arm if assembler.header else ""
     for key, score in assembler.scores.items():
@@ -42,6 +49,12 @@ def check_capture(path: str | Path) -> list[Problem]:
         if scored is not None and len(score) != len(scored.token_ids):
             note(
                 assembler.score_lines[key],
-                f"score of {Key(*key[1:])}: {len(score)} entries for {len(scored.token_ids)} tokens",
+                message(
+                    "capture.score_entries_tokens",
+                    "score of {key}: {count} entries for {token_ids_count} tokens",
+                    key=Key(*key[1:]),
+                    count=len(score),
+                    token_ids_count=len(scored.token_ids),
+                ),
             )
     return sorted(problems, key=lambda problem: problem.line or 0)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from parity.capture.problems import Malformed
+from parity.messages import message
 from parity.records import Json, Key, SpecTrace, TokenIds, TopLogprobs
 
 
@@ -25,34 +26,62 @@ def decode_token_ids(value: Any, name: str = "token_ids") -> TokenIds:
             raw = base64.b64decode(value["int32"], validate=True)
             return np.frombuffer(raw, dtype="<i4").astype(np.int64)
         except (KeyError, TypeError, ValueError, binascii.Error) as error:
-            raise Malformed(f"{name} is neither a list nor {{'int32': base64}}: {error}") from None
+            raise Malformed(
+                message(
+                    "capture.neither_list_nor",
+                    "{name} is neither a list nor {{'int32': base64}}: {said}",
+                    name=name,
+                    said=str(error),
+                )
+            ) from None
     if not isinstance(value, list):
-        raise Malformed(f"{name} must be a list of integers, got {shown(value)}")
+        raise Malformed(
+            message(
+                "capture.must_list_integers",
+                "{name} must be a list of integers, got {shown}",
+                name=name,
+                shown=shown(value),
+            )
+        )
     if not value:
         return np.empty(0, dtype=np.int64)
     try:
         array = np.array(value)
     except (ValueError, OverflowError):
-        raise Malformed(f"{name} must be a flat list of integers") from None
+        raise Malformed(
+            message("capture.must_flat_list_integers", "{name} must be a flat list of integers", name=name)
+        ) from None
     if array.ndim != 1 or array.dtype.kind != "i":
-        raise Malformed(f"{name} must be a flat list of integers that fit into 64 bits")
+        raise Malformed(
+            message("capture.must_flat_list", "{name} must be a flat list of integers that fit into 64 bits", name=name)
+        )
     return array.astype(np.int64, copy=False)
 
 
 def logprobs_of(value: Any) -> TopLogprobs:
     if not isinstance(value, list):
-        raise Malformed(f"logprobs must be a list with one entry per token, got {shown(value)}")
+        raise Malformed(
+            message(
+                "capture.logprobs_must_list",
+                "logprobs must be a list with one entry per token, got {shown}",
+                shown=shown(value),
+            )
+        )
     try:
         return TopLogprobs.from_json([entry if entry is not None else [] for entry in value])
     except (ValueError, TypeError, OverflowError) as error:
-        raise Malformed(f"logprobs must be [[[token_id, logprob], …], …]: {error}") from None
+        raise Malformed(
+            message(
+                "capture.logprobs_must_token", "logprobs must be [[[token_id, logprob], …], …]: {said}", said=str(error)
+            )
+        ) from None
 
 
 def spec_of(value: Any) -> SpecTrace | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise Malformed(f"spec must be an object, got {shown(value)}")
+        raise Malformed(message("capture.spec_must_object", "spec must be an object, got {shown}", shown=shown(value)))
     return SpecTrace(
         decode_token_ids(value.get("accepted", []), "spec.accepted"),
         decode_token_ids(value.get("drafted", []), "spec.drafted"),
@@ -69,21 +98,35 @@ def text_of(record: Mapping[str, Any], name: str, *, optional: bool = False) -> 
     if value is None and optional:
         return None
     if not isinstance(value, str):
-        raise Malformed(f"{name} must be a string, got {shown(value)}" if name in record else f"no {name}")
+        raise Malformed(
+            message("capture.must_string_got", "{name} must be a string, got {shown}", name=name, shown=shown(value))
+            if name in record
+            else message("capture.no", "no {name}", name=name)
+        )
     return value
 
 
 def count_of(record: Mapping[str, Any], name: str, default: int | None = None) -> int:
     value = record.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Malformed(f"{name} must be a whole number, got {shown(value)}" if value is not None else f"no {name}")
+        raise Malformed(
+            message(
+                "capture.must_whole_number", "{name} must be a whole number, got {shown}", name=name, shown=shown(value)
+            )
+            if value is not None
+            else message("capture.no", "no {name}", name=name)
+        )
     return value
 
 
 def flag_of(record: Mapping[str, Any], name: str) -> bool:
     value = record.get(name)
     if value is not None and not isinstance(value, bool):
-        raise Malformed(f"{name} must be true or false, got {shown(value)}")
+        raise Malformed(
+            message(
+                "capture.must_true_false", "{name} must be true or false, got {shown}", name=name, shown=shown(value)
+            )
+        )
     return bool(value)
 
 
@@ -92,7 +135,9 @@ def object_of(record: Mapping[str, Any], name: str) -> Mapping[str, Json]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise Malformed(f"{name} must be an object, got {shown(value)}")
+        raise Malformed(
+            message("capture.must_object_got", "{name} must be an object, got {shown}", name=name, shown=shown(value))
+        )
     return value
 
 

@@ -14,10 +14,13 @@ from typing import IO, Any
 import orjson
 
 from parity.errors import ParityError
+from parity.messages import Message, message
 from parity.records import Json
 
-Report = Callable[[int | None, str], None]
+Report = Callable[[int | None, Message], None]
 """Told of what is wrong in which line; raises or collects."""
+
+CUT_OFF = message("capture.line_cut_off", "the line is cut off: the writer was interrupted")
 
 MAX_LINE_BYTES = 256 * 1024 * 1024
 """A record longer than this is refused: no completion needs it, and captures come from other hosts."""
@@ -27,9 +30,16 @@ def open_capture(path: Path) -> IO[bytes]:
     try:
         return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
     except FileNotFoundError:
-        raise ParityError(f"no such capture: {path}", hint="check the path; `parity runs list` names runs") from None
+        raise ParityError(
+            message("capture.no_such_capture", "no such capture: {path}", path=str(path)),
+            hint=message("capture.check_path_names", "check the path; `parity runs list` names runs"),
+        ) from None
     except OSError as error:
-        raise ParityError(f"cannot read {path}: {error.strerror or error}") from None
+        raise ParityError(
+            message(
+                "capture.cannot_read", "cannot read {path}: {said}", path=str(path), said=str(error.strerror or error)
+            )
+        ) from None
 
 
 def raw_lines(path: Path, report: Report) -> Iterator[tuple[int, int, bytes]]:
@@ -40,13 +50,20 @@ def raw_lines(path: Path, report: Report) -> Iterator[tuple[int, int, bytes]]:
             while raw := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
                 if len(raw) > MAX_LINE_BYTES:
-                    report(number, f"a record longer than {MAX_LINE_BYTES >> 20} MiB")
+                    report(
+                        number,
+                        message(
+                            "capture.record_longer_than",
+                            "a record longer than {max_line_bytes} MiB",
+                            max_line_bytes=MAX_LINE_BYTES >> 20,
+                        ),
+                    )
                     return
                 if raw.strip():
                     yield number, begin, raw
                 begin += len(raw)
         except (OSError, EOFError, zlib.error) as error:
-            report(number, f"cannot be read further: {error}")
+            report(number, message("capture.cannot_read_further", "cannot be read further: {said}", said=str(error)))
 
 
 def lines_of(path: Path, report: Report) -> Iterator[tuple[int, Any]]:
@@ -63,7 +80,7 @@ def parsed_or_none(number: int, raw: bytes, report: Report) -> tuple[Any] | None
         return (loads(raw),)
     except (ValueError, RecursionError):
         cut = not raw.endswith(b"\n")
-        report(number, "the line is cut off: the writer was interrupted" if cut else "not valid JSON")
+        report(number, CUT_OFF if cut else message("capture.not_valid_json", "not valid JSON"))
         return None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from parity.capture.lines import parsed_or_none, raw_lines
 from parity.capture.parse import parse_completion, parse_score
 from parity.capture.problems import CaptureError, Malformed
+from parity.messages import Message
 from parity.records import Completion, Key, ScoreKey, TopLogprobs
 
 
@@ -19,7 +20,7 @@ def find_completion(path: Path, key: Key) -> Completion | None:
         try:
             return parse_completion(record, line)
         except Malformed as error:
-            raise CaptureError(str(path), line, str(error)) from error
+            raise CaptureError(str(path), line, error.said) from error
     return None
 
 
@@ -29,7 +30,7 @@ def find_score(path: Path, wanted: ScoreKey) -> TopLogprobs | None:
         try:
             found, top = parse_score(record)
         except Malformed as error:
-            raise CaptureError(str(path), line, str(error)) from error
+            raise CaptureError(str(path), line, error.said) from error
         if found == wanted:
             return top
     return None
@@ -37,9 +38,9 @@ def find_score(path: Path, wanted: ScoreKey) -> TopLogprobs | None:
 
 def _records(path: Path, kind: str, key: Key) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """(line number, record) of each record of this kind and key. What is no JSON is said where nothing else is left."""
-    problems: list[tuple[int | None, str]] = []
+    problems: list[tuple[int | None, Message]] = []
 
-    def note(line: int | None, problem: str) -> None:
+    def note(line: int | None, problem: Message) -> None:
         problems.append((line, problem))
 
     spellings = {json.dumps(key.request, ensure_ascii=ascii).encode() for ascii in (True, False)}

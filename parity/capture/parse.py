@@ -17,6 +17,7 @@ from parity.capture.fields import (
     text_of,
 )
 from parity.capture.problems import Malformed
+from parity.messages import message
 from parity.records import Completion, Header, ScoreKey, TopLogprobs
 
 SCHEMA = "parity.capture/1"
@@ -40,7 +41,14 @@ _HEADER_KEYS = frozenset(
 
 def parse_header(record: Mapping[str, Any]) -> Header:
     if record.get("schema") != SCHEMA:
-        raise Malformed(f"schema is {shown(record.get('schema'))}, this version reads {SCHEMA!r}")
+        raise Malformed(
+            message(
+                "capture.schema_version_reads",
+                "schema is {shown}, this version reads {schema!r}",
+                shown=shown(record.get("schema")),
+                schema=SCHEMA,
+            )
+        )
     eos = record.get("eos_token_ids")
     if isinstance(eos, int):
         eos = [eos]
@@ -62,7 +70,13 @@ def parse_header(record: Mapping[str, Any]) -> Header:
 def parse_completion(record: Mapping[str, Any], line: int = 0) -> Completion:
     stop_reason = record.get("stop_reason")
     if stop_reason is not None and not isinstance(stop_reason, int | str):
-        raise Malformed(f"stop_reason must be null, a token id or a string, got {shown(stop_reason)}")
+        raise Malformed(
+            message(
+                "capture.stop_reason_must",
+                "stop_reason must be null, a token id or a string, got {shown}",
+                shown=shown(stop_reason),
+            )
+        )
     return Completion(
         key=key_of(record),
         prompt_token_ids=decode_token_ids(record.get("prompt_token_ids"), "prompt_token_ids"),
@@ -82,5 +96,5 @@ def parse_completion(record: Mapping[str, Any], line: int = 0) -> Completion:
 
 def parse_score(record: Mapping[str, Any]) -> tuple[ScoreKey, TopLogprobs]:
     if "logprobs" not in record:
-        raise Malformed("no logprobs")
+        raise Malformed(message("capture.no_logprobs", "no logprobs"))
     return ScoreKey(text_of(record, "arm"), *key_of(record)), logprobs_of(record["logprobs"])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NoReturn
 
-from parity.capture.assemble import Assembler
-from parity.capture.lines import lines_of, no_cycle_search
+from parity.capture.assemble import NO_FOOTER, Assembler
+from parity.capture.lines import CUT_OFF, lines_of, no_cycle_search
 from parity.capture.problems import CaptureError
+from parity.messages import Message, message
 from parity.records import Capture, Header, Scores
 
 
@@ -20,15 +21,18 @@ def read_capture(path: str | Path, *, partial: bool = False) -> Capture:
     """
     path = Path(path)
 
-    def fail(line: int | None, message: str) -> NoReturn:
-        hint = "`parity capture check` lists everything that is wrong with it"
-        if "cut off" in message or "no footer" in message:
-            hint = "finish it with `parity run --resume`, or compare what is there with --partial"
-        raise CaptureError(str(path), line, message, hint=hint)
+    def fail(line: int | None, what: Message) -> NoReturn:
+        if what.id in (CUT_OFF.id, NO_FOOTER.id):
+            hint = message(
+                "capture.finish_it", "finish it with `parity run --resume`, or compare what is there with --partial"
+            )
+        else:
+            hint = message("capture.check_lists", "`parity capture check` lists everything that is wrong with it")
+        raise CaptureError(str(path), line, what, hint=hint)
 
-    def tolerate(line: int | None, message: str) -> None:
-        if "cut off" not in message:
-            fail(line, message)
+    def tolerate(line: int | None, what: Message) -> None:
+        if what.id != CUT_OFF.id:
+            fail(line, what)
 
     report = tolerate if partial else fail
     assembler = Assembler(fail, source=str(path))
@@ -45,8 +49,13 @@ def read_scores(path: str | Path) -> Scores:
     """The score records of a capture file, or of a file that holds score records only."""
     path = Path(path)
 
-    def fail(line: int | None, message: str) -> NoReturn:
-        raise CaptureError(str(path), line, message, hint="a scores file holds `score` records, see docs/capture.md")
+    def fail(line: int | None, what: Message) -> NoReturn:
+        raise CaptureError(
+            str(path),
+            line,
+            what,
+            hint=message("capture.scores_file_holds", "a scores file holds `score` records, see docs/capture.md"),
+        )
 
     assembler = Assembler(fail, source=str(path))
     assembler.header = Header("", "", "", "")  # a file of its own may do without one
@@ -55,5 +64,5 @@ def read_scores(path: str | Path) -> Scores:
             continue
         assembler.add(line, record)
     if not assembler.scores and assembler.footer_line is None:
-        fail(None, "no score records")
+        fail(None, message("capture.no_score_records", "no score records"))
     return assembler.scores

@@ -12,6 +12,7 @@ from parity.capture.assemble import Assembler
 from parity.capture.fields import text_of
 from parity.capture.lines import no_cycle_search, open_capture, parsed_or_none, raw_lines
 from parity.capture.problems import CaptureError
+from parity.messages import Message, message
 from parity.records import Header, ScoreKey, TopLogprobs
 
 _USUAL = b'{"record":"score","arm":"'
@@ -56,7 +57,7 @@ class ScoreFile:
                 places.lines.append(number)
                 places.begins.append(begin)
         if not self._places and rest.footer_line is None:
-            self._fail(None, "no score records")
+            self._fail(None, message("capture.no_score_records", "no score records"))
 
     @no_cycle_search()
     def of(self, arms: Collection[str]) -> dict[ScoreKey, TopLogprobs]:
@@ -83,11 +84,16 @@ class ScoreFile:
                         file.seek(begin)
                     yield number, file.readline()
             except OSError as error:
-                self._fail(number, f"cannot be read further: {error}")
+                self._fail(
+                    number, message("capture.cannot_read_further", "cannot be read further: {said}", said=str(error))
+                )
 
-    def _fail(self, line: int | None, message: str) -> NoReturn:
+    def _fail(self, line: int | None, what: Message) -> NoReturn:
         raise CaptureError(
-            str(self.path), line, message, hint="a scores file holds `score` records, see docs/capture.md"
+            str(self.path),
+            line,
+            what,
+            hint=message("capture.scores_file_holds", "a scores file holds `score` records, see docs/capture.md"),
         )
 
 

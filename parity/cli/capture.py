@@ -9,7 +9,7 @@ import click
 from parity.cli.options import json_option
 from parity.cli.output import emit, emit_json
 from parity.errors import ExitCode
-from parity.language import render, t
+from parity.language import render
 from parity.messages import message
 from parity.text import visible
 
@@ -35,13 +35,12 @@ def check(file: Path, as_json: bool) -> int:
             {
                 "file": str(file),
                 "valid": not problems,
-                "problems": [{"line": problem.line, "message": problem.message} for problem in problems],
+                "problems": [{"line": problem.line, "message": str(problem.message)} for problem in problems],
             }
         )
     else:
         for problem in problems:
-            where = f"{file}, line {problem.line}" if problem.line is not None else str(file)
-            emit(visible(t(f"{where}: {problem.message}")))
+            emit(visible(render(problem.found_in(str(file)))))
         if not problems:
             emit(visible(render(message("cli.valid_capture", "{file}: a valid capture", file=str(file)))))
     return ExitCode.USAGE if problems else ExitCode.PASS

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.plan import Arm
 from parity.plan.matrix import SPECULATION, Axis, Point, apply, check_axes, contradiction, points
 from parity.plan.types import Skipped
@@ -37,7 +38,14 @@ def own_arms(wanted: Sequence[OwnArm], backends: Mapping[str, Backend]) -> list[
     for one in wanted:
         backend = backends[one.backend]
         if not isinstance(backend, OwnSettings):
-            raise ParityError(f"backend {one.backend!r} has no settings of its own", hint="use --engine KEY=VALUE")
+            raise ParityError(
+                message(
+                    "pipeline.backend_no_settings",
+                    "backend {backend!r} has no settings of its own",
+                    backend=one.backend,
+                ),
+                hint=message("pipeline.use_engine_key", "use --engine KEY=VALUE"),
+            )
         env = backend.env_defaults(one.variant)
         arms.append((Arm(one.name, one.backend, one.variant, backend.arm_settings(one.settings), env), Point()))
     return arms
@@ -110,12 +118,20 @@ def settled(
             skipped.append(Skipped(arm.name, reason))
     if skipped and not kept:
         listed = "".join(f"\n  {one.arm}: {one.reason}" for one in skipped)
-        raise ParityError(f"none of the arms can run:{listed}", hint="vary other settings, or use another backend")
+        raise ParityError(
+            message("pipeline.none_arms_can", "none of the arms can run:{listed}", listed=listed),
+            hint=message("pipeline.vary_other_settings", "vary other settings, or use another backend"),
+        )
     if len(kept) == 1 and skipped:
         listed = "".join(f"\n  {one.arm}: {one.reason}" for one in skipped)
         raise ParityError(
-            f"only {kept[0].name} can run, and one arm has nothing to be compared with; skipped:{listed}",
-            hint="vary other settings, or use another backend",
+            message(
+                "pipeline.only_can_run",
+                "only {kept} can run, and one arm has nothing to be compared with; skipped:{listed}",
+                kept=kept[0].name,
+                listed=listed,
+            ),
+            hint=message("pipeline.vary_other_settings", "vary other settings, or use another backend"),
         )
     return kept, skipped
 
@@ -126,8 +142,14 @@ def check_lengths(arms: Sequence[Arm], needed: int) -> None:
         length = arm.engine.get("max_model_len")
         if isinstance(length, int) and length < needed:
             raise ParityError(
-                f"{arm.name}: max_model_len {length} is too short, the requests need {needed}",
-                hint="vary it from there up, or shorten prompts and --max-tokens",
+                message(
+                    "pipeline.max_model_len",
+                    "{arm}: max_model_len {length} is too short, the requests need {needed}",
+                    arm=arm.name,
+                    length=length,
+                    needed=needed,
+                ),
+                hint=message("pipeline.vary_there_up", "vary it from there up, or shorten prompts and --max-tokens"),
             )
 
 

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from parity.capture import read_capture
 from parity.errors import BackendError, ParityError
-from parity.messages import Say
+from parity.messages import Say, message
 from parity.pipeline.directory import RunDirectory
 from parity.pipeline.held import HeldCaptures
 from parity.pipeline.scoring import score_items
@@ -148,10 +148,17 @@ class _Crew:
             self.failed[arm.name] = result
             if all(each.name in self.failed for each in self.plan.candidates):
                 raise self._nothing_to_compare(result)
-            message = str(result).removeprefix(f"{arm.name}: ")
-            self.say(f"{arm.name} failed, the other arms go on: {message}")
+            said = str(result).removeprefix(f"{arm.name}: ")
+            self.say(
+                message(
+                    "pipeline.failed_other_arms",
+                    "{arm} failed, the other arms go on: {said}",
+                    arm=arm.name,
+                    said=said,
+                )
+            )
             if result.hint:
-                self.say(f"hint: {result.hint}")
+                self.say(message("pipeline.hint", "hint: {what}", what=result.hint))
         if all(each.name in self.captures or each.name in self.failed for each in self.plan.arms):
             self._all_captured.set()
 
@@ -162,7 +169,15 @@ class _Crew:
     def _nothing_to_compare(self, last: BackendError) -> BackendError:
         if len(self.failed) == 1:
             return last
-        return BackendError(f"all {len(self.failed)} candidates failed; the last: {last.message}", hint=last.hint)
+        return BackendError(
+            message(
+                "pipeline.all_candidates_failed",
+                "all {count} candidates failed; the last: {message}",
+                count=len(self.failed),
+                message=last.message,
+            ),
+            hint=last.hint,
+        )
 
     def take_turns(self, arms: Sequence[Arm], report: Report) -> None:
         """Run these one after the other, until one fails without which nothing can be compared."""
@@ -209,7 +224,13 @@ class _Crew:
             return []
         while not self._all_captured.wait(_POLL_SECONDS):
             if self._stop.is_set():
-                raise Interrupted(f"{self.baseline.name}: ended before scoring; its completions are kept")
+                raise Interrupted(
+                    message(
+                        "pipeline.ended_before_scoring",
+                        "{baseline}: ended before scoring; its completions are kept",
+                        baseline=self.baseline.name,
+                    )
+                )
         return score_items(self.plan, self.captures)
 
     # ------------------------------------------------------------------ several machines
@@ -237,15 +258,22 @@ class _Crew:
                     if failed is None:
                         failed = error
                     elif isinstance(error, Interrupted):
-                        self.say(f"{error.message} (ended since another arm failed)")
+                        self.say(
+                            message(
+                                "pipeline.ended_since_another",
+                                "{message} (ended since another arm failed)",
+                                message=error.message,
+                            )
+                        )
                     elif isinstance(error, ParityError):
-                        self.say(f"also failed: {error.message}")
+                        self.say(message("pipeline.also_failed", "also failed: {message}", message=error.message))
         except KeyboardInterrupt:
             self._stop.set()
             for thread in threads:
                 thread.join()  # each ends its engine in order; a second Ctrl-C leaves at once, stdin closes, they die
             raise Interrupted(
-                "interrupted; what was captured is kept", hint="`parity run --resume` finishes it"
+                message("pipeline.interrupted_captured_kept", "interrupted; what was captured is kept"),
+                hint=message("pipeline.finishes", "`parity run --resume` finishes it"),
             ) from None
         if failed is not None:
             raise failed

@@ -14,7 +14,7 @@ import orjson
 from parity.comparator import Comparison
 from parity.comparator.stats import Stats
 from parity.errors import ParityError
-from parity.messages import Message
+from parity.messages import Message, message
 from parity.records import Finding, Json, Key, Verdict
 
 
@@ -111,6 +111,13 @@ def _finding(value: dict[str, Any]) -> Finding:
 
 def _not_written(directory: Path, error: OSError) -> ParityError:
     return ParityError(
-        f"cannot write the comparisons in {directory}: {error.strerror}",
-        hint="make room, then `parity run --resume`: the captures are kept",
+        message(
+            "pipeline.cannot_write_comparisons",
+            "cannot write the comparisons in {directory}: {strerror}",
+            directory=str(directory),
+            strerror=error.strerror,
+        ),
+        hint=message(
+            "pipeline.make_room_then_captures", "make room, then `parity run --resume`: the captures are kept"
+        ),
     )

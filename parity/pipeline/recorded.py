@@ -8,6 +8,7 @@ from pathlib import Path
 
 from parity.capture import read_capture
 from parity.errors import ParityError
+from parity.messages import message
 from parity.plan import Prompt, Sampling
 from parity.plan.prompts import asking
 from parity.records import Json
@@ -36,7 +37,12 @@ def questions_of(path: Path) -> Questions:
             tokens = tuple(completion.prompt_token_ids.tolist())
             prompts[name] = asking(Prompt(name, token_ids=tokens), _read(own, path))
     if not prompts:
-        raise ParityError(f"{path} has no completions: there is nothing to replay", hint="name another capture")
+        raise ParityError(
+            message(
+                "pipeline.no_completions_there", "{path} has no completions: there is nothing to replay", path=str(path)
+            ),
+            hint=message("pipeline.name_another_capture", "name another capture"),
+        )
     rounds = 1 + max(completion.key.round for completion in capture)
     return Questions(list(prompts.values()), _asked(capture.header.sampling, path), rounds)
 
@@ -48,4 +54,11 @@ def _asked(recorded: Mapping[str, Json], path: Path) -> Sampling:
 
 def _read(recorded: Mapping[str, Json], path: Path) -> dict[str, Value]:
     given = {row.name: row.plain(recorded[row.name]) for row in asked() if recorded.get(row.name) is not None}
-    return read_values(given, lambda name, problem: ParityError(f"{path}: sampling.{name} {problem}"))
+    return read_values(
+        given,
+        lambda name, problem: ParityError(
+            message(
+                "pipeline.sampling", "{path}: sampling.{name} {problem}", path=str(path), name=name, problem=problem
+            )
+        ),
+    )

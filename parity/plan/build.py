@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.plan.checkpoint import Checkpoint
 from parity.plan.prompts import Prompt
 from parity.plan.tokenise import tokenise
@@ -52,10 +53,16 @@ def build_plan(
     settings = dict(overrides or {})
     for name in ("model", "speculative_config"):
         if name in settings:
-            raise ParityError(f"{name} cannot be set for every arm", hint="use --model, --variants and -k for that")
+            raise ParityError(
+                message("plan.cannot_set_every", "{name} cannot be set for every arm", name=name),
+                hint=message("plan.use_model_variants", "use --model, --variants and -k for that"),
+            )
     asked = settings.get("max_model_len")
     if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
-        raise ParityError(f"max_model_len is {asked!r}", hint="give a number of tokens")
+        raise ParityError(
+            message("plan.max_model_len", "max_model_len is {asked!r}", asked=asked),
+            hint=message("plan.give_number_tokens", "give a number of tokens"),
+        )
     room = 0 if score.mode == "none" else 1
     settings["max_model_len"] = _max_model_len(requests, sampling.max_tokens + room, checkpoint.max_positions, asked)
     pinned = tuple(arm if arm.backend in own else replace(arm, engine={**arm.engine, **settings}) for arm in arms)
@@ -63,9 +70,13 @@ def build_plan(
         missing = [name for name in pinned_settings() if name not in arm.engine and arm.backend not in own]
         if missing:
             raise ParityError(
-                f"the arm {arm.name} leaves {', '.join(missing)} to the engine's default, which differs "
-                "between hosts and versions",
-                hint=f"pin it with --engine {missing[0]}=VALUE",
+                message(
+                    "plan.arm_leaves_engines",
+                    "the arm {arm} leaves {missing} to the engine's default, which differs between hosts and versions",
+                    arm=arm.name,
+                    missing=missing,
+                ),
+                hint=message("plan.pin_engine_value", "pin it with --engine {missing}=VALUE", missing=missing[0]),
             )
     plan = Plan(
         model=checkpoint.model,
@@ -96,7 +107,10 @@ def _with(ids: Collection[int], others: Collection[int]) -> tuple[int, ...]:
 
 def _default_baseline(arms: Sequence[Arm]) -> str:
     if not arms:
-        raise ParityError("the plan has no arms", hint="name a backend, such as --backends cpu")
+        raise ParityError(
+            message("plan.plan_no_arms", "the plan has no arms"),
+            hint=message("plan.name_backend_such", "name a backend, such as --backends cpu"),
+        )
     first = arms[0].backend
     return next((arm.name for arm in arms if arm.backend == first and arm.variant == "base"), arms[0].name)
 
@@ -105,26 +119,53 @@ def _max_model_len(requests: Sequence[Request], extra: int, bound: int | None, a
     """The length every arm is started with. `extra`: tokens generated, and one for scoring."""
     if asked is not None and bound is not None and asked > bound:
         raise ParityError(
-            f"max_model_len is {asked}, the checkpoint's max_position_embeddings is {bound}",
-            hint=f"use {bound} or less",
+            message(
+                "plan.max_model_len_checkpoints",
+                "max_model_len is {asked}, the checkpoint's max_position_embeddings is {bound}",
+                asked=asked,
+                bound=bound,
+            ),
+            hint=message("plan.use_less", "use {bound} or less", bound=bound),
         )
     limit = asked if asked is not None else bound
     longest = max(requests, key=lambda r: len(r.prompt_token_ids), default=None)
     if longest is None:
-        raise ParityError("there are no prompts", hint="give some with --prompts FILE or --suite NAME")
+        raise ParityError(
+            message("plan.there_no_prompts", "there are no prompts"),
+            hint=message("plan.give_some_prompts", "give some with --prompts FILE or --suite NAME"),
+        )
     length = len(longest.prompt_token_ids)
     if limit is not None and length + extra > limit:
         what = "max_model_len" if asked is not None else "the checkpoint's max_position_embeddings"
         if length >= limit:
             raise ParityError(
-                f"the prompt {longest.id!r} has {length} tokens, longer than {what} of {limit} allows",
+                message(
+                    "plan.prompt_tokens_longer",
+                    "the prompt {longest!r} has {length} tokens, longer than {what} of {limit} allows",
+                    longest=longest.id,
+                    length=length,
+                    what=what,
+                    limit=limit,
+                ),
                 hint="shorten or remove the prompt"
                 + (", or raise --max-model-len" if asked is not None and asked != bound else ""),
             )
         raise ParityError(
-            f"the prompt {longest.id!r} has {length} tokens; with {extra} more for the output (and one for "
-            f"scoring it) that is over {what} of {limit}",
-            hint=f"set --max-tokens to at most {max(0, limit - length - 1)}, or shorten the prompt",
+            message(
+                "plan.prompt_tokens_more",
+                "the prompt {longest!r} has {length} tokens; with {extra} more for the output (and "
+                "one for scoring it) that is over {what} of {limit}",
+                longest=longest.id,
+                length=length,
+                extra=extra,
+                what=what,
+                limit=limit,
+            ),
+            hint=message(
+                "plan.set_max_tokens",
+                "set --max-tokens to at most {length}, or shorten the prompt",
+                length=max(0, limit - length - 1),
+            ),
         )
     if asked is not None:
         return asked

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.plan.types import Arm
 from parity.records import Json
 from parity.records.engine_settings import setting_called
@@ -105,22 +106,38 @@ def check_axes(axes: Sequence[Axis], overrides: Mapping[str, Json]) -> None:
     """Raises ParityError where two axes, or an axis and a setting for all arms, concern the same thing."""
     for axis in axes:
         if sum(other.name == axis.name for other in axes) > 1:
-            raise ParityError(f"--vary names {axis.name} twice", hint="give all its values in one --vary")
+            raise ParityError(
+                message("plan.vary_names_twice", "--vary names {axis} twice", axis=axis.name),
+                hint=message("plan.give_all_values", "give all its values in one --vary"),
+            )
         if sum(other.short == axis.short for other in axes) > 1:
             raise ParityError(
-                f"two axes would both be called {axis.short!r} in the names of arms",
-                hint="vary one of them here, and set the other with --engine in runs of their own",
+                message(
+                    "plan.two_axes_would",
+                    "two axes would both be called {short!r} in the names of arms",
+                    short=axis.short,
+                ),
+                hint=message(
+                    "plan.vary_one_them", "vary one of them here, and set the other with --engine in runs of their own"
+                ),
             )
         if axis.name in overrides:
             raise ParityError(
-                f"{axis.name} is set for every arm and varied as well", hint="drop one of --engine and --vary"
+                message("plan.set_every_arm", "{axis} is set for every arm and varied as well", axis=axis.name),
+                hint=message("plan.drop_one_engine", "drop one of --engine and --vary"),
             )
     arms = 1
     for axis in axes:
         arms *= len(axis.values)
     if arms > MAX_ARMS:
         raise ParityError(
-            f"the axes make {arms} combinations, more than {MAX_ARMS}", hint="vary fewer things in one run"
+            message(
+                "plan.axes_make_combinations",
+                "the axes make {arms} combinations, more than {max_arms}",
+                arms=arms,
+                max_arms=MAX_ARMS,
+            ),
+            hint=message("plan.vary_fewer_things", "vary fewer things in one run"),
         )
 
 
@@ -180,7 +197,16 @@ def set_nested(engine: dict[str, Json], path: str, value: Json) -> None:
         return
     inner = engine.get(head)
     if inner is not None and not isinstance(inner, Mapping):
-        raise ParityError(f"{path} cannot be varied: {head} is {inner!r}, not a mapping", hint=f"vary {head} itself")
+        raise ParityError(
+            message(
+                "plan.cannot_varied_not",
+                "{path} cannot be varied: {head} is {inner!r}, not a mapping",
+                path=path,
+                head=head,
+                inner=inner,
+            ),
+            hint=message("plan.vary_itself", "vary {head} itself", head=head),
+        )
     nested = dict(inner or {})
     set_nested(nested, rest, value)
     engine[head] = nested

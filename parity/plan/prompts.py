@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.plan.messages import parse_messages
 from parity.records import Json
 from parity.records.sampling import Value, read_values
@@ -42,8 +43,13 @@ def load_suite(name: str) -> list[Prompt]:
     """A built-in suite. Raises ParityError for an unknown name."""
     if name not in suite_names():
         raise ParityError(
-            f"unknown suite {name!r}; built in: {', '.join(suite_names())}",
-            hint="use one of them with --suite, or your own prompts with --prompts FILE",
+            message(
+                "plan.unknown_suite_built",
+                "unknown suite {name!r}; built in: {suite_names}",
+                name=name,
+                suite_names=suite_names(),
+            ),
+            hint=message("plan.use_one_them", "use one of them with --suite, or your own prompts with --prompts FILE"),
         )
     text = (files("parity.plan") / "suites" / f"{name}.jsonl").read_text(encoding="utf-8")
     return _parse_jsonl(text, f"suite {name}")
@@ -58,19 +64,34 @@ def load_prompts(path: str | Path) -> list[Prompt]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise ParityError(f"the prompt file {path} does not exist", hint=_FORMATS) from None
+        raise ParityError(
+            message("plan.prompt_file_not", "the prompt file {path} does not exist", path=str(path)), hint=_FORMATS
+        ) from None
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise ParityError(f"{path}, line {line} is not UTF-8 text", hint="save the file as UTF-8") from None
+        raise ParityError(
+            message("plan.line_not_utf", "{path}, line {line} is not UTF-8 text", path=str(path), line=line),
+            hint=message("plan.save_file_utf", "save the file as UTF-8"),
+        ) from None
     except OSError as error:
-        raise ParityError(f"cannot read the prompt file {path}: {error.strerror}", hint=_FORMATS) from None
+        raise ParityError(
+            message(
+                "plan.cannot_read_prompt",
+                "cannot read the prompt file {path}: {strerror}",
+                path=str(path),
+                strerror=error.strerror,
+            ),
+            hint=_FORMATS,
+        ) from None
     if path.suffix in (".jsonl", ".json", ".ndjson"):
         prompts = _parse_jsonl(text, str(path))
     else:
         lines = [line.removesuffix("\r") for line in text.split("\n")]
         prompts = [Prompt(f"p{i}", text=line) for i, line in enumerate(line for line in lines if line.strip())]
     if not prompts:
-        raise ParityError(f"the prompt file {path} has no prompts", hint=_FORMATS)
+        raise ParityError(
+            message("plan.prompt_file_no", "the prompt file {path} has no prompts", path=str(path)), hint=_FORMATS
+        )
     return prompts
 
 
@@ -84,15 +105,31 @@ def _parse_jsonl(text: str, source: str) -> list[Prompt]:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ParityError(f"{source}, line {number} is not JSON: {error}", hint=_FORMATS) from None
+            raise ParityError(
+                message(
+                    "plan.line_not_json",
+                    "{source}, line {number} is not JSON: {said}",
+                    source=source,
+                    number=number,
+                    said=str(error),
+                ),
+                hint=_FORMATS,
+            ) from None
         where = f"{source}, line {number}"
         prompt = _parse_prompt(value, f"p{len(prompts)}", where)
         if isinstance(value, dict) and value.get("sampling") is not None:
             prompt = _asked(prompt, value["sampling"], where)
         if prompt.id in seen:
             raise ParityError(
-                f"{source}, line {number}: the id {prompt.id!r} was used on line {seen[prompt.id]}",
-                hint="give every prompt its own id, or none",
+                message(
+                    "plan.line_id_used",
+                    "{source}, line {number}: the id {prompt!r} was used on line {prompt_2}",
+                    source=source,
+                    number=number,
+                    prompt=prompt.id,
+                    prompt_2=seen[prompt.id],
+                ),
+                hint=message("plan.give_every_prompt", "give every prompt its own id, or none"),
             )
         seen[prompt.id] = number
         prompts.append(prompt)
@@ -104,10 +141,21 @@ def _asked(prompt: Prompt, value: Json, where: str) -> Prompt:
     hint = "`sampling` is an object of a prompt's own parameters; docs/plan.md has their names and forms"
 
     def refuse(name: str, problem: str) -> ParityError:
-        return ParityError(f"{where}: sampling.{name} {problem}", hint=hint)
+        return ParityError(
+            message("plan.sampling", "{where}: sampling.{name} {problem}", where=where, name=name, problem=problem),
+            hint=hint,
+        )
 
     if not isinstance(value, dict):
-        raise ParityError(f"{where}: sampling is {type(value).__name__}, not an object", hint=hint)
+        raise ParityError(
+            message(
+                "plan.sampling_not_object",
+                "{where}: sampling is {value}, not an object",
+                where=where,
+                value=type(value).__name__,
+            ),
+            hint=hint,
+        )
     return asking(prompt, read_values(value, refuse, own=True))
 
 
@@ -122,19 +170,28 @@ def _parse_prompt(value: Json, default_id: str, where: str) -> Prompt:
     if isinstance(value, str):
         return Prompt(default_id, text=value)
     if not isinstance(value, dict):
-        raise ParityError(f"{where} is {type(value).__name__}, not an object", hint=_FORMATS)
+        raise ParityError(
+            message("plan.not_object", "{where} is {value}, not an object", where=where, value=type(value).__name__),
+            hint=_FORMATS,
+        )
     name = value.get("id")
     if name is None:
         name = default_id
     if isinstance(name, bool) or not isinstance(name, int | str) or str(name) == "":
-        raise ParityError(f"{where}: id must be a string or a number", hint="or leave it out")
+        raise ParityError(
+            message("plan.id_must_string", "{where}: id must be a string or a number", where=where),
+            hint=message("plan.leave_out", "or leave it out"),
+        )
     text = value.get("prompt")
     # A rollout dump may call its text anything; only `prompt` is taken for it, and only where it is text.
     token_ids = value.get("prompt_token_ids")
     messages = value.get("messages")
     if token_ids is not None:
         if not isinstance(token_ids, list) or any(isinstance(t, bool) or not isinstance(t, int) for t in token_ids):
-            raise ParityError(f"{where}: prompt_token_ids must be a list of token ids", hint=_FORMATS)
+            raise ParityError(
+                message("plan.prompt_token_ids", "{where}: prompt_token_ids must be a list of token ids", where=where),
+                hint=_FORMATS,
+            )
         return Prompt(str(name), text=text if isinstance(text, str) else None, token_ids=tuple(token_ids))
     if isinstance(text, list):  # the other common shape of a rollout dump: `prompt` holds the messages
         messages, text = text, None
@@ -142,9 +199,19 @@ def _parse_prompt(value: Json, default_id: str, where: str) -> Prompt:
         try:
             return Prompt(str(name), messages=parse_messages(messages))
         except (TypeError, ValueError) as error:
-            raise ParityError(f"{where}: messages {error}", hint=_FORMATS) from None
+            raise ParityError(
+                message("plan.messages", "{where}: messages {said}", where=where, said=str(error)), hint=_FORMATS
+            ) from None
     if text is not None and not isinstance(text, str):
-        raise ParityError(f"{where}: prompt must be text or a list of messages", hint=_FORMATS)
+        raise ParityError(
+            message("plan.prompt_must_text", "{where}: prompt must be text or a list of messages", where=where),
+            hint=_FORMATS,
+        )
     if text is None:
-        raise ParityError(f"{where} has none of prompt, prompt_token_ids and messages", hint=_FORMATS)
+        raise ParityError(
+            message(
+                "plan.none_prompt_prompt", "{where} has none of prompt, prompt_token_ids and messages", where=where
+            ),
+            hint=_FORMATS,
+        )
     return Prompt(str(name), text=text)

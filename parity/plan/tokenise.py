@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.plan.messages import text_only
 from parity.plan.prompts import Prompt
 from parity.plan.types import Request
@@ -26,7 +27,10 @@ def load_tokenizer(model: str | Path) -> Tokenizer:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:
-        raise ParityError(f"{path} does not load: {error}", hint="download the checkpoint again") from error
+        raise ParityError(
+            message("plan.not_load", "{path} does not load: {said}", path=str(path), said=str(error)),
+            hint=message("plan.download_checkpoint_again", "download the checkpoint again"),
+        ) from error
 
 
 def tokenise(prompts: Iterable[Prompt], model: str | Path) -> list[Request]:
@@ -55,7 +59,10 @@ def tokenise(prompts: Iterable[Prompt], model: str | Path) -> list[Request]:
             text = prompt.text or ""
             encoding = tokenizer.encode(text)
         if not encoding.ids:
-            raise ParityError(f"the prompt {prompt.id!r} is empty: it has no tokens", hint="remove it")
+            raise ParityError(
+                message("plan.prompt_empty_no", "the prompt {prompt!r} is empty: it has no tokens", prompt=prompt.id),
+                hint=message("plan.remove", "remove it"),
+            )
         messages = None if prompt.messages is None else tuple(prompt.messages)
         requests.append(Request(prompt.id, text, tuple(encoding.ids), limit, messages, own))
     return requests
@@ -77,8 +84,12 @@ class ChatTemplate:
             source = named.get("default")
         if not isinstance(source, str):
             raise ParityError(
-                f"the checkpoint {self.model} has no chat template, so `messages` cannot be rendered",
-                hint="give `prompt` or `prompt_token_ids` instead",
+                message(
+                    "plan.checkpoint_no_chat",
+                    "the checkpoint {model} has no chat template, so `messages` cannot be rendered",
+                    model=str(self.model),
+                ),
+                hint=message("plan.give_instead", "give `prompt` or `prompt_token_ids` instead"),
             )
         self._special = {
             name: token["content"] if isinstance(token, dict) else token
@@ -99,8 +110,13 @@ class ChatTemplate:
             self._template = environment.from_string(source)
         except TemplateError as error:
             raise ParityError(
-                f"the chat template of {self.model} is not valid: {error}",
-                hint="give `prompt` or `prompt_token_ids` instead",
+                message(
+                    "plan.chat_template_not",
+                    "the chat template of {model} is not valid: {said}",
+                    model=str(self.model),
+                    said=str(error),
+                ),
+                hint=message("plan.give_instead", "give `prompt` or `prompt_token_ids` instead"),
             ) from error
 
     def render(self, messages: Sequence[Mapping[str, Json]], prompt_id: str) -> str:
@@ -109,8 +125,14 @@ class ChatTemplate:
             return self._template.render(messages=messages, add_generation_prompt=True, **self._special)
         except Exception as error:
             raise ParityError(
-                f"the chat template of {self.model} does not render the prompt {prompt_id!r}: {error}",
-                hint="check the roles and contents of its messages",
+                message(
+                    "plan.chat_template_not_render",
+                    "the chat template of {model} does not render the prompt {prompt_id!r}: {said}",
+                    model=str(self.model),
+                    prompt_id=prompt_id,
+                    said=str(error),
+                ),
+                hint=message("plan.check_roles_contents", "check the roles and contents of its messages"),
             ) from error
 
 

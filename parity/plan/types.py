@@ -15,6 +15,7 @@ from typing import Final
 
 from parity._version import __version__
 from parity.errors import ParityError
+from parity.messages import message
 from parity.plan.asked import check_request, check_speculation
 from parity.plan.churn import Churn
 from parity.plan.fields import (
@@ -171,9 +172,15 @@ class Plan:
         """Raises ParityError where the parts do not fit together."""
         self.sampling.check()
         if not self.requests:
-            raise ParityError("the plan has no requests", hint="give it at least one prompt")
+            raise ParityError(
+                message("plan.plan_no_requests", "the plan has no requests"),
+                hint=message("plan.give_least_one", "give it at least one prompt"),
+            )
         if self.rounds < 1:
-            raise ParityError(f"rounds is {self.rounds}", hint="ask for at least one round")
+            raise ParityError(
+                message("plan.rounds", "rounds is {rounds}", rounds=self.rounds),
+                hint=message("plan.ask_least_one", "ask for at least one round"),
+            )
         for what, names in (
             ("request", [r.id for r in self.requests]),
             ("arm", [arm.name for arm in self.arms]),
@@ -181,35 +188,65 @@ class Plan:
             repeated = [name for name, count in Counter(names).items() if count > 1]
             if repeated:
                 raise ParityError(
-                    f"the plan names the {what} {repeated[0]!r} twice", hint=f"give every {what} its own name"
+                    message(
+                        "plan.plan_names_twice",
+                        "the plan names the {what} {repeated!r} twice",
+                        what=what,
+                        repeated=repeated[0],
+                    ),
+                    hint=message("plan.give_every_own", "give every {what} its own name", what=what),
                 )
         for request in self.requests:
             if not request.prompt_token_ids:
-                raise ParityError(f"request {request.id!r} has no tokens", hint="remove the empty prompt")
+                raise ParityError(
+                    message("plan.request_no_tokens", "request {request!r} has no tokens", request=request.id),
+                    hint=message("plan.remove_empty_prompt", "remove the empty prompt"),
+                )
             bad = [t for t in request.prompt_token_ids if t < 0 or t >= (self.model.vocab_size or 2**31)]
             if bad:
                 raise ParityError(
-                    f"request {request.id!r} has the token id {bad[0]}, outside the model's vocabulary of "
-                    f"{self.model.vocab_size}",
-                    hint="these prompt_token_ids were made with another tokenizer",
+                    message(
+                        "plan.request_token_id",
+                        "request {request!r} has the token id {bad}, outside the model's vocabulary of {vocab_size}",
+                        request=request.id,
+                        bad=bad[0],
+                        vocab_size=self.model.vocab_size,
+                    ),
+                    hint=message("plan.these_prompt_token", "these prompt_token_ids were made with another tokenizer"),
                 )
             if request.max_tokens is not None and not 1 <= request.max_tokens <= self.sampling.max_tokens:
                 raise ParityError(
-                    f"request {request.id!r} has max_tokens {request.max_tokens}, the plan {self.sampling.max_tokens}",
-                    hint="a request's own limit is from 1 to the plan's",
+                    message(
+                        "plan.request_max_tokens",
+                        "request {request!r} has max_tokens {max_tokens}, the plan {max_tokens_2}",
+                        request=request.id,
+                        max_tokens=request.max_tokens,
+                        max_tokens_2=self.sampling.max_tokens,
+                    ),
+                    hint=message("plan.requests_own_limit", "a request's own limit is from 1 to the plan's"),
                 )
         self._check_sampling()
         self.churn.check(frozenset(r.id for r in self.requests), self.sampling.n)
         names = [arm.name for arm in self.arms]
         if self.baseline not in names:
             raise ParityError(
-                f"the baseline {self.baseline!r} is none of the arms {', '.join(names)}",
-                hint="name one of them with --baseline",
+                message(
+                    "plan.baseline_none_arms",
+                    "the baseline {baseline!r} is none of the arms {names}",
+                    baseline=self.baseline,
+                    names=names,
+                ),
+                hint=message("plan.name_one_them", "name one of them with --baseline"),
             )
         if len(self.arms) < 2:
             raise ParityError(
-                f"there is only one arm, {names[0]}: nothing to compare it with",
-                hint="add a variant (--variants base,mtp) or a backend (--backends cpu,cuda)",
+                message(
+                    "plan.there_only_one", "there is only one arm, {names}: nothing to compare it with", names=names[0]
+                ),
+                hint=message(
+                    "plan.add_variant_variants",
+                    "add a variant (--variants base,mtp) or a backend (--backends cpu,cuda)",
+                ),
             )
 
     def _check_sampling(self) -> None:
@@ -230,8 +267,14 @@ class Plan:
         schema = top.take("schema", string, default=None)
         if schema != SCHEMA:
             raise ParityError(
-                f"{source}: schema is {schema!r}, this parity reads {SCHEMA!r}",
-                hint="write the plan again with `parity plan`",
+                message(
+                    "plan.schema_parity_reads",
+                    "{source}: schema is {schema!r}, this parity reads {schema_2!r}",
+                    source=source,
+                    schema=schema,
+                    schema_2=SCHEMA,
+                ),
+                hint=message("plan.write_plan_again", "write the plan again with `parity plan`"),
             )
         model = top.sub("model")
         score = top.sub("score", default={})
@@ -304,14 +347,26 @@ def read_plan(path: str | Path) -> Plan:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ParityError(
-            f"cannot read the plan {path}: {error.strerror}", hint="write one with `parity plan -o FILE`"
+            message(
+                "plan.cannot_read_plan",
+                "cannot read the plan {path}: {strerror}",
+                path=str(path),
+                strerror=error.strerror,
+            ),
+            hint=message("plan.write_one", "write one with `parity plan -o FILE`"),
         ) from error
     except UnicodeDecodeError as error:
-        raise ParityError(f"{path} is not UTF-8 text: {error.reason}", hint="is it a plan file?") from error
+        raise ParityError(
+            message("plan.not_utf_text", "{path} is not UTF-8 text: {reason}", path=str(path), reason=error.reason),
+            hint=message("plan.plan_file", "is it a plan file?"),
+        ) from error
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ParityError(f"{path} is not JSON: {error}", hint="is it a plan file?") from error
+        raise ParityError(
+            message("plan.not_json", "{path} is not JSON: {said}", path=str(path), said=str(error)),
+            hint=message("plan.plan_file", "is it a plan file?"),
+        ) from error
     return Plan.from_json(value, str(path))
 
 

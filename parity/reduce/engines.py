@@ -19,7 +19,7 @@ import numpy as np
 
 from parity.comparator import CompareOptions, compare
 from parity.errors import BackendError
-from parity.messages import Say
+from parity.messages import Say, message
 from parity.plan import Arm, Plan, Request, Sampling
 from parity.plan.churn import Churn
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
@@ -184,7 +184,7 @@ class Engines:
         plan = replace(self._plan, arms=(replace(arm, control=None),), baseline=arm.name)
         self._logs_begun += 1
         log = self._logs / f"{self._logs_begun:03d}-{role}-{arm.name.replace('/', '-')}.log"
-        self._say(f"starting {arm.name} ({role})")
+        self._say(message("reduce.starting", "starting {arm} ({role})", arm=arm.name, role=role))
         began = self._clock()
         stack = ExitStack()
         live = stack.enter_context(self._opener(plan, arm.name, log))
@@ -204,7 +204,14 @@ class Engines:
         self._started(self._clock() - began)
         dropped = header.engine.get("dropped")
         if isinstance(dropped, dict) and dropped:
-            self._say(f"{arm.name}: this engine has no {', '.join(map(str, dropped))}: left out")
+            self._say(
+                message(
+                    "reduce.engine_no_left",
+                    "{arm}: this engine has no {dropped}: left out",
+                    arm=arm.name,
+                    dropped=[*map(str, dropped)],
+                )
+            )
         self._up[role] = identity, live, stack
         return live
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from parity.errors import BackendError, ParityError
-from parity.messages import Say
+from parity.messages import Say, message
 from parity.plan import Arm
 from parity.records import Json
 from parity.records.engine_settings import SPECULATION
@@ -146,17 +146,33 @@ class SettingsSearch:
         """
         if failing.backend != passing.backend:
             raise ParityError(
-                f"{failing.name} and {passing.name} are on different backends: no setting turns one into the other",
-                hint="name two arms of one backend; `parity runs show` prints the suspect of arms on several",
+                message(
+                    "reduce.different_backends_no",
+                    "{failing} and {passing} are on different backends: no setting turns one into the other",
+                    failing=failing.name,
+                    passing=passing.name,
+                ),
+                hint=message(
+                    "reduce.name_two_arms",
+                    "name two arms of one backend; `parity runs show` prints the suspect of arms on several",
+                ),
             )
         flip = Flip(failing.name, passing.name, differences(failing, passing))
         if not flip.differ:
-            raise ParityError(f"{failing.name} and {passing.name} have the same settings", hint="name other arms")
+            raise ParityError(
+                message(
+                    "reduce.same_settings",
+                    "{failing} and {passing} have the same settings",
+                    failing=failing.name,
+                    passing=passing.name,
+                ),
+                hint=message("reduce.name_other_arms", "name other arms"),
+            )
         try:
             self._search(flip, failing, passing, checked, or_none)
         except OutOfTime:
             flip.out_of_time = True
-            self._say("the time is spent: this is as far as it went")
+            self._say(message("reduce.time_spent_far", "the time is spent: this is as far as it went"))
         return flip
 
     def _search(self, flip: Flip, failing: Arm, passing: Arm, checked: bool, or_none: bool) -> None:
@@ -167,23 +183,47 @@ class SettingsSearch:
         if not checked:
             decision = self._ask(flip, failing, failing.name)
             if decision.unresolved:
-                raise BackendError(f"{failing.name} cannot be tried: {decision.unresolved}")
+                raise BackendError(
+                    message(
+                        "reduce.cannot_tried",
+                        "{passing} cannot be tried: {unresolved}",
+                        passing=failing.name,
+                        unresolved=decision.unresolved,
+                    )
+                )
             if not decision.fails:
                 raise ParityError(
-                    f"{failing.name} does not fail often enough on this case: {decision.failures} of {decision.shots} "
-                    "shots failed",
-                    hint="give it a case that fails: `parity reduce` makes one",
+                    message(
+                        "reduce.not_fail_often",
+                        "{failing} does not fail often enough on this case: {failures} of {shots} shots failed",
+                        failing=failing.name,
+                        failures=decision.failures,
+                        shots=decision.shots,
+                    ),
+                    hint=message("reduce.give_case_fails", "give it a case that fails: `parity reduce` makes one"),
                 )
         clean = self._ask(flip, mixed(passing, failing, []), passing.name)
         if clean.unresolved:
-            raise BackendError(f"{passing.name} cannot be tried: {clean.unresolved}", hint="name another PASSING arm")
+            raise BackendError(
+                message(
+                    "reduce.cannot_tried",
+                    "{passing} cannot be tried: {unresolved}",
+                    passing=passing.name,
+                    unresolved=clean.unresolved,
+                ),
+                hint=message("reduce.name_another_passing", "name another PASSING arm"),
+            )
         if clean.fails and or_none:
             flip.settings, flip.arm = [], mixed(passing, failing, [])
             return
         if clean.fails:
             raise ParityError(
-                f"{passing.name} fails too: there is nothing that its settings could flip",
-                hint="name an arm that passes as PASSING",
+                message(
+                    "reduce.fails_too_there",
+                    "{passing} fails too: there is nothing that its settings could flip",
+                    passing=passing.name,
+                ),
+                hint=message("reduce.name_arm_passes", "name an arm that passes as PASSING"),
             )
         likely = [one for one in flip.differ if one.name == LIKELY]
         settings = likely if likely and fails(likely) else ddmin(flip.differ, fails)
@@ -195,5 +235,14 @@ class SettingsSearch:
         why = decision.unresolved or ""
         flip.steps.append(Step(what, decision.fails, decision.shots, decision.failures, why))
         answer = "fails" if decision.fails else "does not fail" if not why else f"cannot be tried ({why})"
-        self._say(f"{what}: {answer} ({decision.failures} of {decision.shots} shots)")
+        self._say(
+            message(
+                "reduce.shots",
+                "{what}: {answer} ({failures} of {shots} shots)",
+                what=what,
+                answer=answer,
+                failures=decision.failures,
+                shots=decision.shots,
+            )
+        )
         return decision

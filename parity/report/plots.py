@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.records import Key
 from parity.records.gaps import KeptGaps
 from parity.report import svg
@@ -83,7 +84,15 @@ def write_plots(found: Mapping[str, str], directory: Path) -> list[Path]:
             path.write_text(text + "\n", encoding="utf-8")
             written.append(path)
     except OSError as error:
-        raise ParityError(f"cannot write into {directory}: {error.strerror}", hint="name another place") from error
+        raise ParityError(
+            message(
+                "report.cannot_write_into",
+                "cannot write into {directory}: {strerror}",
+                directory=str(directory),
+                strerror=error.strerror,
+            ),
+            hint=message("report.name_another_place", "name another place"),
+        ) from error
     return written
 
 

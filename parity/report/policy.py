@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from parity.errors import ExitCode, ParityError
+from parity.messages import message
 from parity.plan.config import read_config
 from parity.records import Json, Severity, Verdict
 from parity.records.kinds import kinds
@@ -114,7 +115,10 @@ def read_policy(path: Path) -> Policy:
     """The [policy] of a configuration file. Raises ParityError naming the file and what is wrong in it."""
     config = read_config(path)
     if not config.policy:
-        raise ParityError(f"{path} has no [policy]", hint="docs/ci.md has an example")
+        raise ParityError(
+            message("report.no_policy", "{path} has no [policy]", path=str(path)),
+            hint=message("report.docs_ci_md", "docs/ci.md has an example"),
+        )
     return parse_policy(config.policy, str(path))
 
 

@@ -14,6 +14,7 @@ import orjson
 from parity._version import __version__
 from parity.capture import read_capture, read_scores
 from parity.errors import ParityError
+from parity.messages import message
 from parity.records import Capture, Json, Kind, ScoreKey, Scores, TopLogprobs
 from parity.records.engine_settings import engine_settings
 from parity.report import facts
@@ -47,13 +48,22 @@ def repro_script(view: RunView, finding: FindingView, *, model: str | None = Non
     """
     if finding.of_run:
         raise ParityError(
-            "this finding is about the run as a whole, not about one completion",
-            hint="name a finding of one request: `parity runs show --json` lists them",
+            message("report.finding_about_run", "this finding is about the run as a whole, not about one completion"),
+            hint=message(
+                "report.name_finding_one", "name a finding of one request: `parity runs show --json` lists them"
+            ),
         )
     if not view.run.greedy and Kind(finding.kind).row.needs_expected_tokens:
         raise ParityError(
-            f"the run sampled at temperature {view.run.sampling['temperature']}: there are no tokens to expect",
-            hint="run the same prompts greedily (--temperature 0) and reproduce a finding of that run",
+            message(
+                "report.run_sampled_temperature",
+                "the run sampled at temperature {temperature}: there are no tokens to expect",
+                temperature=view.run.sampling["temperature"],
+            ),
+            hint=message(
+                "report.run_same_prompts",
+                "run the same prompts greedily (--temperature 0) and reproduce a finding of that run",
+            ),
         )
     arm = view.arm(finding.arm)
     _check_arm(view, arm)
@@ -92,8 +102,12 @@ def repro_script(view: RunView, finding: FindingView, *, model: str | None = Non
     script = "".join(filled.get(part, f"@{part}@") if at % 2 else part for at, part in enumerate(parts))
     if len(script) > LARGEST:
         raise ParityError(
-            f"the script would have {len(script):,} characters: the batch is too large to hand on",
-            hint="reduce the run first (`parity reduce`), or run fewer prompts",
+            message(
+                "report.script_would_characters",
+                "the script would have {count:,} characters: the batch is too large to hand on",
+                count=len(script),
+            ),
+            hint=message("report.reduce_run_first", "reduce the run first (`parity reduce`), or run fewer prompts"),
         )
     ast.parse(script)
     return script
@@ -111,13 +125,28 @@ def _check_arm(view: RunView, arm: ArmView) -> None:
     """Raises ParityError for an arm or a plan that a batch in one engine does not stand for."""
     if not starts_an_engine(arm.backend):
         raise ParityError(
-            f"{arm.name} is a {arm.backend}, not an engine that a script can start",
-            hint="run the same prompts on an engine of your own (`parity run --backends …`)",
+            message(
+                "report.not_engine_script",
+                "{arm} is a {backend}, not an engine that a script can start",
+                arm=arm.name,
+                backend=arm.backend,
+            ),
+            hint=message(
+                "report.run_same_prompts_engine",
+                "run the same prompts on an engine of your own (`parity run --backends …`)",
+            ),
         )
     if view.run.churn:
         raise ParityError(
-            "requests came and went while others were decoded (--churn), and the script sends the whole batch at once",
-            hint="`parity reduce` looks for a case that fails without churn; the plan itself is in the run's directory",
+            message(
+                "report.requests_came_went",
+                "requests came and went while others were decoded (--churn), and the script sends "
+                "the whole batch at once",
+            ),
+            hint=message(
+                "report.looks_case_fails",
+                "`parity reduce` looks for a case that fails without churn; the plan itself is in the run's directory",
+            ),
         )
 
 
@@ -129,8 +158,12 @@ def _expected(view: RunView, finding: FindingView) -> tuple[dict[str, Json], dic
     if baseline is None:
         if finding.baseline is None:
             raise ParityError(
-                f"the baseline's capture {view.baseline.capture} is gone, so nobody knows what to expect",
-                hint="put it back, or run the plan again",
+                message(
+                    "report.baselines_capture_gone",
+                    "the baseline's capture {capture} is gone, so nobody knows what to expect",
+                    capture=view.baseline.capture,
+                ),
+                hint=message("report.put_back_run", "put it back, or run the plan again"),
             )
         stream = finding.baseline
         only = {"tokens": stream.token_ids.tolist(), "finish_reason": stream.finish_reason}
@@ -202,7 +235,10 @@ def _limits(run: Run) -> dict[str, int]:
         requests = orjson.loads(path.read_bytes())["requests"]
         return {one["id"]: one["max_tokens"] for one in requests if isinstance(one.get("max_tokens"), int)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ParityError(f"cannot read the plan {path}: {error}", hint="put it back, or run the plan again") from error
+        raise ParityError(
+            message("report.cannot_read_plan", "cannot read the plan {path}: {said}", path=str(path), said=str(error)),
+            hint=message("report.put_back_run", "put it back, or run the plan again"),
+        ) from error
 
 
 def _requests(view: RunView) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.report.format import REPOSITORIES, Document, Wanted
 from parity.report.formats import format_named, names
 from parity.report.gate import judge_run
@@ -54,9 +55,15 @@ def documents(
     """
     options = options or ReportOptions()
     if format not in names():
-        raise ParityError(f"there is no report format {format!r}", hint=f"choose one of {', '.join(names())}")
+        raise ParityError(
+            message("report.there_no_report", "there is no report format {value!r}", value=format),
+            hint=message("report.no_language.hint", "choose one of {languages}", languages=names()),
+        )
     if target is not None and target not in REPOSITORIES:
-        raise ParityError(f"there is no template for {target!r}", hint=f"choose one of {', '.join(REPOSITORIES)}")
+        raise ParityError(
+            message("report.there_no_template", "there is no template for {target!r}", target=target),
+            hint=message("report.no_language.hint", "choose one of {languages}", languages=list(REPOSITORIES)),
+        )
     texts = Texts(options.language)
     view = of_store(store, finding_or_run, limit=options.limit)
     judgement = None if options.policy is None else judge_run(store, view.run.id, options.policy)

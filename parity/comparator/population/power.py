@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from parity.comparator.population.statistics import missed_rate_bound
 from parity.errors import ParityError
+from parity.messages import message
 
 
 def requests_needed(rate: float, confidence: float = 0.95, overdispersion: float = 1.0) -> int:
@@ -56,8 +57,19 @@ def measured_overdispersion(hits: Sequence[int], sizes: Sequence[int]) -> float:
 
 def _check(rate: float, confidence: float, overdispersion: float) -> None:
     if not 0 < rate < 1:
-        raise ParityError(f"the rate is {rate:g}", hint="give a share between 0 and 1: 0.003 is 3 in 1,000")
+        raise ParityError(
+            message("comparator.rate", "the rate is {rate:g}", rate=rate),
+            hint=message("comparator.give_share_between", "give a share between 0 and 1: 0.003 is 3 in 1,000"),
+        )
     if not 0 < confidence < 1:
-        raise ParityError(f"the confidence is {confidence:g}", hint="give a share between 0 and 1, such as 0.95")
+        raise ParityError(
+            message("comparator.confidence", "the confidence is {confidence:g}", confidence=confidence),
+            hint=message("comparator.give_share_between_such", "give a share between 0 and 1, such as 0.95"),
+        )
     if not 1 <= overdispersion < 1e9:
-        raise ParityError(f"the overdispersion is {overdispersion:g}", hint="1 is none; a batch of 64 hit as one is 64")
+        raise ParityError(
+            message(
+                "comparator.overdispersion", "the overdispersion is {overdispersion:g}", overdispersion=overdispersion
+            ),
+            hint=message("comparator.none_batch_hit", "1 is none; a batch of 64 hit as one is 64"),
+        )
