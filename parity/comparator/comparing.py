@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from parity.comparator.conclude.conclude import conclude
 from parity.comparator.detect import completeness
+from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.pairs import Judged, judge_pairs
 from parity.comparator.detect.sampled import judge_sampled
 from parity.comparator.detect.setup import setup_of
@@ -14,7 +15,6 @@ from parity.comparator.inputs.normalise import Inputs, normalise
 from parity.comparator.population.run import measure
 from parity.comparator.reference.references import References, references_of
 from parity.comparator.reference.tolerance import doubt_of
-from parity.comparator.stats import SamplingStats
 from parity.comparator.streams.pairing import Pairs, pair_up
 from parity.comparator.types import CompareOptions, Comparison, CompletionClass, run_finding
 from parity.records import Capture, Finding, Key, Kind, Scores, Severity
@@ -37,40 +37,43 @@ def compare(
     inputs = normalise(baseline, candidate, scores)
     references = references_of(inputs, options)
     pairs = pair_up(inputs.baseline, inputs.candidate)
-    judged, tests = _judge(inputs, references, pairs, options)
-    findings = _findings(inputs, references, judged, options)
+    judged = _judge(inputs, references, pairs, options)
+    findings = _findings(inputs, references, pairs, judged, options)
     classes = _classes(judged, findings)
-    run = measure(inputs, references, pairs, judged, tests, classes, findings)
+    run = measure(inputs, references, pairs, judged, classes, findings, options.alpha)
     return conclude(inputs, references, pairs, judged, run, classes, [*findings, *run.findings])
 
 
-def _judge(
-    inputs: Inputs, references: References, pairs: Pairs, options: CompareOptions
-) -> tuple[Judged, SamplingStats | None]:
-    """What is wrong with each completion; tests over the samples where they are random."""
-    if inputs.is_random:
-        return judge_sampled(
-            inputs.baseline,
-            inputs.candidate,
-            pairs,
+def _judge(inputs: Inputs, references: References, pairs: Pairs, options: CompareOptions) -> Judged:
+    """What is wrong with each completion: greedy ones against the baseline's tokens, drawn ones by their likelihood."""
+    greedy, drawn = pairs.where(~pairs.random), pairs.where(pairs.random)
+
+    def donors() -> Donors:
+        return Donors(inputs.baseline, inputs.candidate, pairs)
+
+    judged = Judged()
+    if greedy.keys or not inputs.is_random:
+        part = inputs.without(drawn.keys)
+        setup = setup_of(
+            part.baseline,
+            part.candidate,
+            greedy,
             references.lookup,
             options,
+            references.tolerance,
+            doubt_of(options, references.floor, references.tolerance, inputs.scores.values()),
+            donors,
             drops_eos=inputs.candidate_drops_eos,
         )
-    setup = setup_of(
-        inputs.baseline,
-        inputs.candidate,
-        pairs,
-        references.lookup,
-        options,
-        references.tolerance,
-        doubt_of(options, references.floor, references.tolerance, inputs.scores.values()),
-        drops_eos=inputs.candidate_drops_eos,
-    )
-    return judge_pairs(setup), None
+        judged = judge_pairs(setup)
+    if not inputs.is_random:
+        return judged
+    return judged + judge_sampled(inputs.without(greedy.keys), references.lookup, drawn, options, donors)
 
 
-def _findings(inputs: Inputs, references: References, judged: Judged, options: CompareOptions) -> list[Finding]:
+def _findings(
+    inputs: Inputs, references: References, pairs: Pairs, judged: Judged, options: CompareOptions
+) -> list[Finding]:
     """What was found in the pairs, and in the arms as sets of completions."""
     baseline, candidate = inputs.baseline, inputs.candidate
     found = [
@@ -78,12 +81,15 @@ def _findings(inputs: Inputs, references: References, judged: Judged, options: C
         for difference in inputs.questions.differences
     ]
     found += completeness.missing(baseline, candidate, inputs.plans.not_asked)
-    found += completeness.duplicates(baseline, candidate, references.lookup, options.alpha)
+    greedy, drawn = pairs.where(~pairs.random).keys, pairs.where(pairs.random).keys
+    if inputs.is_random:
+        found += completeness.duplicates(inputs.without(greedy), references.lookup, options.alpha)
     found += judged.findings
     found += servers.contradictions(baseline, candidate)
-    if not inputs.is_random:
-        corrupt = [finding for finding in found if finding.severity is Severity.CORRUPT]
-        found += completeness.nondeterminism(baseline, candidate, corrupt)
+    if greedy or not inputs.is_random:
+        part = inputs.without(drawn)
+        corrupt = [one for one in found if one.severity is Severity.CORRUPT and one.key in part.candidate.completions]
+        found += completeness.nondeterminism(part.baseline, part.candidate, corrupt)
     return found
 
 

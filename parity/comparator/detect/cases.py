@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.comparator.detect.events import Event
+from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.stops import StopRules
 from parity.comparator.reference.gaps import BoolArray, TokenGaps
 from parity.comparator.reference.scores import Reference
@@ -38,6 +39,8 @@ class Setup:
     """The engine's own lists are what it chose from: no penalty, bias or ban stands between."""
     scores_show_lists: bool
     """The engines' own logprobs are of the kind that scores are."""
+    donors: Callable[[], Donors]
+    """Where tokens of another request may come from: everything that ran."""
     detokenize: Callable[[Sequence[int]], str] | None
     """Token ids to text, where the tokenizer is known to be the captures' own."""
 

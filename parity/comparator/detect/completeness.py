@@ -9,8 +9,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from parity.comparator.detect.findings import finding
+from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.plans import rounds, rounds_of_one
-from parity.comparator.inputs.questions import temperature
+from parity.comparator.inputs.questions import highest_own_temperature, temperature
 from parity.comparator.population.statistics import in_two_stages
 from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.alignment import common_prefix
@@ -66,13 +67,14 @@ def _asked(capture: Capture) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 4096 else 1
 
 
-def duplicates(baseline: Capture, candidate: Capture, reference: Reference, alpha: float) -> list[Finding]:
+def duplicates(inputs: Inputs, reference: Reference, alpha: float) -> list[Finding]:
     """Samples of one request that are copies of each other though they were drawn at random.
 
     Where no logprobs say how likely a text is, the baseline's samples do: see `_copies_by_chance`, held against
     `alpha`.
     """
-    if not temperature(candidate):
+    baseline, candidate = inputs.baseline, inputs.candidate
+    if not (temperature(candidate) or highest_own_temperature(candidate)):
         return []
     found: list[Finding] = []
     groups = _groups(candidate)
@@ -84,7 +86,7 @@ def duplicates(baseline: Capture, candidate: Capture, reference: Reference, alph
         for copies in _copies_of(group):
             first, *others = copies
             length = len(first.token_ids)
-            likelihood = _log_likelihood(first, candidate, reference)
+            likelihood = _log_likelihood(first, inputs, reference)
             if likelihood is not None:
                 if likelihood > allowed:
                     continue
@@ -188,19 +190,20 @@ def _copies_by_chance(
     return in_two_stages(test)
 
 
-def _log_likelihood(completion: Completion, arm: Capture, reference: Reference) -> float | None:
+def _log_likelihood(completion: Completion, inputs: Inputs, reference: Reference) -> float | None:
     """An upper bound on the log of the chance to draw this completion (nats); None where nothing says it.
 
     Tokens that are not listed make the listed ones less likely, so leaving them out bounds from above; tokens
     without an entry count as certain.
     """
+    arm = inputs.candidate
     top = reference.score(arm.header.arm, completion)
     if top is None:
         top = completion.logprobs
     if top is None or len(top) != len(completion.token_ids):
         return None
-    sampling = arm.header.sampling
-    values = np.where(np.isnan(top.values), -np.inf, np.minimum(top.values, 0.0)) / temperature(arm)
+    sampling = arm.sampling_of(completion)
+    values = np.where(np.isnan(top.values), -np.inf, np.minimum(top.values, 0.0)) / inputs.temperature_of(completion)
     is_chosen = top.ids == completion.token_ids[:, None]
     if not len(top) or not is_chosen.any():
         return None

@@ -44,7 +44,7 @@ def _streams(case: Case, gaps: TokenGaps, end: int, setup: Setup) -> Streams:
         np.flatnonzero(unsupported[:end]),
         unknown,
         gaps.best_id,
-        setup.rules.terminators,
+        setup.rules.of(case.b).terminators,
         setup.rules.leaves_open(case.a),
     )
 

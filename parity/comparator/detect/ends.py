@@ -250,7 +250,7 @@ def _ends_in_garble(case: Case, setup: Setup) -> bool:
     inside = [event for event in case.events if event is not case.past]
     if b.finish_reason != "stop" or len(b.token_ids) >= len(a.token_ids) or not inside:
         return False
-    if not len(b.token_ids) or int(b.token_ids[-1]) not in setup.rules.terminators or case.has(Kind.EARLY_STOP):
+    if not len(b.token_ids) or int(b.token_ids[-1]) not in setup.rules.of(b).terminators or case.has(Kind.EARLY_STOP):
         return False
     last = max(event.end for event in inside)
     made_of = (Stretch.UNSUPPORTED, Stretch.FOREIGN)
@@ -271,7 +271,7 @@ def _mere_beginning(case: Case, setup: Setup) -> Case:
     )
     gap = _gap_of_ending(a, at, setup)
     if gap is None:
-        keeps = setup.rules.keeps_terminator and setup.rules.terminators
+        keeps = setup.rules.keeps_terminator and setup.rules.of(b).terminators
         if b.finish_reason in ("stop", None) and not keeps:
             return case  # undecidable: no reference for the end of the stream
         evidence = EndEvidence(why=why, finish_reason=b.finish_reason)
@@ -286,5 +286,5 @@ def _mere_beginning(case: Case, setup: Setup) -> Case:
 def _gap_of_ending(a: Completion, at: int, setup: Setup) -> tuple[float, bool] | None:
     """(gap of the likeliest terminator at `at`, is it exact); None where nothing says it."""
     top = setup.reference.score(setup.baseline.header.arm, a) or a.logprobs
-    gaps = [gap_of_other(top, at, token) for token in sorted(setup.rules.terminators)]
+    gaps = [gap_of_other(top, at, token) for token in sorted(setup.rules.of(a).terminators)]
     return min((gap for gap in gaps if gap is not None), default=None)

@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.comparator.detect.cases import Case
 from parity.comparator.detect.events import Event
+from parity.comparator.inputs.questions import own_differences
 from parity.messages import message
 from parity.records import Capture, Completion, Evidence, Finding, Key, Kind
 from parity.records.evidence import InputEvidence, JudgedBy, Numbers
@@ -49,6 +50,14 @@ def finding(
 def input_mismatch(arms: tuple[Capture, Capture], a: Completion, b: Completion) -> Finding:
     """The prompts of a pair differ."""
     left, right = a.prompt_token_ids, b.prompt_token_ids
+    if np.array_equal(left, right) and a.max_tokens == b.max_tokens:
+        names = own_differences(arms[0], a, arms[1], b)
+        why = message(
+            "input.sampling",
+            "the request's own sampling parameters differ ({names}); nothing else is to be concluded",
+            names=names,
+        )
+        return finding(arms, b.key, Kind.INPUT_MISMATCH, InputEvidence(why=why))
     if np.array_equal(left, right):
         why = message(
             "input.max_tokens",

@@ -43,6 +43,20 @@ class Judged:
     """Completions where it is the baseline's end that cannot be right, and why."""
     notes: list[Message] = field(default_factory=list)
 
+    def __add__(self, other: Judged) -> Judged:
+        """What was found in other pairs as well."""
+        return Judged(
+            [*self.findings, *other.findings],
+            self.classes | other.classes,
+            self.gaps | other.gaps,
+            self.limited | other.limited,
+            self.suspects | other.suspects,
+            self.doubtful | other.doubtful,
+            [*self.contradicted, *other.contradicted],
+            self.baseline_ends | other.baseline_ends,
+            [*self.notes, *other.notes],
+        )
+
 
 def judge_pairs(setup: Setup) -> Judged:
     """Findings for every pair; those with another prompt have that one alone."""

@@ -91,7 +91,7 @@ def _look(cases: list[Case], setup: Setup) -> list[Case]:
     ]
     if not loose and not bare:
         return cases
-    donors = Donors(setup.baseline, setup.candidate, setup.pairs)
+    donors = setup.donors()
     return _unscored(_named(cases, loose, donors, setup), bare, donors, setup)
 
 

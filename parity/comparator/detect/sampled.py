@@ -1,10 +1,13 @@
-"""Findings for a run with random sampling: each completion against the reference, and the run's tests."""
+"""Completions that were drawn at random: what is wrong with each, by its likelihood and by the request's own rules.
+
+The rules are asked in order; each gives events. What holds for the samples of the run as a whole is
+population/sampled.py.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import msgspec
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from parity.comparator.detect import findings, invalid_tokens, logprobs, stops, texts
 from parity.comparator.detect.events import Event, tokens_event
@@ -13,136 +16,155 @@ from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.row_leaks import leaked, query_of
 from parity.comparator.detect.structure import GARBLED_TOKENS
 from parity.comparator.detect.trust import trusted_detokenizer
-from parity.comparator.inputs.questions import temperature as temperature_of
+from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population import sampled
 from parity.comparator.reference.gaps import PENALTY_REACH, TokenGaps
 from parity.comparator.reference.scores import Reference
-from parity.comparator.stats import SamplingStats
 from parity.comparator.streams.pairing import Pairs
-from parity.comparator.types import CompareOptions, run_finding
+from parity.comparator.types import CompareOptions
 from parity.messages import message
 from parity.records import Capture, Completion, Finding, Key, Kind, TopLogprobs
-from parity.records.evidence import EndEvidence, JudgedBy, RunEvidence
+from parity.records.evidence import EndEvidence, JudgedBy
 
-_RUN_KINDS = {
-    "likelihood": Kind.UNJUSTIFIED,
-    "surprisal": Kind.UNJUSTIFIED,
-    "length": Kind.EARLY_STOP,
-    "finish_reason": Kind.EARLY_STOP,
-    "loops": Kind.REPETITION,
-    "wording": Kind.UNJUSTIFIED,
-}
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """The run as the rules find it."""
+
+    baseline: Capture
+    candidate: Capture
+    reference: Reference
+    temperature_of: Callable[[Completion], float]
+    rules: stops.StopRules
+    vocab_size: int | None
+    scored: Mapping[Key, tuple[TokenGaps, TopLogprobs]]
+    """Of the candidate's completions."""
+    lists_show_draws: bool
+    """The engine's own lists are what it drew from."""
+    windows: int
+    """Stretches looked at in the whole run."""
+    slack: float
+    """Nats taken off each token's surprisal."""
+    alpha: float
+    detokenize: Callable[[Sequence[int]], str] | None
+
+    def distribution(self, b: Completion) -> TopLogprobs | None:
+        """What a completion was drawn from: its score, else its own lists where they show that; else None."""
+        if self.reference.shaping(b).unknown:
+            return None
+        if b.key in self.scored:
+            return self.scored[b.key][1]
+        return b.logprobs if self.lists_show_draws and _false_lists(b) is None else None
 
 
 def judge_sampled(
-    baseline: Capture,
-    candidate: Capture,
-    pairs: Pairs,
-    reference: Reference,
-    options: CompareOptions,
-    *,
-    drops_eos: bool = False,
-) -> tuple[Judged, SamplingStats]:
-    """Judge every candidate completion by its likelihood, and the run by two-sample tests."""
-    judged, arms = Judged(), (baseline, candidate)
-    rules = stops.stop_rules(candidate.header, baseline)
-    if drops_eos:
-        rules = replace(rules, keeps_terminator=False)
-    detokenize = trusted_detokenizer(options, baseline)
-    vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
-    temperature = temperature_of(candidate) or temperature_of(baseline)
-    scored = reference.all_gaps(candidate.header.arm, list(candidate))
-    judged.gaps.update((key, gaps) for key, (gaps, _) in scored.items())
-    baseline_scored = reference.all_gaps(baseline.header.arm, list(baseline))
-    windows = sum(len(one.token_ids) for one in candidate) * len(sampled.WINDOWS)
-    slack = sampled.SLACK
-    if any(reference.shaping(one).penalises for one in candidate):
-        slack += PENALTY_REACH / temperature  # a penalty on the likely tokens makes others likelier by that much
-    lists = [one for one in baseline if one.logprobs is not None]
-    raw = candidate.header.engine.get("logprobs_mode") == "raw_logprobs"
-    lists_speak = (raw or bool(lists)) and not any(
-        sampled.find_unlikely(
-            sampled.tail_logs(one.logprobs, one.token_ids, temperature, vocab_size), windows, sampled.HABIT, slack
-        )
-        for one in lists
-        if one.logprobs is not None
-    )
-    spans: list[tuple[Completion, Event]] = []
-    for row, key in enumerate(pairs.keys):
-        b = pairs.candidate[row]
-        judged.classes[key] = "sampled"
+    inputs: Inputs, reference: Reference, pairs: Pairs, options: CompareOptions, donors: Callable[[], Donors]
+) -> Judged:
+    """Findings for each pair that was drawn at random; `inputs` and `pairs` are of these alone, `donors` of all."""
+    draws, arms = _draws(inputs, reference, pairs, options), (inputs.baseline, inputs.candidate)
+    found: list[Finding] = []
+    stretches: list[tuple[Completion, Event]] = []
+    for row, (a, b) in enumerate(zip(pairs.baseline, pairs.candidate, strict=True)):
         if not pairs.same_prompt[row]:
-            judged.findings.append(findings.input_mismatch(arms, pairs.baseline[row], b))
-            judged.classes[key] = "corrupt"
+            found.append(findings.input_mismatch(arms, a, b))
             continue
-        events = invalid_tokens.invalid_tokens(b.token_ids, vocab_size)
-        past = None if pairs.identical[row] else stops.overrun(b, rules)
-        if past is not None:
-            events.append(past)
-        why = stops.unexplained_end(b, rules)
-        if why is not None and stops.unexplained_end(pairs.baseline[row], rules) is None:
-            events.append(Event(Kind.EARLY_STOP, len(b.token_ids), 0, EndEvidence(why=why)))
-        broken = logprobs.broken_logprobs(b) or logprobs.unlisted_logprobs(b)
-        if broken is not None:
-            events.append(broken)
-        top = scored[key][1] if key in scored else (b.logprobs if lists_speak and broken is None else None)
-        top = None if reference.shaping(b).unknown else top
-        if top is not None:
-            logs = sampled.tail_logs(top, b.token_ids, temperature, vocab_size)
-            stretches = sampled.find_unlikely(logs, windows, options.alpha, slack)
-            for stretch in stretches:
-                judged_by = JudgedBy.SCORES if key in scored else JudgedBy.OWN_LIST
-                event = _unlikely_event(b, stretch, rules).but(judged_by=judged_by)
-                if all(not (one.position <= event.position < one.end) for one in events):
-                    spans.append((b, event))
-            if key in scored and not events and not stretches:
-                mismatch = logprobs.logprob_mismatch(b, scored[key][0], len(b.token_ids))
-                if mismatch is not None:
-                    events.append(mismatch)
-        if detokenize is not None and not events:
-            text = texts.text_mismatch(b, detokenize, cut_short=rules.has_stop_strings)
-            if text is not None:
-                events.append(text)
-        judged.findings.extend(_finding(arms, b, event) for event in events)
-    named = _with_leaks(baseline, candidate, pairs, spans)
-    judged.findings.extend(_finding(arms, b, event) for b, event in named)
-    for finding in judged.findings:
-        judged.classes[finding.key] = "corrupt"
-    whole = [(a, b) for a, b in zip(pairs.baseline, pairs.candidate, strict=True) if not (a.aborted or b.aborted)]
-
-    def surprisals(arm: list[Completion], views: dict[Key, tuple[TokenGaps, TopLogprobs]]) -> list[float]:
-        known = [(one, views[one.key][1]) for one in arm if one.key in views]
-        return [
-            sampled.mean_surprisal(sampled.tail_logs(top, one.token_ids, temperature, vocab_size)) for one, top in known
+        plain = _by_the_rules(a, b, draws, is_identical=bool(pairs.identical[row]))
+        unlikely = _unlikely(b, draws)
+        stretches += [
+            (b, event) for event in unlikely if not any(one.position <= event.position < one.end for one in plain)
         ]
-
-    tests = sampled.run_tests(
-        [a for a, _ in whole],
-        [b for _, b in whole],
-        {key: view for key, (view, _) in baseline_scored.items()},
-        {key: view for key, (view, _) in scored.items()},
-        (surprisals([a for a, _ in whole], baseline_scored), surprisals([b for _, b in whole], scored)),
-        temperature=temperature,
+        events = plain or _by_its_claims(b, draws, is_likely=not unlikely)
+        found += [_finding(arms, b, event) for event in events]
+    found += [_finding(arms, b, event) for b, event in _with_leaks(stretches, donors)]
+    corrupt = {finding.key for finding in found}
+    return Judged(
+        findings=found,
+        classes={key: "corrupt" if key in corrupt else "sampled" for key in pairs.keys},
+        gaps={key: gaps for key, (gaps, _) in draws.scored.items()},
     )
-    failed = tuple(sorted(name for name, p_value in tests.adjusted.items() if p_value < options.alpha))
-    tests = msgspec.structs.replace(tests, failed=failed)
-    for name, p_value in tests.adjusted.items():
-        if name in failed:
-            why = message(
-                "run.test",
-                "the {test} of the candidate's samples differs from the baseline's "
-                "(p = {p_value:.2g} after adjustment)",
-                test=name.replace("_", " "),
-                p_value=p_value,
-            )
-            evidence = RunEvidence(why=why, test=name, p_value=p_value)
-            judged.findings.append(run_finding(candidate.header.arm, baseline.header.arm, _RUN_KINDS[name], evidence))
-    return judged, tests
+
+
+def _draws(inputs: Inputs, reference: Reference, pairs: Pairs, options: CompareOptions) -> Draws:
+    baseline, candidate = inputs.baseline, inputs.candidate
+    rules = stops.stop_rules(candidate.header, baseline)
+    windows = len(candidate.tokens.flat) * len(sampled.WINDOWS)
+    slack = sampled.SLACK
+    if any(reference.shaping(one).penalises for one in pairs.candidate):
+        slack += PENALTY_REACH / inputs.temperature  # a penalty on the likely tokens makes others likelier by as much
+    vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
+    return Draws(
+        baseline=baseline,
+        candidate=candidate,
+        reference=reference,
+        temperature_of=inputs.temperature_of,
+        rules=replace(rules, keeps_terminator=False) if inputs.candidate_drops_eos else rules,
+        vocab_size=vocab_size,
+        scored=reference.all_gaps(candidate.header.arm, list(candidate)),
+        lists_show_draws=_lists_show_draws(inputs, windows, slack, vocab_size),
+        windows=windows,
+        slack=slack,
+        alpha=options.alpha,
+        detokenize=trusted_detokenizer(options, baseline),
+    )
+
+
+def _lists_show_draws(inputs: Inputs, windows: int, slack: float, vocab_size: int | None) -> bool:
+    """Are the engines' own lists what they drew from? The baseline's tokens are likely by its own, then."""
+    lists = [(one, one.logprobs) for one in inputs.baseline if one.logprobs is not None]
+    raw = inputs.candidate.header.engine.get("logprobs_mode") == "raw_logprobs"
+    return (raw or bool(lists)) and not any(
+        sampled.find_unlikely(
+            sampled.tail_logs(top, one.token_ids, inputs.temperature_of(one), vocab_size), windows, sampled.HABIT, slack
+        )
+        for one, top in lists
+    )
+
+
+def _by_the_rules(a: Completion, b: Completion, draws: Draws, *, is_identical: bool) -> list[Event]:
+    """What no distribution is needed for: ids, ends, lists that are none."""
+    events = list(invalid_tokens.invalid_tokens(b.token_ids, draws.vocab_size))
+    past = None if is_identical else stops.overrun(b, draws.rules)
+    if past is not None:
+        events.append(past)
+    why = stops.unexplained_end(b, draws.rules)
+    if why is not None and stops.unexplained_end(a, draws.rules) is None:
+        events.append(Event(Kind.EARLY_STOP, len(b.token_ids), 0, EndEvidence(why=why)))
+    broken = _false_lists(b)
+    return events if broken is None else [*events, broken]
+
+
+def _by_its_claims(b: Completion, draws: Draws, *, is_likely: bool) -> list[Event]:
+    """Logprobs that are not those of the scores, text that is not that of the tokens."""
+    if is_likely and b.key in draws.scored and draws.distribution(b) is not None:
+        mismatch = logprobs.logprob_mismatch(b, draws.scored[b.key][0], len(b.token_ids))
+        if mismatch is not None:
+            return [mismatch]
+    if draws.detokenize is None:
+        return []
+    text = texts.text_mismatch(b, draws.detokenize, cut_short=draws.rules.of(b).has_stop_strings)
+    return [] if text is None else [text]
+
+
+def _false_lists(b: Completion) -> Event | None:
+    return logprobs.broken_logprobs(b) or logprobs.unlisted_logprobs(b)
+
+
+def _unlikely(b: Completion, draws: Draws) -> list[Event]:
+    """Stretches that the distribution does not explain."""
+    top = draws.distribution(b)
+    if top is None:
+        return []
+    logs = sampled.tail_logs(top, b.token_ids, draws.temperature_of(b), draws.vocab_size)
+    judged_by = JudgedBy.SCORES if b.key in draws.scored else JudgedBy.OWN_LIST
+    return [
+        _unlikely_event(b, stretch, draws.rules).but(judged_by=judged_by)
+        for stretch in sampled.find_unlikely(logs, draws.windows, draws.alpha, draws.slack)
+    ]
 
 
 def _unlikely_event(b: Completion, stretch: sampled.Unlikely, rules: stops.StopRules) -> Event:
     last = len(b.token_ids) - 1
-    if stretch.position == last and int(b.token_ids[last]) in rules.terminators:
+    if stretch.position == last and int(b.token_ids[last]) in rules.of(b).terminators:
         why = message("early_stop.unlikely", "ends here, which the reference holds for next to impossible")
         return Event(Kind.EARLY_STOP, stretch.position, 1, EndEvidence(why=why, p_value=stretch.p_value))
     why = message(
@@ -155,16 +177,15 @@ def _unlikely_event(b: Completion, stretch: sampled.Unlikely, rules: stops.StopR
 
 
 def _with_leaks(
-    baseline: Capture, candidate: Capture, pairs: Pairs, spans: list[tuple[Completion, Event]]
+    stretches: list[tuple[Completion, Event]], donors: Callable[[], Donors]
 ) -> list[tuple[Completion, Event]]:
-    """The spans, as row leaks where another request has their tokens."""
-    if not spans:
+    """The stretches, as row leaks where another request has their tokens."""
+    if not stretches:
         return []
-    queries = [query_of(b.key.request, b.token_ids, event, None) for b, event in spans]
-    found = Donors(baseline, candidate, pairs).search(queries)
+    found = donors().search([query_of(b.key.request, b.token_ids, event, None) for b, event in stretches])
     return [
         (b, leaked(event, leak, b.token_ids) if leak is not None and leak.covers(event.position) else event)
-        for (b, event), leak in zip(spans, found, strict=True)
+        for (b, event), leak in zip(stretches, found, strict=True)
     ]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from parity.comparator.detect import stops, trust
 from parity.comparator.detect.cases import Setup
 from parity.comparator.detect.invalid_tokens import invalid_rows
+from parity.comparator.detect.leak import Donors
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.tolerance import Doubt
 from parity.comparator.streams.pairing import Pairs
@@ -22,6 +24,7 @@ def setup_of(
     options: CompareOptions,
     tolerance: float,
     doubt: Doubt,
+    donors: Callable[[], Donors],
     *,
     drops_eos: bool = False,
 ) -> Setup:
@@ -43,5 +46,6 @@ def setup_of(
         plain=plain,
         lists_show_choices=trust.lists_show_choices(baseline, reference, tolerance, plain=plain),
         scores_show_lists=trust.scores_show_lists(pairs, reference, *arms),
+        donors=donors,
         detokenize=trust.trusted_detokenizer(options, baseline),
     )

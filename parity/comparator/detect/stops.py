@@ -7,12 +7,13 @@ does throughout is taken as the convention, so that a habit of a server is not a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from parity.comparator.detect.events import Event
 from parity.comparator.inputs import servers
+from parity.comparator.inputs.bans import stop_tokens
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Header, Kind, RaggedTokens
 from parity.records.evidence import EndEvidence
@@ -32,6 +33,25 @@ class StopRules:
     min_tokens: int = 0
     counts: bool = True
     """The token ids are the engine's, so that their number says something; not where they were made from text."""
+    eos: frozenset[int] = frozenset()
+    """Of the terminators, those that are not the request's own choice."""
+    all_eos: frozenset[int] = frozenset()
+    """The same where nothing asks to ignore them."""
+
+    def of(self, completion: Completion) -> StopRules:
+        """The rules for one request: with its own parameters, where it has some."""
+        own = completion.sampling
+        if not own.keys() & _OWN:
+            return self
+        eos = self.eos if "ignore_eos" not in own else frozenset() if own["ignore_eos"] else self.all_eos
+        stop_ids = stop_tokens(own) if "stop_token_ids" in own else self.terminators - self.eos
+        return replace(
+            self,
+            eos=eos,
+            terminators=eos | stop_ids,
+            has_stop_strings=bool(own["stop"]) if "stop" in own else self.has_stop_strings,
+            min_tokens=_whole(own["min_tokens"]) or 0 if "min_tokens" in own else self.min_tokens,
+        )
 
     def limit(self, completion: Completion) -> int | None:
         """The most tokens this completion may have: the request's own limit, else the run's. None if unknown."""
@@ -49,7 +69,7 @@ class StopRules:
             return True
         if completion.finish_reason not in ("stop", None) or isinstance(completion.stop_reason, str):
             return False
-        return not (len(completion.token_ids) and int(completion.token_ids[-1]) in self.terminators)
+        return not (len(completion.token_ids) and int(completion.token_ids[-1]) in self.of(completion).terminators)
 
 
 def _whole(value: object) -> int | None:
@@ -62,9 +82,8 @@ def stop_rules(header: Header, baseline: Capture) -> StopRules:
     terminators = frozenset(
         () if sampling.get("ignore_eos") else (header.eos_token_ids or baseline.header.eos_token_ids or ())
     )
-    stop_ids = sampling.get("stop_token_ids") or ()
-    if isinstance(stop_ids, list | tuple):
-        terminators |= {token for token in stop_ids if isinstance(token, int)}
+    stop_ids = stop_tokens(sampling)
+    terminators |= stop_ids
     min_tokens = _whole(sampling.get("min_tokens")) or 0
     stopped = [completion for completion in baseline if completion.finish_reason == "stop"]
     if (
@@ -87,7 +106,13 @@ def stop_rules(header: Header, baseline: Capture) -> StopRules:
         keeps_terminator=kept * 2 >= len(stopped) if stopped else not from_server,
         min_tokens=min_tokens,
         counts=not (servers.text_alone(header) or servers.text_alone(baseline.header)),
+        eos=terminators - stop_ids,
+        all_eos=frozenset(header.eos_token_ids or baseline.header.eos_token_ids or ()) or terminators - stop_ids,
     )
+
+
+_OWN = frozenset({"ignore_eos", "stop_token_ids", "stop", "min_tokens"})
+"""Parameters of a request that change its rules; `max_tokens` is in `StopRules.limit`."""
 
 
 def _terminator_of(baseline: Capture, stopped: list[Completion]) -> frozenset[int]:
@@ -100,13 +125,14 @@ def _terminator_of(baseline: Capture, stopped: list[Completion]) -> frozenset[in
 
 
 def _passed_by(capture: Capture, terminators: frozenset[int], min_tokens: int) -> int:
-    """Completions that hold a terminator before their last token and behind min_tokens; -1 for none."""
+    """Completions that hold a terminator before their last token and after min_tokens; -1 for none."""
     hits = np.zeros(len(capture.tokens.flat), dtype=np.bool_)
     for token in terminators:
         hits |= capture.tokens.flat == token
     rows = capture.tokens.rows_with(hits)
     completions = list(capture)
-    inside = [completions[row].token_ids[min_tokens:-1] for row in rows]
+    heeding = (completions[row] for row in rows if not completions[row].sampling.get("ignore_eos"))
+    inside = [one.token_ids[min_tokens:-1] for one in heeding]
     passed = sum(bool(np.isin(tokens, list(terminators)).any()) for tokens in inside)
     return passed if passed else -1
 
@@ -125,7 +151,7 @@ def may_overrun(completions: Sequence[Completion], rules: StopRules) -> list[boo
             hits |= column.flat == token
         hits[column.offsets[1:][sizes > 0] - 1] = False
         result[column.rows_with(hits)] = True
-    return [bool(one) for one in result]
+    return [bool(flag) or bool(one.sampling) for flag, one in zip(result, completions, strict=True)]
 
 
 _NO_LIMIT = np.iinfo(np.int64).max
@@ -133,7 +159,7 @@ _NO_LIMIT = np.iinfo(np.int64).max
 
 def overrun(completion: Completion, rules: StopRules) -> Event | None:
     """The completion goes on behind a terminator or past max_tokens."""
-    tokens = completion.token_ids
+    tokens, rules = completion.token_ids, rules.of(completion)
     found: Event | None = None
     if rules.terminators and len(tokens) > rules.min_tokens + 1:
         inside = np.flatnonzero(np.isin(tokens[rules.min_tokens : -1], list(rules.terminators)))
@@ -165,6 +191,7 @@ def tokens_for_limit(completion: Completion, limit: int) -> Message:
 def unexplained_end(completion: Completion, rules: StopRules) -> Message | None:
     """Why the way this completion ended cannot be right, or None."""
     tokens, reason, limit = completion.token_ids, completion.finish_reason, rules.limit(completion)
+    rules = rules.of(completion)
     if completion.aborted:
         return None
     if reason == "length":
@@ -194,7 +221,7 @@ def same_end(a: Completion, b: Completion, rules: StopRules) -> bool:
     if reasons <= _STOPS:
         return True
     at_limit = len(b.token_ids) > 0 and len(b.token_ids) == rules.limit(b)
-    return reasons == {"stop", "length"} and at_limit and int(b.token_ids[-1]) in rules.terminators
+    return reasons == {"stop", "length"} and at_limit and int(b.token_ids[-1]) in rules.of(b).terminators
 
 
 _STOPS = frozenset({"stop", "tool_calls", "function_call"})

@@ -74,7 +74,7 @@ def _look(case: Case, setup: Setup) -> Case:
     if a.text == b.text if case.is_identical else setup.detokenize is None or case.has(Kind.INVALID_TOKEN):
         return case
     if setup.detokenize is not None:
-        event = text_mismatch(b, setup.detokenize, cut_short=setup.rules.has_stop_strings)
+        event = text_mismatch(b, setup.detokenize, cut_short=setup.rules.of(b).has_stop_strings)
     else:
         event = _another_text(a, b, normalised=not setup.rules.counts)
     return case if event is None else replace(case, events=(*case.events, event))

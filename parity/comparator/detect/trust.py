@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from parity.comparator.detect.logprobs import logprob_mismatch
 from parity.comparator.detect.texts import text_mismatch
-from parity.comparator.inputs import conventions
+from parity.comparator.inputs.bans import terminators
 from parity.comparator.reference.scores import Reference, own_rejections
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions
@@ -58,7 +58,7 @@ def trusted_detokenizer(options: CompareOptions, baseline: Capture) -> Callable[
     if not with_text:
         return None
     detokenize = options.detokenize
-    stops_at = conventions.terminators(baseline.header)
+    stops_at = terminators(baseline.header)
     ended = [one for one in baseline if one.text is not None and len(one.token_ids)]
     ended = [one for one in ended if int(one.token_ids[-1]) in stops_at][:32]  # is the EOS shown in the text?
     cut_short = bool(baseline.header.sampling.get("stop"))

@@ -1,7 +1,7 @@
 """Habits of whoever made a capture, normalised before anything is compared: they are no faults of an engine.
 
 Logprobs that are not those the comparison knows (raw logits, after masks and temperature); an EOS token that one side
-keeps in `token_ids` and the other drops; EOS at the top of a list where `min_tokens` forbade it.
+keeps in `token_ids` and the other drops; tokens in a list that the request forbade (bans.py).
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parity.comparator.inputs.bans import terminators, without_banned
 from parity.messages import Message, message
-from parity.records import Capture, Completion, Header, Key, ScoreKey, Scores, TopLogprobs
+from parity.records import Capture, Completion, Key, ScoreKey, Scores, TopLogprobs
 
 RAW = (None, "raw_logprobs")
 """`logprobs_mode` in a header's `engine` that gives log-softmax of the logits as the model made them."""
@@ -57,31 +58,8 @@ def same_habits(baseline: Capture, candidate: Capture, scores: Scores | None) ->
                 count=count,
             ),
         )
-    held = min_tokens(baseline.header, candidate.header)
-    if held:
-        forbidden = _barred(baseline.header) | _barred(candidate.header)
-        merged = {key: _without(top, forbidden, held) for key, top in merged.items()}
-        baseline, candidate = (_lists_without(one, forbidden, held) for one in (baseline, candidate))
-    return SameHabits(baseline, candidate, merged, notes, drops)
-
-
-def terminators(header: Header) -> frozenset[int]:
-    """EOS and stop token ids that the header names."""
-    stop_ids = header.sampling.get("stop_token_ids")
-    named = [token for token in stop_ids if isinstance(token, int)] if isinstance(stop_ids, list | tuple) else []
-    return frozenset(header.eos_token_ids or ()) | frozenset(named)
-
-
-def _barred(header: Header) -> frozenset[int]:
-    """What an engine does not choose before `min_tokens`: whatever would end the completion."""
-    ignored = frozenset(header.eos_token_ids or ()) if header.sampling.get("ignore_eos") else frozenset()
-    return terminators(header) - ignored
-
-
-def min_tokens(*headers: Header) -> int:
-    """Leading tokens at which no engine of the run was allowed to end a completion."""
-    asked = [header.sampling.get("min_tokens") for header in headers]
-    return min((one if isinstance(one, int) and one > 0 else 0 for one in asked), default=0)
+    baseline, candidate, possible = without_banned(baseline, candidate, merged)
+    return SameHabits(baseline, candidate, possible, notes, drops)
 
 
 # ------------------------------------------------------------------ logprobs of another kind
@@ -194,28 +172,3 @@ def _keeps(arm: Capture, ends: frozenset[int]) -> bool | None:
 def _cut(top: TopLogprobs | None, length: int) -> TopLogprobs | None:
     """The lists of all but the last of `length` tokens."""
     return TopLogprobs(top.ids[:-1], top.values[:-1]) if top is not None and len(top) == length else top
-
-
-# ------------------------------------------------------------------ min_tokens
-
-
-def _without(top: TopLogprobs, forbidden: frozenset[int], until: int) -> TopLogprobs:
-    """The lists without tokens that were not to be had at positions before `until`."""
-    barred = np.isin(top.ids[:until], list(forbidden))
-    if not barred.any():
-        return top
-    ids, values = top.ids.copy(), top.values.copy()
-    ids[:until][barred], values[:until][barred] = -1, np.nan
-    return TopLogprobs(ids, values)
-
-
-def _lists_without(arm: Capture, forbidden: frozenset[int], until: int) -> Capture:
-    if not _has_logprobs(arm):
-        return arm
-    return replace(
-        arm,
-        completions={
-            key: one if one.logprobs is None else replace(one, logprobs=_without(one.logprobs, forbidden, until))
-            for key, one in arm.completions.items()
-        },
-    )

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from parity.comparator.inputs import plans, resolved, servers, settings
 from parity.comparator.inputs.conventions import same_habits
 from parity.comparator.inputs.exercised import exercised
-from parity.comparator.inputs.questions import Questions, different_questions, temperature
+from parity.comparator.inputs.questions import (
+    Questions,
+    different_questions,
+    highest_own_temperature,
+    temperature,
+    temperature_in,
+)
 from parity.comparator.stats import Exercised
 from parity.comparator.types import Remarks
-from parity.records import Capture, Scores
+from parity.records import Capture, Completion, Key, Scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,7 @@ class Inputs:
     candidate_drops_eos: bool
     """The candidate leaves out the token that it stopped at, and the baseline keeps it."""
     temperature: float
-    """The higher of the two; 0 is greedy decoding."""
+    """The run's, or the highest of a request's own where the run's is 0; 0 is greedy decoding."""
     questions: Questions
     plans: plans.Plans
     differences: settings.Differences
@@ -39,7 +46,29 @@ class Inputs:
 
     @property
     def is_random(self) -> bool:
+        """Some completions are drawn at random (`Pairs.random` says which)."""
         return self.temperature > 0
+
+    def is_drawn(self, completion: Completion) -> bool:
+        """Was a completion of either arm drawn at random?"""
+        if "temperature" in completion.sampling:
+            return temperature_in(completion.sampling) > 0
+        return max(temperature(self.baseline), temperature(self.candidate)) > 0
+
+    def temperature_of(self, completion: Completion) -> float:
+        """The one that a completion of either arm was drawn at, which is no 0."""
+        return temperature_in(completion.sampling) or self.temperature
+
+    def without(self, keys: Collection[Key]) -> Inputs:
+        """The same without the completions of these keys."""
+        if not keys:
+            return self
+        sides = (
+            replace(arm, completions={key: one for key, one in arm.completions.items() if key not in keys})
+            for arm in (self.baseline, self.candidate)
+        )
+        baseline, candidate = sides
+        return replace(self, baseline=baseline, candidate=candidate)
 
 
 def normalise(baseline: Capture, candidate: Capture, scores: Scores | None) -> Inputs:
@@ -57,7 +86,7 @@ def normalise(baseline: Capture, candidate: Capture, scores: Scores | None) -> I
         candidate=candidate,
         scores=same.scores,
         candidate_drops_eos=same.candidate_drops_eos,
-        temperature=max(temperature(baseline), temperature(candidate)),
+        temperature=temperature(candidate) or temperature(baseline) or highest_own_temperature(baseline, candidate),
         questions=questions,
         plans=other_plans,
         differences=differences,

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs.normalise import Inputs
-from parity.comparator.population import rates
+from parity.comparator.population import rates, sampled
 from parity.comparator.population.noise_floor import noise_floor
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
@@ -19,7 +19,7 @@ from parity.comparator.stats import Doubtful, Loops, SamplingStats, Stats, Suspe
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompletionClass, run_finding
 from parity.messages import message
-from parity.records import Finding, Key, Kind
+from parity.records import Capture, Completion, Finding, Key, Kind
 from parity.records.evidence import RunEvidence
 
 FEW_LOOPS = 0.001
@@ -48,12 +48,15 @@ def measure(
     references: References,
     pairs: Pairs,
     judged: Judged,
-    tests: SamplingStats | None,
     classes: Mapping[Key, CompletionClass],
     findings: Sequence[Finding],
+    alpha: float,
 ) -> Run:
-    """The numbers of the run; `tests` are there where sampling is random, `findings` those of completions."""
-    counted = rates.rates(classes, findings)
+    """The numbers of the run; `findings` are those of completions, `alpha` the error rate of the tests of a run."""
+    greedy, drawn = pairs.where(~pairs.random), pairs.where(pairs.random)
+    tests = _tests(inputs.without(greedy.keys), references, drawn, judged, alpha) if inputs.is_random else None
+    found = () if tests is None else _test_findings(inputs, tests)
+    counted = rates.rates(classes, [*findings, *found])
     gaps = _shared(references, pairs) | judged.gaps
     cut_short, tokens_not_judged = _not_judged(pairs, judged)
     stats = Stats(
@@ -67,23 +70,80 @@ def measure(
         tokens_not_judged=tokens_not_judged if cut_short else UNSET,
         suspects=_suspects(judged) if counted.unjudged else UNSET,
         doubtful=_doubtful(judged) or UNSET,
+        sampling=UNSET if tests is None else tests,
     )
-    if tests is not None:
-        return Run(msgspec.structs.replace(stats, sampling=tests), (), gaps, cut_short, 0)
-    loops = _loops(pairs)
-    chance, near_ties = _chance_to_pass(pairs, judged, inputs.candidate.header.vocab_size, references.tolerance)
+    if inputs.is_random and not greedy.keys:
+        return Run(stats, found, gaps, cut_short, 0)
+    part = inputs.without(drawn.keys)
+    loops = _loops(greedy)
+    chance, near_ties = _chance_to_pass(greedy, judged, inputs.candidate.header.vocab_size, references.tolerance)
     stats = msgspec.structs.replace(
         stats,
         loops=loops,
-        noise_floor=noise_floor(inputs.baseline, pairs),
+        noise_floor=noise_floor(part.baseline, greedy),
         drift=rates.drift(
-            {key: one.gap for key, (one, _) in references.baseline.items()},
-            {key: one.gap for key, one in gaps.items()},
+            {key: one.gap for key, (one, _) in references.baseline.items() if key in part.baseline.completions},
+            {key: one.gap for key, one in gaps.items() if key in part.candidate.completions},
         ),
-        position_in_step=rates.position_in_step(inputs.candidate.completions, judged.gaps, references.tolerance),
+        position_in_step=rates.position_in_step(
+            part.candidate.completions,
+            {key: one for key, one in judged.gaps.items() if key in part.candidate.completions},
+            references.tolerance,
+        ),
         chance_that_any_token_passes=UNSET if chance is None else round(chance, 4),
     )
-    return Run(stats, _loop_findings(inputs, loops), gaps, cut_short, near_ties)
+    return Run(stats, (*found, *_loop_findings(inputs, loops)), gaps, cut_short, near_ties)
+
+
+_KINDS_OF_TESTS: Mapping[str, Kind] = {
+    "likelihood": Kind.UNJUSTIFIED,
+    "surprisal": Kind.UNJUSTIFIED,
+    "length": Kind.EARLY_STOP,
+    "finish_reason": Kind.EARLY_STOP,
+    "loops": Kind.REPETITION,
+    "wording": Kind.UNJUSTIFIED,
+}
+
+
+def _tests(inputs: Inputs, references: References, pairs: Pairs, judged: Judged, alpha: float) -> SamplingStats:
+    """Two-sample tests over what was drawn at random; `inputs` and `pairs` are of that alone."""
+    whole = [(a, b) for a, b in zip(pairs.baseline, pairs.candidate, strict=True) if not (a.aborted or b.aborted)]
+    baseline, candidate = [a for a, _ in whole], [b for _, b in whole]
+    vocab_size = inputs.candidate.header.vocab_size or inputs.baseline.header.vocab_size
+
+    def surprisals(arm: Capture, completions: Sequence[Completion]) -> list[float]:
+        scored = ((one, references.lookup.score(arm.header.arm, one)) for one in completions)
+        return [
+            sampled.mean_surprisal(sampled.tail_logs(top, one.token_ids, inputs.temperature_of(one), vocab_size))
+            for one, top in scored
+            if top is not None
+        ]
+
+    tests = sampled.run_tests(
+        baseline,
+        candidate,
+        {key: gaps for key, (gaps, _) in references.baseline.items() if key in inputs.baseline.completions},
+        {key: gaps for key, gaps in judged.gaps.items() if key in inputs.candidate.completions},
+        (surprisals(inputs.baseline, baseline), surprisals(inputs.candidate, candidate)),
+        temperature=inputs.temperature,
+    )
+    failed = sorted(name for name, p_value in tests.adjusted.items() if p_value < alpha)
+    return msgspec.structs.replace(tests, failed=tuple(failed))
+
+
+def _test_findings(inputs: Inputs, tests: SamplingStats) -> tuple[Finding, ...]:
+    arms = inputs.candidate.header.arm, inputs.baseline.header.arm
+    found = []
+    for name in tests.failed:
+        why = message(
+            "run.test",
+            "the {test} of the candidate's samples differs from the baseline's (p = {p_value:.2g} after adjustment)",
+            test=name.replace("_", " "),
+            p_value=tests.adjusted[name],
+        )
+        evidence = RunEvidence(why=why, test=name, p_value=tests.adjusted[name])
+        found.append(run_finding(*arms, _KINDS_OF_TESTS[name], evidence))
+    return tuple(found)
 
 
 def _shared(references: References, pairs: Pairs) -> dict[Key, TokenGaps]:

@@ -34,7 +34,8 @@ def references_of(inputs: Inputs, options: CompareOptions) -> References:
     """Raises ParityError for a tolerance that is none."""
     lookup = Reference(inputs.baseline, inputs.candidate, inputs.scores)
     baseline = lookup.all_gaps(inputs.baseline.header.arm, list(inputs.baseline))
-    floor = None if inputs.is_random else measure_floor(baseline.values(), DEFAULT_TOLERANCE)
+    greedy = (baseline[one.key] for one in inputs.baseline if one.key in baseline and not inputs.is_drawn(one))
+    floor = measure_floor(greedy, DEFAULT_TOLERANCE)
     return References(
         lookup,
         baseline,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 
 import numpy as np
 
@@ -34,8 +33,8 @@ class Reference:
         self._ambiguous = baseline.header.arm == candidate.header.arm
         self._sampling = {**baseline.header.sampling, **candidate.header.sampling}
         self._shaping = shaping_of(self._sampling)
-        own = (self.shaping(one).unknown for arm in (baseline, candidate) for one in arm if one.sampling)
-        self._unknown = tuple(dict.fromkeys(chain(self._shaping.unknown, *own)))
+        own = {repr(one.sampling): one.sampling for arm in (baseline, candidate) for one in arm if one.sampling}
+        self._own_shaping = {name: shaping_of({**self._sampling, **sampling}) for name, sampling in own.items()}
         self._arms = {key.arm for key in scores}
         self.remarks = Remarks(notes=self._notes(baseline, candidate))
 
@@ -44,12 +43,12 @@ class Reference:
 
     def shaping(self, completion: Completion) -> Shaping:
         """What the request's parameters did to the logits that this completion was chosen from."""
-        return shaping_of({**self._sampling, **completion.sampling}) if completion.sampling else self._shaping
+        return self._own_shaping[repr(completion.sampling)] if completion.sampling else self._shaping
 
     @property
     def shaped_by(self) -> tuple[str, ...]:
         """Sampling parameters by which the engines chose from other logits than scores and lists show."""
-        return self._unknown
+        return tuple(sorted({name for one in (self._shaping, *self._own_shaping.values()) for name in one.unknown}))
 
     def gaps(self, arm: str, completion: Completion) -> TokenGaps | None:
         """The gaps of this completion by its score, penalties allowed for; None without a score."""

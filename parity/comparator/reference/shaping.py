@@ -1,4 +1,6 @@
-"""What an engine chose a token from, where that is not what scores and raw logprobs show: penalties, bans, biases."""
+"""What an engine chose a token from, where that is not what scores and raw logprobs show: penalties and biases.
+
+Bans are applied before (inputs/bans.py)."""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.comparator.inputs.bans import APPLIED
 from parity.records import Completion, Json, TokenIds
 from parity.records.sampling import Effect, Parameter, parameters
 
@@ -35,7 +38,9 @@ def shaping_of(sampling: Mapping[str, Json]) -> Shaping:
     """From sampling parameters by name (rows of parity/records/sampling.py)."""
     penalties, unknown = [], []
     for row in parameters():
-        if row.effect not in (Effect.PENALISES, Effect.SHAPES) or not _is_on(row, sampling.get(row.name)):
+        if row.effect not in (Effect.PENALISES, Effect.SHAPES) or row.name in APPLIED:
+            continue
+        if not _is_on(row, sampling.get(row.name)):
             continue
         if row.effect is Effect.PENALISES and not _raises(row, sampling[row.name]):
             penalties.append(row)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
+from parity.comparator.inputs.questions import own_differences, temperature, temperature_in
 from parity.records import Capture, Completion, Key, RaggedTokens
 
 
@@ -24,8 +24,28 @@ class Pairs:
     identical: npt.NDArray[np.bool_]
     """Shape (P,): the token streams are equal."""
     same_prompt: npt.NDArray[np.bool_]
-    """Shape (P,): the prompt token ids are equal, and so are the requests' own limits where they have some."""
+    """Shape (P,): the prompt token ids are equal, and so are the requests' own sampling parameters where they have
+    some."""
+    random: npt.NDArray[np.bool_]
+    """Shape (P,): at least one of the two was drawn at a temperature above 0."""
     candidate_tokens: RaggedTokens
+
+    def where(self, rows: npt.NDArray[np.bool_]) -> Pairs:
+        """Some of the pairs; rows: shape (P,)."""
+        if rows.all():
+            return self
+        some = np.flatnonzero(rows).tolist()
+        candidate = [self.candidate[row] for row in some]
+        return Pairs(
+            [self.keys[row] for row in some],
+            [self.baseline[row] for row in some],
+            candidate,
+            self.parts_at[rows],
+            self.identical[rows],
+            self.same_prompt[rows],
+            self.random[rows],
+            RaggedTokens.of([one.token_ids for one in candidate]),
+        )
 
 
 def pair_up(baseline: Capture, candidate: Capture) -> Pairs:
@@ -46,16 +66,12 @@ def pair_up(baseline: Capture, candidate: Capture) -> Pairs:
         other_prompts = RaggedTokens.of([one.prompt_token_ids for one in left])
     parts_at = first_differences(tokens, other)
     same_prompt = first_differences(prompts, other_prompts) < 0
-    if any(one.max_tokens is not None for one in chain(left, right)):
-        limits = [limit(baseline, one) for one in left], [limit(candidate, one) for one in right]
-        same_prompt &= [None in pair or pair[0] == pair[1] for pair in zip(*limits, strict=True)]
-    return Pairs(keys, left, right, parts_at, parts_at < 0, same_prompt, tokens)
-
-
-def limit(capture: Capture, completion: Completion) -> int | None:
-    """The most output tokens this request asked for; None where nothing says it."""
-    asked = capture.header.sampling.get("max_tokens") if completion.max_tokens is None else completion.max_tokens
-    return asked if isinstance(asked, int) else None
+    random = np.full(len(keys), max(temperature(baseline), temperature(candidate)) > 0)
+    for row, (a, b) in enumerate(zip(left, right, strict=True)):
+        if a.sampling or b.sampling or a.max_tokens is not None or b.max_tokens is not None:
+            same_prompt[row] &= not own_differences(baseline, a, candidate, b)
+            random[row] = max(temperature_in(baseline.sampling_of(a)), temperature_in(candidate.sampling_of(b))) > 0
+    return Pairs(keys, left, right, parts_at, parts_at < 0, same_prompt, random, tokens)
 
 
 def first_differences(mine: RaggedTokens, theirs: RaggedTokens) -> npt.NDArray[np.int64]:

@@ -33,10 +33,12 @@ def completion(
     prompt: Sequence[int] = (1, 2, 3),
     logprobs: TopLogprobs | None = None,
     spec: SpecTrace | None = None,
+    **sampling: Any,
 ) -> Completion:
+    """`sampling`: the request's own parameters."""
     ids = np.array(tokens, dtype=np.int64)
     key = Key(request, round, sample)
-    return Completion(key, np.array(prompt, dtype=np.int64), ids, None, finish, None, logprobs, spec)
+    return Completion(key, np.array(prompt, dtype=np.int64), ids, None, finish, None, logprobs, spec, sampling=sampling)
 
 
 def capture(arm: str, *completions: Completion, **sampling: Any) -> Capture:

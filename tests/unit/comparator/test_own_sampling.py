@@ -1,0 +1,118 @@
+"""Sampling parameters that a request has of its own: penalties, bans, ends, temperature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from streams import EOS, TEXT, capture, completion, score, scores, texts
+
+from parity.comparator import Comparison, compare
+from parity.records import Key, Kind, ScoreKey, TopLogprobs, Verdict
+
+P0, P1 = Key("p0", 0, 0), Key("p1", 0, 0)
+
+
+def both(tokens: list[int], other: list[int], top: TopLogprobs, finish: str = "length", **own: Any) -> Comparison:
+    """Two requests with the same tokens and scores; the second has parameters of its own."""
+    base = capture("cpu/base", completion(tokens, finish=finish), completion(tokens, "p1", finish=finish, **own))
+    candidate = capture("cpu/mtp", completion(other, finish=finish), completion(other, "p1", finish=finish, **own))
+    return compare(base, candidate, scores("cpu/mtp", p0=top, p1=top))
+
+
+def test_a_penalty_of_one_request_is_in_its_gaps_alone() -> None:
+    other = [100, 101, 102]
+    top = TopLogprobs.from_json([[[100, -0.1]], [[100, -0.1], [101, -3.1]], [[102, -0.1]]])
+    found = both([100, 103, 102], other, top, repetition_penalty=1.2)
+    assert (found.candidate_gaps[P0].at(1), found.candidate_gaps[P1].at(1)) == (3.0, 0.0)
+    assert {one.key for one in found.corrupt} == {P0}
+
+
+def test_a_penalty_that_makes_tokens_likelier_leaves_gaps_open() -> None:
+    top = TopLogprobs.from_json([[[100, -0.1]], [[103, -0.1], [100, -3.1]], [[102, -0.1]]])
+    found = both([100, 101, 102], [100, 100, 102], top, presence_penalty=-2.0)
+    assert found.candidate_gaps[P0].at(1) == 3.0
+    assert found.candidate_gaps[P1].at(1) is None
+    assert any("presence_penalty" in reason for reason in texts(found.reasons))
+
+
+def test_only_tokens_that_were_allowed_are_rivals() -> None:
+    top = TopLogprobs.from_json([[[100, -0.1], [7, -4.0]], [[103, -0.1], [101, -3.1], [7, -4.0]]])
+    found = both([100, 102], [100, 101], top, allowed_token_ids=[100, 101, 102])
+    assert (found.candidate_gaps[P0].at(1), found.candidate_gaps[P1].at(1)) == (3.0, 0.0)
+
+
+def test_a_list_that_ends_above_the_chosen_token_does_not_say_which_allowed_one_is_best() -> None:
+    top = TopLogprobs.from_json([[[100, -0.1], [7, -4.0]], [[103, -0.1], [7, -1.0], [101, -3.1]]])
+    found = both([100, 102], [100, 101], top, allowed_token_ids=[100, 101, 102])
+    assert found.candidate_gaps[P1].at(1) is None
+
+
+def test_a_request_may_not_end_before_its_own_min_tokens() -> None:
+    top = TopLogprobs.from_json([[[100, -0.1]], [[EOS, -0.1], [101, -3.1]], [[102, -0.1]]])
+    found = both([100, 103, 102], [100, 101, 102], top, min_tokens=3)
+    assert (found.candidate_gaps[P0].at(1), found.candidate_gaps[P1].at(1)) == (3.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("own", "corrupt"),
+    [({}, set()), ({"stop_token_ids": [105]}, {P1}), ({"stop_token_ids": [105], "min_tokens": 7}, set())],
+)
+def test_tokens_after_a_requests_own_stop_token(own: dict[str, Any], corrupt: set[Key]) -> None:
+    other = [*TEXT[:9], 700]
+    found = both(list(TEXT[:10]), other, score(other, {}), **own)
+    assert {one.key for one in found.corrupt} == corrupt
+    assert all(one.kind is Kind.OVERRUN and one.position == 6 for one in found.corrupt)
+
+
+def test_eos_inside_a_completion_that_ignores_it() -> None:
+    ignores = completion([100, EOS, 102], "p1", ignore_eos=True)
+    base = capture("cpu/base", completion([100, 101, 102]), ignores)
+    found = compare(base, capture("cpu/mtp", completion([100, EOS, 102]), ignores))
+    assert [(one.key, one.kind) for one in found.corrupt] == [(P0, Kind.OVERRUN)]
+
+
+def test_a_request_that_was_asked_otherwise_of_the_other_arm() -> None:
+    base = capture("cpu/base", completion(TEXT), completion(TEXT, "p1", top_k=5, temperature=0.5))
+    other = capture("cpu/mtp", completion(TEXT), completion(TEXT, "p1", top_k=9, temperature=0.5))
+    (finding,) = compare(base, other).corrupt
+    assert (finding.key, finding.kind) == (P1, Kind.INPUT_MISMATCH)
+    assert "top_k" in str(finding.evidence.why)
+
+
+def test_greedy_and_drawn_requests_in_one_run_are_judged_each_in_its_way() -> None:
+    drawn, garbage = list(TEXT[:40]), [*TEXT[:20], *range(500, 520)]
+    base = capture(
+        "cpu/base",
+        completion(TEXT[:40]),
+        completion(drawn, "p1", temperature=1.0),
+        completion(drawn, "p2", temperature=1.0),
+    )
+    other = capture(
+        "cpu/mtp",
+        completion([*TEXT[:39], 700]),
+        completion(TEXT[10:50], "p1", temperature=1.0),
+        completion(garbage, "p2", temperature=1.0),
+    )
+    found = compare(
+        base,
+        other,
+        {
+            ScoreKey("cpu/mtp", "p0", 0, 0): score([*TEXT[:39], 700], {39: 5.0}),
+            ScoreKey("cpu/mtp", "p1", 0, 0): score(TEXT[10:50], {}),
+            ScoreKey("cpu/mtp", "p2", 0, 0): score(garbage, dict.fromkeys(range(20, 40), 12.0)),
+        },
+    )
+    assert found.verdict is Verdict.DIVERGED
+    assert found.classes[P0] == "corrupt"
+    assert found.classes[P1] == "sampled"
+    assert found.classes[Key("p2", 0, 0)] == "corrupt"
+    assert {(one.key.request, one.kind, one.position) for one in found.corrupt} == {
+        ("p0", Kind.UNJUSTIFIED, 39),
+        ("p2", Kind.GARBLED, 20),
+    }
+    assert found.stats.sampling
+    assert found.stats.loops
+    assert set(found.candidate_gaps) == {P0, P1, Key("p2", 0, 0)}
+    assert np.isfinite(found.candidate_gaps[P1].gap).all()
