@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.messages import verbatim
+from parity.plan import Arm, Model, Plan, Request
 from parity.records import Finding, Kind, Severity
 from parity.records.evidence import Evidence, Numbers
 from parity.records.kinds import kinds
@@ -54,9 +55,9 @@ def findings(count: int) -> Iterator[Finding]:
 
 def fill(path: Path, count: int) -> float:
     """Seconds for storing the findings (one transaction)."""
-    arms = [{"name": name, "backend": "cpu", "variant": name[4:]} for name in ("cpu/base", ARM)]
-    requests = [{"id": f"p{i}", "prompt": f"prompt {i}", "prompt_token_ids": [i]} for i in range(20_000)]
-    plan: dict[str, Any] = {"model": {"name": "m"}, "baseline": "cpu/base", "requests": requests, "arms": arms}
+    arms = tuple(Arm(name, "cpu", name[4:]) for name in ("cpu/base", ARM))
+    requests = tuple(Request(f"p{i}", f"prompt {i}", (i,)) for i in range(20_000))
+    plan = Plan(Model("m", "", {}, None, ()), requests, arms, "cpu/base")
     made = list(findings(count))
     with Store.open(path) as store:
         store.create_run(NewRun(RUN, plan, "benchmark"))

@@ -36,6 +36,7 @@ def make(path: Path, findings: int) -> None:
     import numpy as np
 
     from parity.messages import verbatim
+    from parity.plan import Arm, Model, Plan, Request
     from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity
     from parity.records.evidence import Evidence, Numbers
     from parity.records.kinds import kinds
@@ -46,16 +47,15 @@ def make(path: Path, findings: int) -> None:
     keys = [Key(f"p{i}", 0, 0) for i in range(REQUESTS)]
     prompt = np.arange(16, dtype=np.int64)
     base = {key: rng.integers(0, 2048, LONG if i == 0 else 128) for i, key in enumerate(keys)}
-    plan = {
-        "model": {"name": "made up"},
-        "sampling": {"temperature": 0.0},
-        "requests": [
-            {"id": key.request, "prompt": f"prompt number {i} about topic {i % 97}", "prompt_token_ids": prompt}
+    plan = Plan(
+        model=Model("made up", "", {}, None, ()),
+        requests=tuple(
+            Request(key.request, f"prompt number {i} about topic {i % 97}", tuple(prompt.tolist()))
             for i, key in enumerate(keys)
-        ],
-        "arms": [{"name": name, "backend": "cpu", "variant": name[4:], "engine": {}} for name in names],
-        "baseline": "cpu/base",
-    }
+        ),
+        arms=tuple(Arm(name, "cpu", name[4:]) for name in names),
+        baseline="cpu/base",
+    )
     corrupt = [kind for kind in kinds() if kind is not Kind.NEAR_TIE]
     with Store.open(path) as store:
         store.create_run(NewRun("big", plan, "benchmarks/tui_scale.py"))

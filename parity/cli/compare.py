@@ -6,7 +6,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,7 +19,8 @@ from parity.messages import message
 
 if TYPE_CHECKING:
     from parity.comparator import Comparison
-    from parity.records import Capture, Json, ScoreKey, TopLogprobs
+    from parity.plan import Plan
+    from parity.records import Capture, ScoreKey, TopLogprobs
 
 
 @click.command()
@@ -68,8 +69,9 @@ def compare(
     from parity.cli import gate
     from parity.cli.verdict import exit_code
     from parity.errors import ParityError
-    from parity.pipeline import analyse
+    from parity.pipeline import analyse, plan_of_captures
     from parity.plan import DEFAULT_TOLERANCE
+    from parity.plan.digest import plan_hash
 
     policy = gate.load(policy_file)
     if model is not None and not (model / "tokenizer.json").is_file():
@@ -87,9 +89,12 @@ def compare(
     )
     # --db with --against says where the golden run is; storing the comparison there has to be asked for.
     store = save or (db is not None and against is None)
-    plan = _plan(sides, model) if store or policy is not None else {}
-    run_id = _save(db, sides, comparison, plan) if store else None
-    judgement = gate.of_comparison(comparison, plan, policy, db) if policy is not None else None
+    run_id = judgement = None
+    if store or policy is not None:
+        plan = plan_of_captures(sides.baseline, [sides.candidate], model)
+        name = plan_hash(plan, sampling=sides.baseline.header.sampling)
+        run_id = _save(db, sides, comparison, plan, name) if store else None
+        judgement = gate.of_comparison(comparison, name, policy, db) if policy is not None else None
     if as_json:
         more = {"run": run_id} if run_id else {}
         emit_json({**comparison.to_json(), **more, **({"policy": judgement.to_json()} if judgement else {})})
@@ -161,18 +166,7 @@ def _print(sides: _Sides, comparison: Comparison, model: Path | None) -> None:
     print_summary(console(), of_captures([first, second], {second.header.arm: comparison}, shown))
 
 
-def _plan(sides: _Sides, model: Path | None) -> dict[str, Json]:
-    """What stands in for a plan in the store; where the files are is for reports, no part of the plan's hash."""
-    from parity.pipeline import plan_of_captures
-
-    plan = plan_of_captures(sides.baseline, [sides.candidate])
-    if model is not None:
-        plan["model"] = {**plan["model"], "path": str(model.absolute())}
-    plan["scores"] = {"files": sides.score_files}
-    return plan
-
-
-def _save(db: Path | None, sides: _Sides, comparison: Any, plan: dict[str, Json]) -> str:
+def _save(db: Path | None, sides: _Sides, comparison: Comparison, plan: Plan, name: str) -> str:
     from parity.pipeline import arm_result, for_store, new_run_id
     from parity.store import NewRun, RunStatus, Store
 
@@ -180,7 +174,15 @@ def _save(db: Path | None, sides: _Sides, comparison: Any, plan: dict[str, Json]
     command = shlex.join(["parity", *sys.argv[1:]])
     first, second = sides.baseline, sides.candidate
     with Store.open(db) as store:
-        new = NewRun(run_id, plan, command, source="compare", versions={"parity": __version__})
+        new = NewRun(
+            run_id,
+            plan,
+            command,
+            source="compare",
+            versions={"parity": __version__},
+            plan_hash=name,
+            score_files=tuple(sides.score_files),
+        )
         store.create_run(new)
         for capture, path in zip((first, second), sides.paths, strict=True):
             store.save_arm(run_id, capture.header.arm, capture, str(path.absolute()), arm_result(capture))

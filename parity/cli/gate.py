@@ -12,7 +12,6 @@ from parity.cli.output import say
 
 if TYPE_CHECKING:
     from parity.comparator import Comparison
-    from parity.records import Json
     from parity.report.policy import Judgement, Policy
     from parity.store import Store
 
@@ -45,7 +44,7 @@ def of_run(store: Store, run_id: str, policy: Policy) -> Judgement:
     return judgement
 
 
-def of_comparison(comparison: Comparison, plan: dict[str, Json], policy: Policy, db: Path | None) -> Judgement:
+def of_comparison(comparison: Comparison, plan: str, policy: Policy, db: Path | None) -> Judgement:
     """Triage is looked up in the database where there is one; nothing is written to it."""
     from parity.paths import default_database
     from parity.report.gate import judge_comparison

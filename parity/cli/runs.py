@@ -141,8 +141,8 @@ def run_json(run: RunRow) -> dict[str, Any]:
         "finished": run.finished,
         "status": actual_status(run),
         "verdict": run.verdict,
-        "reasons": list(run.reasons),
-        "message": run.message,
+        "reasons": [str(reason) for reason in run.reasons],
+        "message": None if run.message is None else str(run.message),
         "model": run.model,
         "baseline": run.baseline,
         "command": run.command,
@@ -157,10 +157,10 @@ def _arm_json(arm: ArmRow, classes: dict[str, int]) -> dict[str, Any]:
         "arm": arm.name,
         "baseline": arm.is_baseline,
         "status": arm.status,
-        "message": arm.message,
+        "message": None if arm.message is None else str(arm.message),
         "capture": arm.capture,
         "verdict": arm.verdict,
-        "reasons": list(arm.reasons),
+        "reasons": [str(reason) for reason in arm.reasons],
         "counts": dict(arm.counts),
         "classes": {} if arm.is_baseline else classes,
         "completions": sum(classes.values()),
@@ -170,7 +170,7 @@ def _arm_json(arm: ArmRow, classes: dict[str, int]) -> dict[str, Any]:
         "counters": arm.counters,
         "engine": dict(arm.engine),
         "environment": dict(arm.environment),
-        "stats": dict(arm.stats),
+        "stats": {**arm.stats, **({"notes": [str(note) for note in arm.notes]} if arm.stats else {})},
     }
 
 
@@ -192,6 +192,8 @@ def _finding_json(row: FindingRow) -> dict[str, Any]:
 
 
 def _everything(store: Store, run: RunRow, limit: int | None) -> dict[str, Any]:
+    from parity.store.plans import column_of
+
     arms = store.arms(run.id)
     rows = store.page_findings(run.id, limit=-1 if limit is None else limit)
     return {
@@ -199,5 +201,5 @@ def _everything(store: Store, run: RunRow, limit: int | None) -> dict[str, Any]:
         "counts": {count.kind: count.findings for count in store.counts_by_kind(run.id)},
         "arms": [_arm_json(arm, store.count_classes(run.id, arm.name)) for arm in arms],
         "findings": [_finding_json(row) for row in rows],
-        "plan": dict(run.plan),
+        "plan": column_of(run.plan, run.score_files),
     }

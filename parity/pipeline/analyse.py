@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import numpy as np
 
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.errors import ParityError
+from parity.messages import message
+from parity.plan import Arm, Model, Plan, Request
 from parity.plan.tokenise import load_tokenizer
-from parity.records import Capture, Finding, Json, ScoreKey, Scores, TopLogprobs
+from parity.records import Capture, Finding, ScoreKey, Scores, TokenIds, TopLogprobs
 from parity.store import ArmComparison, ArmResult
+from parity.store.plans import sampling_of
 
 SHOWN_LOGPROBS = 5
 """Top tokens kept with each finding, per source."""
@@ -90,9 +94,10 @@ def _top(logprobs: TopLogprobs | None, position: int) -> tuple[tuple[int, float]
 def for_store(comparison: Comparison) -> ArmComparison:
     return ArmComparison(
         verdict=str(comparison.verdict),
-        reasons=[str(reason) for reason in comparison.reasons],
+        reasons=comparison.reasons,
+        notes=comparison.notes,
         counts=comparison.counts,
-        stats={**comparison.stats.to_json(), "notes": [str(note) for note in comparison.notes]},
+        stats=comparison.stats.to_json(),
         classes={key: str(cls) for key, cls in comparison.classes.items()},
         first_divergence=comparison.first_divergence,
         findings=comparison.findings,
@@ -122,30 +127,25 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def plan_of_captures(baseline: Capture, candidates: Sequence[Capture]) -> dict[str, Json]:
-    """What stands in for the plan when captures are compared that parity did not make."""
-    names = [baseline.header.arm, *(c.header.arm for c in candidates)]
-    if len(set(names)) < len(names):
+def plan_of_captures(baseline: Capture, candidates: Sequence[Capture], model: Path | None = None) -> Plan:
+    """What stands in for the plan when captures are compared that parity did not make: its rounds are 0.
+
+    Raises ParityError for two captures of one arm.
+    """
+    captures = (baseline, *candidates)
+    if len({capture.header.arm for capture in captures}) < len(captures):
         raise ParityError(
-            f"two captures are of the same arm, {names[0]}",
-            hint="change the arm in the header of one of them",
+            message("pipeline.same_arm", "two captures are of the same arm, {arm}", arm=baseline.header.arm),
+            hint=message("pipeline.change_arm", "change the arm in the header of one of them"),
         )
-    requests: dict[str, Json] = {}
-    for capture in (baseline, *candidates):
-        for completion in capture:
-            requests.setdefault(completion.key.request, completion.prompt_token_ids)
-    return {
-        "model": {"name": baseline.header.model},
-        "sampling": dict(baseline.header.sampling),
-        "requests": [{"id": name, "prompt": None, "prompt_token_ids": ids} for name, ids in requests.items()],
-        "arms": [
-            {
-                "name": c.header.arm,
-                "backend": c.header.backend,
-                "variant": c.header.variant,
-                "engine": dict(c.header.engine),
-            }
-            for c in (baseline, *candidates)
-        ],
-        "baseline": baseline.header.arm,
-    }
+    prompts: dict[str, TokenIds] = {}
+    for completion in chain(*captures):
+        prompts.setdefault(completion.key.request, completion.prompt_token_ids)
+    return Plan(
+        model=Model(baseline.header.model, "" if model is None else str(model.absolute()), {}, None, ()),
+        requests=tuple(Request(name, None, tuple(ids.tolist())) for name, ids in prompts.items()),
+        arms=tuple(Arm(h.arm, h.backend, h.variant, h.engine) for h in (capture.header for capture in captures)),
+        baseline=baseline.header.arm,
+        sampling=sampling_of(baseline.header.sampling),
+        rounds=0,
+    )

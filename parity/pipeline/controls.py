@@ -14,6 +14,7 @@ from pathlib import Path
 import orjson
 
 from parity.comparator import Comparison
+from parity.messages import Message, message
 from parity.records import Capture, Verdict
 
 MARK = b"parity-fault "
@@ -36,7 +37,7 @@ class Control:
     arm: str
     fault: str
     as_expected: bool
-    sentence: str
+    sentence: Message
 
 
 def read_planted(log: Path) -> Planted:
@@ -70,26 +71,62 @@ def judge(arm: str, fault: str, planted: Planted, capture: Capture, comparison: 
     """Set "planted" against "found", request by request (the log knows prompts, not rounds)."""
     corrupt = {finding.key for finding in comparison.corrupt}
     if fault.split(":", 1)[0] in HARMLESS:
-        clean = comparison.verdict is not Verdict.DIVERGED
-        said = "not reported, as it should be" if clean else f"REPORTED in {len(corrupt)} completions"
-        return Control(arm, fault, clean, f"control {fault}: {said} ({arm})")
+        return _harmless(arm, fault, comparison.verdict is not Verdict.DIVERGED, len(corrupt))
     hit = {
         completion.key
         for completion in capture
         if prompt_digest(completion.prompt_token_ids.tolist()) in planted.prompts
     }
-    rows = sum(planted.prompts.values())
-    where = f"planted in {rows} {'step' if rows == 1 else 'steps'} of {len({key.request for key in hit})} requests"
+    where = _where(sum(planted.prompts.values()), len({key.request for key in hit}))
     caught = corrupt & hit
     if caught:
-        kinds = ", ".join(sorted({str(finding.kind) for finding in comparison.corrupt if finding.key in caught}))
-        return Control(
-            arm, fault, True, f"positive control {fault}: caught in {arm}: {where}, found in {len(caught)} ({kinds})"
+        said = message(
+            "pipeline.control_caught",
+            "positive control {fault}: caught in {arm}: {where}, found in {found} ({kinds})",
+            fault=fault,
+            arm=arm,
+            where=where,
+            found=len(caught),
+            kinds=sorted({str(finding.kind) for finding in comparison.corrupt if finding.key in caught}),
         )
+        return Control(arm, fault, True, said)
     if hit:
-        why = f"{where} and found in none: this run would have missed that fault"
+        why = message(
+            "pipeline.control_missed", "{where} and found in none: this run would have missed that fault", where=where
+        )
     elif planted.installed:
-        why = "it never came to be planted: no step was fit for it, so nothing was tested"
+        why = message(
+            "pipeline.control_unfit", "it never came to be planted: no step was fit for it, so nothing was tested"
+        )
     else:
-        why = "the plugin never said that it was there, so nothing was tested (the arm's log says more)"
-    return Control(arm, fault, False, f"positive control {fault}: NOT caught in {arm}: {why}")
+        why = message(
+            "pipeline.control_absent",
+            "the plugin never said that it was there, so nothing was tested (the arm's log says more)",
+        )
+    said = message(
+        "pipeline.control_not_caught",
+        "positive control {fault}: NOT caught in {arm}: {why}",
+        fault=fault,
+        arm=arm,
+        why=why,
+    )
+    return Control(arm, fault, False, said)
+
+
+def _harmless(arm: str, fault: str, clean: bool, corrupt: int) -> Control:
+    if clean:
+        said = message("pipeline.control_clean", "not reported, as it should be")
+    else:
+        said = message("pipeline.control_reported", "REPORTED in {completions} completions", completions=corrupt)
+    sentence = message("pipeline.control", "control {fault}: {said} ({arm})", fault=fault, said=said, arm=arm)
+    return Control(arm, fault, clean, sentence)
+
+
+def _where(steps: int, requests: int) -> Message:
+    return message(
+        "pipeline.planted_in",
+        "planted in {count} step of {requests} requests",
+        plural="planted in {count} steps of {requests} requests",
+        count=steps,
+        requests=requests,
+    )

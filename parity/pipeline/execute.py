@@ -14,7 +14,7 @@ from pathlib import Path
 from parity.capture import ScoreFile
 from parity.comparator import Comparison
 from parity.errors import ParityError
-from parity.messages import Say, message
+from parity.messages import Message, Say, message
 from parity.pipeline import controls
 from parity.pipeline.analyse import analyse, arm_result, for_store
 from parity.pipeline.arbitrate import arbitrate, second_opinion
@@ -50,22 +50,26 @@ def execute(
     run_id = directory.run_id
     with directory.locked():
         recorder = _Recorder(store, run_id, say)
-        store.create_run(NewRun(run_id, plan.to_json(), command, directory=str(directory.root), versions=versions))
+        store.create_run(NewRun(run_id, plan, command, directory=str(directory.root), versions=versions))
         try:
             captured = capture_all(plan, directory, runner, recorder, say)
             opinions = arbitrate(plan, directory, runner, captured.captures)
             outcome = _compare_all(plan, directory, captured, opinions, recorder)
         except Interrupted as error:
-            recorder.close(RunStatus.INTERRUPTED, message=str(error), duration=time.monotonic() - began)
+            recorder.close(RunStatus.INTERRUPTED, said=error.message, duration=time.monotonic() - began)
             raise
         except KeyboardInterrupt:
-            recorder.close(RunStatus.INTERRUPTED, message="interrupted", duration=time.monotonic() - began)
+            recorder.close(
+                RunStatus.INTERRUPTED,
+                said=message("pipeline.interrupted", "interrupted"),
+                duration=time.monotonic() - began,
+            )
             raise
         except ParityError as error:
             recorder.close(
                 RunStatus.FAILED,
                 verdict=Verdict.ERROR,
-                message=str(error),
+                said=error.message,
                 duration=time.monotonic() - began,
             )
             raise
@@ -109,15 +113,15 @@ class _Recorder:
         self._try(lambda: self._store.save_comparison(self._run, arm, for_store(comparison)))
 
     def arm_failed(self, arm: str, error: ParityError) -> None:
-        self._try(lambda: self._store.fail_arm(self._run, arm, str(error)))
+        self._try(lambda: self._store.fail_arm(self._run, arm, error.message))
 
     def close(
         self,
         status: RunStatus,
         *,
         verdict: Verdict | None = None,
-        reasons: Sequence[str] = (),
-        message: str | None = None,
+        reasons: Sequence[Message] = (),
+        said: Message | None = None,
         duration: float,
     ) -> None:
         self._try(
@@ -126,7 +130,7 @@ class _Recorder:
                 status,
                 verdict=None if verdict is None else str(verdict),
                 reasons=reasons,
-                message=message,
+                message=said,
                 duration=duration,
             )
         )
@@ -197,7 +201,7 @@ def _compare_all(
             message("pipeline.plan_positive_controls", "the plan has positive controls only"),
             hint=message("pipeline.add_arm_without", "add an arm without a planted fault"),
         )
-    failed = {name: str(error) for name, error in captured.failed.items()}
+    failed = {name: error.message for name, error in captured.failed.items()}
     return conclude(directory.run_id, directory.root, plan.baseline, comparisons, controlled, failed)
 
 

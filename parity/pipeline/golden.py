@@ -77,8 +77,7 @@ def _files(run: str, db: Path | None) -> tuple[dict[str, Path | None], str, list
     with Store.open(db, create=False) as store:
         row = store.run(run)
         captures = {arm.name: Path(arm.capture) if arm.capture else None for arm in store.arms(row.id)}
-        named = row.plan.get("scores", {}).get("files", []) if row.source == "compare" else []
-        files = [Path(path) for path in named]
+        files = [Path(path) for path in row.score_files]
         if row.directory:
             files.append(Path(row.directory) / "scores.jsonl")
         return captures, row.baseline, [file for file in files if file.is_file()]

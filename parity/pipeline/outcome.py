@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 
 from parity.comparator import Comparison, Suspect, triangulate
+from parity.messages import Message, message
 from parity.pipeline.compared import Compared, dumped
 from parity.pipeline.controls import Control
 from parity.records import Json, Verdict
@@ -17,18 +18,18 @@ _ORDER = (Verdict.ERROR, Verdict.DIVERGED, Verdict.INCONCLUSIVE, Verdict.PASS)
 """The worst verdict of an arm is the run's."""
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What a run came to. `comparisons` by candidate arm; `failed` says why the others have none."""
 
     run_id: str
     directory: Path
     verdict: Verdict
-    reasons: list[str]
+    reasons: tuple[Message, ...]
     comparisons: Mapping[str, Comparison] = field(default_factory=dict)
     suspect: Suspect | None = None
     """What the arms together point at, where several were compared."""
-    failed: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, Message] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Json]:
         return {**self._head(), "arms": {name: comparison.to_json() for name, comparison in self.comparisons.items()}}
@@ -39,8 +40,9 @@ class Outcome:
             "run": self.run_id,
             "directory": str(self.directory),
             "verdict": str(self.verdict),
-            "reasons": self.reasons,
-            **({"failed": dict(self.failed)} if self.failed else {}),
+            "reasons": [str(reason) for reason in self.reasons],
+            "messages": {"reasons": [reason.to_json() for reason in self.reasons]},
+            **({"failed": {arm: str(why) for arm, why in self.failed.items()}} if self.failed else {}),
             "suspect": None if self.suspect is None else {"name": self.suspect.name, "why": self.suspect.why},
         }
 
@@ -65,23 +67,34 @@ def conclude(
     baseline: str,
     comparisons: Compared,
     controlled: Sequence[Control],
-    failed: Mapping[str, str],
+    failed: Mapping[str, Message],
 ) -> Outcome:
     """The run's verdict and reasons, from those of its arms. `comparisons` holds one at least."""
     verdicts = comparisons.verdicts()
     verdict = min(verdicts.values(), key=_ORDER.index)
     several = len(verdicts) + len(failed) > 1
-    reasons = [f"{name} failed: {why.splitlines()[0].removeprefix(f'{name}: ')}" for name, why in failed.items()]
-    reasons += [
-        f"{name}: {reason}" if several else str(reason)
-        for name, one in verdicts.items()
-        if one is verdict
-        for reason in comparisons.reasons(name)
-    ]
     suspect = triangulate(verdicts, baseline) if len(verdicts) > 1 else None
-    if suspect is not None:
-        reasons.append(f"suspect: {suspect.name}: {suspect.why}")
-    reasons += [control.sentence for control in controlled]
+    reasons = (
+        *(_failed(name, why) for name, why in failed.items()),
+        *(
+            message("pipeline.of_arm", "{arm}: {reason}", arm=name, reason=reason) if several else reason
+            for name, one in verdicts.items()
+            if one is verdict
+            for reason in comparisons.reasons(name)
+        ),
+        *(() if suspect is None else (_suspect(suspect),)),
+        *(control.sentence for control in controlled),
+    )
     if verdict is Verdict.PASS and not all(control.as_expected for control in controlled):
         verdict = Verdict.INCONCLUSIVE  # a run that misses a planted fault cannot clear anything
     return Outcome(run_id, directory, Verdict.ERROR if failed else verdict, reasons, comparisons, suspect, failed)
+
+
+def _failed(arm: str, why: Message) -> Message:
+    """Why an arm has no comparison: the first line of it, without the arm's name."""
+    first = str(why).splitlines()[0].removeprefix(f"{arm}: ")
+    return message("pipeline.arm_failed", "{arm} failed: {why}", arm=arm, why=first)
+
+
+def _suspect(suspect: Suspect) -> Message:
+    return message("pipeline.suspect", "suspect: {name}: {why}", name=suspect.name, why=suspect.why)

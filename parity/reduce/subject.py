@@ -94,7 +94,7 @@ def from_run(store: Store, run_id: str | None, arm: str | None = None, request: 
             ),
             hint=message("reduce.shows_runs_their", "`parity runs list` shows the runs and their verdicts"),
         )
-    controls = {one["name"] for one in run.plan.get("arms", ()) if one.get("control")}
+    controls = {arm.name for arm in run.plan.arms if arm.control}
     rows.sort(key=lambda row: row.arm in controls)  # what was planted as a control is not what is looked for
     mine = [row for row in rows if row.arm == rows[0].arm]
     donors = [row.evidence.get("donor_request") for row in mine]

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from parity.comparator import Comparison
 from parity.errors import ParityError
-from parity.records import Json, Severity, Verdict
+from parity.records import Severity, Verdict
 from parity.report.policy import Counted, Judgement, Policy, judge
-from parity.store import ArmRow, FindingFilter, Store, fingerprint, plan_hash
+from parity.store import ArmRow, FindingFilter, Store, fingerprint
 from parity.view import CONTROL
 
 PAGE = 10_000
@@ -43,14 +43,17 @@ def _stored(store: Store, run_id: str, arms: frozenset[str]) -> Iterator[Counted
 
 
 def judge_comparison(
-    comparison: Comparison, plan: Mapping[str, Json], policy: Policy, states: Mapping[str, str] | None = None
+    comparison: Comparison, plan: str, policy: Policy, states: Mapping[str, str] | None = None
 ) -> Judgement:
-    """The same for a comparison in memory; `states` maps fingerprints to what somebody decided about them."""
-    name, decided = plan_hash(plan), states or {}
+    """The same for a comparison in memory, of the plan with this hash.
+
+    `states` maps fingerprints to what somebody decided about them.
+    """
+    decided = states or {}
     found = (
         Counted(one.arm, str(one.kind), str(one.severity), mark, decided.get(mark, "new"))
         for one in comparison.findings
-        for mark in (fingerprint(name, one),)
+        for mark in (fingerprint(plan, one),)
     )
     corrupt = any(one.severity is Severity.CORRUPT for one in comparison.findings)
     return judge(

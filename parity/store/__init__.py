@@ -27,7 +27,7 @@ from parity.store.rows import (
     TriageState,
 )
 from parity.store.triage import Triager
-from parity.store.write import ArmComparison, ArmResult, NewRun, fingerprint, plan_hash
+from parity.store.write import ArmComparison, ArmResult, NewRun, fingerprint
 
 __all__ = [
     "ArmComparison",
@@ -47,7 +47,6 @@ __all__ = [
     "TriageChange",
     "TriageState",
     "fingerprint",
-    "plan_hash",
 ]
 
 

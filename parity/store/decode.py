@@ -10,9 +10,10 @@ from typing import TypeVar
 import orjson
 
 from parity.errors import ParityError
-from parity.messages import message
+from parity.messages import Message, message, verbatim
 from parity.records.gaps import KeptGaps
 from parity.store.packing import unpack_gaps, unpack_tokens
+from parity.store.plans import plan_from
 from parity.store.rows import ArmRow, CompletionRow, FindingRow, RequestRow, RunRow, RunStatus, TriageState
 
 Made = TypeVar("Made")
@@ -43,8 +44,24 @@ def _readable(make: Callable[[sqlite3.Row], Made]) -> Callable[[sqlite3.Row], Ma
     return checked
 
 
+def messages_from(text: str) -> tuple[Message, ...]:
+    """Messages of a column; earlier versions wrote finished sentences."""
+    return tuple(map(Message.from_json, orjson.loads(text)))
+
+
+def message_from(text: str | None) -> Message | None:
+    """The message of a column, JSON or, from earlier versions, a finished sentence."""
+    if text is None:
+        return None
+    try:
+        return Message.from_json(orjson.loads(text))
+    except ValueError:
+        return verbatim(text)
+
+
 @_readable
 def run_row(row: sqlite3.Row) -> RunRow:
+    stored = plan_from(row["plan"])
     return RunRow(
         id=row["id"],
         source=row["source"],
@@ -52,11 +69,12 @@ def run_row(row: sqlite3.Row) -> RunRow:
         finished=row["finished"],
         status=RunStatus(row["status"]),
         verdict=row["verdict"],
-        reasons=tuple(orjson.loads(row["reasons"])),
-        message=row["message"],
+        reasons=messages_from(row["reasons"]),
+        message=message_from(row["message"]),
         model=row["model"],
         baseline=row["baseline"],
-        plan=orjson.loads(row["plan"]),
+        plan=stored.plan,
+        score_files=stored.score_files,
         plan_hash=row["plan_hash"],
         command=row["command"],
         versions=orjson.loads(row["versions"]),
@@ -67,6 +85,7 @@ def run_row(row: sqlite3.Row) -> RunRow:
 
 @_readable
 def arm_row(row: sqlite3.Row) -> ArmRow:
+    stats = orjson.loads(row["stats"])
     return ArmRow(
         id=row["id"],
         run=row["run_id"],
@@ -75,15 +94,16 @@ def arm_row(row: sqlite3.Row) -> ArmRow:
         variant=row["variant"],
         is_baseline=bool(row["is_baseline"]),
         status=row["status"],
-        message=row["message"],
+        message=message_from(row["message"]),
         capture=row["capture"],
         engine=orjson.loads(row["engine"]),
         environment=orjson.loads(row["environment"]),
         counters=None if row["counters"] is None else orjson.loads(row["counters"]),
         verdict=row["verdict"],
-        reasons=tuple(orjson.loads(row["reasons"])),
+        reasons=messages_from(row["reasons"]),
+        notes=tuple(map(Message.from_json, stats.get("notes", ()))),
         counts=orjson.loads(row["counts"]),
-        stats=orjson.loads(row["stats"]),
+        stats={name: value for name, value in stats.items() if name != "notes"},
         tokens_per_second=row["tokens_per_second"],
         acceptance_rate=row["acceptance_rate"],
         acceptance_length=row["acceptance_length"],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from parity.messages import Message
+from parity.plan import Plan
 from parity.records import Evidence, Json, Key, TokenIds, evidence_from_json
 
 
@@ -41,7 +42,7 @@ class FindingSort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run. `plan` is the plan without its requests; those come from `Store.requests`."""
+    """One run. `plan` is without its requests, which come from `Store.requests`; `rounds` is 0 where nobody said."""
 
     id: str
     source: str
@@ -50,12 +51,14 @@ class RunRow:
     finished: str | None
     status: RunStatus
     verdict: str | None
-    reasons: tuple[str, ...]
-    message: str | None
+    reasons: tuple[Message, ...]
+    message: Message | None
     """Why it failed, for a failed run."""
     model: str
     baseline: str
-    plan: Mapping[str, Json]
+    plan: Plan
+    score_files: tuple[str, ...]
+    """Where the scores came from, where captures were compared."""
     plan_hash: str
     command: str
     versions: Mapping[str, str]
@@ -65,7 +68,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class ArmRow:
-    """One arm of a run; `verdict`, `reasons`, `counts`, `stats` compare it with the run's baseline."""
+    """One arm of a run; `verdict`, `reasons`, `notes`, `counts`, `stats` compare it with the run's baseline."""
 
     id: int
     run: str
@@ -75,13 +78,15 @@ class ArmRow:
     is_baseline: bool
     status: str
     """pending, captured, compared or failed."""
-    message: str | None
+    message: Message | None
     capture: str | None
     engine: Mapping[str, Json]
     environment: Mapping[str, Json]
     counters: Mapping[str, Json] | None
     verdict: str | None
-    reasons: tuple[str, ...]
+    reasons: tuple[Message, ...]
+    notes: tuple[Message, ...]
+    """What a reader of the verdict must know."""
     counts: Mapping[str, int]
     """Findings by kind."""
     stats: Mapping[str, Json]

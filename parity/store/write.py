@@ -17,24 +17,32 @@ import numpy as np
 import orjson
 
 from parity.errors import ParityError
+from parity.messages import Message, as_message
+from parity.plan import Plan
+from parity.plan.digest import plan_hash
 from parity.records import Capture, Finding, Json, Key, Severity
 from parity.records.gaps import KeptGaps
 from parity.store.connection import to_text
 from parity.store.packing import pack_gaps, pack_tokens
+from parity.store.plans import column_of
 from parity.store.read import Reader
 from parity.store.rows import RunStatus
 
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """What is known when a run starts. `plan` is the plan file's content, requests and arms included."""
+    """What is known when a run starts."""
 
     id: str
-    plan: Mapping[str, Json]
+    plan: Plan
     command: str
     source: str = "run"
     directory: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    plan_hash: str | None = None
+    """Where it is not the plan's own: of captures compared."""
+    score_files: tuple[str, ...] = ()
+    """Where the scores came from, where captures were compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +60,13 @@ class ArmComparison:
     """A candidate arm compared with the baseline."""
 
     verdict: str
-    reasons: Sequence[str]
+    reasons: Sequence[Message | str]
     counts: Mapping[str, int]
     stats: Mapping[str, Json]
     classes: Mapping[Key, str]
     first_divergence: Mapping[Key, int]
     findings: Sequence[Finding]
+    notes: Sequence[Message | str] = ()
     gaps: Mapping[Key, KeptGaps] = field(default_factory=dict)
     """Of each scored completion of the arm."""
     baseline_gaps: Mapping[Key, KeptGaps] = field(default_factory=dict)
@@ -66,24 +75,6 @@ class ArmComparison:
 def now() -> str:
     """This moment in UTC, ISO 8601 with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def plan_hash(plan: Mapping[str, Json]) -> str:
-    """Hash of what a plan asks for: model content, prompts, sampling, arms. Not of paths or versions."""
-    model = plan.get("model", {})
-    content = {
-        "model": model.get("fingerprint") or model.get("name"),
-        "rounds": plan.get("rounds"),
-        "sampling": plan.get("sampling"),
-        "requests": [[r["id"], list(r["prompt_token_ids"])] for r in plan.get("requests", [])],
-        "arms": [
-            [arm["name"], {k: v for k, v in arm.get("engine", {}).items() if k != "model"}]
-            for arm in plan.get("arms", [])
-        ],
-        "baseline": plan.get("baseline"),
-    }
-    blob = orjson.dumps(content, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY)
-    return hashlib.sha256(blob).hexdigest()
 
 
 def fingerprint(plan: str, finding: Finding) -> str:
@@ -107,7 +98,6 @@ class Writer(Reader):
         """Record a run, its requests and its arms. Calling it again for the same id changes nothing but
         the status, which becomes `running`."""
         plan = new.plan
-        header = {key: value for key, value in plan.items() if key != "requests"}
         with self._write() as conn:
             row = conn.execute("SELECT number FROM runs WHERE id = ?", (new.id,)).fetchone()
             if row is not None:
@@ -123,10 +113,10 @@ class Writer(Reader):
                     new.id,
                     new.source,
                     now(),
-                    str(plan.get("model", {}).get("name", "")),
-                    str(plan["baseline"]),
-                    to_text(header),
-                    plan_hash(plan),
+                    plan.model.name,
+                    plan.baseline,
+                    to_text(column_of(plan, new.score_files)),
+                    new.plan_hash or plan_hash(plan),
                     new.command,
                     to_text(new.versions),
                     new.directory,
@@ -138,11 +128,11 @@ class Writer(Reader):
                     (
                         number,
                         ordinal,
-                        request["id"],
-                        request.get("prompt"),
-                        pack_tokens(np.asarray(request["prompt_token_ids"], dtype=np.int64)),
+                        request.id,
+                        request.prompt,
+                        pack_tokens(np.asarray(request.prompt_token_ids, dtype=np.int64)),
                     )
-                    for ordinal, request in enumerate(plan.get("requests", []))
+                    for ordinal, request in enumerate(plan.requests)
                 ),
             )
             conn.executemany(
@@ -151,13 +141,13 @@ class Writer(Reader):
                 [
                     (
                         number,
-                        arm["name"],
-                        arm["backend"],
-                        arm["variant"],
-                        int(arm["name"] == plan["baseline"]),
-                        to_text(arm.get("engine", {})),
+                        arm.name,
+                        arm.backend,
+                        arm.variant,
+                        int(arm.name == plan.baseline),
+                        to_text(arm.engine),
                     )
-                    for arm in plan["arms"]
+                    for arm in plan.arms
                 ],
             )
 
@@ -230,18 +220,18 @@ class Writer(Reader):
                 "UPDATE arms SET status = 'compared', verdict = ?, reasons = ?, counts = ?, stats = ? WHERE id = ?",
                 (
                     comparison.verdict,
-                    to_text(list(comparison.reasons)),
+                    to_text(_as_json(comparison.reasons)),
                     to_text({str(kind): count for kind, count in comparison.counts.items()}),
-                    to_text(dict(comparison.stats)),
+                    to_text({**comparison.stats, "notes": _as_json(comparison.notes)}),
                     arm_id,
                 ),
             )
 
-    def fail_arm(self, run_id: str, arm: str, message: str) -> None:
+    def fail_arm(self, run_id: str, arm: str, message: Message | str) -> None:
         with self._write() as conn:
             conn.execute(
                 "UPDATE arms SET status = 'failed', message = ? WHERE id = ?",
-                (message, _arm_id(conn, run_id, arm)),
+                (to_text(as_message(message).to_json()), _arm_id(conn, run_id, arm)),
             )
 
     def finish_run(
@@ -250,16 +240,17 @@ class Writer(Reader):
         status: RunStatus,
         *,
         verdict: str | None = None,
-        reasons: Sequence[str] = (),
-        message: str | None = None,
+        reasons: Sequence[Message | str] = (),
+        message: Message | str | None = None,
         duration: float | None = None,
     ) -> None:
         """Close a run. `duration` in seconds is added to that of earlier attempts."""
+        said = None if message is None else to_text(as_message(message).to_json())
         with self._write() as conn:
             changed = conn.execute(
                 "UPDATE runs SET status = ?, finished = ?, verdict = ?, reasons = ?, message = ?,"
                 " duration = coalesce(duration, 0) + coalesce(?, 0) WHERE id = ?",
-                (str(status), now(), verdict, to_text(list(reasons)), message, duration, run_id),
+                (str(status), now(), verdict, to_text(_as_json(reasons)), said, duration, run_id),
             ).rowcount
             if not changed:
                 raise _no_run(run_id)
@@ -283,6 +274,10 @@ def _arm_id(conn: Any, run_id: str, arm: str) -> int:
     if row is None:
         raise ParityError(f'the database has no arm "{arm}" in a run "{run_id}"', hint="was the run deleted meanwhile?")
     return int(row[0])
+
+
+def _as_json(messages: Sequence[Message | str]) -> list[Json]:
+    return [as_message(one).to_json() for one in messages]
 
 
 def _save_gaps(conn: sqlite3.Connection, arm_id: int, gaps: Mapping[Key, KeptGaps]) -> None:

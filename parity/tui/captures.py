@@ -62,7 +62,7 @@ def load_extras(run: RunRow, baseline: ArmRow | None, candidate: ArmRow | None, 
         candidate=ours.logprobs if ours else None,
         baseline=theirs.logprobs if theirs is not None and theirs.logprobs is not None else scored(baseline),
         spec=ours.spec if ours else None,
-        gaps=_gaps(ours, reference, run.plan.get("sampling", {})),
+        gaps=_gaps(ours, reference, run.plan.sampling.to_json()),
         problem=problems[0] if problems else None,
     )
 

@@ -37,7 +37,7 @@ class Progress:
         """One entry per arm, and one for the scores once there are any. `requests` is the plan's number of them."""
         from parity.pipeline import RunDirectory  # late: it takes long to import
 
-        total = requests * _whole(run.plan.get("rounds")) * _whole(run.plan.get("sampling", {}).get("n"))
+        total = requests * (run.plan.rounds or 1) * run.plan.sampling.n
         found = []
         directory = RunDirectory(Path(run.directory)) if run.directory else None
         for arm in arms:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parity.records import Key
@@ -17,8 +16,7 @@ GROUPS = ("kind", "severity", "arm", "state")
 
 def controls(run: RunRow) -> dict[str, str]:
     """The arms in which a fault was planted on purpose, and which: what is found there is no news."""
-    arms = run.plan.get("arms", [])
-    return {str(arm["name"]): str(arm["control"]) for arm in arms if isinstance(arm, Mapping) and arm.get("control")}
+    return {arm.name: arm.control for arm in run.plan.arms if arm.control}
 
 
 @dataclass(frozen=True, slots=True)

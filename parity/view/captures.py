@@ -11,6 +11,7 @@ from parity.pipeline.analyse import arm_result
 from parity.records import Capture, Completion, Finding, Key
 from parity.store import CompletionRow, RequestRow
 from parity.store.endings import Tally
+from parity.store.plans import sampling_of
 from parity.view.arm import CUT, ArmView, Figures
 from parity.view.evidence import of_comparisons
 from parity.view.figures import figures_of
@@ -65,7 +66,7 @@ def of_captures(
             duration=None,
             rounds=len({key.round for key in keys}),
             samples=len({key.sample for key in keys}),
-            sampling=baseline.header.sampling,
+            sampling=sampling_of(baseline.header.sampling).to_json(),
             churn={},
         ),
         arms=arms,

@@ -9,7 +9,9 @@ from parity.capture import read_capture, read_scores
 from parity.comparator import Comparison
 from parity.errors import ParityError
 from parity.pipeline.analyse import analyse
-from parity.records import DEFAULT_TOLERANCE, Capture, Json, ScoreKey, Severity, TopLogprobs, evidence_from_json
+from parity.plan import Arm
+from parity.plan.churn import Churn
+from parity.records import DEFAULT_TOLERANCE, Capture, ScoreKey, Severity, TopLogprobs, evidence_from_json
 from parity.store import ArmRow, FindingFilter, FindingRow, FindingSort, RunRow, Store
 from parity.store.endings import classes, divergences, gaps, same_as_first_round, shortest, tally
 from parity.view.arm import CONTROL, ArmView
@@ -34,12 +36,12 @@ def of_store(store: Store, target: str | None = None, *, limit: int = MOST_FINDI
     row = store.run(run_id)
     arms, requests = store.arms(row.id), store.requests(row.id)
     run = _run(row)
-    planned = {arm["name"]: arm for arm in row.plan.get("arms") or ()}
+    planned = {arm.name: arm for arm in row.plan.arms}
     configs = told_apart({arm.name: arm.engine for arm in arms})
     expected = len(requests) * run.rounds * run.samples if row.source == "run" else None
     rows = [asked] if asked is not None else _rows(store, row.id, arms, limit)
     findings = tuple(_finding(store, one, row.baseline) for one in rows)
-    views = tuple(_arm(store, run, arm, configs[arm.name], planned.get(arm.name) or {}, expected) for arm in arms)
+    views = tuple(_arm(store, run, arm, configs[arm.name], planned.get(arm.name), expected) for arm in arms)
     return RunView(
         run=run,
         arms=views,
@@ -67,44 +69,40 @@ def _rows(store: Store, run_id: str, arms: Sequence[ArmRow], limit: int) -> list
 
 
 def _run(row: RunRow) -> Run:
-    plan, sampling = row.plan, row.plan.get("sampling") or {}
-    path = (plan.get("model") or {}).get("path")
+    plan = row.plan
     return Run(
         id=row.id,
         source=row.source,
         created=row.created,
         status=str(row.status),
         verdict=row.verdict,
-        reasons=tuple(row.reasons),
-        message=row.message,
+        reasons=tuple(map(str, row.reasons)),
+        message=None if row.message is None else str(row.message),
         model=row.model,
-        model_path=Path(path) if path else None,
+        model_path=Path(plan.model.path) if plan.model.path else None,
         baseline=row.baseline,
         command=row.command,
         plan_hash=row.plan_hash,
         directory=row.directory,
         duration=row.duration,
-        rounds=int(plan.get("rounds") or 1),
-        samples=int(sampling.get("n") or 1),
-        sampling=sampling,
-        churn=plan.get("churn") or {},
+        rounds=plan.rounds or 1,
+        samples=plan.sampling.n,
+        sampling=plan.sampling.to_json(),
+        churn=plan.churn.to_json() if plan.churn != Churn() else {},
         score_files=tuple(_score_files(row)),
-        skipped=tuple((str(one.get("arm")), str(one.get("reason"))) for one in plan.get("skipped") or ()),
+        skipped=tuple((one.arm, str(one.reason)) for one in plan.skipped),
     )
 
 
 def _score_files(row: RunRow) -> Iterator[Path]:
     """The score files of a run, as far as they are still there."""
-    named = row.plan.get("scores") if row.source == "compare" else None
-    files = [Path(path) for path in named.get("files", [])] if isinstance(named, Mapping) else []
+    files = [Path(path) for path in row.score_files]
     if row.directory:
         files.append(Path(row.directory) / "scores.jsonl")
     return (path for path in files if path.is_file())
 
 
-def _arm(
-    store: Store, run: Run, row: ArmRow, config: str, planned: Mapping[str, Json], expected: int | None
-) -> ArmView:
+def _arm(store: Store, run: Run, row: ArmRow, config: str, planned: Arm | None, expected: int | None) -> ArmView:
     where = FindingFilter(arms=frozenset({row.name}), severities=frozenset({str(Severity.CORRUPT)}))
     needle: str | None = run.churn.get("needle")
     same, others = same_as_first_round(store, row.run, row.name, needle) if needle else (0, 0)
@@ -113,20 +111,20 @@ def _arm(
         backend=row.backend,
         variant=row.variant,
         is_baseline=row.is_baseline,
-        control=planned.get("control"),
+        control=planned.control if planned else None,
         status=row.status,
-        message=row.message,
+        message=None if row.message is None else str(row.message),
         capture=row.capture,
         config=config,
-        planned=planned.get("engine") or {},
-        variables=planned.get("env") or {},
+        planned=planned.engine if planned else {},
+        variables=planned.env if planned else {},
         engine=row.engine,
         environment=row.environment,
         verdict=row.verdict,
-        reasons=tuple(row.reasons),
-        notes=tuple(row.stats.get("notes", ())),
+        reasons=tuple(map(str, row.reasons)),
+        notes=tuple(map(str, row.notes)),
         figures=figures_of(row.stats),
-        stats=row.stats,
+        stats={**row.stats, "notes": list(map(str, row.notes))} if row.stats else {},
         tally=tally(store, row.run, row.name),
         corrupt={one.kind: one.findings for one in store.counts_by_kind(row.run, where)},
         counters=row.counters or {},

@@ -12,6 +12,7 @@ import numpy as np
 import parity_faults
 import pytest
 from engine_plan import BaseArm
+from plans import plan_of
 
 from parity.capture import read_capture
 from parity.messages import verbatim
@@ -46,9 +47,9 @@ def script(base_plan: dict[str, Any], base_arm: BaseArm, tmp_path_factory: pytes
     evidence = Evidence(why=verbatim("3 tokens are emitted again"))
     finding = Finding("cpu/mtp", "cpu/base", *first, Kind.DUPLICATION, Severity.CORRUPT, 6, 3, evidence)
     classes = {one.key: "corrupt" for one in baseline}
-    comparison = ArmComparison("DIVERGED", ["4 are corrupt"], {"duplication": 1}, {}, classes, {}, [finding])
+    comparison = ArmComparison("DIVERGED", [verbatim("4 are corrupt")], {"duplication": 1}, {}, classes, {}, [finding])
     with Store.open(folder / "parity.db") as store:
-        store.create_run(NewRun("20261121-000000-aaaa", base_plan, "parity run"))
+        store.create_run(NewRun("20261121-000000-aaaa", plan_of(base_plan), "parity run"))
         for capture, path in ((baseline, captured), (candidate, folder / "none.jsonl")):
             store.save_arm("20261121-000000-aaaa", capture.header.arm, capture, str(path), arm_result(capture))
         store.save_comparison("20261121-000000-aaaa", "cpu/mtp", comparison)

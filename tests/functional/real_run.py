@@ -125,12 +125,16 @@ def save(
     """Store these captures and what was found in them, as `parity run` does."""
     captures = [baseline, *(candidate for candidate, _ in compared)]
     plan = plan_of_captures(baseline, captures[1:])
-    plan["model"] = {"name": MODEL.name, "path": str(MODEL)}
-    plan["rounds"] = 1
     tokenizer = load_tokenizer(MODEL)
-    for request in plan["requests"]:
-        ids = [int(i) for i in request["prompt_token_ids"]]
-        request["prompt"] = tokenizer.decode(ids, skip_special_tokens=False)
+    plan = replace(
+        plan,
+        model=replace(plan.model, name=MODEL.name, path=str(MODEL)),
+        rounds=1,
+        requests=tuple(
+            replace(one, prompt=tokenizer.decode(list(one.prompt_token_ids), skip_special_tokens=False))
+            for one in plan.requests
+        ),
+    )
     directory = RunDirectory(home / "runs" / run_id)
     directory.root.mkdir(parents=True)
     for capture in captures:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import real_run
 from driving import Person, drive, squeezed
+from plans import rough_plan
 
 from parity.cli.tui import _follow_ups, _report
 from parity.pipeline import RunDirectory
@@ -390,7 +391,9 @@ def test_progress_of_a_run_of_another_process(tmp_path: Path) -> None:
     plan = {"model": {"name": "m"}, "rounds": 2, "requests": requests, "arms": arms, "baseline": "cpu/base"}
     database = tmp_path / "parity.db"
     with Store.open(database) as store:
-        store.create_run(NewRun("20261121-120000-cccc", plan, "parity run --out r", directory=str(directory.root)))
+        store.create_run(
+            NewRun("20261121-120000-cccc", rough_plan(plan), "parity run --out r", directory=str(directory.root))
+        )
 
     async def task(person: Person) -> None:
         with directory.locked():

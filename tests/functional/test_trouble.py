@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from driving import Person, drive
+from plans import rough_plan
 
 from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity, evidence_from_json
 from parity.records.kinds import kinds as all_kinds
@@ -199,14 +200,14 @@ def test_a_run_that_appears(database: Path) -> None:
         await person.sees("bbbb")
         with Store.open(database) as other:
             other.create_run(
-                NewRun("20991231-000000-zzzz", {"model": {"name": "m"}, "baseline": "b", "arms": []}, "parity run")
+                NewRun("20991231-000000-zzzz", rough_plan({"model": {"name": "m"}, "baseline": "b"}), "parity run")
             )
         await person.sees("running")
         assert "running" in person.row, "the cursor was on the newest run and is still"
         await person.press("j", "j")
         assert "aaaa" in person.screen
         with Store.open(database) as other:
-            other.create_run(NewRun("20991231-000001-yyyy", {"model": {"name": "m"}, "baseline": "b", "arms": []}, ""))
+            other.create_run(NewRun("20991231-000001-yyyy", rough_plan({"model": {"name": "m"}, "baseline": "b"}), ""))
         await person.until(lambda: person.app.screen.table.total == 4, "the new run")  # type: ignore[attr-defined]
         await person.settles()
         assert "20261120-100000-aaaa" in person.screen, "still on the same run"
@@ -247,7 +248,7 @@ def hostile_database(path: Path) -> Path:
     }
     tokens = np.array([5, 2**40, -7, 9], dtype=np.int64)
     with Store.open(path) as store:
-        store.create_run(NewRun(HOSTILE, plan, HOSTILE, directory=HOSTILE))
+        store.create_run(NewRun(HOSTILE, rough_plan(plan), HOSTILE, directory=HOSTILE))
         for name in (HOSTILE, "b"):
             header = Header(name, "cpu", "v", HOSTILE)
             completions = {
@@ -319,7 +320,7 @@ def test_every_kind_opens_whatever_its_evidence_is(tmp_path: Path, odd: bool) ->
              "tolerance", "baseline_tokens", "candidate_tokens", "logprobs", "why")  # fmt: skip
     tokens = np.arange(8, dtype=np.int64)
     with Store.open(tmp_path / "parity.db") as store:
-        store.create_run(NewRun("r", plan, "parity run"))
+        store.create_run(NewRun("r", rough_plan(plan), "parity run"))
         for name in ("a", "b"):
             completions = {key: Completion(key, tokens, tokens, None, None, None) for key in keys}
             completions.pop(keys[0 if name == "a" else 1])

@@ -13,6 +13,7 @@ from textual.app import ComposeResult
 from textual.widgets import Input, Static
 
 from parity.errors import ParityError
+from parity.language import render
 from parity.records import Kind
 from parity.store import FindingRow, FindingSort, RunRow
 from parity.store.browse import Facet
@@ -228,7 +229,7 @@ class FindingsScreen(SelectingScreen):
         else:
             words = "No findings: the arms agree token by token."
             if self.run.message or self.run.reasons:
-                words += "\n\n" + plain("\n".join([*self.run.reasons, self.run.message or ""]), keep="\n")
+                words += "\n\n" + plain("\n".join(map(render, [*self.run.reasons, self.run.message or ""])), keep="\n")
         empty.update(Text(words))
 
     def on_virtual_table_moved(self) -> None:

@@ -216,7 +216,7 @@ def prompt(subject: Subject, palette: Palette) -> Text:
         text.append(f"({len(request.prompt_token_ids)} tokens)\n", palette.dim)
         shown = request.prompt if request.prompt is not None else subject.decoder.text(request.prompt_token_ids)
         text.append(plain(shown, keep="\n") + "\n")
-    sampling = subject.run.plan.get("sampling", {})
+    sampling = subject.run.plan.sampling.to_json()
     text.append("sampling ", palette.title)
     given = {k: v for k, v in sampling.items() if v not in (None, [], "")}
     text.append(plain(", ".join(f"{k} {v}" for k, v in given.items()) or "unknown") + "\n")

@@ -11,6 +11,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.widgets import Static
 
+from parity.language import render
 from parity.records import Kind
 from parity.store import ArmRow, RunRow, RunStatus
 from parity.store.browse import Browser
@@ -193,7 +194,7 @@ class RunsScreen(ParityScreen):
             text.append_text(drawn(self.progress.look(run, line.arms, requests)))
         elif line.status == RunStatus.INTERRUPTED:
             text.append(f"finish it with: parity run --resume {plain(run.id)}\n")
-        for reason in [*run.reasons, *([run.message] if run.message else [])][:2]:
+        for reason in map(render, [*run.reasons, *([run.message] if run.message else [])][:2]):
             text.append(plain(reason) + "\n", style="dim")
         text.append(plain(run.command), style="dim")
         return text

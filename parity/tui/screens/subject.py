@@ -33,8 +33,7 @@ _decoders: dict[str, Decoder] = {}
 
 def decoder_of(run: RunRow) -> Decoder:
     """The decoder of the run's model; one per checkpoint, since loading a tokenizer takes a while."""
-    path = run.plan.get("model", {}).get("path")
-    name = str(path) if path else ""
+    name = run.plan.model.path
     if name not in _decoders:
         _decoders[name] = Decoder(Path(name) if name else None)
     return _decoders[name]
@@ -124,7 +123,7 @@ class Subject:
         """In nats: what the finding was judged by, else the arm, else what the plan says, else the default."""
         arm = self.arms.get(self.arm)
         judged = self.finding.facts.tolerance if self.finding else None
-        for value in (judged, arm.stats.get("tolerance") if arm else None, self.run.plan.get("tolerance")):
+        for value in (judged, arm.stats.get("tolerance") if arm else None, self.run.plan.tolerance):
             if isinstance(value, int | float) and not isinstance(value, bool):
                 return float(value)
         return DEFAULT_TOLERANCE

@@ -14,6 +14,7 @@ import jsonschema
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from plans import rough_plan
 
 from parity.capture import write_capture
 from parity.cli.main import cli
@@ -186,7 +187,7 @@ def test_a_run_that_is_not_finished_is_reported_as_such(tmp_path: Path, format_:
     requests = [{"id": "p0", "prompt": "x", "prompt_token_ids": [1]}]
     plan = {"model": {"name": "tiny"}, "sampling": {}, "requests": requests, "arms": arms, "baseline": "cpu/base"}
     with Store.open(tmp_path / "parity.db") as store:
-        store.create_run(NewRun("20261121-000000-aaaa", plan, "parity run"))
+        store.create_run(NewRun("20261121-000000-aaaa", rough_plan(plan), "parity run"))
     result = parity("report", "--db", tmp_path / "parity.db", "--format", format_)
     assert result.exit_code == 0, result.output
     if format_ == "md":
@@ -201,7 +202,7 @@ def test_a_run_that_failed_before_it_compared_anything_has_no_report(tmp_path: P
     arms = [{"name": name, "backend": "cpu", "variant": name[4:], "engine": {}} for name in ("cpu/base", "cpu/mtp")]
     plan = {"model": {"name": "tiny"}, "sampling": {}, "requests": [], "arms": arms, "baseline": "cpu/base"}
     with Store.open(tmp_path / "parity.db") as store:
-        store.create_run(NewRun("20261121-000000-aaaa", plan, "parity run"))
+        store.create_run(NewRun("20261121-000000-aaaa", rough_plan(plan), "parity run"))
         store.finish_run("20261121-000000-aaaa", RunStatus.FAILED, verdict="ERROR", message="cpu/mtp: no vllm")
     result = parity("report", "--db", tmp_path / "parity.db")
     assert result.exit_code == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from plans import rough_plan
 from rich.console import Console
 
 from parity.messages import verbatim
@@ -79,7 +80,7 @@ def stored(tmp_path: Path) -> RunView:
             "skipped": [{"arm": f"cpu/k={k}", "reason": "no | graphs"} for k in (4, 5)],
             "churn": {"shuffle": True, "seed": 3, "needle": "p1"},
         }
-        store.create_run(NewRun("r1", plan, "parity run"))
+        store.create_run(NewRun("r1", rough_plan(plan), "parity run"))
         for arm in arms:
             made = capture(str(arm["name"]))
             store.save_arm("r1", str(arm["name"]), made, "x", ArmResult(dict(made.counters or {}), 100.0, 0.5, 2.5))

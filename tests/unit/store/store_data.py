@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from plans import rough_plan
 
+from parity.messages import verbatim
+from parity.plan import Plan
 from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity, evidence_from_json
 from parity.store import ArmComparison, ArmResult, NewRun, Store
 
 REQUESTS = 7
 
 
-def make_plan(**changes: Any) -> dict[str, Any]:
-    return {
+def make_plan(**changes: Any) -> Plan:
+    value: dict[str, Any] = {
         "model": {"name": "tiny", "path": "/models/tiny", "fingerprint": {"weights": "ab"}},
         "rounds": 1,
         "sampling": {"temperature": 0.0},
@@ -27,6 +30,7 @@ def make_plan(**changes: Any) -> dict[str, Any]:
         "baseline": "cpu/base",
         **changes,
     }
+    return rough_plan(value)
 
 
 def make_capture(arm: str, *, size: int = 5) -> Capture:
@@ -54,7 +58,7 @@ def make_finding(request: int, kind: Kind = Kind.GARBLED, position: int | None =
 def make_comparison(findings: list[Finding]) -> ArmComparison:
     return ArmComparison(
         "DIVERGED" if findings else "PASS",
-        ["a reason"],
+        [verbatim("a reason")],
         {str(f.kind): 1 for f in findings},
         {"completions": REQUESTS, "fault_rate_not_excluded": 0.1, "nan": float("nan")},
         {Key(f"p{i}", 0, 0): "identical" for i in range(REQUESTS)},

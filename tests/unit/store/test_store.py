@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from store_data import REQUESTS, make_capture, make_comparison, make_finding, make_plan, store_run
 
 from parity.errors import ParityError
+from parity.messages import verbatim
+from parity.plan.digest import plan_hash
 from parity.records import Key, Kind, Severity
 from parity.records.gaps import KeptGaps
 from parity.store import (
@@ -28,18 +30,16 @@ from parity.store import (
     Triage,
     TriageState,
     fingerprint,
-    plan_hash,
 )
 from parity.store.packing import pack_gaps, pack_tokens, unpack_gaps, unpack_tokens
 
 
 def test_a_run_comes_back_as_it_went_in(store: Store) -> None:
     store_run(store, "r1", [make_finding(1, gap=2.5), make_finding(2, Kind.NEAR_TIE, position=None)])
-    store.finish_run("r1", RunStatus.FINISHED, verdict="DIVERGED", reasons=["bad"], duration=1.5)
+    store.finish_run("r1", RunStatus.FINISHED, verdict="DIVERGED", reasons=[verbatim("bad")], duration=1.5)
     run = store.run("r1")
-    assert (run.status, run.verdict, run.reasons, run.duration) == ("finished", "DIVERGED", ("bad",), 1.5)
-    assert run.plan["baseline"] == "cpu/base"
-    assert "requests" not in run.plan
+    assert (run.status, run.verdict, run.reasons, run.duration) == ("finished", "DIVERGED", (verbatim("bad"),), 1.5)
+    assert run.plan == replace(make_plan(), requests=())
     base, mtp = store.arms("r1")
     assert (base.name, base.is_baseline, base.status) == ("cpu/base", True, "captured")
     assert (mtp.status, mtp.verdict, mtp.acceptance_length, mtp.counters) == (

@@ -86,7 +86,7 @@ def test_a_locked_database(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 _PRELUDE = f"""
 import sys, time
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2] / "support")!r}]
 from store_data import *
 from parity.store import *
 path = sys.argv[1]
