@@ -25,11 +25,10 @@ class Code(str):
 
 def in_markdown(said: Message | str, language: str) -> str:
     """A sentence in Markdown."""
-    if isinstance(said, str):
-        return inline(said)
+    if isinstance(said, str) or not said.id:
+        return inline(str(said))
     shown = {name: _in_markdown(value, language) for name, value in said.parameters.items()}
-    template = inline(said.template) if not said.id else translate(said, language)
-    return template.format(**shown)
+    return translate(said, language).format(**shown)
 
 
 def _in_markdown(value: Parameter, language: str) -> str:
@@ -44,11 +43,10 @@ def _in_markdown(value: Parameter, language: str) -> str:
 
 def in_html(said: Message | str, language: str) -> Markup:
     """A sentence in HTML."""
-    if isinstance(said, str):
-        return escape(visible(said))
+    if isinstance(said, str) or not said.id:
+        return escape(visible(str(said)))
     shown = {name: _in_html(value, language) for name, value in said.parameters.items()}
-    template = said.template if not said.id else translate(said, language)
-    return _template(template).format(**shown)
+    return _template(visible(translate(said, language))).format(**shown)
 
 
 def _in_html(value: Parameter, language: str) -> Markup:
