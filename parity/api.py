@@ -64,7 +64,7 @@ class Result:
 
     @property
     def corrupt(self) -> Sequence[Finding]:
-        """The findings that are no rounding."""
+        """The findings that rounding does not explain."""
         return self.comparison.corrupt
 
     @property
@@ -175,7 +175,7 @@ def compare(
 ) -> Result:
     """Compare two captures, given as files or as `parity.Capture`.
 
-    `scores`: the reference's opinions, a file, several, or what `parity.read_scores` gave; those inside the
+    `scores`: teacher-forced logprobs: a file, several, or what `parity.read_scores` gave; those inside the
     captures are used as well. `tolerance`: nats, or "auto". `model`: a checkpoint directory, to check text.
     `partial`: accept captures that are not finished. Raises ParityError.
     """
@@ -186,8 +186,8 @@ def compare(
             hint=message("api.give_checkpoints_directory", "give the checkpoint's directory"),
         )
     first, second = _capture(baseline, partial), _capture(candidate, partial)
-    opinions = _scores(scores)
-    return Result(first, second, opinions, analyse(first, second, opinions, tolerance=tolerance, model=directory))
+    known = _scores(scores)
+    return Result(first, second, known, analyse(first, second, known, tolerance=tolerance, model=directory))
 
 
 def _capture(given: PathLike | Capture, partial: bool) -> Capture:

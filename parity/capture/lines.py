@@ -18,7 +18,7 @@ from parity.messages import Message, message
 from parity.records import Json
 
 Report = Callable[[int | None, Message], None]
-"""Told of what is wrong in which line; raises or collects."""
+"""Takes what is wrong in which line; raises or collects."""
 
 CUT_OFF = message("capture.line_cut_off", "the line is cut off: the writer was interrupted")
 
@@ -102,7 +102,7 @@ def loads(raw: bytes) -> Any:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:
         # orjson refuses NaN and Infinity, which Python's own writer makes of broken logprobs, and half a
-        # character (a lone surrogate), which it makes of broken text and nothing behind here could write again.
+        # character (a lone surrogate), which it makes of broken text and nothing after this could write again.
         value = json.loads(raw.decode("utf-8"))
         return _mended(value) if b"\\ud" in raw.lower() else value
 

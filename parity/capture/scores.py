@@ -16,7 +16,7 @@ from parity.messages import Message, message
 from parity.records import Header, ScoreKey, TopLogprobs
 
 _USUAL = b'{"record":"score","arm":"'
-"""How parity's worker begins a score: the arm can be told without parsing what may be a thousand numbers."""
+"""How parity's worker begins a score: the arm is known without parsing what may be a thousand numbers."""
 
 
 @dataclass

@@ -65,7 +65,7 @@ def endpoint_options(setting: click.ParamType[Any]) -> list[Callable[[Any], Any]
         click.option(
             "--arbiter",
             metavar="BACKEND",
-            help="A backend, such as transformers, that scores both sides where they differ and says whom it supports.",
+            help="A backend, e.g. transformers, that scores both sides where they differ and says which it supports.",
         ),
     ]
 

@@ -129,7 +129,7 @@ HUNT_OPTIONS: list[Callable[[Any], Any]] = [
         help="together; fixed:2 or poisson:2, a request every two steps of the engine; fixed:0.05s by the clock.",
     ),
     click.option("--shuffle/--no-shuffle", default=None, help="Another order of the requests in each round."),
-    click.option("--abort", type=Abort(), help="Take back this share of the requests after LOW to HIGH tokens."),
+    click.option("--abort", type=Abort(), help="Abort this share of the requests after LOW to HIGH tokens."),
     click.option("--batch-sizes", type=Span(), help="A round as batches of LOW to HIGH requests, one after another."),
     click.option("--needle", metavar="ID", help="This prompt alone in the first round, in random batches after that."),
     click.option("--kv-blocks", type=click.IntRange(min=1), help="KV cache of this many blocks: few mean preemptions."),

@@ -130,7 +130,7 @@ _AFTER: list[Callable[[Any], Any]] = [
         help="Which candidate completions the baseline scores.",
     ),
     tolerance_option(),
-    click.option("--max-num-seqs", type=click.IntRange(min=1), help="Most requests in a batch."),
+    click.option("--max-num-seqs", type=click.IntRange(min=1), help="Maximum number of requests in a batch."),
     click.option("--max-num-batched-tokens", type=click.IntRange(min=1), help="Most tokens in a step."),
     click.option(
         "--max-model-len", type=click.IntRange(min=1), help="Longest prompt plus output. [default: as needed]"

@@ -125,7 +125,7 @@ def delete(run: str, db: Path | None, files: bool, yes: bool) -> None:
 
 
 def actual_status(run: RunRow) -> str:
-    """The status, told apart from that of a process that was killed and could not say so."""
+    """The status, distinct from that of a process that was killed and could not say so."""
     from parity.pipeline import RunDirectory
 
     if run.status == "running" and run.directory and not RunDirectory(Path(run.directory)).in_use():

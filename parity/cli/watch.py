@@ -117,12 +117,12 @@ def watch(
     passed: deque[Path] = deque()
 
     class Printer:
-        def told(self, probe: Probe) -> None:
+        def ended(self, probe: Probe) -> None:
             if as_json:
                 emit_json(probe.to_json(), on_one_line=True)
 
     class Tidy:
-        def told(self, probe: Probe) -> None:
+        def ended(self, probe: Probe) -> None:
             if probe.outcome is not None and probe.verdict is Verdict.PASS:
                 passed.append(probe.outcome.directory)
                 while len(passed) > keep:

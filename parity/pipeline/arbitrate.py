@@ -1,4 +1,4 @@
-"""A second opinion: an engine that is no arm scores both sides of every pair that differs."""
+"""The arbiter: an engine that is no arm scores both sides of every pair that differs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def arbitrate(plan: Plan, directory: RunDirectory, runner: Runner, captures: Map
     return ScoreFile(directory.arbiter)
 
 
-def second_opinion(
+def with_arbitration(
     comparison: Comparison, plan: Plan, baseline: Capture, candidate: Capture, scores: Scores
 ) -> Comparison:
     """The comparison with the arbiter's word, where there is one and decoding is greedy."""

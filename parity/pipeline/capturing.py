@@ -91,7 +91,7 @@ def engines(on_event: OnEvent, say: Say, hosts: Mapping[str, Host] | None = None
 
 
 class Recorder(Protocol):
-    """Told of each arm as it is done, in the calling thread."""
+    """Hears of each arm as it is done, in the calling thread."""
 
     def arm(self, arm: str, capture: Capture, path: Path) -> None: ...
 

@@ -132,7 +132,7 @@ class RunDirectory:
             ) from error
 
     def describe(self) -> dict[str, Any]:
-        """What `create` was told, the run's id under "run"."""
+        """What `create` was given, the run's id under "run"."""
         try:
             value = orjson.loads(self.about.read_bytes())
         except (OSError, ValueError):

@@ -17,7 +17,7 @@ from parity.errors import ParityError
 from parity.messages import Message, Say, message
 from parity.pipeline import controls
 from parity.pipeline.analyse import analyse, arm_result, for_store
-from parity.pipeline.arbitrate import arbitrate, second_opinion
+from parity.pipeline.arbitrate import arbitrate, with_arbitration
 from parity.pipeline.capturing import Captured, Runner, capture_all
 from parity.pipeline.compared import Compared
 from parity.pipeline.directory import RunDirectory, write_whole
@@ -53,8 +53,8 @@ def execute(
         store.create_run(NewRun(run_id, plan, command, directory=str(directory.root), versions=versions))
         try:
             captured = capture_all(plan, directory, runner, recorder, say)
-            opinions = arbitrate(plan, directory, runner, captured.captures)
-            outcome = _compare_all(plan, directory, captured, opinions, recorder)
+            arbiter_scores = arbitrate(plan, directory, runner, captured.captures)
+            outcome = _compare_all(plan, directory, captured, arbiter_scores, recorder)
         except Interrupted as error:
             recorder.close(RunStatus.INTERRUPTED, said=error.message, duration=time.monotonic() - began)
             raise
@@ -176,13 +176,13 @@ def _compare_all(
     plan: Plan,
     directory: RunDirectory,
     captured: Captured,
-    opinions: ScoreFile | None,
+    arbiter_scores: ScoreFile | None,
     recorder: _Recorder,
 ) -> Outcome:
     """One candidate after the other, each gone before the next is read."""
     scores = ScoreFile(directory.scores) if directory.scores.exists() else None
     baseline = captured.captures[plan.baseline]
-    of_baseline = [{} if file is None else file.of({plan.baseline}) for file in (scores, opinions)]
+    of_baseline = [{} if file is None else file.of({plan.baseline}) for file in (scores, arbiter_scores)]
     comparisons = Compared(directory.root)
     controlled: list[controls.Control] = []
     for arm in plan.candidates:
@@ -190,7 +190,7 @@ def _compare_all(
             continue
         of_arm, ruled = (
             {} if file is None else {**file.of({arm.name}), **known}
-            for file, known in zip((scores, opinions), of_baseline, strict=True)
+            for file, known in zip((scores, arbiter_scores), of_baseline, strict=True)
         )
         control = _compare_one(
             plan, arm, directory, baseline, captured.captures[arm.name], of_arm, ruled, comparisons, recorder
@@ -212,13 +212,13 @@ def _compare_one(
     baseline: Capture,
     candidate: Capture,
     scores: Scores,
-    opinions: Scores,
+    arbiter_scores: Scores,
     comparisons: Compared,
     recorder: _Recorder,
 ) -> controls.Control | None:
     """Compare and store one arm; a positive control is judged and not added to the comparisons."""
     comparison = analyse(baseline, candidate, scores, tolerance=plan.tolerance, model=Path(plan.model.path))
-    comparison = second_opinion(comparison, plan, baseline, candidate, opinions)
+    comparison = with_arbitration(comparison, plan, baseline, candidate, arbiter_scores)
     recorder.comparison(arm.name, comparison)
     if arm.control:
         planted = controls.read_planted(directory.log(arm.name))

@@ -26,7 +26,7 @@ class Golden:
 
 
 def load_golden(run: str, candidate: str, *, arm: str | None = None, db: Path | None = None) -> Golden:
-    """The arm of a golden run that a capture of the arm `candidate` is held against.
+    """The arm of a golden run that a capture of the arm `candidate` is compared with.
 
     `run` is a run's directory, its id or the beginning of that. The arm is `arm`, else the one of the
     candidate's name, else the run's baseline. Raises ParityError where there is none.
@@ -58,7 +58,7 @@ def load_golden(run: str, candidate: str, *, arm: str | None = None, db: Path | 
     renamed = PREFIX + capture.header.arm
     header = replace(capture.header, arm=renamed, backend=PREFIX + capture.header.backend)
     own = {ScoreKey(renamed, *key[1:]): top for key, top in scores.items() if key.arm == capture.header.arm}
-    # The reference's opinion of the golden tokens stands in for logprobs: it says what else would have been
+    # The scores of the golden tokens stand in for logprobs: it says what else would have been
     # justified where the candidate parts, without an engine.
     completions = {
         key: one if one.logprobs is not None else replace(one, logprobs=own.get(ScoreKey(renamed, *key)))

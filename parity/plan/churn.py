@@ -32,7 +32,7 @@ class Churn:
     shuffle: bool = False
     """Another order of the requests in each round."""
     abort_share: float = 0.0
-    """Share of the requests taken back while they run."""
+    """Share of the requests aborted while they run."""
     abort_after: tuple[int, int] = (1, 32)
     """Output tokens after which that happens: uniform between these two, both included."""
     batch_sizes: tuple[int, int] | None = None

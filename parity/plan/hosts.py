@@ -1,7 +1,7 @@
 """Where a backend runs: an interpreter here, or one behind a command prefix (ssh, docker exec, …).
 
 A host belongs to a name that `--backends` takes. It is about a machine, not about the question asked, so it
-is no part of a plan: the same plan runs wherever its backends are.
+is not in a plan: the same plan runs wherever its backends are.
 """
 
 from __future__ import annotations

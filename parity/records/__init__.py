@@ -30,7 +30,7 @@ DEFAULT_TOLERANCE = 0.25
 vLLM's own end-to-end tests use 0.25 (`greedy_atol`, tests/v1/e2e/general/async_scheduling_utils.py). It is
 two steps of a bf16 logit of magnitude 16 to 32 (2^-8 of the magnitude, 0.125 nats), the size of difference
 that a change of kernel or batch shape makes. Clean runs of the embedded checkpoint stay below it in all but one of
-10,000 tokens (largest gap seen: 0.44), which is why a lone token little beyond it convicts nobody
+10,000 tokens (largest gap seen: 0.44), which is why a lone token little beyond it proves nothing
 (`parity.comparator.reference.tolerance.DOUBT`).
 """
 

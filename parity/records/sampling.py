@@ -439,7 +439,7 @@ def read_values(
 
 
 def wire() -> dict[str, dict[str, Json]]:
-    """What a worker is told of each parameter, by name (`parity_backends.worker.sampling`)."""
+    """What a worker has to know of each parameter, by name (`parity_backends.worker.sampling`)."""
     return {
         row.name: {
             "default": json_value(row.default),

@@ -46,7 +46,7 @@ class Live(Protocol):
         churn: Churn = ...,
     ) -> tuple[list[Completion], Mapping[str, Json]]: ...
 
-    def opinions(self, items: Sequence[ScoreItem], *, top: int = 5) -> dict[ScoreKey, TopLogprobs]: ...
+    def top_logprobs(self, items: Sequence[ScoreItem], *, top: int = 5) -> dict[ScoreKey, TopLogprobs]: ...
 
 
 class Opener(Protocol):
@@ -58,7 +58,7 @@ class Opener(Protocol):
 class Engines:
     """Runs shots. A context: the engines end with it.
 
-    `plan` gives the model and what an engine must be told; `tolerance` is in nats.
+    `plan` gives the model and what an engine must know; `tolerance` is in nats.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Engines:
         started: Callable[[float], None] = lambda seconds: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`started` is told how long each start of an engine took, in seconds."""
+        """`started` hears how long each start of an engine took, in seconds."""
         self._plan, self._logs, self._opener, self._say, self._clock = plan, logs, opener, say, clock
         self._started = started
         self._options = CompareOptions(tolerance=tolerance, detokenize=detokenize)
@@ -112,7 +112,7 @@ class Engines:
         expected = self._reference(reference, setup.reference, case, sampling)
         theirs = _capture(reference.engine(), expected, sampling)
         ours = _capture(candidate.engine(), completions, sampling, counters)
-        scores = self._opinions(reference, setup.reference, ours, theirs)
+        scores = self._scored(reference, setup.reference, ours, theirs)
         comparison = compare(theirs, ours, scores or None, self._options)
         found = [finding for finding in comparison.corrupt if finding.request != RUN]
         found.sort(key=lambda finding: (finding.position is None, finding.position or 0))
@@ -144,7 +144,7 @@ class Engines:
             for completion in self._said[keys[request.id]]
         ]
 
-    def _opinions(self, engine: Live, arm: Arm, ours: Capture, theirs: Capture) -> dict[ScoreKey, TopLogprobs]:
+    def _scored(self, engine: Live, arm: Arm, ours: Capture, theirs: Capture) -> dict[ScoreKey, TopLogprobs]:
         """Scores of what differs from the reference's completions; each sequence is computed once."""
         who = _identity(arm)
         wanted: dict[ScoreKey, tuple[str, Scored]] = {}
@@ -162,7 +162,7 @@ class Engines:
             wanted[item.key] = place
             if place not in self._scores:
                 items[place] = item
-        fresh = engine.opinions(list(items.values()))
+        fresh = engine.top_logprobs(list(items.values()))
         for place, item in items.items():
             if item.key in fresh:
                 self._scores[place] = fresh[item.key]

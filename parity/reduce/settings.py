@@ -113,7 +113,7 @@ class Flip:
     out_of_time: bool = False
 
     def to_json(self) -> dict[str, Json]:
-        def told(one: Difference) -> dict[str, Json]:
+        def in_json(one: Difference) -> dict[str, Json]:
             def plain(values: dict[str, Json]) -> dict[str, Json]:
                 return {name: value for name, value in values.items() if name != "PARITY_FAULT_BUNDLE"}
 
@@ -122,8 +122,8 @@ class Flip:
         return {
             "failing": self.failing,
             "passing": self.passing,
-            "differ": [told(one) for one in self.differ],
-            "settings": None if self.settings is None else [told(one) for one in self.settings],
+            "differ": [in_json(one) for one in self.differ],
+            "settings": None if self.settings is None else [in_json(one) for one in self.settings],
             "out_of_time": self.out_of_time,
             "steps": [step.to_json() for step in self.steps],
         }

@@ -1,4 +1,4 @@
-"""What can be said about a case, told apart: what was measured, what is inferred, what nobody looked at."""
+"""What can be said about a case, in three parts: what was measured, what is inferred, what nobody looked at."""
 
 from __future__ import annotations
 

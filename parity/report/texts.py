@@ -53,13 +53,13 @@ ENGLISH: dict[str, str] = {
     "lead.unfinished": "The run has no verdict ({status}): this is what there is of it so far.",
     "lead.planted": "**A fault was planted in this engine on purpose ({fault}): this is an example, not to be filed.**",
     "lead.rule": "A token counts as explained by rounding when, teacher-forced with speculation off "
-    "(`prompt_logprobs`), it lies within {tolerance} nats of the best token at its position. Tokens behind the first "
+    "(`prompt_logprobs`), it lies within {tolerance} nats of the best token at its position. Tokens after the first "
     "difference are judged too.",
     "lead.rule.sampled": "Each token's chance is that of the reference: teacher-forced with speculation off "
     "(`prompt_logprobs`), at that temperature.",
     "lead.first": "The example below: request {request}, {kind} at output token {position}{more}.",
     "lead.first.whole": "The example below: request {request}, {kind}.",
-    "more_tokens": " and the {count} behind it",
+    "more_tokens": " and the {count} after it",
     "expected.text": "{arm} says (token {position} between `>>` and `<<`):",
     "actual.text": "{arm} says:",
     "expected.parted": "The texts had parted at token {first} already, at a token that the reference supports.",

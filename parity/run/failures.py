@@ -56,5 +56,6 @@ def words_of(trouble: Trouble, arm: str, doing: Doing, said: Message | str = "")
 
 def engine_words(failed: Failed) -> str:
     """What a worker said of its engine's failure, on one line."""
-    kind = "" if failed.type == "Told" else f"{failed.type}: "  # Told: its message says all there is to say
+    # The message of a WorkerError says all there is to say.
+    kind = "" if failed.type == "WorkerError" else f"{failed.type}: "
     return one_line(f"{kind}{failed.message}")

@@ -103,23 +103,23 @@ class Generation:
         `named`, what the completions tell. Replicas work side by side: their seconds do not add up."""
         rounds = []
         for number in range(self._expected[0].rounds):
-            told = [
+            known = [
                 self._held.rounds.get((number, replica)) or self._of_completions(expected.keys_of_round(number), named)
                 for replica, expected in enumerate(self._expected)
                 if number not in self._rounds.get(replica, ())
             ]
-            rounds += [of_replicas(told)] if told else []
+            rounds += [of_replicas(known)] if known else []
         return rounds
 
     def _of_completions(self, keys: set[Key], named: Mapping[str, object]) -> Counters:
         earlier = [self._held.completions[key] for key in keys if key in self._held.completions]
-        told = {
+        known = {
             "drafts": sum(kept.drafts for kept in earlier),
             "draft_tokens": sum(kept.draft_tokens for kept in earlier),
             "accepted_tokens": sum(kept.accepted_tokens for kept in earlier),
             "generation_tokens": sum(kept.tokens for kept in earlier),
         }
-        return {name: value for name, value in told.items() if name in named}
+        return {name: value for name, value in known.items() if name in named}
 
 
 def _missing(held: Held, expected: Sequence[Expected]) -> dict[int, list[int]]:

@@ -16,7 +16,7 @@ SCORE_CHUNK = 256
 
 @dataclass(frozen=True, slots=True)
 class ScoreItem:
-    """A completion of `arm` to be teacher-forced: each of its tokens gets the scoring engine's opinion."""
+    """A completion of `arm` to be teacher-forced: each of its tokens gets the scoring engine's top logprobs."""
 
     arm: str
     request: str

@@ -1,4 +1,4 @@
-"""What ties parity to the engines of one arm: their start, each message checked, their failure told, their end."""
+"""What ties parity to the engines of one arm: their start, each message checked, their failure reported, their end."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class LiveArm:
                 else:
                     link.event(said)
 
-    def opinions(self, items: Sequence[ScoreItem], *, top: int = 5) -> dict[ScoreKey, TopLogprobs]:
+    def top_logprobs(self, items: Sequence[ScoreItem], *, top: int = 5) -> dict[ScoreKey, TopLogprobs]:
         """Teacher-force `items`; those that the engine cannot take are left out. Raises BackendError, Interrupted."""
         link = self._link
         link.start()

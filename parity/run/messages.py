@@ -120,7 +120,7 @@ class Progress(Struct, frozen=True, tag_field="event", tag="progress"):
 
 
 class Failed(Struct, frozen=True, tag_field="event", tag="error"):
-    """The engine failed. `type` is "Told" where the message says all there is to say."""
+    """The engine failed. `type` is "WorkerError" where the message says all there is to say."""
 
     type: str | None = None
     message: str | None = None

@@ -192,7 +192,7 @@ class Browser(Store):
     def amend(self, fingerprints: Sequence[str], **changes: Any) -> int:
         """Change these fields of `Triage` for all these findings as one step, the others as each has them.
 
-        Returns the step, which one undo takes back.
+        Returns the step, which can be undone.
         """
         with self._write() as conn:
             batch = _next_batch(conn)

@@ -12,7 +12,7 @@ def by_fingerprint(store: Store, beginning: str) -> list[FindingRow]:
     rows = store._read(
         "SELECT findings.id AS id FROM findings JOIN runs ON runs.number = findings.run"
         " WHERE fingerprint >= ? AND fingerprint < ? ORDER BY runs.created DESC, findings.id LIMIT 100",
-        (beginning, beginning + "g"),  # the first letter behind the hex digits
+        (beginning, beginning + "g"),  # the first letter after the hex digits
     )
     found = (store.finding(row["id"]) for row in rows)
     return [finding for finding in found if finding is not None]

@@ -208,7 +208,7 @@ class Triage:
 
 @dataclass(frozen=True, slots=True)
 class TriageChange:
-    """One line of the append-only history. `undoes` names the batch that this change took back."""
+    """One line of the append-only history. `undoes` names the batch that this change undid."""
 
     batch: int
     at: str

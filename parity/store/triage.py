@@ -24,7 +24,7 @@ class Triager(Writer):
         return Triage(TriageState(row["state"]), row["note"], row["link"], row["duplicate_of"], row["label"])
 
     def set_triage(self, fingerprints: Sequence[str], triage: Triage) -> int:
-        """Give all these findings one triage, as one step that one undo takes back. Returns the step."""
+        """Give all these findings one triage, as one step that can be undone. Returns the step."""
         with self._write() as conn:
             batch = _next_batch(conn)
             for fingerprint in dict.fromkeys(fingerprints):
@@ -32,7 +32,7 @@ class Triager(Writer):
             return batch
 
     def undo_triage(self) -> list[TriageChange]:
-        """Take back the newest step that was not taken back yet; the changes made, empty if there is none."""
+        """Undo the newest step that was not undone yet; the changes made, empty if there is none."""
         with self._write() as conn:
             row = conn.execute(
                 "SELECT max(batch) FROM triage_history AS step WHERE undoes IS NULL AND NOT EXISTS"

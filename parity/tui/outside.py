@@ -21,7 +21,7 @@ class FollowUp:
     arguments: tuple[str, ...]
     detail: str = ""
     ask: str = ""
-    """What a person has to add, in words; put behind the arguments."""
+    """What a person has to add, in words; put after the arguments."""
 
     @property
     def line(self) -> str:

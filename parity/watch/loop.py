@@ -42,14 +42,14 @@ class Probe:
 
 
 class Listener(Protocol):
-    """Is told of every probe when it is over; must not raise."""
+    """Hears of every probe when it is over; must not raise."""
 
-    def told(self, probe: Probe) -> None: ...
+    def ended(self, probe: Probe) -> None: ...
 
 
 @dataclass(slots=True)
 class Watched:
-    """How many probes came to which verdict, and whether the watch was told to stop at the last one."""
+    """How many probes came to which verdict, and whether the last one was one to stop at."""
 
     probes: int = 0
     verdicts: dict[Verdict, int] | None = None
@@ -104,7 +104,7 @@ def watch(
         watched.add(done)
         say(_line(done))
         for listener in listeners:
-            listener.told(done)
+            listener.ended(done)
         if done.verdict in until:
             watched.stopped_by = done
             break

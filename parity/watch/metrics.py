@@ -1,4 +1,4 @@
-"""What Prometheus is told, through its own client library (extra `watch`)."""
+"""What Prometheus reads, through its own client library (extra `watch`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Silent:
     """Where nobody asked for metrics."""
 
-    def told(self, probe: Probe) -> None:
+    def ended(self, probe: Probe) -> None:
         return
 
 
@@ -80,7 +80,7 @@ class Metrics:
             ) from error
         return int(server.server_port)
 
-    def told(self, probe: Probe) -> None:
+    def ended(self, probe: Probe) -> None:
         self._probes.labels(verdict=str(probe.verdict)).inc()
         self._seconds.observe(probe.seconds)
         self._last.set(probe.started)

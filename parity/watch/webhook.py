@@ -35,7 +35,7 @@ class Webhook:
         self._url, self._host, self._verdicts, self._say = url, parts.hostname, verdicts, say
         self.failures = 0
 
-    def told(self, probe: Probe) -> None:
+    def ended(self, probe: Probe) -> None:
         if probe.verdict not in self._verdicts:
             return
         request = urllib.request.Request(

@@ -44,7 +44,7 @@ def test_chunks_of_several_samples_are_put_together_in_any_order() -> None:
     ("events", "words"),
     [
         ([chunk(text="a", token_ids=[1])], "no finish_reason"),
-        ([chunk(text="a", finish_reason="stop"), chunk(text="b")], "behind the finish_reason"),
+        ([chunk(text="a", finish_reason="stop"), chunk(text="b")], "after the finish_reason"),
         ([chunk(text="a", finish_reason="stop"), chunk(finish_reason="length")], "a second finish_reason"),
         (
             [chunk(text="a", token_ids=[1], finish_reason="stop"), {"choices": [], "usage": {"completion_tokens": 2}}],

@@ -89,7 +89,7 @@ def test_undo_history_label_note_and_link(database: Path) -> None:
         await person.press("enter", "4")
         await person.sees("label: bonus", "note: seen twice", "link: https", "new → confirmed")
         await person.press("u")
-        await person.told("taken back: the last change, of 1 finding")
+        await person.told("undone: the last change, of 1 finding")
         await person.sees("confirmed → new", "(undone)")
         await person.press("q", "slash")
         await person.type("bonus")
@@ -138,7 +138,7 @@ def test_decide_about_many_at_once_and_take_it_back(database: Path) -> None:
     drive(database, task)
     with Store.open(database) as store:
         assert store.count_findings("20261121-110000-bbbb") == 27
-        assert len(store.triage_history(limit=1000)) == 52, "26 changes and 26 entries that take them back"
+        assert len(store.triage_history(limit=1000)) == 52, "26 changes and 26 entries that undo them"
         assert {row.state for row in store.page_findings("20261121-110000-bbbb", limit=-1)} == {TriageState.NEW}
 
 

@@ -74,9 +74,12 @@ class TransformersBackend:
         if isinstance(found, str):
             return Detection(False, (f"{path}: {found}",), {}, self._hint())
         missing = [name for name in ("transformers", "torch", "tokenizers") if name not in found]
-        told = ", ".join(f"{name} {version}" for name, version in found.items())
+        versions = ", ".join(f"{name} {version}" for name, version in found.items())
         return Detection(
-            not missing, (f"{path}: {told}",), {**found, "interpreter": str(path)}, self._hint() if missing else None
+            not missing,
+            (f"{path}: {versions}",),
+            {**found, "interpreter": str(path)},
+            self._hint() if missing else None,
         )
 
     def _python(self) -> Path | None:

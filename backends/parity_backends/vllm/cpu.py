@@ -208,7 +208,7 @@ class CpuBackend:
         return local.plant(fault)
 
     def for_seeds(self, engine: Mapping[str, Any]) -> dict[str, Any]:
-        """Prompts in one piece. Of one that is cut, vLLM takes back what it sampled behind each part but the last by
+        """Prompts in one piece. Of one that is cut, vLLM undoes what it sampled after each part but the last by
         rewinding the request's generator, which a CPU's cannot: "CPU Generator does not use offset" ends the engine
         (`GPUModelRunner._bookkeeping_sync`, 0.32.0). Then a step must take the longest sequence."""
         tokens = max(engine["max_num_batched_tokens"], engine["max_model_len"])

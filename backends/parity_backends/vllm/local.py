@@ -106,7 +106,7 @@ def devices(pattern: str) -> list[str]:
 
 
 def tool_output(tool: str, *args: str) -> str | None:
-    """What a vendor's tool prints, None where it is not installed; a failure is told in the text."""
+    """What a vendor's tool prints, None where it is not installed; a failure is in the text."""
     path = shutil.which(tool)
     if path is None:
         return None

@@ -1,4 +1,4 @@
-"""The line protocol with the supervisor, and an end that leaves no orphan behind."""
+"""The line protocol with the supervisor, and an end that leaves no orphans."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Stopped(Exception):
     """The supervisor asked for an end."""
 
 
-class Told(Exception):
+class WorkerError(Exception):
     """A failure whose message says all there is to say: the log gets the message, no traceback."""
 
 
 def refuse_churn(churn: Any) -> None:
-    """For arms that ask everything at once. Raises Told for a schedule of arrivals and aborts."""
+    """For arms that ask everything at once. Raises WorkerError for a schedule of arrivals and aborts."""
     if churn:
-        raise Told("requests that come and go (churn) need an engine that parity starts; here all come at once")
+        raise WorkerError("requests that come and go (churn) need an engine that parity starts; here all come at once")
 
 
 class Channel:
@@ -171,7 +171,7 @@ def serve(stream: IO[bytes], make_arm: Callable[..., Any]) -> None:
     except Stopped:
         code = 0
     except BaseException as error:
-        if isinstance(error, Told):
+        if isinstance(error, WorkerError):
             sys.stderr.write("%s: %s\n" % (type(error).__name__, error))
         else:
             traceback.print_exc()

@@ -70,7 +70,7 @@ def _asked(capture: Capture) -> int:
 def duplicates(inputs: Inputs, reference: Reference, alpha: float) -> list[Finding]:
     """Samples of one request that are copies of each other though they were drawn at random.
 
-    Where no logprobs say how likely a text is, the baseline's samples do: see `_copies_by_chance`, held against
+    Where no logprobs say how likely a text is, the baseline's samples do: see `_copies_by_chance`, compared with
     `alpha`.
     """
     baseline, candidate = inputs.baseline, inputs.candidate
@@ -134,7 +134,7 @@ def _stands_out(length: int, pairs: float, count: int, longest: int) -> bool:
 
     `longest` tokens in common, at most, in `count` other pairs: by the rule of three fewer than 3 in `count` agree for
     longer, and if agreeing does not get likelier as a text goes on, a pair does so for `length` tokens with that rate
-    to the power of the stretches of `longest + 1` in them. Held against COPIES_BY_CHANCE over all `pairs`.
+    to the power of the stretches of `longest + 1` in them. Compared with COPIES_BY_CHANCE over all `pairs`.
     """
     rate = min(1.0, 3 / count) if count else 1.0
     return pairs * rate ** (length // (longest + 1)) < COPIES_BY_CHANCE

@@ -93,7 +93,7 @@ def stop_rules(header: Header, baseline: Capture) -> StopRules:
     ):
         terminators = _terminator_of(baseline, stopped)
     if terminators and not stopped and _passed_by(baseline, terminators, min_tokens) * 10 >= len(baseline.completions):
-        # EOS inside completions that went on: the engine was told to ignore it, whatever the header says.
+        # EOS inside completions that went on: the engine was asked to ignore it, whatever the header says.
         terminators = frozenset()
     kept = sum(int(len(one.token_ids) and int(one.token_ids[-1]) in terminators) for one in stopped)
     from_server = servers.served(header) or servers.served(baseline.header)
@@ -158,7 +158,7 @@ _NO_LIMIT = np.iinfo(np.int64).max
 
 
 def overrun(completion: Completion, rules: StopRules) -> Event | None:
-    """The completion goes on behind a terminator or past max_tokens."""
+    """The completion goes on after a terminator or past max_tokens."""
     tokens, rules = completion.token_ids, rules.of(completion)
     found: Event | None = None
     if rules.terminators and len(tokens) > rules.min_tokens + 1:

@@ -119,7 +119,7 @@ def _fills(b: TokenIds, j: int, size: int) -> bool:
 
 
 def name_gap(a: TokenIds, b: TokenIds, i: int, j: int, gap: Gap) -> Event:
-    """A gap at (i, j) that `is_plain` or `is_copy`, with unsupported tokens in it; both agree again behind it."""
+    """A gap at (i, j) that `is_plain` or `is_copy`, with unsupported tokens in it; both agree again after it."""
     lost, gained = a[i : i + gap.lost].tolist()[:64], b[j : j + gap.gained].tolist()[:64]
     sides = {"baseline_tokens": tuple(lost), "candidate_tokens": tuple(gained), "agree_again_for": gap.anchor}
     if gap.gained == 0:
@@ -138,9 +138,9 @@ def name_gap(a: TokenIds, b: TokenIds, i: int, j: int, gap: Gap) -> Event:
     return tokens_event(Kind.UNJUSTIFIED, j, gap.gained, why, **sides)
 
 
-_WHICH_LOST = message("omission.ambiguous", "the text repeats itself here: which of the copies was lost cannot be told")
+_WHICH_LOST = message("omission.ambiguous", "the text repeats itself here: which of the copies was lost is not known")
 _WHICH_GAINED = message(
-    "duplication.ambiguous", "the text repeats itself here: which copy is the extra one cannot be told"
+    "duplication.ambiguous", "the text repeats itself here: which copy is the extra one is not known"
 )
 
 
@@ -193,7 +193,7 @@ def name_tail(
     if jump is not None and parted_at is not None:
         lost, run = jump
         why = message(
-            "omission.ahead", "{count} tokens of the baseline are missing; the text goes on behind them", count=lost
+            "omission.ahead", "{count} tokens of the baseline are missing; the text goes on after them", count=lost
         )
         tokens = tuple(a[parted_at[0] : parted_at[0] + lost].tolist()[:64])
         return tokens_event(Kind.OMISSION, first, lost, why, baseline_tokens=tokens, agree_again_for=run)

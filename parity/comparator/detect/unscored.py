@@ -3,7 +3,7 @@
 Structure alone proves little. A near-tie may leave a sentence out, say one again, or fall in with what another
 request says, and agree with the baseline afterwards. Three things are beyond that: a length that cannot be right
 (ends.py), a long span of another request in a run whose requests have nothing nearly as long in common, and a chunk
-right behind itself in a run whose baseline never says anything nearly as long twice within reach. (A sentence left out
+right after itself in a run whose baseline never says anything nearly as long twice within reach. (A sentence left out
 is never beyond it: optional ones exist in any text.)
 """
 
@@ -18,7 +18,7 @@ from parity.comparator.streams.repeats import LONGEST_LAG, is_periodic
 from parity.records import Capture, Completion, Kind, RaggedTokens
 
 SHORTEST_LEAK = 12
-"""Tokens of another request that must stand at the divergence to be held against a completion nobody scored."""
+"""Tokens of another request that must stand at the divergence to count in a completion without scores."""
 
 CERTAIN = 1e-6
 """Matches of such a span that may be expected by chance in the run."""
@@ -36,7 +36,7 @@ _SAMPLE = 300_000
 
 
 RESUMED = 8
-"""Tokens with which the victim's own text must go on behind a span, at the very place where it would have been."""
+"""Tokens with which the victim's own text must continue after a span, at the very place where it would have been."""
 
 
 def seeming_leaks(
@@ -45,7 +45,7 @@ def seeming_leaks(
     """(index, leak, is it proven) for each completion that goes on, from where it parts, with what only one other
     request says.
 
-    Proven: behind the span the victim's own text goes on where it would have been without it. A phrase that a model
+    Proven: after the span the victim's own text goes on where it would have been without it. A phrase that a model
     says of its own accord, a refusal or a licence, stands in two requests too and in no third, but it does not give
     the text back at the token where it took it.
 

@@ -19,7 +19,7 @@ MOST_SHOWN = 8
 
 
 def _served(header: Header) -> Mapping[str, Any]:
-    """What a header says of the server behind the arm; {} for other arms."""
+    """What a header says of the arm's server; {} for other arms."""
     said = header.extra.get("served")
     return said if isinstance(said, Mapping) else {}
 
@@ -66,7 +66,7 @@ def _same_text(a: Completion, b: Completion) -> bool:
 
 
 def contradictions(baseline: Capture, candidate: Capture) -> list[Finding]:
-    """Answers of the candidate that do not add up: a stream's chunks against the counts behind it, and the like."""
+    """Answers of the candidate that do not add up: a stream's chunks against the counts after it, and the like."""
     found = []
     for completion in candidate:
         problems = (completion.server or {}).get("problems")

@@ -2,7 +2,7 @@
 
 The arbiter (Hugging Face transformers in float32, say) has teacher-forced both sides' completions. Where the two
 part, a side is supported when every token of its own from there on lies within the arbiter's tolerance of its best
-token. The verdict stays the baseline's reference's; this is a second opinion beside it.
+token. The verdict stays the baseline's reference's; the arbiter's stands beside it.
 """
 
 from __future__ import annotations

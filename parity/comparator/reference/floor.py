@@ -37,7 +37,7 @@ FEW_POSITIONS = 64
 
 
 def logit_step(tops: Iterable[TopLogprobs]) -> float:
-    """The step (nats) that the logits behind some scores are seen to make, where it is more than the tolerance allows
+    """The step (nats) of the logits that some scores were made from, where it is more than the tolerance allows
     for: one of STEPS, else 0. Logits are rounded to bfloat16, and logprobs of one position keep their differences."""
     differences = []
     for top in tops:

@@ -92,7 +92,7 @@ def is_periodic(tokens: TokenIds, *, longest: int = 64) -> int | None:
 
 
 def repeats_around(stream: TokenIds, position: int, length: int) -> bool:
-    """Does the text around a stretch repeat itself so that the stretch's exact place cannot be told?"""
+    """Does the text around a stretch repeat itself so that the stretch's exact place cannot be known?"""
     if length == 0:
         return False
     before = stream[max(0, position - length) : position]

@@ -65,7 +65,7 @@ class TriageScreen(ParityScreen):
                 raise ParityError("these findings are no longer in the database", hint="the run was deleted meanwhile")
             store.amend(fingerprints, **changes)
             said = f"marked {changes['state']}" if "state" in changes else f"have another {' and '.join(changes)}"
-            return f"{_count(len(fingerprints))} {said}; u takes it back"
+            return f"{_count(len(fingerprints))} {said}; u undoes it"
 
         self.parity.change(write)
         self.decided()
@@ -88,7 +88,7 @@ class TriageScreen(ParityScreen):
     def action_undo(self) -> None:
         def write(store: Browser) -> str:
             changes = store.undo_triage()
-            return f"taken back: the last change, of {_count(len(changes))}" if changes else "nothing to take back"
+            return f"undone: the last change, of {_count(len(changes))}" if changes else "nothing to undo"
 
         self.parity.change(write)
 

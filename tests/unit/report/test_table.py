@@ -51,7 +51,7 @@ def test_columns_are_those_of_the_report_on_45100() -> None:
     (row,) = made.arms
     assert row.completions == 8
     assert row.shortest_ended == 5
-    # The one that was taken back after 100 tokens is not short, nor are those that reached their limit.
+    # The one that was aborted after 100 tokens is not short, nor are those that reached their limit.
     assert row.shorter_than == {32: 3, 64: 4, 128: 4, 256: 4}
     assert row.stops == {"abort": 1, "length": 3, "stop": 4}
     tokens = sum(LENGTHS)

@@ -59,7 +59,7 @@ class Heard:
     def __init__(self) -> None:
         self.probes: list[Probe] = []
 
-    def told(self, probe: Probe) -> None:
+    def ended(self, probe: Probe) -> None:
         self.probes.append(probe)
 
 
@@ -138,9 +138,9 @@ def receiver(status: int = 200) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 def test_a_webhook_is_told_of_the_verdicts_it_wants() -> None:
     with receiver() as (url, bodies):
         hook = Webhook(url, frozenset({Verdict.DIVERGED, Verdict.ERROR}), lambda line: None)
-        hook.told(Probe(1, 0.0, 1.0, outcome()))
-        hook.told(Probe(2, 0.0, 1.0, outcome(Verdict.DIVERGED)))
-        hook.told(Probe(3, 0.0, 1.0, None, "away"))
+        hook.ended(Probe(1, 0.0, 1.0, outcome()))
+        hook.ended(Probe(2, 0.0, 1.0, outcome(Verdict.DIVERGED)))
+        hook.ended(Probe(3, 0.0, 1.0, None, "away"))
     assert [body["verdict"] for body in bodies] == ["DIVERGED", "ERROR"]
     assert bodies[0]["text"] == "parity: DIVERGED: because"
     assert bodies[0]["run"] == "run-1"
@@ -152,8 +152,8 @@ def test_a_receiver_that_fails_is_said(status: int) -> None:
     said: list[str] = []
     with receiver(status) as (url, _):
         hook = Webhook(url, ALL, lambda line: said.append(str(line)))
-        hook.told(Probe(1, 0.0, 1.0, outcome()))
-    hook.told(Probe(2, 0.0, 1.0, outcome()))  # nobody there any more
+        hook.ended(Probe(1, 0.0, 1.0, outcome()))
+    hook.ended(Probe(2, 0.0, 1.0, outcome()))  # nobody there any more
     assert hook.failures == 2
     assert all("webhook at 127.0.0.1 was not reached" in line for line in said)
 

@@ -8,14 +8,14 @@ import json
 import os
 from typing import Any, Iterator
 
-from parity_backends.worker.protocol import SCHEMA, Told
+from parity_backends.worker.protocol import SCHEMA, WorkerError
 
 Place = tuple[str, int, int]
 """Request, round, sample."""
 
 
 class Recording:
-    """One capture. Raises Told for a file that is none, or that is not finished."""
+    """One capture. Raises WorkerError for a file that is none, or that is not finished."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -34,9 +34,9 @@ class Recording:
             elif kind == "footer":
                 self.counters = record.get("counters") or {}
         if self.header.get("schema") != SCHEMA:
-            raise Told("%s is not a capture: its first record is no header of %s" % (path, SCHEMA))
+            raise WorkerError("%s is not a capture: its first record is no header of %s" % (path, SCHEMA))
         if self.counters is None:
-            raise Told("%s is not finished: it has no footer" % path)
+            raise WorkerError("%s is not finished: it has no footer" % path)
 
     @property
     def arm(self) -> str:
@@ -65,9 +65,9 @@ def lines(path: str) -> Iterator[dict[str, Any]]:
                         raise ValueError("not an object")
                     yield record
     except FileNotFoundError:
-        raise Told("there is no recording %s" % path) from None
+        raise WorkerError("there is no recording %s" % path) from None
     except (OSError, EOFError, ValueError) as error:
-        raise Told("%s, line %d: cannot be read: %s" % (path, number, error)) from None
+        raise WorkerError("%s, line %d: cannot be read: %s" % (path, number, error)) from None
 
 
 def place_of(record: dict[str, Any]) -> Place:
@@ -79,7 +79,7 @@ def arm_in(path: str) -> str | None:
     try:
         for record in lines(path):
             return str(record.get("arm"))
-    except Told:
+    except WorkerError:
         return None
     return None
 

@@ -7,7 +7,7 @@ import threading
 from typing import IO, Any
 
 from parity_backends.worker.identity import plan_digest
-from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told, serve
+from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, WorkerError, serve
 from parity_backends.worker.records import token_list
 from parity_backends.worker.sampling import rows_of
 
@@ -20,7 +20,7 @@ class ReplayArm:
     def __init__(self, plan: dict[str, Any], name: str, channel: Channel, stop: threading.Event) -> None:
         arms: dict[str, dict[str, Any]] = {arm["name"]: arm for arm in plan["arms"]}
         if name not in arms:
-            raise Told("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
+            raise WorkerError("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
         self.plan, self.arm, self.channel, self.stop = plan, arms[name], channel, stop
 
     def start(self) -> None:
@@ -61,11 +61,13 @@ class ReplayArm:
         self.channel.record(header)
 
     def _check(self, recorded: dict[str, Any]) -> None:
-        """Raises Told where the recording is of another model or of other sampling parameters."""
+        """Raises WorkerError where the recording is of another model or of other sampling parameters."""
         path, plan = self.recording.path, self.plan
         model = str(recorded.get("model") or "").rstrip("/").rpartition("/")[2]
         if model and model != plan["model"]["name"]:
-            raise Told("%s is a recording of the model %r, the plan is for %r" % (path, model, plan["model"]["name"]))
+            raise WorkerError(
+                "%s is a recording of the model %r, the plan is for %r" % (path, model, plan["model"]["name"])
+            )
         self._same(recorded.get("sampling") or {}, plan["sampling"], "")
 
     def _same(self, then: dict[str, Any], now: dict[str, Any], where: str) -> None:
@@ -73,7 +75,7 @@ class ReplayArm:
         for name, value in now.items():
             if name in then and rows.get(name, {}).get("compared", True) and then[name] != value:
                 said = (self.recording.path, where, name, then[name], value)
-                raise Told("%s was recorded%s with %s=%r, the plan has %r" % said)
+                raise WorkerError("%s was recorded%s with %s=%r, the plan has %r" % said)
 
     def generate(self, rounds: list[int]) -> None:
         done = 0
@@ -93,18 +95,20 @@ class ReplayArm:
                 continue  # it is missing from the recording, and so from the capture: a finding
             prompt = token_list(record["prompt_token_ids"])
             if prompt != request["prompt_token_ids"]:
-                raise Told("%s has another prompt for the request %r" % (self.recording.path, request["id"]))
+                raise WorkerError("%s has another prompt for the request %r" % (self.recording.path, request["id"]))
             then = {**(self.recording.header.get("sampling") or {}), **(record.get("sampling") or {})}
             self._same(then, {**self.plan["sampling"], **(request.get("sampling") or {})}, " for %r" % request["id"])
             token_ids = token_list(record["token_ids"])
             self.channel.record(dict(record, round=round_, sample=sample, prompt_token_ids=prompt, token_ids=token_ids))
             found += 1
         if not found:
-            raise Told("%s has nothing for the request %r, round %d" % (self.recording.path, request["id"], round_))
+            raise WorkerError(
+                "%s has nothing for the request %r, round %d" % (self.recording.path, request["id"], round_)
+            )
         return found
 
     def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any], churn: Any = None) -> None:
-        raise Told("a recording answers what was asked when it was made, nothing new")
+        raise WorkerError("a recording answers what was asked when it was made, nothing new")
 
     def score(self, items: list[dict[str, Any]], top: int) -> int:
         """Scores that were recorded too; `unscored` for all others."""

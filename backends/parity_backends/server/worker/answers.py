@@ -120,7 +120,7 @@ def assembled(events: Iterable[Any]) -> Answer:
         answer.note(event)
         for sample, choice in answer.choices(event):
             if sample.finish_reason is not None and not is_empty(choice):
-                sample.problem("a chunk with content behind the finish_reason")
+                sample.problem("a chunk with content after the finish_reason")
             sample.chunks += 1
             take(answer, sample, choice, choice.get("delta"))
     if not answer.samples:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable
 
 from parity_backends.worker.counters import since
 from parity_backends.worker.identity import plan_digest
-from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told, refuse_churn
+from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, WorkerError, refuse_churn
 from parity_backends.worker.sampling import all_sampling, own, rows_of, sampling_of
 from parity_backends.worker.seeds import seed_of
 
@@ -58,7 +58,7 @@ class ServerArm:
         variable = settings.get("api_key_env")
         key = os.environ.get(variable) if variable else None
         if variable and not key:
-            raise Told("the environment variable %s, which is to hold the API key, is not set" % variable)
+            raise WorkerError("the environment variable %s, which is to hold the API key, is not set" % variable)
         began = time.perf_counter()
         timeout, retries = float(settings.get("timeout") or 600.0), int(settings.get("retries", 4))
         self.endpoint = Endpoint(settings["url"], key, timeout, retries, self.stop)
@@ -138,7 +138,7 @@ class ServerArm:
         try:
             from tokenizers import Tokenizer
         except ImportError:
-            raise Told(
+            raise WorkerError(
                 "the server gives text without token ids, and this Python has no package `tokenizers` to make them"
             ) from None
         self.tokenizer = Tokenizer.from_file(os.path.join(self.plan["model"]["path"], "tokenizer.json"))
@@ -164,7 +164,7 @@ class ServerArm:
         except ServerError as error:
             raise ServerError("request %r: %s" % (request["id"], error)) from error
         except ValueError as error:
-            raise Told("request %r: %s" % (request["id"], error)) from error
+            raise WorkerError("request %r: %s" % (request["id"], error)) from error
 
     def _all(self, calls: Iterable[Callable[[], Any]], finished: Callable[[Any], None], total: int) -> None:
         """Make all calls, `concurrency` at once; `finished` gets each result as it comes, in this thread."""

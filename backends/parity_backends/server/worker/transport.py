@@ -11,7 +11,7 @@ import time
 from typing import Any, Iterator
 from urllib.parse import urlsplit
 
-from parity_backends.worker.protocol import Told
+from parity_backends.worker.protocol import WorkerError
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """An answer longer than this is refused (8 samples of 100,000 tokens as text are 4 MB)."""
@@ -23,7 +23,7 @@ LONGEST_BACKOFF = 30.0
 SHOWN = 300
 
 
-class ServerError(Told):
+class ServerError(WorkerError):
     """The server could not be reached, or did not answer as an OpenAI-compatible server does."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Callable, Iterator
 
-from parity_backends.worker.protocol import Stopped, Told
+from parity_backends.worker.protocol import Stopped, WorkerError
 from parity_backends.worker.records import number
 
 MOST_LOGIT_BYTES = 1 << 30
@@ -24,13 +24,15 @@ class Reference:
         self.torch, self.device, self.stop = torch, device, stop
         wanted = getattr(torch, dtype, None)
         if not isinstance(wanted, torch.dtype):
-            raise Told("torch has no dtype %r" % dtype)
+            raise WorkerError("torch has no dtype %r" % dtype)
         release = tuple(int(part) for part in transformers.__version__.split(".")[:2])
         named = {"dtype" if release >= (4, 56) else "torch_dtype": wanted}
         try:
             model = transformers.AutoModelForCausalLM.from_pretrained(path, local_files_only=True, **named)
         except (OSError, ValueError, KeyError) as error:
-            raise Told("transformers %s does not load %s: %s" % (transformers.__version__, path, error)) from error
+            raise WorkerError(
+                "transformers %s does not load %s: %s" % (transformers.__version__, path, error)
+            ) from error
         self.model = model.to(device).eval()
         self.config = getattr(model.config, "text_config", None) or model.config
         self.vocab_size = int(self.config.vocab_size)
@@ -110,12 +112,12 @@ class Reference:
 
 
 def refuse_sampling(sampling: dict[str, Any], rows: dict[str, dict[str, Any]]) -> None:
-    """Raises Told for what greedy decoding of our own does not do."""
+    """Raises WorkerError for what greedy decoding of our own does not do."""
     if sampling.get("temperature") or int(sampling.get("n") or 1) > 1:
-        raise Told("backend 'transformers' decodes greedily only: temperature 0 and one sample")
+        raise WorkerError("backend 'transformers' decodes greedily only: temperature 0 and one sample")
     for name, row in rows.items():
         if not row.get("reference", True) and sampling.get(name) not in (None, row.get("default")):
-            raise Told("backend 'transformers' does not apply %s; leave this arm or the parameter out" % name)
+            raise WorkerError("backend 'transformers' does not apply %s; leave this arm or the parameter out" % name)
 
 
 class Writer:

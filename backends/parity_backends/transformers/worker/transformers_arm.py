@@ -9,7 +9,7 @@ import time
 from typing import IO, Any
 
 from parity_backends.worker.identity import fingerprint, plan_digest
-from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, Told, refuse_churn, serve
+from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, WorkerError, refuse_churn, serve
 from parity_backends.worker.sampling import own, rows_of, sampling_of
 
 from .reference import Reference, Writer, refuse_sampling
@@ -24,7 +24,7 @@ class TransformersArm:
     def __init__(self, plan: dict[str, Any], name: str, channel: Channel, stop: threading.Event) -> None:
         arms: dict[str, dict[str, Any]] = {arm["name"]: arm for arm in plan["arms"]}
         if name not in arms:
-            raise Told("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
+            raise WorkerError("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
         self.plan, self.arm, self.channel, self.stop = plan, arms[name], channel, stop
         self.requests = plan["requests"]
 
@@ -117,7 +117,7 @@ class TransformersArm:
             length, most = len(request["prompt_token_ids"]), self.reference.max_length
             limit = int(sampling_of(self.plan, request)["max_tokens"])
             if isinstance(most, int) and length + limit > most:
-                raise Told(
+                raise WorkerError(
                     "request %r: %d tokens and %d more are over the model's %d" % (request["id"], length, limit, most)
                 )
             by_length.setdefault(length, []).append(request)

@@ -95,12 +95,12 @@ def model_facts(model: str) -> dict[str, Any]:
     inner: dict[str, Any] = text if isinstance(text, dict) else {}
     counts = [part[name] for part in (config, inner) for name in LAYER_COUNTS if isinstance(part.get(name), int)]
     layers = config.get("num_hidden_layers") or inner.get("num_hidden_layers")
-    behind = re.compile(r"(?:^|\.)layers\.(\d+)\.")  # DeepSeek and GLM number prediction layers after the others
+    numbered = re.compile(r"(?:^|\.)layers\.(\d+)\.")  # DeepSeek and GLM number prediction layers after the others
     mtp = [
         name
         for name in names
         if MTP_TENSOR.search(name)
-        or (isinstance(layers, int) and any(int(found) >= layers for found in behind.findall(name)))
+        or (isinstance(layers, int) and any(int(found) >= layers for found in numbered.findall(name)))
     ]
     sampling = {}
     if os.path.isfile(os.path.join(model, "generation_config.json")):

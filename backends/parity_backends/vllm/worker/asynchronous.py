@@ -1,4 +1,4 @@
-"""vLLM's AsyncLLM behind the few calls of its LLMEngine that an arm uses: requests arrive while others decode.
+"""vLLM's AsyncLLM through the few calls of its LLMEngine that an arm uses: requests arrive while others decode.
 
 The engine core is a process of its own here, which takes its steps whenever it likes. So batches depend on
 timing, and no two runs are quite the same: that is what this is for.
@@ -70,7 +70,7 @@ class AsyncEngine:
         found = []
         while self.outputs:
             name, output = self.outputs.popleft()
-            if name in self.live:  # else it was taken back
+            if name in self.live:  # else it was aborted
                 if output.finished:
                     del self.live[name]
                 found.append(output)

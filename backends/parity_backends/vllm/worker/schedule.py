@@ -1,4 +1,4 @@
-"""When each request of a round joins, and which are taken back: from the plan's churn and the round's number."""
+"""When each request of a round joins, and which are aborted: from the plan's churn and the round's number."""
 
 from __future__ import annotations
 

@@ -1,0 +1,50 @@
+"""Words that were here once and said less than the field's own: they do not come back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+INSTEAD = {
+    r"\bbehind\b(?! (`?ssh|`docker|--host|a (command|container|firewall|prefix)|the plots))": "after, following",
+    r"\btold\b": "reported, said, known",
+    r"\bheld against\b": "compared with",
+    r"\bconvict": "prove, find",
+    r"\bno rounding\b": "not explained by rounding",
+    r"\b(taken|takes?|took) back\b": "aborted, undone",
+    r"\bsurprise\b": "surprisal",
+    r"\breference's opinions?\b": "scores, gap",
+    r"\bwhom it supports\b": "which arm it supports",
+    r"\bis no part of\b": "is not in",
+}
+"""What is looked for, whatever its case, and what to write."""
+
+MEANT = re.compile(r"(left|stays?|remains?|lags?) behind", re.IGNORECASE)
+
+
+def prose() -> Iterator[tuple[str, int, str]]:
+    """(file, line number, line) of the pages and of all source that ships."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    sources = [path for folder in ("parity", "backends") for path in (ROOT / folder).rglob("*.py")]
+    for path in sorted(pages + sources):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            yield path.relative_to(ROOT).as_posix(), number, MEANT.sub("", line)
+
+
+@pytest.mark.parametrize("worn", INSTEAD)
+def test_no_line_has(worn: str) -> None:
+    pattern = re.compile(worn, re.IGNORECASE)
+    found = [f"{name}:{number}: {line.strip()}" for name, number, line in prose() if pattern.search(line)]
+    assert not found, f"write {INSTEAD[worn]!r} instead:\n" + "\n".join(found)
+
+
+def test_such_a_line_would_be_noticed() -> None:
+    lines = [line for _, _, line in prose()]
+    assert len(lines) > 10_000
+    assert re.search(next(iter(INSTEAD)), "the tokens behind it")
+    assert not re.search(next(iter(INSTEAD)), "an interpreter behind a command")
