@@ -1,7 +1,7 @@
 """Sentences with values of somebody else's in them, for Markdown and for HTML.
 
-A sentence is a `Message` whose template is Markdown of our own (code in backticks, emphasis in stars); its parameters
-are plain, and `Code` where they are to be shown as code. Each format escapes them for itself.
+A sentence of a report (`texts.py`) is a `Message` whose template is Markdown of our own (code in backticks, emphasis in
+stars); its parameters are plain, and `Code` where they are to be shown as code. Each format escapes them for itself.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from parity.language import translate
+from parity.language import render, translate
 from parity.messages import Message, Parameter
 from parity.report.escape import code, inline
+from parity.report.texts import ENGLISH
 from parity.text import visible
 
 _SPANS = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\*([^*]+)\*")
@@ -25,10 +26,15 @@ class Code(str):
 
 def in_markdown(said: Message | str, language: str) -> str:
     """A sentence in Markdown."""
-    if isinstance(said, str) or not said.id:
-        return inline(str(said))
+    if isinstance(said, str) or not _is_ours(said):
+        return inline(render(said, language))
     shown = {name: _in_markdown(value, language) for name, value in said.parameters.items()}
     return translate(said, language).format(**shown)
+
+
+def _is_ours(said: Message) -> bool:
+    """Of a report, and not read from a file: other templates are plain text, with anything in it."""
+    return ENGLISH.get(said.id.removeprefix("report.")) == said.english
 
 
 def _in_markdown(value: Parameter, language: str) -> str:
@@ -43,10 +49,10 @@ def _in_markdown(value: Parameter, language: str) -> str:
 
 def in_html(said: Message | str, language: str) -> Markup:
     """A sentence in HTML."""
-    if isinstance(said, str) or not said.id:
-        return escape(visible(str(said)))
+    if isinstance(said, str) or not _is_ours(said):
+        return escape(visible(render(said, language)))
     shown = {name: _in_html(value, language) for name, value in said.parameters.items()}
-    return _template(visible(translate(said, language))).format(**shown)
+    return _template(translate(said, language)).format(**shown)
 
 
 def _in_html(value: Parameter, language: str) -> Markup:

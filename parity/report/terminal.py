@@ -110,6 +110,7 @@ def headline(view: RunView) -> str:
 
 def _verdict(console: Console, view: RunView) -> None:
     run, reasons = view.run, [render(reason) for reason in view.run.reasons]
+    failure = "" if run.message is None else render(run.message)
     lines = wrap(headline(view), console.width - 1, other="  ")
     word, _, tail = lines[0].partition(" ")
     console.print(Text.assemble((word, _STYLE.get(word, "bold")), " " + tail), soft_wrap=True)
@@ -129,10 +130,10 @@ def _verdict(console: Console, view: RunView) -> None:
         about.append(f"{run.duration:.0f} s")
     if about:
         _line(console, visible(", ".join(render(part) for part in about)), style="dim")
-    if run.message and run.verdict in (None, "ERROR") and run.message not in reasons:
+    if failure and run.verdict in (None, "ERROR") and failure not in reasons:
         if run.verdict is None or reasons:  # else it is the headline
-            _wrapped(console, run.message.split("\n")[0])
-        _log(console, run.message)
+            _wrapped(console, failure.split("\n")[0])
+        _log(console, failure)
 
 
 def _log(console: Console, said: str) -> None:
@@ -172,8 +173,9 @@ def _below(arm: ArmView, said: Sequence[str]) -> Iterator[Message | str]:
     others = [one for cls, one in _others(arm).items() if arm.count(cls)]
     if others and not arm.is_baseline:
         yield message("terminal.others", "{others}", others=others)
-    if arm.message and not any(line.startswith(arm.message.split("\n")[0]) for line in said):
-        yield arm.message.split("\n")[0].removeprefix(f"{arm.name}: ")
+    failure, *_ = ("" if arm.message is None else render(arm.message)).split("\n")
+    if failure and not any(line.startswith(failure) for line in said):
+        yield failure.removeprefix(f"{arm.name}: ")
 
 
 def _others(arm: ArmView) -> dict[str, Message]:

@@ -78,7 +78,7 @@ class ArmView:
     control: str | None
     """The fault that the plan has planted in its engine."""
     status: str
-    message: str | None
+    message: Message | None
     capture: str | None
     config: str
     """The settings in which the arms differ, as this one resolved them."""
@@ -91,8 +91,8 @@ class ArmView:
     environment: Mapping[str, Json]
     """As the capture says it."""
     verdict: str | None
-    reasons: tuple[str, ...]
-    notes: tuple[str, ...]
+    reasons: tuple[Message, ...]
+    notes: tuple[Message, ...]
     """Of the comparison."""
     figures: Figures
     stats: Mapping[str, Json]
@@ -242,7 +242,7 @@ class ArmView:
     @cached_property
     def remarks(self) -> tuple[Message | str, ...]:
         """What stands beside its row: why it failed, what is missing, the notes of the comparison."""
-        found: list[Message | str] = [self.message.splitlines()[0]] if self.message else []  # a log may follow
+        found: list[Message | str] = [str(self.message).splitlines()[0]] if self.message else []  # a log may follow
         if self.needle is not None:
             name, same, others = self.needle
             found.append(

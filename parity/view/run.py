@@ -40,8 +40,9 @@ class Run:
     created: str
     status: str | None
     verdict: str | None
-    reasons: tuple[str, ...]
-    message: str | None
+    reasons: tuple[Message, ...]
+    message: Message | None
+    """Why it failed."""
     model: str
     model_path: Path | None
     baseline: str
@@ -181,9 +182,13 @@ class RunView:
         return {arm: bound for arm, bound in bounds.items() if bound is not None}
 
     @property
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Message]:
         others = [arm for arm in self.arms if not arm.is_baseline]
-        return [f"{arm.name}: {note}" if len(others) > 1 else note for arm in others for note in arm.notes]
+        return [
+            message("view.of_arm", "{arm}: {note}", arm=arm.name, note=note) if len(others) > 1 else note
+            for arm in others
+            for note in arm.notes
+        ]
 
     @property
     def question(self) -> Message:

@@ -25,7 +25,7 @@ def step_summary(
     texts = texts or Texts()
     verdict = view.run.verdict or str(view.run.status)
     parts = [f"## parity: {_SIGNS.get(verdict, '')} {inline(verdict)}"]
-    parts += [inline(texts.said(reason)) for reason in view.run.reasons]
+    parts += [in_markdown(reason, texts.language) for reason in view.run.reasons]
     if broken:
         parts.append("\n".join(f"- {inline(line)}" for line in broken))
     parts.append(arms_table(view, texts))

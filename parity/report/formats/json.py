@@ -42,7 +42,7 @@ def report_value(view: RunView, texts: Texts) -> dict[str, Json]:
             "created": view.run.created,
             "status": str(view.run.status),
             "verdict": view.run.verdict,
-            "reasons": list(view.run.reasons),
+            "reasons": [str(reason) for reason in view.run.reasons],
             "model": view.run.model,
             "baseline": view.run.baseline,
             "command": public(view.run.command),
@@ -59,7 +59,11 @@ def report_value(view: RunView, texts: Texts) -> dict[str, Json]:
         "measured": [in_markdown(line, texts.language) for line in facts.measured(view)],
         "inferred": [in_markdown(line, texts.language) for line in facts.inferred(view)],
         "not_checked": [in_markdown(line, texts.language) for line in facts.unchecked(view)],
-        "notes": list(view.notes),
+        "notes": [str(note) for note in view.notes],
+        "messages": {
+            "reasons": [reason.to_json() for reason in view.run.reasons],
+            "notes": [note.to_json() for note in view.notes],
+        },
     }
 
 
@@ -71,9 +75,9 @@ def _arm(arm: ArmView) -> dict[str, Json]:
         "role": "baseline" if arm.is_baseline else "control" if arm.is_control else "candidate",
         "project": arm.project,
         "status": arm.status,
-        "message": public(arm.message),
+        "message": None if arm.message is None else public(str(arm.message)),
         "verdict": arm.verdict,
-        "reasons": list(arm.reasons),
+        "reasons": [str(reason) for reason in arm.reasons],
         "completions": arm.completions,
         "classes": {} if arm.is_baseline else dict(arm.classes),
         "corrupt": dict(arm.corrupt),

@@ -200,7 +200,8 @@ def _listed(heading: str, lines: Iterator[Message], texts: Texts) -> str:
 def _verdict(view: RunView, texts: Texts) -> str:
     if view.run.verdict is None:
         return texts("lead.unfinished", status=inline(view.run.status))
-    reasons = "; ".join(inline(texts.said(reason)) for reason in view.run.reasons) or inline(view.run.message or "-")
+    reasons = "; ".join(in_markdown(reason, texts.language) for reason in view.run.reasons)
+    reasons = reasons or in_markdown(view.run.message or "-", texts.language)
     return texts("lead.verdict", verdict=inline(view.run.verdict), reasons=reasons)
 
 

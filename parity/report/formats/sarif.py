@@ -49,7 +49,7 @@ def sarif_log(view: RunView, texts: Texts | None = None, *, allowed: frozenset[s
                 "columnKind": "unicodeCodePoints",
                 "properties": {
                     "verdict": view.run.verdict,
-                    "reasons": [visible(one) for one in view.run.reasons],
+                    "reasons": [visible(str(one)) for one in view.run.reasons],
                     "findings_total": view.total_findings,
                 },
             }

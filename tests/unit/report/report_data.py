@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.messages import verbatim
 from parity.records import Key, evidence_from_json
 from parity.store import CompletionRow, RequestRow
 from parity.store.endings import Tally
@@ -25,7 +26,7 @@ def run_of(text: str = "tiny-qwen3-next-mtp", **changes: Any) -> Run:
         "created": "2026-11-21T00:00:00.000+00:00",
         "status": "finished",
         "verdict": "DIVERGED",
-        "reasons": (f"1 of 2 completions are corrupt: {text}",),
+        "reasons": (verbatim(f"1 of 2 completions are corrupt: {text}"),),
         "message": None,
         "model": text,
         "model_path": Path("/nowhere/model"),
@@ -71,7 +72,7 @@ def arm_case(name: str, text: str = "x", *, corrupt: bool | None = None, **chang
         },
         "verdict": None if baseline else "DIVERGED" if bad else "PASS",
         "reasons": (),
-        "notes": (text,),
+        "notes": (verbatim(text),),
         "figures": Figures(
             tolerance=0.25,
             not_excluded=0.5,

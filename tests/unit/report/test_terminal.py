@@ -15,6 +15,7 @@ from report_data import BASE, MTP, arm_case, finding_case, make_case, run_of
 from rich.console import Console
 
 import parity
+from parity.messages import verbatim
 from parity.records import Key
 from parity.report.advice import next_steps
 from parity.report.terminal import print_summary
@@ -82,7 +83,7 @@ def summary(
     mtp = tally(identical=40, near_tie=23, corrupt=1)
     about: dict[str, Any] = {
         "id": "20260101-000000-abcd",
-        "reasons": ("1 of 64 completions is corrupt",),
+        "reasons": (verbatim("1 of 64 completions is corrupt"),),
         "model": "tiny",
         "model_path": MODEL,
         "directory": "/home/user/.local/share/parity/runs/20260101-000000-abcd",
@@ -133,7 +134,10 @@ def test_everything_a_person_needs_is_there() -> None:
 @pytest.mark.parametrize("width", [80, 100, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     long = "x" * 300
-    for one in (summary(), summary(reasons=("word " * 60, long[:70]), notes=("note " * 50,))):
+    for one in (
+        summary(),
+        summary(reasons=(verbatim("word " * 60), verbatim(long[:70])), notes=(verbatim("note " * 50),)),
+    ):
         for line in show(one, width).splitlines():
             assert cell_width(line) <= width or "/" in line, line
 
@@ -174,7 +178,7 @@ def test_an_arm_keeps_its_name_at_every_width(width: int) -> None:
 
 
 def test_a_failure_is_said_once_and_its_log_line_by_line() -> None:
-    message = "cpu/mtp: the engine failed\nthe end of the log:\n  Traceback\n  ValueError: \x1b[2J"
+    message = verbatim("cpu/mtp: the engine failed\nthe end of the log:\n  Traceback\n  ValueError: \x1b[2J")
     arms = [arm_case(BASE, tally=()), arm_case(MTP, corrupt=False, tally=(), verdict=None, message=message)]
     text = show(summary(verdict="ERROR", status="failed", reasons=(), arms=arms, examples=[], message=message))
     assert text.count("the engine failed") == 1
@@ -189,7 +193,7 @@ def test_without_a_tokenizer_the_ids_are_shown() -> None:
 
 
 def test_a_run_without_a_verdict_says_how_to_finish_it() -> None:
-    text = show(summary(verdict=None, status="interrupted", reasons=(), examples=[], message="interrupted"))
+    text = show(summary(verdict=None, status="interrupted", reasons=(), examples=[], message=verbatim("interrupted")))
     assert text.startswith("INTERRUPTED  no verdict yet")
     assert "parity run --resume 20260101-000000-abcd" in text
 

@@ -18,6 +18,8 @@ import parity
 import parity.records as records
 from parity.capture import write_capture
 from parity.comparator import Comparison
+from parity.language import render
+from parity.messages import Message
 from parity.pipeline.analyse import analyse, arm_result, for_store, plan_of_captures
 from parity.records import Capture, Completion, Finding, Header, Key, Kind, ScoreKey, SpecTrace, TopLogprobs
 from parity.report.format import Wanted
@@ -105,7 +107,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compared]:
             store.save_arm("20261122-000000-aaaa", one.header.arm, one, str(files[one.header.arm]), arm_result(one))
         store.save_comparison("20261122-000000-aaaa", MTP, for_store(comparison))
         verdict = str(comparison.verdict)
-        reasons = [str(reason) for reason in comparison.reasons]
+        reasons = comparison.reasons
         store.finish_run("20261122-000000-aaaa", RunStatus.FINISHED, verdict=verdict, reasons=reasons)
         yield Compared(*captures, captures[0].scores, comparison, store)
 
@@ -114,6 +116,8 @@ def plain(value: Any) -> Any:
     """What two views are compared by: arrays as lists, what is read later left out."""
     if isinstance(value, records.Evidence):
         return plain(value.to_json())
+    if isinstance(value, Message):
+        return value.to_json()  # one that was stored has its text for a template
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: plain(getattr(value, one.name)) for one in fields(value) if one.compare}
     if isinstance(value, np.ndarray):
@@ -209,3 +213,17 @@ def test_rows_show_the_numbers_of_the_comparison(compared: Compared) -> None:
     (whole,) = [row for row in result.completion_rows() if row["request"] == "p0"]
     assert whole["first_divergence"] == AT
     assert whole["largest_gap"] == pytest.approx(GAP)
+
+
+@pytest.mark.parametrize("made", ["fresh", "stored"])
+def test_reasons_are_said_in_the_readers_language(compared: Compared, made: str) -> None:
+    view: RunView = getattr(compared, made)
+    (reason,) = view.run.reasons
+    said = render(reason, "zh")
+    assert said != str(reason)
+    for name in ("md", "html", "github"):
+        text = format_named(name).write(view, Wanted(Texts("zh")))[0].text
+        assert said in text.replace("\\_", "_"), name
+        assert str(reason) not in text.replace("\\_", "_")
+    value = json.loads(format_named("json").write(view, Wanted(Texts()))[0].text)
+    assert value["run"]["reasons"] == [message["text"] for message in value["messages"]["reasons"]]
