@@ -89,7 +89,7 @@ def _draws(inputs: Inputs, reference: Reference, pairs: Pairs, options: CompareO
     rules = stops.stop_rules(candidate.header, baseline)
     windows = len(candidate.tokens.flat) * len(sampled.WINDOWS)
     slack = sampled.SLACK
-    if any(reference.shaping(one).penalises for one in pairs.candidate):
+    if reference.penalises:
         slack += PENALTY_REACH / inputs.temperature  # a penalty on the likely tokens makes others likelier by as much
     vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
     return Draws(

@@ -30,7 +30,7 @@ def setup_of(
 ) -> Setup:
     """`tolerance`: nats, in force. `drops_eos`: the candidate leaves out the token that it stopped at."""
     rules = stops.stop_rules(candidate.header, baseline)
-    plain = not any(reference.shaping(completion).penalises for completion in pairs.candidate)
+    plain = not reference.penalises
     vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
     arms = baseline.header.arm, candidate.header.arm
     return Setup(

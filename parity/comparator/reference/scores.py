@@ -46,6 +46,11 @@ class Reference:
         return self._own_shaping[repr(completion.sampling)] if completion.sampling else self._shaping
 
     @property
+    def penalises(self) -> bool:
+        """Some request asked for a penalty."""
+        return any(one.penalises for one in (self._shaping, *self._own_shaping.values()))
+
+    @property
     def shaped_by(self) -> tuple[str, ...]:
         """Sampling parameters by which the engines chose from other logits than scores and lists show."""
         return tuple(sorted({name for one in (self._shaping, *self._own_shaping.values()) for name in one.unknown}))
