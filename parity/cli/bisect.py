@@ -93,7 +93,7 @@ def settings(
             flip.steps[:0] = found.steps
             spent = {"shots": oracle.shots, "seconds": round(oracle.spent, 1), "engine_starts": oracle.starts}
     if as_json:
-        named = None if suspect is None else {"name": suspect.name, "why": suspect.why}
+        named = None if suspect is None else {"name": str(suspect.name), "why": str(suspect.why)}
         emit_json({"schema": "parity.bisect-settings/1", **flip.to_json(), "suspect": named, **spent})
     else:
         _print_flip(flip, case, suspect, spent)

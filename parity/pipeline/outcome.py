@@ -43,7 +43,7 @@ class Outcome:
             "reasons": [str(reason) for reason in self.reasons],
             "messages": {"reasons": [reason.to_json() for reason in self.reasons]},
             **({"failed": {arm: str(why) for arm, why in self.failed.items()}} if self.failed else {}),
-            "suspect": None if self.suspect is None else {"name": self.suspect.name, "why": self.suspect.why},
+            "suspect": None if self.suspect is None else {"name": str(self.suspect.name), "why": str(self.suspect.why)},
         }
 
     def json_pieces(self) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from parity.messages import Message, message
 from parity.records import Verdict
 
 _SPECULATING = ("mtp", "spec", "eagle", "draft", "ngram")
@@ -15,8 +16,8 @@ _SPECULATING = ("mtp", "spec", "eagle", "draft", "ngram")
 class Suspect:
     """What the pattern of verdicts points at."""
 
-    name: str
-    why: str
+    name: Message
+    why: Message
 
 
 def triangulate(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | None:
@@ -35,8 +36,15 @@ def triangulate(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | Non
     plain = {arm.partition("/")[0]: arm for arm in verdicts if arm.partition("/")[2] == "base"}
     broken = sorted(backend for backend, arm in plain.items() if arm in diverged)
     if broken:
-        names = ", ".join(broken)
-        return Suspect(f"numerics of {names}", f"{names} diverges from {baseline} without speculation already")
+        return Suspect(
+            message("suspect.numerics", "numerics of {backends}", backends=broken),
+            message(
+                "suspect.diverges_already",
+                "{backends} diverges from {baseline} without speculation already",
+                backends=broken,
+                baseline=baseline,
+            ),
+        )
     speculating: dict[str, bool] = {}
     for arm in verdicts:
         backend, _, variant = arm.partition("/")
@@ -48,25 +56,53 @@ def triangulate(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | Non
         return _setting(diverged, plain)
     if good:
         return Suspect(
-            f"speculation on {', '.join(bad)}",
-            f"without speculation {', '.join(bad)} agrees, and speculation on {', '.join(good)} is clean",
+            _speculation_on(bad),
+            message(
+                "suspect.clean_elsewhere",
+                "without speculation {bad} agrees, and speculation on {good} is clean",
+                bad=bad,
+                good=good,
+            ),
         )
     if len(bad) > 1:
-        return Suspect("speculation everywhere", f"{', '.join(bad)} all diverge with speculation and agree without")
-    speculation = sorted(arm for arm in verdicts if arm.startswith(f"{bad[0]}/") and _speculates(arm.partition("/")[2]))
-    passed = ", ".join(arm for arm in speculation if verdicts[arm] is Verdict.PASS)
-    if passed:
-        names = ", ".join(arm for arm in speculation if arm in diverged)
-        return Suspect(f"the settings of {names}", f"{passed} also ran with speculation, and passed")
-    if plain[bad[0]] == baseline:
         return Suspect(
-            f"speculation on {bad[0]}",
-            f"{baseline} is that without speculation; another backend's arms would tell whether the fault is upstream",
+            message("suspect.speculation_everywhere", "speculation everywhere"),
+            message("suspect.all_diverge", "{backends} all diverge with speculation and agree without", backends=bad),
         )
-    return Suspect(
-        f"speculation on {bad[0]}",
-        f"{bad[0]} agrees without speculation; another backend's arms would tell whether the fault is upstream",
-    )
+    return _on_one_backend(bad[0], verdicts, diverged, is_baseline=plain[bad[0]] == baseline)
+
+
+def _on_one_backend(backend: str, verdicts: Mapping[str, Verdict], diverged: set[str], *, is_baseline: bool) -> Suspect:
+    """Where one backend alone ran with speculation."""
+    arms = sorted(arm for arm in verdicts if arm.startswith(f"{backend}/") and _speculates(arm.partition("/")[2]))
+    passed = [arm for arm in arms if verdicts[arm] is Verdict.PASS]
+    if passed:
+        return Suspect(
+            _settings_of([arm for arm in arms if arm in diverged]),
+            message("suspect.others_passed", "{arms} also ran with speculation, and passed", arms=passed),
+        )
+    if is_baseline:
+        why = message(
+            "suspect.baseline_without",
+            "the baseline is {backend} without speculation; another backend's arms would tell whether the fault is "
+            "upstream",
+            backend=backend,
+        )
+    else:
+        why = message(
+            "suspect.agrees_without",
+            "{backend} agrees without speculation; another backend's arms would tell whether the fault is upstream",
+            backend=backend,
+        )
+    return Suspect(_speculation_on([backend]), why)
+
+
+def _speculation_on(backends: list[str]) -> Message:
+    return message("suspect.speculation", "speculation on {backends}", backends=backends)
+
+
+def _settings_of(arms: list[str]) -> Message:
+    return message("suspect.settings", "the settings of {arms}", arms=arms)
 
 
 def _speculates(variant: str) -> bool:
@@ -78,5 +114,5 @@ def _setting(diverged: set[str], plain: Mapping[str, str]) -> Suspect | None:
     bad = sorted(arm for arm in diverged if arm.partition("/")[0] in plain and not _speculates(arm.partition("/")[2]))
     if not bad:
         return None
-    names = ", ".join(bad)
-    return Suspect(f"the settings of {names}", f"base agrees on the same backend; only {names} diverges")
+    why = message("suspect.base_agrees", "base agrees on the same backend; only {arms} diverges", arms=bad)
+    return Suspect(_settings_of(bad), why)

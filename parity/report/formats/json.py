@@ -51,7 +51,7 @@ def report_value(view: RunView, texts: Texts) -> dict[str, Json]:
             "sampling": dict(view.run.sampling),
         },
         "projects": view.projects,
-        "suspect": None if view.suspect is None else {"name": view.suspect.name, "why": view.suspect.why},
+        "suspect": None if view.suspect is None else {"name": str(view.suspect.name), "why": str(view.suspect.why)},
         "tolerance": view.tolerance,
         "arms": [_arm(arm) for arm in view.arms],
         "findings": [_finding(finding, texts) for finding in view.findings],

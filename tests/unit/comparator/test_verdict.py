@@ -82,7 +82,7 @@ PASS, DIVERGED = Verdict.PASS, Verdict.DIVERGED
 )
 def test_the_suspect(verdicts: dict[str, Verdict], suspect: str | None) -> None:
     found = triangulate(verdicts, "cpu/base")
-    assert (found.name if found else None) == suspect
+    assert (str(found.name) if found else None) == suspect
 
 
 def test_the_same_model_under_another_path_is_the_same_model() -> None:
