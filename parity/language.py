@@ -64,8 +64,3 @@ def translate(message: Message, language: str | None = None) -> str:
 @cache
 def _catalogue(language: str) -> gettext.NullTranslations:
     return gettext.translation(DOMAIN, CATALOGUES, [language], fallback=True)
-
-
-def t(text: str) -> str:
-    """Words that are not messages yet."""
-    return text

@@ -13,8 +13,8 @@ from parity.cli.options import Names
 from parity.cli.output import console, emit_json, say
 from parity.cli.searching import search_options
 from parity.errors import ExitCode, ParityError
-from parity.language import t
-from parity.messages import message
+from parity.language import render
+from parity.messages import message, verbatim
 
 if TYPE_CHECKING:
     from parity.comparator import Suspect
@@ -248,18 +248,47 @@ def _print_flip(flip: Flip, case: Case, suspect: Suspect | None, spent: dict[str
     from parity.text import visible
 
     out = console()
-    lines = [f"{flip.failing} fails and {flip.passing} does not; they differ in {len(flip.differ)} settings:"]
-    lines += [f"  {one}" for one in flip.differ]
+    lines = [
+        message(
+            "cli.fails_not_they",
+            "{failing} fails and {passing} does not; they differ in {count} settings:",
+            failing=flip.failing,
+            passing=flip.passing,
+            count=len(flip.differ),
+        )
+    ]
+    lines += [verbatim(f"  {one}") for one in flip.differ]
     if flip.settings is None:
-        lines.append("the time was spent before the search was over")
+        lines.append(message("cli.time_spent_before_search", "the time was spent before the search was over"))
     else:
-        lines.append(f"smallest set that flips the verdict: {' and '.join(str(one) for one in flip.settings)}")
-    lines.append(f"asked with {len(case.requests)} of the requests: {', '.join(r.id for r in case.requests)[:200]}")
+        lines.append(
+            message(
+                "cli.smallest_set_flips",
+                "smallest set that flips the verdict: {settings}",
+                settings=" and ".join(str(one) for one in flip.settings),
+            )
+        )
+    lines.append(
+        message(
+            "cli.asked_requests",
+            "asked with {count} of the requests: {requests}",
+            count=len(case.requests),
+            requests=", ".join(r.id for r in case.requests)[:200],
+        )
+    )
     if suspect is not None:
-        lines.append(f"suspect: {suspect.name}: {suspect.why}")
-    lines.append(f"{spent['shots']} shots, {spent['engine_starts']} engine starts, {spent['seconds']:.0f} s")
+        lines.append(message("cli.suspect", "suspect: {suspect}: {why}", suspect=suspect.name, why=suspect.why))
+    lines.append(
+        message(
+            "cli.shots_engine_starts",
+            "{shots} shots, {engine_starts} engine starts, {seconds:.0f} s",
+            shots=spent["shots"],
+            engine_starts=spent["engine_starts"],
+            seconds=spent["seconds"],
+        )
+    )
     for line in lines:
-        out.print(Text(visible(t(line))))
+        out.print(Text(visible(render(line))))
 
 
 def _print_versions(found: FirstBad, goal: Goal, spent: dict[str, Json]) -> None:
@@ -273,21 +302,60 @@ def _print_versions(found: FirstBad, goal: Goal, spent: dict[str, Json]) -> None
     for version in found.versions:
         step = asked.get(version)
         if step is None:
-            lines.append(f"  {version}  not asked")
+            lines.append(message("cli.not_asked", "  {version}  not asked", version=version))
         elif step.why:
-            lines.append(f"  {version}  cannot be tried: {step.why}")
+            lines.append(
+                message("cli.cannot_tried", "  {version}  cannot be tried: {why}", version=version, why=step.why)
+            )
         else:
-            lines.append(f"  {version}  {'fails' if step.accepted else 'clean'}  {step.failures} of {step.shots} shots")
+            lines.append(
+                message(
+                    "cli.shots",
+                    "  {version}  {accepted}  {failures} of {shots} shots",
+                    version=version,
+                    accepted=message("bisect.fails", "fails") if step.accepted else message("bisect.clean", "clean"),
+                    failures=step.failures,
+                    shots=step.shots,
+                )
+            )
     if found.named:
-        lines.append(f"first bad version: {found.bad} (the last good one is {found.good})")
+        lines.append(
+            message(
+                "cli.first_bad_version",
+                "first bad version: {bad} (the last good one is {good})",
+                bad=found.bad,
+                good=found.good,
+            )
+        )
     else:
-        span = f"one of {', '.join([*found.untried, found.bad])}"
-        why = "the time was spent" if found.out_of_time else "those in between cannot be tried"
-        lines.append(f"first bad version: after {found.good}, {span}: {why}")
+        why = (
+            message("bisect.time_spent", "the time was spent")
+            if found.out_of_time
+            else message("bisect.untried", "those in between cannot be tried")
+        )
+        lines.append(
+            message(
+                "bisect.after",
+                "first bad version: after {good}, one of {versions}: {why}",
+                good=found.good,
+                versions=[*found.untried, found.bad],
+                why=why,
+            )
+        )
     answers = len([step for step in found.steps if not step.why])
     lines.append(
-        f"{spent['shots']} shots for {answers} answers, each wrong with probability {goal.alpha:g} (said to fail) or "
-        f"{goal.beta:g} (said to be clean) at most; {spent['engine_starts']} engine starts, {spent['seconds']:.0f} s"
+        message(
+            "cli.shots_answers_each",
+            "{shots} shots for {answers} answers, each wrong with probability {alpha:g} (said to "
+            "fail) or {beta:g} (said to be clean) at most; {engine_starts} engine starts, "
+            "{seconds:.0f} s",
+            shots=spent["shots"],
+            answers=answers,
+            alpha=goal.alpha,
+            beta=goal.beta,
+            engine_starts=spent["engine_starts"],
+            seconds=spent["seconds"],
+        )
     )
     for line in lines:
-        out.print(Text(visible(t(line))))
+        out.print(Text(visible(render(line))))

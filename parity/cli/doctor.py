@@ -16,12 +16,18 @@ from parity.cli.config import chosen_hosts, configuration, host_options
 from parity.cli.options import json_option
 from parity.cli.output import emit, emit_json, say
 from parity.errors import ExitCode
-from parity.language import render, t
-from parity.messages import message
-from parity.records import Json
+from parity.language import render
+from parity.messages import Message, message
 
 ROOM_FOR_ENGINE = 3 * 1024**3
 """Bytes: an engine environment takes about 2 GB, and pip needs room to unpack."""
+
+
+_STATES = {
+    "ok": message("doctor.ok", "ok"),
+    "note": message("doctor.note", "note"),
+    "problem": message("doctor.is_problem", "problem"),
+}
 
 
 @click.command()
@@ -36,9 +42,11 @@ def doctor(backends: tuple[str, ...], model: str | None, as_json: bool, **option
     Python, torch, vLLM, vllm-ascend and whether they belong together, determinism variables, memory, the
     checkpoint and its prediction layers. No engine is started.
     """
+    from parity.text import visible
+
     report = examine(backends, model, options)
     if as_json:
-        emit_json(report)
+        emit_json(_plain(report))
         return _code(backends, report)
     emit(
         render(
@@ -52,14 +60,19 @@ def doctor(backends: tuple[str, ...], model: str | None, as_json: bool, **option
         )
     )
     data = report["data"]
-    room = f"{data['free_bytes'] / 1024**3:.1f} GB free" if data["free_bytes"] is not None else "no such disk"
+    if data["free_bytes"] is None:
+        room = message("doctor.no_disk", "no such disk")
+    else:
+        room = message("doctor.free", "{free:.1f} GB free", free=data["free_bytes"] / 1024**3)
     emit(
         render(
             message(
                 "cli.data_directory",
                 "data directory {path}: {data}, {room}",
                 path=data["path"],
-                data="writable" if data["writable"] else "NOT WRITABLE",
+                data=message("doctor.writable", "writable")
+                if data["writable"]
+                else message("doctor.not_writable", "NOT WRITABLE"),
                 room=room,
             )
         )
@@ -72,16 +85,18 @@ def doctor(backends: tuple[str, ...], model: str | None, as_json: bool, **option
                     "cli.backend",
                     "backend {name}: {backend}",
                     name=name,
-                    backend="can run" if backend["available"] else "cannot run yet",
+                    backend=message("doctor.can_run", "can run")
+                    if backend["available"]
+                    else message("doctor.cannot_run", "cannot run yet"),
                 )
             )
         )
         for line in backend["looked_for"]:
-            emit(f"  {t(line)}")
+            emit(f"  {render(line)}")
         for check in backend["checks"]:
-            emit(f"  {_state(check['state'])} {t(check['name'])}: {t(check['found'])}")
-            if check["remedy"]:
-                emit(f"           → {t(check['remedy'])}")
+            emit(visible(f"  {_state(check.state)} {render(check.name)}: {render(check.found)}"))
+            if check.remedy:
+                emit(visible(f"           → {render(check.remedy)}"))
         if backend["hint"]:
             emit("  " + render(message("cli.hint", "hint: {what}", what=backend["hint"])))
     for problem in report["problems"]:
@@ -98,13 +113,14 @@ def _state(state: str) -> str:
     """In eight columns."""
     from parity.text import cell_width
 
-    return t(state) + " " * max(0, 8 - cell_width(t(state)))
+    shown = render(_STATES[state])
+    return shown + " " * max(0, 8 - cell_width(shown))
 
 
 def examine(
     names: tuple[str, ...] = (), model: str | None = None, options: Mapping[str, Any] | None = None
-) -> dict[str, Json]:
-    """Everything that `parity doctor` says, as JSON."""
+) -> dict[str, Any]:
+    """Everything that `parity doctor` says."""
     from parity.errors import ParityError
     from parity.paths import data_dir, default_database
     from parity.run import backend_names
@@ -113,19 +129,34 @@ def examine(
     there = _nearest_existing(path)
     writable = os.access(there, os.W_OK | os.X_OK)
     free = shutil.disk_usage(there).free if there.exists() else None
-    problems: list[str] = []
+    problems: list[Message] = []
     if not writable:
-        problems.append(f"{path} cannot be written: set PARITY_HOME to another place")
+        problems.append(
+            message(
+                "doctor.not_writable_path", "{path} cannot be written: set PARITY_HOME to another place", path=str(path)
+            )
+        )
     if free is not None and free < ROOM_FOR_ENGINE:
-        problems.append(f"only {free / 1024**3:.1f} GB free at {there}: an engine environment needs 3")
+        problems.append(
+            message(
+                "doctor.little_room",
+                "only {free:.1f} GB free at {there}: an engine environment needs 3",
+                free=free / 1024**3,
+                there=str(there),
+            )
+        )
     if not names:
         names = tuple(dict.fromkeys([*backend_names(), *configuration().hosts]))
-    backends: dict[str, Json] = {}
+    backends: dict[str, Any] = {}
     for name in names:
         try:
             backends[name] = _backend(name, model, options or {})
         except ParityError as error:
-            problems.append(f"{error.message} ({error.hint})" if error.hint else str(error))
+            problems.append(
+                message("doctor.problem", "{what} ({hint})", what=error.message, hint=error.hint)
+                if error.hint
+                else error.message
+            )
     return {
         "parity": __version__,
         "python": platform.python_version(),
@@ -137,7 +168,7 @@ def examine(
     }
 
 
-def _backend(name: str, model: str | None, options: Mapping[str, Any]) -> dict[str, Json]:
+def _backend(name: str, model: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """What is found for one backend, on the host that it is configured for."""
     from parity.run import load_backend
     from parity.run.backend import Examinable
@@ -152,8 +183,8 @@ def _backend(name: str, model: str | None, options: Mapping[str, Any]) -> dict[s
     checks = []
     if isinstance(backend, Examinable):
         say(message("cli.looking", "looking at {name} …", name=name))
-        checks = [_visible(check.to_json()) for check in examine(backend, host, checkpoint)]
-    bad = any(check["state"] == State.PROBLEM for check in checks)
+        checks = examine(backend, host, checkpoint)
+    bad = any(check.state == State.PROBLEM for check in checks)
     if host.far:
         return {
             "host": place_in_words(host),
@@ -174,11 +205,18 @@ def _backend(name: str, model: str | None, options: Mapping[str, Any]) -> dict[s
     }
 
 
-def _visible(check: Mapping[str, Json]) -> dict[str, Json]:
-    """What another host said, without what could drive a terminal."""
+def _plain(value: Any) -> Any:
+    """Messages in English, and what another host said without what could drive a terminal."""
+    from parity.run.checks import Check
     from parity.text import visible
 
-    return {name: visible(value) if isinstance(value, str) else value for name, value in check.items()}
+    if isinstance(value, Check):
+        return {name: visible(said) if isinstance(said, str) else said for name, said in value.to_json().items()}
+    if isinstance(value, Message):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
 def _nearest_existing(path: Path) -> Path:

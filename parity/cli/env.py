@@ -11,7 +11,7 @@ from parity.cli.doctor import doctor
 from parity.cli.options import json_option
 from parity.cli.output import console, emit, emit_json, say
 from parity.errors import ParityError
-from parity.language import render, t
+from parity.language import render
 from parity.messages import message
 
 if TYPE_CHECKING:
@@ -76,8 +76,12 @@ def list_environments(as_json: bool) -> None:
         say(message("cli.no_engine_environments", "no engine environments: `parity env create cpu` builds one"))
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("environment", "versions", "place"):
-        table.add_column(t(column), overflow="fold")
+    for column in (
+        message("env.environment", "environment"),
+        message("env.versions", "versions"),
+        message("env.place", "place"),
+    ):
+        table.add_column(render(column), overflow="fold")
     for root, marker in found:
         versions = (marker or {}).get("versions", {})
         shown = (

@@ -8,7 +8,7 @@ import click
 
 from parity.cli.options import json_option
 from parity.cli.output import console, emit_json, say
-from parity.language import t
+from parity.language import render
 from parity.messages import message
 
 RATES = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
@@ -66,9 +66,16 @@ def power(
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    titles = ["rate", "one in", f"requests ({confidence:.4g})", f"rounds of {per_round}"]
-    for title in [*titles, *([f"chance in {requests:,}"] if requests is not None else [])]:
-        table.add_column(t(title), justify="right", no_wrap=True)
+    titles = [
+        message("power.rate", "rate"),
+        message("power.one_in", "one in"),
+        message("power.requests", "requests ({confidence:.4g})", confidence=confidence),
+        message("power.rounds", "rounds of {completions}", completions=per_round),
+    ]
+    if requests is not None:
+        titles.append(message("power.chance", "chance in {requests:,}", requests=requests))
+    for title in titles:
+        table.add_column(render(title), justify="right", no_wrap=True)
     for row in rows:
         cells = [f"{row['rate']:g}", f"{1 / row['rate']:,.0f}", f"{row['requests']:,}", f"{row['rounds']:,}"]
         if requests is not None:

@@ -10,7 +10,7 @@ import click
 from parity.cli.output import console, emit_json, say
 from parity.cli.searching import search_options
 from parity.errors import ExitCode, ParityError
-from parity.language import t
+from parity.language import render
 from parity.messages import message
 
 if TYPE_CHECKING:
@@ -174,47 +174,94 @@ def _print(result: Reduction) -> None:
     out = console()
     confirmation = result.confirmation
     if result.after is None or confirmation is None:
-        why = "nothing smaller fails often enough"
+        why = message("reduce.nothing_smaller", "nothing smaller fails often enough")
         if confirmation is not None:
-            why = f"what failed while searching did not fail again in {confirmation.shots} new shots"
-        out.print(Text(visible(t(f"{result.finding}: {why}"))))
+            why = message(
+                "reduce.not_again",
+                "what failed while searching did not fail again in {shots} new shots",
+                shots=confirmation.shots,
+            )
+        line = message("reduce.no_result", "{finding}: {why}", finding=result.finding, why=why)
+        out.print(Text(visible(render(line))))
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("", "before", "after"):
-        table.add_column(t(column), justify="left" if not column else "right")
+    table.add_column("", justify="left")
+    table.add_column(render(message("reduce.before", "before")), justify="right")
+    table.add_column(render(message("reduce.after", "after")), justify="right")
     for name, what in (
-        ("requests", "requests"),
-        ("prompt_tokens", "prompt tokens"),
+        ("requests", message("reduce.requests", "requests")),
+        ("prompt_tokens", message("reduce.prompt_tokens", "prompt tokens")),
         ("max_tokens", "max_tokens"),
-        ("rounds", "rounds"),
-        ("tokens", "tokens, all rounds"),
+        ("rounds", message("reduce.rounds", "rounds")),
+        ("tokens", message("reduce.tokens", "tokens, all rounds")),
     ):
-        table.add_row(t(what), f"{getattr(result.before, name):,}", f"{getattr(result.after, name):,}")
+        table.add_row(render(what), f"{getattr(result.before, name):,}", f"{getattr(result.after, name):,}")
     out.print(table)
     low, high = confirmation.interval
     lines = [
-        f"a round fails with probability {confirmation.rate:.2g} ({low:.2g} to {high:.2g} at 95 %; "
-        f"{confirmation.failures} of {confirmation.shots} shots taken after the search)",
-        f"the plan fails with probability {confirmation.probability:.3g} (at least {confirmation.at_least:.2g})"
+        message(
+            "cli.round_fails_probability",
+            "a round fails with probability {rate:.2g} ({low:.2g} to {high:.2g} at 95 %; "
+            "{failures} of {shots} shots taken after the search)",
+            rate=confirmation.rate,
+            low=low,
+            high=high,
+            failures=confirmation.failures,
+            shots=confirmation.shots,
+        ),
+        message(
+            "cli.plan_fails_probability",
+            "the plan fails with probability {probability:.3g} (at least {at_least:.2g})",
+            probability=confirmation.probability,
+            at_least=confirmation.at_least,
+        )
         if not confirmation.alike
-        else "every one of them failed, with the same output: it seems to be deterministic",
-        f"kinds: {', '.join(result.found.kinds)}",
+        else message(
+            "cli.every_one_them", "every one of them failed, with the same output: it seems to be deterministic"
+        ),
+        message("cli.kinds", "kinds: {kinds}", kinds=result.found.kinds),
     ]
     if not confirmation.shots:
-        lines[:2] = ["not confirmed: the time was spent"]
+        lines[:2] = [message("reduce.not_confirmed", "not confirmed: the time was spent")]
     if result.settings is not None and result.settings["settings"] is not None:
         names = [one["name"] for one in result.settings["settings"]]
-        lines.append(f"settings it needs: {', '.join(names) if names else 'none of those in which the arms differ'}")
+        lines.append(
+            message(
+                "cli.settings_needs",
+                "settings it needs: {names}",
+                names=names or message("reduce.no_settings", "none of those in which the arms differ"),
+            )
+        )
     if result.found.order_matters is not None:
-        lines.append(f"the order of the requests {'matters' if result.found.order_matters else 'does not matter'}")
-    lines.append(
-        f"{result.shots} shots, {result.tokens} tokens, {result.engine_starts} engine starts, {result.seconds:.0f} s"
-        + ("; the time was spent before the search was over" if result.found.out_of_time else "")
+        lines.append(
+            message("reduce.order_matters", "the order of the requests matters")
+            if result.found.order_matters
+            else message("reduce.order_does_not_matter", "the order of the requests does not matter")
+        )
+    spent = message(
+        "reduce.spent",
+        "{shots} shots, {tokens} tokens, {starts} engine starts, {seconds:.0f} s",
+        shots=result.shots,
+        tokens=result.tokens,
+        starts=result.engine_starts,
+        seconds=result.seconds,
     )
+    unfinished = message("reduce.unfinished", "{spent}; the time was spent before the search was over", spent=spent)
+    lines.append(unfinished if result.found.out_of_time else spent)
     if result.reproduced:
-        lines.append(f"reproduced with fresh engines: run {result.reproduced}")
+        lines.append(
+            message(
+                "cli.reproduced_fresh_engines",
+                "reproduced with fresh engines: run {reproduced}",
+                reproduced=result.reproduced,
+            )
+        )
     elif result.attempts:
-        lines.append(f"NOT reproduced with fresh engines: {', '.join(result.attempts)}")
-    lines.append(f"parity run --plan {result.plan_file}")
+        lines.append(
+            message(
+                "cli.not_reproduced_fresh", "NOT reproduced with fresh engines: {attempts}", attempts=result.attempts
+            )
+        )
+    lines.append(message("cli.parity_run_plan", "parity run --plan {plan_file}", plan_file=str(result.plan_file)))
     for line in lines:
-        out.print(Text(visible(t(line))))
+        out.print(Text(visible(render(line))))

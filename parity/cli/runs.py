@@ -10,7 +10,7 @@ import click
 
 from parity.cli.options import database_option, json_option
 from parity.cli.output import console, emit, emit_json, say
-from parity.language import render, t
+from parity.language import render
 from parity.messages import message
 
 if TYPE_CHECKING:
@@ -45,8 +45,13 @@ def list_runs(db: Path | None, as_json: bool, limit: int) -> None:
         say(message("cli.no_runs_yet", "no runs yet: start one with `parity run --backends cpu`"))
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("run", "verdict", "arms", "model"):
-        table.add_column(t(column), overflow="fold", no_wrap=column in ("run", "verdict"))
+    for column, whole in (
+        (message("runs.run", "run"), True),
+        (message("runs.verdict", "verdict"), True),
+        (message("runs.arms", "arms"), False),
+        (message("runs.model", "model"), False),
+    ):
+        table.add_column(render(column), overflow="fold", no_wrap=whole)
     for row in rows:
         values = (row.id, row.verdict or actual_status(row), " ".join(arms[row.id]), row.model)
         table.add_row(*(Text(visible(value)) for value in values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from parity.messages import Message
 from parity.records import Json
 
 
@@ -21,10 +22,15 @@ class State(StrEnum):
 class Check:
     """One thing looked at. A problem has a remedy."""
 
-    name: str
+    name: Message | str
     state: State
-    found: str
-    remedy: str | None = None
+    found: Message | str
+    remedy: Message | str | None = None
 
     def to_json(self) -> dict[str, Json]:
-        return {"name": self.name, "state": str(self.state), "found": self.found, "remedy": self.remedy}
+        return {
+            "name": str(self.name),
+            "state": str(self.state),
+            "found": str(self.found),
+            "remedy": None if self.remedy is None else str(self.remedy),
+        }

@@ -8,14 +8,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-from parity.language import render, t
-from parity.messages import message
+from parity.language import render
+from parity.messages import Message, message
 from parity.run.events import ArmEvent, OnEvent, Phase
 
 LINE_SECONDS = 10.0
 """Between two plain lines of the same arm and phase."""
 
-_NOUN = {Phase.SCORING: "scores"}
+_PHASES = {
+    Phase.STARTING: message("run.phase.starting", "starting"),
+    Phase.READY: message("run.phase.ready", "ready"),
+    Phase.GENERATING: message("run.phase.generating", "generating"),
+    Phase.SCORING: message("run.phase.scoring", "scoring"),
+    Phase.DONE: message("run.phase.done", "done"),
+    Phase.FAILED: message("run.phase.failed", "failed"),
+}
 
 
 def _rate(event: ArmEvent, first_tokens: int) -> float:
@@ -51,21 +58,31 @@ class PlainProgress:
         if phase == event.phase and now - at < LINE_SECONDS:
             return
         self._last[event.arm] = (event.phase, now)
-        print(t(self._line(event, rate)), file=self._stream, flush=True)
+        print(render(self._line(event, rate)), file=self._stream, flush=True)
 
     @staticmethod
-    def _line(event: ArmEvent, rate: float) -> str:
-        count = f"{event.done} of {event.total} {_NOUN.get(event.phase, 'completions')}"
-        if event.phase in (Phase.GENERATING, Phase.SCORING):
-            speed = f", {rate:,.0f} tokens/s" if rate else ""
-            return f"{event.arm}: {event.phase}, {count}{speed}"
+    def _line(event: ArmEvent, rate: float) -> Message:
+        arm = event.arm
         if event.phase is Phase.STARTING and event.seconds >= 1:
-            return f"{event.arm}: the engine is starting ({event.seconds:.0f} s)"
+            return message(
+                "run.still_starting",
+                "{arm}: the engine is starting ({seconds:.0f} s)",
+                arm=arm,
+                seconds=event.seconds,
+            )
         if event.phase is Phase.STARTING:
-            return f"{event.arm}: starting"
+            return message("run.is_starting", "{arm}: starting", arm=arm)
         if event.phase is Phase.READY:
-            return f"{event.arm}: the engine is ready"
-        return f"{event.arm}: {event.phase}, {event.done} of {event.total}"
+            return message("run.is_ready", "{arm}: the engine is ready", arm=arm)
+        done = message("run.done_of", "{done} of {total}", done=event.done, total=event.total)
+        if event.phase is Phase.GENERATING:
+            done = message("run.completions", "{done} of {total} completions", done=event.done, total=event.total)
+        elif event.phase is Phase.SCORING:
+            done = message("run.scores", "{done} of {total} scores", done=event.done, total=event.total)
+        line = message("run.progress", "{arm}: {phase}, {done}", arm=arm, phase=_PHASES[event.phase], done=done)
+        if not rate:
+            return line
+        return message("run.progress.speed", "{progress}, {rate:,.0f} tokens/s", progress=line, rate=rate)
 
 
 @contextmanager
@@ -102,7 +119,7 @@ def progress(arms: Sequence[str], stream: TextIO | None = None) -> Iterator[OnEv
             tasks[event.arm],
             total=event.total or None,
             completed=event.done,
-            state=t(str(event.phase)),
+            state=render(_PHASES[event.phase]),
             speed=speed,
         )
 

@@ -58,7 +58,7 @@ def looked_at(name: str, tmp_path: Path, model: str = "", **env: str) -> dict[st
     checks = examine(backend, Host(name, name, python=sys.executable, env=environment), model)
     for check in checks:
         assert check.state is not State.PROBLEM or check.remedy, f"{check.name} has no remedy"
-    return {check.name: check for check in checks}
+    return {str(check.name): check for check in checks}
 
 
 def test_ascend_with_what_belongs_together(tmp_path: Path) -> None:
@@ -83,11 +83,11 @@ def test_ascend_with_what_belongs_together(tmp_path: Path) -> None:
     checks = looked_at("ascend", tmp_path, ASCEND_HOME_PATH=str(home), **variables)
     for name in ("driver", "vLLM", "vllm-ascend", "vLLM and vllm-ascend", "torch", "torch-npu", "CANN", "determinism"):
         assert checks[name].state is State.OK, checks[name]
-    assert checks["driver"].found == "25.2.0"
-    assert checks["vLLM and vllm-ascend"].found == "0.23.0 and 0.23.0.post1 belong together"
+    assert str(checks["driver"].found) == "25.2.0"
+    assert str(checks["vLLM and vllm-ascend"].found) == "0.23.0 and 0.23.0.post1 belong together"
     assert checks["devices"].state is State.PROBLEM  # there are none here, whatever the tool says
-    assert "/dev/davinci" in checks["devices"].found
-    assert "mtp" in checks["speculative method"].found
+    assert "/dev/davinci" in str(checks["devices"].found)
+    assert "mtp" in str(checks["speculative method"].found)
 
 
 def test_ascend_with_what_does_not(tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ def test_ascend_with_what_does_not(tmp_path: Path) -> None:
     }
     for name, words in expected.items():
         assert checks[name].state is State.PROBLEM, name
-        assert words in checks[name].found
-    assert checks["vLLM and vllm-ascend"].remedy == "install vLLM 0.23.0: they are released in pairs"
-    assert checks["torch-npu"].remedy == "`pip install torch-npu==2.10.0.post4`"
+        assert words in str(checks[name].found)
+    assert str(checks["vLLM and vllm-ascend"].remedy) == "install vLLM 0.23.0: they are released in pairs"
+    assert str(checks["torch-npu"].remedy) == "`pip install torch-npu==2.10.0.post4`"
     assert "9.1.0" in str(checks["CANN"].remedy)
     assert "HCCL_DETERMINISTIC=true" in str(checks["determinism"].remedy)
 
@@ -116,10 +116,10 @@ def test_cuda_with_a_driver_and_the_wrong_torch(tmp_path: Path) -> None:
     tool(tmp_path / "bin", "nvidia-smi", NVIDIA_SMI)
     packages(tmp_path / "site", "vllm-0.23.0", torch="2.10.0+cu129", vllm_ascend="0.23.0")
     checks = looked_at("cuda", tmp_path)
-    assert checks["driver"].found == "NVIDIA H200, driver 570.124.06"
+    assert str(checks["driver"].found) == "NVIDIA H200, driver 570.124.06"
     assert checks["torch"].state is State.PROBLEM
-    assert checks["torch"].found == "2.10.0+cu129; vLLM 0.23.0 needs 2.11.0"
-    assert "wins over the built-in platform" in checks["plugins"].found
+    assert str(checks["torch"].found) == "2.10.0+cu129; vLLM 0.23.0 needs 2.11.0"
+    assert "wins over the built-in platform" in str(checks["plugins"].found)
     # torch is metadata only here, so asking it for its devices fails, and that is said.
     assert checks["torch sees devices"].state is State.PROBLEM
 
@@ -129,7 +129,7 @@ def test_a_python_without_an_engine(tmp_path: Path) -> None:
     checks = looked_at("cuda", tmp_path)
     assert checks["vLLM"].state is State.PROBLEM
     assert "--python cuda=PATH" in str(checks["vLLM"].remedy)
-    assert checks["driver tool"].found == "no nvidia-smi on PATH"
+    assert str(checks["driver tool"].found) == "no nvidia-smi on PATH"
 
 
 def test_a_host_that_cannot_be_asked(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_host_that_cannot_be_asked(tmp_path: Path) -> None:
         Host("cuda", "cuda", command=("echo", "hello")),
     ):
         (check,) = examine(backend, host, "")
-        assert (check.name, check.state) == ("host", State.PROBLEM)
+        assert (str(check.name), check.state) == ("host", State.PROBLEM)
         assert check.remedy
 
 
@@ -150,7 +150,7 @@ def test_behind_a_command_prefix(tmp_path: Path) -> None:
     assert isinstance(backend, Examinable)
     here = examine(backend, Host("cuda", "cuda", python=sys.executable), "")
     there = examine(backend, Host("cuda", "cuda", command=("env",), python=sys.executable), "")
-    assert [check.name for check in here] == [check.name for check in there]
+    assert [str(check.name) for check in here] == [str(check.name) for check in there]
 
 
 def checkpoint(directory: Path, config: Mapping[str, Any], tensors: list[str]) -> str:
@@ -187,21 +187,21 @@ def test_prediction_layers(
     packages(tmp_path / "site", "vllm-0.23.0")
     check = looked_at("cpu", tmp_path, model)["MTP layers"]
     assert check.state is state
-    assert words in check.found
+    assert words in str(check.found)
 
 
 def test_a_model_that_cannot_be_read_and_one_that_is_quantised(tmp_path: Path) -> None:
     packages(tmp_path / "site", "vllm-0.23.0")
     check = looked_at("cpu", tmp_path, str(tmp_path / "none"))["model"]
     assert check.state is State.PROBLEM
-    assert "no such file" in check.found
+    assert "no such file" in str(check.found)
     assert "--model-path cpu=DIR" in str(check.remedy)
     config = {"model_type": "qwen3_next", "quantization_config": {"quant_method": "fp8"}}
     model = checkpoint(tmp_path / "m", config, BODY)
     (tmp_path / "m" / "generation_config.json").write_text('{"top_p": 0.8}')
     checks = looked_at("cpu", tmp_path, model, VLLM_BATCH_INVARIANT="1")
-    assert checks["quantization"].found == "fp8"
-    assert "top_p" in checks["sampling defaults"].found
+    assert str(checks["quantization"].found) == "fp8"
+    assert "top_p" in str(checks["sampling defaults"].found)
     assert checks["VLLM_BATCH_INVARIANT"].state is State.PROBLEM
 
 
