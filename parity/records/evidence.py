@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from typing import Any, Self, get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -104,10 +104,6 @@ class Evidence(Mapping[str, Json]):
         if cls is not Evidence and any(name not in known for name in _required(fields)):
             return Evidence.from_json(value)
         return cls(**{"why": verbatim(""), **known}, other=other)
-
-    def plus(self, **more: Any) -> Self:
-        """The same with these fields, where they have nothing yet."""
-        return dataclasses.replace(self, **{name: it for name, it in more.items() if getattr(self, name) is None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -81,27 +82,29 @@ def input_mismatch(arms: tuple[Capture, Capture], a: Completion, b: Completion) 
 
 def _with_numbers(event: Event, case: Case, tolerance: float) -> Evidence:
     """The event's evidence with the tokens and gaps at its place."""
-    position, flip, evidence = event.position, case.flip, event.evidence
+    position, flip = event.position, case.flip
     if case.is_identical or position >= len(case.b.token_ids):
-        return evidence
-    evidence = evidence.plus(candidate_token=int(case.b.token_ids[position]))
+        return event.evidence
+    more: dict[str, Any] = {}
+    if event.evidence.candidate_token is None:
+        more["candidate_token"] = int(case.b.token_ids[position])
     if flip is not None and position == flip and position < len(case.a.token_ids):
-        evidence = evidence.plus(baseline_token=int(case.a.token_ids[position]))
+        more["baseline_token"] = int(case.a.token_ids[position])
     if case.gaps is not None and math.isfinite(case.gaps.gap[position]):
-        numbers = Numbers(**case.gaps.at(position))
-        evidence = replace(
-            evidence, numbers=numbers, tolerance=round(tolerance, 4), judged_by=_judged_by(case, position)
-        )
+        more |= {
+            "numbers": Numbers(**case.gaps.at(position)),
+            "tolerance": round(tolerance, 4),
+            "judged_by": _judged_by(case, position),
+        }
         if event.kind is not Kind.NEAR_TIE:
             gaps = case.gaps.gap[position : max(event.end, position + 1)]
             over = np.flatnonzero(gaps > tolerance)
             if len(over):
-                places = tuple((over[:32] + position).tolist())
-                widest = round(float(min(1e9, gaps[over].max())), 4)
-                evidence = replace(evidence, unsupported_positions=places, largest_gap=widest)
+                more["unsupported_positions"] = tuple((over[:32] + position).tolist())
+                more["largest_gap"] = round(float(min(1e9, gaps[over].max())), 4)
     if flip is not None and flip < position:
-        evidence = replace(evidence, first_divergent_token=flip)
-    return evidence
+        more["first_divergent_token"] = flip
+    return replace(event.evidence, **more)
 
 
 def _judged_by(case: Case, position: int) -> JudgedBy:

@@ -42,10 +42,11 @@ def loops_to_the_end(a: TokenIds, b: TokenIds, position: int, unsupported: int) 
     turn. `unsupported` tokens from there on: one alone is an entry into a loop that the model then stays in.
     """
     rest = b[position:]
-    if unsupported < LOOP_COPIES:
+    if unsupported < LOOP_COPIES or len(rest) < LOOP_TOKENS:
         return None
-    for lag in range(1, min(64, len(rest) // LOOP_COPIES) + 1):
-        if len(rest) >= LOOP_TOKENS and np.array_equal(rest[lag:], rest[:-lag]):
+    longest = min(64, len(rest) // LOOP_COPIES)
+    for lag in (np.flatnonzero(rest[1 : longest + 1] == rest[0]) + 1).tolist():
+        if np.array_equal(rest[lag:], rest[:-lag]):
             if loops_on(a, b[len(b) - lag :]):
                 return None
             why = message(

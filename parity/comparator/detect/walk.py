@@ -178,21 +178,26 @@ def _touches(gap: Gap) -> bool:
 
 def _rest(streams: Streams, place: _Place, earliest: int) -> tuple[Event, ...]:
     """The events with those after the place where the baseline stopped being a guide."""
-    events = list(place.events)
-    bad = streams.unsupported(place.asked_from, streams.end)
+    events, end = list(place.events), place.events[-1].end if place.events else -JUNCTION - 1
     asked_from = 0
-    for first in bad:
+    for first in streams.unsupported(place.asked_from, streams.end):
         if first < asked_from or len(events) >= MAX_EVENTS:
             continue
-        previous = events[-1] if events else None
-        if previous is not None and first - previous.end <= JUNCTION and first != len(streams.b) - 1:
+        if first - end <= JUNCTION and first != len(streams.b) - 1:
             # Still upset by the fault before.
-            if previous.kind.row.stretch is Stretch.UNSUPPORTED:
-                events[-1] = replace(previous, length=first + 1 - previous.position)
+            if events[-1].kind.row.stretch is Stretch.UNSUPPORTED:
+                end = first + 1
             continue
+        events[-1:] = [_until(event, end) for event in events[-1:]]
         events.append(_free(streams, first, None, earliest))
-        asked_from = max(events[-1].end, first + 1)
+        end = events[-1].end
+        asked_from = max(end, first + 1)
+    events[-1:] = [_until(event, end) for event in events[-1:]]
     return tuple(events)
+
+
+def _until(event: Event, end: int) -> Event:
+    return event if event.end == end else replace(event, length=end - event.position)
 
 
 def _free(
