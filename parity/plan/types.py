@@ -30,6 +30,7 @@ from parity.plan.fields import (
 )
 from parity.plan.messages import Messages, has_images, parse_messages
 from parity.records import DEFAULT_TOLERANCE, Json
+from parity.records.engine_settings import speculates
 from parity.records.sampling import Sampling, Value, json_value, read_values
 
 SCHEMA: Final = "parity.plan/1"
@@ -251,14 +252,14 @@ class Plan:
 
     def _check_sampling(self) -> None:
         """Raises ParityError for parameters that make no sense, or that an arm's engine would refuse."""
-        speculates = [arm.name for arm in self.arms if arm.engine.get("speculative_config")]
+        speculating = [arm.name for arm in self.arms if speculates(arm.engine)]
         plain = [request for request in self.requests if not request.sampling]
         shortest = sorted(plain, key=lambda one: one.max_tokens or self.sampling.max_tokens)[:1]
         for request in [*shortest, *(one for one in self.requests if one.sampling)]:
             sampling = self.sampling_of(request)
             check_request(request.id, sampling, self.model.vocab_size)
-            if speculates:
-                check_speculation(speculates[0], request.id, sampling)
+            if speculating:
+                check_speculation(speculating[0], request.id, sampling)
 
     @staticmethod
     def from_json(value: Json, source: str = "plan") -> Plan:

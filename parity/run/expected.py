@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from parity.messages import message
 from parity.plan import Plan
-from parity.plan.digest import plan_digest
 from parity.records import Header, Key, ScoreKey
+from parity.records.plan_digest import plan_digest
 from parity.run.messages import Completion, ProtocolError, Round, Score, Unscored
 
 MAX_SERVER_BYTES = 16 << 10
@@ -53,7 +53,7 @@ def check_header(header: Header, arm: str, plan: Plan) -> Header:
     if header.arm != arm:
         raise ProtocolError(message("run.other_arm", "a header of arm {arm}", arm=repr(header.arm)))
     digest = header.plan_digest
-    if digest is not None and digest != plan_digest(plan):
+    if digest is not None and digest != plan_digest(plan.to_json()):
         raise ProtocolError(
             message(
                 "run.other_plan",

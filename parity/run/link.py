@@ -15,9 +15,9 @@ from msgspec import UNSET
 from parity.errors import BackendError, ParityError
 from parity.messages import Message, Say, message
 from parity.plan import Arm, Plan
-from parity.plan.digest import plan_digest
 from parity.plan.hosts import Host
 from parity.records import Header
+from parity.records.plan_digest import plan_digest
 from parity.records.sampling import wire
 from parity.run.backend import Backend, HasDevices, Remote
 from parity.run.events import ArmEvent, OnEvent, Phase
@@ -170,7 +170,7 @@ class Link:
             }
             for replica, header in enumerate(headers)
         ]
-        return replace(first, extra={**first.extra, "plan_digest": plan_digest(self.plan), "replicas": about})
+        return replace(first, extra={**first.extra, "plan_digest": plan_digest(self.plan.to_json()), "replicas": about})
 
     def close(self) -> None:
         """End the engines, orderly where they go along; safe to call again."""

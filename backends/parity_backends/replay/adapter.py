@@ -18,7 +18,7 @@ MODULES = (
     "parity_backends.worker:protocol",
     "parity_backends.worker:sampling",
     "parity_backends.worker:records",
-    "parity_backends.worker:identity",
+    "parity.records:plan_digest",
     "recording",
     "replay_arm",
 )

@@ -20,7 +20,7 @@ MODULES = (
     "parity_backends.worker:sampling",
     "parity_backends.worker:records",
     "parity_backends.worker:counters",
-    "parity_backends.worker:identity",
+    "parity.records:plan_digest",
     "parity_backends.worker:seeds",
     "transport",
     "asking",

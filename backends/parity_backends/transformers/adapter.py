@@ -21,6 +21,7 @@ MODULES = (
     "parity_backends.worker:protocol",
     "parity_backends.worker:sampling",
     "parity_backends.worker:records",
+    "parity.records:plan_digest",
     "parity_backends.worker:identity",
     "reference",
     "transformers_arm",

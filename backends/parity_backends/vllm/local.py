@@ -34,7 +34,7 @@ ENGINE_SETTINGS = "parity.records:engine_settings"
 WORKER_MODULES = (
     "parity_backends.worker:protocol", "parity_backends.worker:sampling", "parity_backends.worker:records", "secrets",
     "environment", "table", "arguments", ENGINE_SETTINGS, "resolved", "parity_backends.worker:counters",
-    "parity_backends.worker:identity", "faults",
+    "parity.records:plan_digest", "parity_backends.worker:identity", "faults",
     "parity_backends.worker:seeds", "schedule", "rounds", "asynchronous", "arm", "main",
 )  # fmt: skip
 """Of parity_backends.vllm.worker where no other is named, each after those it imports."""

@@ -1,12 +1,11 @@
-"""Which checkpoint and which plan this was: what two hosts must agree on."""
+"""Which checkpoint this was: what two hosts must agree on."""
 
 from __future__ import annotations
 
 import glob
 import hashlib
-import json
 import os
-from typing import Any, Optional
+from typing import Optional
 
 SAMPLE_BYTES = 1 << 20
 
@@ -36,21 +35,3 @@ def fingerprint(model: str) -> Optional[dict[str, str]]:
         return None
     prints["weights"] = weights.hexdigest()
     return prints
-
-
-def plan_digest(plan: dict[str, Any]) -> str:
-    """SHA-256 of what every arm of a plan has in common: requests, rounds and sampling parameters."""
-    common = {
-        "requests": [
-            [
-                request["id"],
-                request["prompt_token_ids"],
-                request.get("max_tokens"),
-                *([request["sampling"]] if request.get("sampling") else []),
-            ]
-            for request in plan["requests"]
-        ],
-        "rounds": plan.get("rounds", 1),
-        "sampling": plan["sampling"],
-    }
-    return hashlib.sha256(json.dumps(common, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

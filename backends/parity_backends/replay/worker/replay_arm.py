@@ -6,7 +6,7 @@ import os
 import threading
 from typing import IO, Any
 
-from parity_backends.worker.identity import plan_digest
+from parity.records.plan_digest import plan_digest
 from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, WorkerError, serve
 from parity_backends.worker.records import token_list
 from parity_backends.worker.sampling import rows_of

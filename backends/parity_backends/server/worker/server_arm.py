@@ -9,8 +9,8 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Callable, Iterable
 
+from parity.records.plan_digest import plan_digest
 from parity_backends.worker.counters import since
-from parity_backends.worker.identity import plan_digest
 from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, WorkerError, refuse_churn
 from parity_backends.worker.sampling import all_sampling, own, rows_of, sampling_of
 from parity_backends.worker.seeds import seed_of

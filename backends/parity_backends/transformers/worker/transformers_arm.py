@@ -8,7 +8,8 @@ import threading
 import time
 from typing import IO, Any
 
-from parity_backends.worker.identity import fingerprint, plan_digest
+from parity.records.plan_digest import plan_digest
+from parity_backends.worker.identity import fingerprint
 from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, WorkerError, refuse_churn, serve
 from parity_backends.worker.sampling import own, rows_of, sampling_of
 

@@ -8,8 +8,9 @@ import time
 from types import SimpleNamespace
 from typing import Any, Callable, Optional
 
+from parity.records.plan_digest import plan_digest
 from parity_backends.worker.counters import counters, since
-from parity_backends.worker.identity import fingerprint, plan_digest
+from parity_backends.worker.identity import fingerprint
 from parity_backends.worker.protocol import SCHEMA, Channel, Stopped
 from parity_backends.worker.records import entries
 from parity_backends.worker.sampling import all_sampling, rows_of, sampling_of
