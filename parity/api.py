@@ -30,8 +30,16 @@ from parity.view import Evidence, RunView, of_captures
 PathLike: TypeAlias = str | Path
 Row: TypeAlias = dict[str, Any]
 
-_NUMBERS = ("gap", "best_logprob", "chosen_logprob")
-_WHOLE = ("candidate_token", "baseline_token", "best_token", "first_divergent_token")
+_COLUMNS = (
+    "gap",
+    "best_logprob",
+    "chosen_logprob",
+    "candidate_token",
+    "baseline_token",
+    "best_token",
+    "first_divergent_token",
+)
+"""Of a finding's evidence."""
 
 
 class Plot(str):
@@ -101,9 +109,8 @@ class Result:
         for finding in self.findings:
             evidence = finding.evidence.to_json()
             row: Row = {name: value for name, value in finding.to_json().items() if name != "evidence"}
-            row |= {name: _number(evidence.get(name)) for name in _NUMBERS}
-            row |= {name: _whole(evidence.get(name)) for name in _WHOLE}
-            row["judged_by"] = _text(evidence.get("judged_by"))
+            row |= {name: evidence.get(name) for name in _COLUMNS}
+            row["judged_by"] = str(finding.evidence.judged_by or "")
             row["why"] = str(finding.evidence.why)
             rows.append(row)
         return rows
@@ -203,15 +210,3 @@ def _scores(given: PathLike | Scores | Iterable[PathLike] | None) -> Scores:
     for path in [given] if isinstance(given, str | Path) else given:
         found.update(read_scores(Path(path)))
     return found
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _whole(value: object) -> int | None:
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from parity.comparator.population.statistics import binomial_tail
+from parity.comparator.statistics import binomial_tail
 
 
 class Answer(StrEnum):

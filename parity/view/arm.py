@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Final
 
 from parity.comparator.population.power import measured_overdispersion
-from parity.comparator.population.statistics import wilson_interval
+from parity.comparator.statistics import wilson_interval
 from parity.messages import Message, message
 from parity.records import Json, Verdict
 from parity.store.endings import Tally

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from parity.comparator.population.statistics import FloatArray
+from parity.comparator.statistics import FloatArray
 from parity.records import TokenIds
 
 

@@ -12,8 +12,8 @@ from parity.comparator.detect.findings import finding
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.plans import rounds, rounds_of_one
 from parity.comparator.inputs.questions import highest_own_temperature, temperature
-from parity.comparator.population.statistics import in_two_stages
 from parity.comparator.reference.scores import Reference
+from parity.comparator.statistics import in_two_stages
 from parity.comparator.streams.alignment import common_prefix
 from parity.messages import message
 from parity.records import Capture, Completion, Finding, Key, Kind

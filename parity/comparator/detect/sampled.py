@@ -17,7 +17,7 @@ from parity.comparator.detect.row_leaks import leaked, query_of
 from parity.comparator.detect.structure import GARBLED_TOKENS
 from parity.comparator.detect.trust import trusted_detokenizer
 from parity.comparator.inputs.normalise import Inputs
-from parity.comparator.population import sampled
+from parity.comparator.reference import surprisal
 from parity.comparator.reference.gaps import PENALTY_REACH, TokenGaps
 from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.pairing import Pairs
@@ -87,8 +87,8 @@ def judge_sampled(
 def _draws(inputs: Inputs, reference: Reference, pairs: Pairs, options: CompareOptions) -> Draws:
     baseline, candidate = inputs.baseline, inputs.candidate
     rules = stops.stop_rules(candidate.header, baseline)
-    windows = len(candidate.tokens.flat) * len(sampled.WINDOWS)
-    slack = sampled.SLACK
+    windows = len(candidate.tokens.flat) * len(surprisal.WINDOWS)
+    slack = surprisal.SLACK
     if reference.penalises:
         slack += PENALTY_REACH / inputs.temperature  # a penalty on the likely tokens makes others likelier by as much
     vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
@@ -113,8 +113,11 @@ def _lists_show_draws(inputs: Inputs, windows: int, slack: float, vocab_size: in
     lists = [(one, one.logprobs) for one in inputs.baseline if one.logprobs is not None]
     raw = inputs.candidate.header.engine.get("logprobs_mode") == "raw_logprobs"
     return (raw or bool(lists)) and not any(
-        sampled.find_unlikely(
-            sampled.tail_logs(top, one.token_ids, inputs.temperature_of(one), vocab_size), windows, sampled.HABIT, slack
+        surprisal.find_unlikely(
+            surprisal.tail_logs(top, one.token_ids, inputs.temperature_of(one), vocab_size),
+            windows,
+            surprisal.HABIT,
+            slack,
         )
         for one, top in lists
     )
@@ -154,15 +157,15 @@ def _unlikely(b: Completion, draws: Draws) -> list[Event]:
     top = draws.distribution(b)
     if top is None:
         return []
-    logs = sampled.tail_logs(top, b.token_ids, draws.temperature_of(b), draws.vocab_size)
+    logs = surprisal.tail_logs(top, b.token_ids, draws.temperature_of(b), draws.vocab_size)
     judged_by = JudgedBy.SCORES if b.key in draws.scored else JudgedBy.OWN_LIST
     return [
         _unlikely_event(b, stretch, draws.rules).but(judged_by=judged_by)
-        for stretch in sampled.find_unlikely(logs, draws.windows, draws.alpha, draws.slack)
+        for stretch in surprisal.find_unlikely(logs, draws.windows, draws.alpha, draws.slack)
     ]
 
 
-def _unlikely_event(b: Completion, stretch: sampled.Unlikely, rules: stops.StopRules) -> Event:
+def _unlikely_event(b: Completion, stretch: surprisal.Unlikely, rules: stops.StopRules) -> Event:
     last = len(b.token_ids) - 1
     if stretch.position == last and int(b.token_ids[last]) in rules.of(b).terminators:
         why = message("early_stop.unlikely", "ends here, which the reference holds for next to impossible")

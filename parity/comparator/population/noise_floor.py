@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from parity.comparator.population.statistics import mcnemar_more, wilson_interval
+from parity.comparator.statistics import mcnemar_more, wilson_interval
 from parity.comparator.stats import Differing, NoiseFloor
 from parity.comparator.streams.pairing import Pairs
 from parity.messages import Message, message

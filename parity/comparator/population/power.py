@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from parity.comparator.population.statistics import missed_rate_bound
+from parity.comparator.statistics import missed_rate_bound
 from parity.errors import ParityError
 from parity.messages import message
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from parity.comparator.population.statistics import (
+from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.statistics import (
     FloatArray,
     fisher_more,
     mcnemar_more,
@@ -16,7 +17,6 @@ from parity.comparator.population.statistics import (
     sign_flip_more,
     wilson_interval,
 )
-from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.stats import Drift, Loops, PositionInStep, Rate, Rates, Unsupported
 from parity.comparator.types import CompletionClass
 from parity.records import Completion, Finding, Key, Severity, TokenIds

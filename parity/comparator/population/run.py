@@ -15,6 +15,7 @@ from parity.comparator.population import rates, sampled
 from parity.comparator.population.noise_floor import noise_floor
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
+from parity.comparator.reference.surprisal import mean_surprisal, tail_logs
 from parity.comparator.stats import Doubtful, Loops, SamplingStats, Stats, Suspected
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompletionClass, run_finding
@@ -114,7 +115,7 @@ def _tests(inputs: Inputs, references: References, pairs: Pairs, judged: Judged,
     def surprisals(arm: Capture, completions: Sequence[Completion]) -> list[float]:
         scored = ((one, references.lookup.score(arm.header.arm, one)) for one in completions)
         return [
-            sampled.mean_surprisal(sampled.tail_logs(top, one.token_ids, inputs.temperature_of(one), vocab_size))
+            mean_surprisal(tail_logs(top, one.token_ids, inputs.temperature_of(one), vocab_size))
             for one, top in scored
             if top is not None
         ]

@@ -9,15 +9,14 @@ run's tests, Bonferroni over all windows of all completions).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from parity.comparator.population.rates import loop_period
-from parity.comparator.population.statistics import (
+from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.statistics import (
     FloatArray,
     chi_square_homogeneity,
-    gamma_tail,
     holm,
     in_two_stages,
     mann_whitney,
@@ -25,137 +24,15 @@ from parity.comparator.population.statistics import (
     mean_difference,
     sign_flip_more,
 )
-from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.stats import SamplingStats
-from parity.records import Completion, Key, TokenIds, TopLogprobs
-
-WINDOWS = (1, 2, 4, 8, 16, 32)
-"""Lengths of the stretches looked at, in tokens."""
-
-SLACK = 0.1
-"""Nats by which another backend may see a token as less likely without a fault; taken off each token."""
-
-ORDINARY = 3.0
-"""Nats of surprisal that one drawn token in twenty has."""
-
-RARE = 4.6
-"""Nats of surprisal that a sampler gives to one token in a hundred: next to a stretch that no sampler draws, such a
-token belongs to it."""
-
-HABIT = 0.05
-"""p-value of the baseline's own tokens by its own lists, below which these are not what it drew from."""
+from parity.records import Completion, Key, TokenIds
 
 ENOUGH = 0.02
 """Nats per token by which two clean backends may differ in mean surprisal: rounding alone makes tokens less likely to
 another engine, and a large run would see that."""
 
-MOST = 30.0
-"""Nats of surprisal that count at most for one token in a mean: a token that is not listed has no bound of its own."""
-
 FEATURES = 512
 """Hash buckets for pairs of adjacent tokens in the two-sample test."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unlikely:
-    """A stretch of a sampled completion that the reference's distribution does not explain."""
-
-    position: int
-    length: int
-    p_value: float
-    """Chance of such a stretch anywhere in the run (adjusted for every window looked at)."""
-
-
-def tail_logs(top: TopLogprobs, tokens: TokenIds, temperature: float, vocab_size: int | None) -> FloatArray:
-    """log of an upper bound on P(a token at most as likely as the chosen one), shape (T,).
-
-    For a token really drawn from the reference at this temperature, P(tail <= x) <= x: a conservative p-value.
-    top_p, top_k and min_p only leave out tokens less likely than those drawn, so the bound holds under them too.
-    The mass that is not listed is bounded by what is left of 1 and by the number of tokens there are.
-    NaN where the score does not list the chosen token.
-    """
-    length = min(len(tokens), len(top))
-    result = np.full(len(tokens), np.nan)
-    if not length or not top.ids.shape[1]:
-        return result
-    ids, values = top.ids[:length], top.values[:length]
-    listed = np.where(np.isnan(values), -np.inf, np.minimum(values, 0.0))
-    is_chosen = ids == tokens[:length, None]
-    chosen = np.where(is_chosen, listed, -np.inf).max(axis=1)
-    power = 1.0 / temperature
-    vocabulary = float(vocab_size or 200_000)
-    weights = np.exp(listed * power)
-    total = weights.sum(axis=1)
-    rest = np.clip(1.0 - np.exp(listed).sum(axis=1), 0.0, 1.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        unlisted = rest * np.exp(chosen * (power - 1)) if power >= 1 else vocabulary ** (1 - power) * rest**power
-        unlisted = np.minimum(unlisted, vocabulary * np.exp(chosen * power))
-        lower = np.where(listed <= chosen[:, None], weights, 0.0).sum(axis=1)
-        logs = np.log(np.minimum(1.0, (lower + unlisted) / total))
-    result[:length] = np.where(np.isneginf(chosen) & ~is_chosen.any(axis=1), np.nan, logs)
-    return result
-
-
-def mean_surprisal(logs: FloatArray) -> float:
-    """Nats per token of a completion by its tail_logs: at most 1 on average for tokens that were drawn; NaN without."""
-    known = -logs[np.isfinite(logs) | np.isneginf(logs)]
-    return float(np.minimum(known, MOST).mean()) if len(known) else float("nan")
-
-
-def find_unlikely(logs: FloatArray, windows_in_run: int, alpha: float, slack: float = SLACK) -> list[Unlikely]:
-    """Stretches of one completion whose chance, over the whole run, is below alpha; by position.
-
-    `slack`: nats taken off each token's surprisal.
-    """
-    surprisal = np.clip(np.nan_to_num(-logs, nan=0.0, posinf=1e4) - slack, 0.0, 1e4)
-    found: list[Unlikely] = []
-    remaining = surprisal.copy()
-    for _ in range(4):
-        best: Unlikely | None = None
-        sums = np.concatenate([[0.0], np.cumsum(remaining)])
-        for size in WINDOWS:
-            if size > len(remaining):
-                break
-            window = sums[size:] - sums[:-size]
-            at = int(window.argmax())
-            p_value = min(1.0, gamma_tail(size, float(window[at])) * windows_in_run)
-            if p_value < alpha and (best is None or p_value < best.p_value):
-                first, end = _core(remaining, at, at + size)
-                best = Unlikely(first, end - first, p_value)
-        if best is None:
-            break
-        found.append(best)
-        remaining[best.position : best.position + best.length] = 0.0
-    return _joined(found)
-
-
-def _core(surprisal: FloatArray, begin: int, end: int) -> tuple[int, int]:
-    """Where in a window the unlikely tokens are: the part with the most surprisal above ORDINARY a token, grown over
-    rare tokens at either side."""
-    best, first, last, total, start = -np.inf, begin, end, 0.0, begin
-    for place in range(begin, end):
-        if total <= 0:
-            total, start = 0.0, place
-        total += float(surprisal[place]) - ORDINARY
-        if total > best:
-            best, first, last = total, start, place + 1
-    while first > 0 and surprisal[first - 1] > RARE:
-        first -= 1
-    while last < len(surprisal) and surprisal[last] > RARE:
-        last += 1
-    return first, last
-
-
-def _joined(found: list[Unlikely]) -> list[Unlikely]:
-    joined: list[Unlikely] = []
-    for one in sorted(found, key=lambda item: item.position):
-        if joined and one.position - (joined[-1].position + joined[-1].length) <= 8:
-            before = joined[-1]
-            end = one.position + one.length
-            joined[-1] = Unlikely(before.position, end - before.position, min(before.p_value, one.p_value))
-        else:
-            joined.append(one)
-    return joined
 
 
 def run_tests(

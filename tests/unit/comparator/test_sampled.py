@@ -9,8 +9,8 @@ import pytest
 from streams import capture, completion, texts
 
 from parity.comparator import Comparison, compare
-from parity.comparator.population.sampled import find_unlikely, tail_logs
-from parity.comparator.population.statistics import in_two_stages
+from parity.comparator.reference.surprisal import find_unlikely, tail_logs
+from parity.comparator.statistics import in_two_stages
 from parity.records import Capture, Completion, Key, Kind, ScoreKey, TopLogprobs, Verdict
 
 WORDS, LISTED, LENGTH, REQUESTS, SAMPLES = 400, 12, 40, 24, 4

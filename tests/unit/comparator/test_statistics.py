@@ -11,7 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from parity.comparator.population.statistics import (
+from parity.comparator.statistics import (
     binomial_tail,
     chi_square_homogeneity,
     fisher_more,
