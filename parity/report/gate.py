@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from parity.comparator import Comparison
 from parity.errors import ParityError
+from parity.messages import message
 from parity.records import Severity, Verdict
 from parity.report.policy import Counted, Judgement, Policy, judge
 from parity.store import ArmRow, FindingFilter, Store, fingerprint
@@ -21,7 +22,10 @@ def judge_run(store: Store, run_id: str, policy: Policy) -> Judgement:
     """
     run = store.run(run_id)
     if run.verdict is None:
-        raise ParityError(f"run {run.id} has no verdict yet", hint=f"finish it with `parity run --resume {run.id}`")
+        raise ParityError(
+            message("report.run_no_verdict", "run {run} has no verdict yet", run=run.id),
+            hint=message("report.finish_2", "finish it with `parity run --resume {run}`", run=run.id),
+        )
     arms = [arm for arm in store.arms(run.id) if not arm.is_baseline]
     judged = [arm for arm in arms if CONTROL not in arm.variant]
     return judge(

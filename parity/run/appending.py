@@ -8,6 +8,7 @@ from typing import IO
 
 from parity.errors import ParityError
 from parity.locks import lock_now
+from parity.messages import message
 
 
 class Appender:
@@ -20,10 +21,16 @@ class Appender:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = path.open("ab", buffering=0)
         except OSError as error:
-            raise ParityError(f"cannot write {path}: {error.strerror}", hint="choose another place") from error
+            raise ParityError(
+                message("run.cannot_write", "cannot write {path}: {strerror}", path=str(path), strerror=error.strerror),
+                hint=message("run.choose_another_place", "choose another place"),
+            ) from error
         if not lock_now(self._file.fileno()):
             self._file.close()
-            raise ParityError(f"another parity is writing to {path}", hint="wait for it, or end it")
+            raise ParityError(
+                message("run.another_parity_writing", "another parity is writing to {path}", path=str(path)),
+                hint=message("run.wait_end", "wait for it, or end it"),
+            )
         self._file.truncate(keep_bytes)
         self._end = keep_bytes
 
@@ -37,8 +44,12 @@ class Appender:
         except OSError as error:
             self._file.truncate(self._end)
             raise ParityError(
-                f"cannot write {self.path}: {error.strerror}",
-                hint="make room and continue with --resume: whole records up to here are kept",
+                message(
+                    "run.cannot_write", "cannot write {path}: {strerror}", path=str(self.path), strerror=error.strerror
+                ),
+                hint=message(
+                    "run.make_room_continue", "make room and continue with --resume: whole records up to here are kept"
+                ),
             ) from error
         self._end = whole
 
@@ -47,6 +58,10 @@ class Appender:
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise ParityError(f"cannot write {self.path}: {error.strerror}") from error
+            raise ParityError(
+                message(
+                    "run.cannot_write", "cannot write {path}: {strerror}", path=str(self.path), strerror=error.strerror
+                )
+            ) from error
         finally:
             self._file.close()

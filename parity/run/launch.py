@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from parity.errors import BackendError
+from parity.messages import message
 from parity.plan.hosts import Host
 from parity.run.process import worker_environment
 from parity.run.words import printable
@@ -121,20 +122,50 @@ def run_python(
         )
     except OSError as error:
         raise BackendError(
-            f"cannot run {launch.argv[0]} for {where}: {error.strerror or error}",
-            hint="is the command of this backend installed and spelled right?",
+            message(
+                "run.cannot_run_2",
+                "cannot run {argv} for {where}: {said}",
+                argv=launch.argv[0],
+                where=where,
+                said=str(error.strerror or error),
+            ),
+            hint=message(
+                "run.command_backend_installed", "is the command of this backend installed and spelled right?"
+            ),
         ) from error
     out, err, late = _converse(process, data, timeout)
     if late:
         raise BackendError(
-            f"{where} did not answer within {timeout:.0f} s{_tail(err)}",
-            hint=remedy(host, err) or "can the host be reached by hand with the same command?",
+            message(
+                "run.did_not_answer",
+                "{where} did not answer within {timeout:.0f} s{tail}",
+                where=where,
+                timeout=timeout,
+                tail=_tail(err),
+            ),
+            hint=remedy(host, err)
+            or message("run.can_host_reached", "can the host be reached by hand with the same command?"),
         )
     if len(out) > MAX_ANSWER_BYTES:
-        raise BackendError(f"{where} answered with more than {MAX_ANSWER_BYTES >> 20} MiB where little was asked for")
+        raise BackendError(
+            message(
+                "run.answered_more_than",
+                "{where} answered with more than {max_answer_bytes} MiB where little was asked for",
+                where=where,
+                max_answer_bytes=MAX_ANSWER_BYTES >> 20,
+            )
+        )
     if process.returncode:
         raise BackendError(
-            f"{interpreter} on {where} ended with exit code {process.returncode}{_tail(err)}", hint=remedy(host, err)
+            message(
+                "run.ended_exit_code",
+                "{interpreter} on {where} ended with exit code {returncode}{tail}",
+                interpreter=interpreter,
+                where=where,
+                returncode=process.returncode,
+                tail=_tail(err),
+            ),
+            hint=remedy(host, err),
         )
     return out.decode("utf-8", "replace")
 

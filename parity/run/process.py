@@ -89,8 +89,12 @@ class WorkerProcess:
         """
         if os.name != "posix":
             raise BackendError(
-                "an arm cannot run on this system: its worker leads a POSIX process group",
-                hint="run it on Linux or macOS and bring its capture here: `parity compare`",
+                message(
+                    "run.arm_cannot_run", "an arm cannot run on this system: its worker leads a POSIX process group"
+                ),
+                hint=message(
+                    "run.run_linux_macos", "run it on Linux or macOS and bring its capture here: `parity compare`"
+                ),
             )
         self.log_path = log_path
         self._heartbeat = heartbeat
@@ -105,7 +109,14 @@ class WorkerProcess:
             log_path.parent.mkdir(parents=True, exist_ok=True)
             log = log_path.open("ab")
         except OSError as error:
-            raise ParityError(f"cannot write the engine log {log_path}: {error.strerror}") from error
+            raise ParityError(
+                message(
+                    "run.cannot_write_engine",
+                    "cannot write the engine log {log_path}: {strerror}",
+                    log_path=str(log_path),
+                    strerror=error.strerror,
+                )
+            ) from error
         try:
             self._process = subprocess.Popen(
                 list(command),
@@ -117,7 +128,14 @@ class WorkerProcess:
             )
         except OSError as error:
             log.close()
-            raise BackendError(f"cannot run {command[0]}: {error.strerror or error}") from error
+            raise BackendError(
+                message(
+                    "run.cannot_run",
+                    "cannot run {command}: {strerror}",
+                    command=command[0],
+                    strerror=str(error.strerror or error),
+                )
+            ) from error
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None

@@ -106,7 +106,9 @@ def read_held(path: Path) -> Held:
     except FileNotFoundError:
         return held
     except OSError as error:
-        raise ParityError(f"cannot read {path}: {error.strerror}") from error
+        raise ParityError(
+            message("run.cannot_read", "cannot read {path}: {strerror}", path=str(path), strerror=error.strerror)
+        ) from error
     with file:
         number = 0
         while line := file.readline():

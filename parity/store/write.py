@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from parity.errors import ParityError
-from parity.messages import Message, as_message
+from parity.messages import Message, as_message, message
 from parity.plan import Plan
 from parity.plan.digest import plan_hash
 from parity.records import Capture, Finding, Json, Key, Severity
@@ -272,7 +272,12 @@ def _arm_id(conn: Any, run_id: str, arm: str) -> int:
         (run_id, arm),
     ).fetchone()
     if row is None:
-        raise ParityError(f'the database has no arm "{arm}" in a run "{run_id}"', hint="was the run deleted meanwhile?")
+        raise ParityError(
+            message(
+                "store.database_no_arm", 'the database has no arm "{arm}" in a run "{run_id}"', arm=arm, run_id=run_id
+            ),
+            hint=message("store.run_deleted_meanwhile", "was the run deleted meanwhile?"),
+        )
     return int(row[0])
 
 
@@ -289,7 +294,10 @@ def _save_gaps(conn: sqlite3.Connection, arm_id: int, gaps: Mapping[Key, KeptGap
 
 
 def _no_run(run_id: str) -> ParityError:
-    return ParityError(f'there is no run "{run_id}" in this database', hint="`parity runs list` shows those there are")
+    return ParityError(
+        message("store.there_no_run_database", 'there is no run "{run_id}" in this database', run_id=run_id),
+        hint=message("store.shows_those_there", "`parity runs list` shows those there are"),
+    )
 
 
 def _finding_rows(

@@ -8,6 +8,7 @@ from pathlib import Path
 from parity.capture import read_capture, read_scores
 from parity.comparator import Comparison
 from parity.errors import ParityError
+from parity.messages import message
 from parity.pipeline.analyse import analyse
 from parity.plan import Arm
 from parity.plan.churn import Churn
@@ -205,7 +206,7 @@ class _Captures:
         path = self._paths[arm]
         try:
             if not path or not Path(path).is_file():
-                raise ParityError(f"the capture of {arm} is not there")
+                raise ParityError(message("view.capture_not_there", "the capture of {arm} is not there", arm=arm))
             return read_capture(Path(path), partial=True)
         except ParityError as error:
             self.missing.append(str(error))

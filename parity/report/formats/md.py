@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from parity._version import __version__
 from parity.errors import ParityError
-from parity.messages import Message
+from parity.messages import Message, message
 from parity.records import Json
 from parity.report import facts, table_text
 from parity.report.escape import block, code, inline, public, table, without_paths
@@ -88,8 +88,12 @@ def _documents(view: RunView, wanted: Wanted) -> list[Document]:
     """Raises ParityError for a run of which nothing was compared."""
     if view.run.verdict == "ERROR" and not any(arm.completions for arm in view.candidates):
         raise ParityError(
-            f"run {view.run.id} has nothing to report: no completion of it was compared",
-            hint=f"finish it: `parity run --resume {view.run.id}`",
+            message(
+                "report.run_nothing_report",
+                "run {run} has nothing to report: no completion of it was compared",
+                run=view.run.id,
+            ),
+            hint=message("report.finish", "finish it: `parity run --resume {run}`", run=view.run.id),
         )
     return [Document(one.markdown, one.project, tuple(_advice(view, one, wanted))) for one in bug_reports(view, wanted)]
 
