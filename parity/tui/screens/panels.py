@@ -11,6 +11,7 @@ from rich.text import Text
 
 from parity.records import TopLogprobs
 from parity.records.evidence import LeakEvidence, TokensEvidence
+from parity.records.sampling import json_value
 from parity.records.steps import PREFILL
 from parity.store import CompletionRow, FindingRow, Triage, TriageChange
 from parity.tui.format import bar, fit, nats, plain, whole
@@ -216,10 +217,14 @@ def prompt(subject: Subject, palette: Palette) -> Text:
         text.append(f"({len(request.prompt_token_ids)} tokens)\n", palette.dim)
         shown = request.prompt if request.prompt is not None else subject.decoder.text(request.prompt_token_ids)
         text.append(plain(shown, keep="\n") + "\n")
-    sampling = subject.run.plan.sampling.to_json()
+    sampling = subject.run.plan.sampling
     text.append("sampling ", palette.title)
-    given = {k: v for k, v in sampling.items() if v not in (None, [], "")}
-    text.append(plain(", ".join(f"{k} {v}" for k, v in given.items()) or "unknown") + "\n")
+    given = (
+        f"{row.name} {json_value(value)}"
+        for row, value in sampling
+        if row.name in ("temperature", "max_tokens") or row.means_something(value, sampling.temperature)
+    )
+    text.append(plain(", ".join(given)) + "\n")
     for completion in (subject.baseline, subject.candidate):
         if completion is None:
             continue
