@@ -29,7 +29,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-DOUBLES = Path(__file__).parents[1] / "tests" / "unit" / "pipeline"
+DOUBLES = Path(__file__).parents[1] / "tests" / "support"
 STAGES = ("start", "generating", "scoring", "comparing")
 SAMPLES = 8
 
@@ -52,7 +52,7 @@ def environment(folder: Path, differing: int) -> dict[str, str]:
     metadata = folder / "site" / "fake_backend-0.dist-info"
     metadata.mkdir(parents=True, exist_ok=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: fake-backend\nVersion: 0\n")
-    (metadata / "entry_points.txt").write_text("[parity.backends]\nfake = fake_backend:FakeBackend\n")
+    (metadata / "entry_points.txt").write_text("[parity.backends]\nfake = backend:FakeBackend\n")
     inherited = os.environ.get("PYTHONPATH", "")
     return {
         **os.environ,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parents[2] / "support"
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Parity:
         return {
             **os.environ,
             "PARITY_HOME": str(self.home),
-            "PYTHONPATH": os.pathsep.join([str(self.site), str(HERE)]),
+            "PYTHONPATH": os.pathsep.join([str(self.site), str(SUPPORT)]),
             "FAKE_STARTS": str(self.starts_file),
             **env,
         }

@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "run"))
-
-from run_doubles import FakeBackend, make_plan
+from backend import FaultyBackend
+from plans import fake_plan
 
 from parity.plan.hosts import Host
 from parity.ray.launcher import CANNOT, arguments, lacking
@@ -100,13 +98,13 @@ def test_it_is_a_command_prefix(cluster: str) -> None:
 
 
 def test_replicas_of_an_arm_share_its_requests(cluster: str, tmp_path: Path) -> None:
-    plan = make_plan(requests=6)
+    plan = fake_plan(requests=6)
     prefix = (*LAUNCHER, "--address", cluster, "--npus", "1")
     host = Host("fake", "fake", command=prefix, python=sys.executable, replicas=2)
     patience = Timeouts(start=90.0, stall=60.0, grace=10.0)
     capture = tmp_path / "base.jsonl"
     with run_arm(
-        plan, "fake/base", capture, tmp_path / "base.log", backend=FakeBackend(), host=host, timeouts=patience
+        plan, "fake/base", capture, tmp_path / "base.log", backend=FaultyBackend(), host=host, timeouts=patience
     ) as session:
         session.generate()
     records = [json.loads(line) for line in capture.read_text().splitlines()]

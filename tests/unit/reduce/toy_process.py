@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parents[2] / "support"
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Toy:
         environment = {
             **os.environ,
             "PARITY_HOME": str(self.root / "home"),
-            "PYTHONPATH": os.pathsep.join([str(self.root / "site"), str(HERE)]),
+            "PYTHONPATH": os.pathsep.join([str(self.root / "site"), str(SUPPORT)]),
             "TOY": json.dumps(toy),
             "TOY_STARTS": str(self.root / "starts.txt"),
             **env,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from run_doubles import FakeBackend
+from backend import FaultyBackend
 
 from parity.run import Timeouts
 
 
 @pytest.fixture
-def backend() -> FakeBackend:
-    return FakeBackend()
+def backend() -> FaultyBackend:
+    return FaultyBackend()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from run_doubles import make_plan
+from plans import fake_plan
 
 from parity.capture import dump_line
 from parity.run.counting import added, of_replicas
@@ -47,7 +47,7 @@ def completion(round_: int) -> dict[str, Any]:
 
 
 def test_a_round_that_was_killed_before_its_counters_is_run_again(tmp_path: Path) -> None:
-    expected = Expected.of(make_plan(requests=1, rounds=3), "a/b")
+    expected = Expected.of(fake_plan(requests=1, rounds=3), "a/b")
     path = tmp_path / "x.jsonl"
     over = {"record": "round", "round": 0, "counters": {"tokens": 1}}
     write(path, completion(0), over, completion(1))

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from run_doubles import FakeBackend, make_plan
+from backend import FaultyBackend
+from plans import fake_plan
 
 from parity.capture import read_capture
 from parity.errors import BackendError
@@ -20,11 +21,12 @@ PARITY = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from run_doubles import FakeBackend, make_plan
+from backend import FaultyBackend
+from plans import fake_plan
 from parity.run import Interrupted, run_arm
 try:
-    with run_arm(make_plan("slow", requests=60), "fake/base", Path(sys.argv[2]), Path(sys.argv[3]),
-                 backend=FakeBackend(), resume=True) as session:
+    with run_arm(fake_plan("slow", requests=60), "fake/base", Path(sys.argv[2]), Path(sys.argv[3]),
+                 backend=FaultyBackend(), resume=True) as session:
         session.generate()
 except Interrupted as error:
     print(error)
@@ -34,7 +36,7 @@ except Interrupted as error:
 
 def start_parity(tmp_path: Path) -> tuple[subprocess.Popen[str], Path]:
     capture = tmp_path / "a.jsonl"
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parents[2] / "support")
     command = [sys.executable, "-c", PARITY, here, str(capture), str(tmp_path / "a.log")]
     parity = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     wait_for(lambda: capture.exists() and capture.read_bytes().count(b"\n") > 4)
@@ -72,7 +74,7 @@ linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /
 
 
 @linux
-def test_ctrl_c_ends_the_worker_and_keeps_the_capture(tmp_path: Path, backend: FakeBackend) -> None:
+def test_ctrl_c_ends_the_worker_and_keeps_the_capture(tmp_path: Path, backend: FaultyBackend) -> None:
     parity, capture = start_parity(tmp_path)
     (worker,) = children(parity.pid)
     parity.send_signal(signal.SIGINT)
@@ -85,14 +87,14 @@ def test_ctrl_c_ends_the_worker_and_keeps_the_capture(tmp_path: Path, backend: F
 
 
 @linux
-def test_kill_9_of_parity_leaves_no_orphan_and_resumes(tmp_path: Path, backend: FakeBackend, quick: Timeouts) -> None:
+def test_kill_9_of_parity_leaves_no_orphan_and_resumes(tmp_path: Path, backend: FaultyBackend, quick: Timeouts) -> None:
     parity, capture = start_parity(tmp_path)
     (worker,) = children(parity.pid)
     parity.kill()
     parity.communicate(timeout=30)
     wait_for(lambda: not alive(worker))
     before = read_capture(capture, partial=True)
-    plan = make_plan("slow", requests=60)
+    plan = fake_plan("slow", requests=60)
     with run_arm(
         plan, "fake/base", capture, tmp_path / "b.log", backend=backend, resume=True, timeouts=quick
     ) as session:
@@ -103,7 +105,7 @@ def test_kill_9_of_parity_leaves_no_orphan_and_resumes(tmp_path: Path, backend: 
 
 
 @linux
-def test_kill_9_of_the_worker_takes_its_children_along(tmp_path: Path, backend: FakeBackend) -> None:
+def test_kill_9_of_the_worker_takes_its_children_along(tmp_path: Path, backend: FaultyBackend) -> None:
     seen: list[int] = []
     others = set(children(os.getpid()))  # of other tests: an engine that several share, a server
 
@@ -120,7 +122,7 @@ def test_kill_9_of_the_worker_takes_its_children_along(tmp_path: Path, backend: 
     with (
         pytest.raises(BackendError, match="killed by SIGKILL"),
         run_arm(
-            make_plan("slow", requests=100), "fake/base", tmp_path / "a.jsonl", tmp_path / "a.log",
+            fake_plan("slow", requests=100), "fake/base", tmp_path / "a.jsonl", tmp_path / "a.log",
             backend=backend, on_event=watch,
         ) as session,
     ):  # fmt: skip

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_doubles import FakeBackend, in_mode, make_plan
+from backend import FaultyBackend
+from plans import fake_plan, in_mode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -31,6 +32,7 @@ from parity.plan import Plan
 from parity.plan.hosts import Host
 from parity.run import ArmEvent, ScoreItem, Timeouts, run_arm
 from parity.run.launch import run_python
+from parity.run.messages import Command, Ping, command_line_of
 
 PYTHON = sys.executable
 ROOM = Timeouts(start=60.0, stall=60.0, grace=5.0)
@@ -69,7 +71,7 @@ def docker(tmp_path: Path) -> Host:
 def run(
     host: Host | None,
     plan: Plan,
-    backend: FakeBackend,
+    backend: FaultyBackend,
     capture: Path,
     *,
     timeouts: Timeouts = ROOM,
@@ -115,36 +117,36 @@ def clients_with(mark: str) -> list[int]:
 # --------------------------------------------------------------------------- the same as here
 
 
-def test_over_ssh_it_is_the_same_capture(sshd: Sshd, backend: FakeBackend, tmp_path: Path) -> None:
-    plan = make_plan(rounds=2, n=2)
+def test_over_ssh_it_is_the_same_capture(sshd: Sshd, backend: FaultyBackend, tmp_path: Path) -> None:
+    plan = fake_plan(rounds=2, n=2)
     run(None, plan, backend, tmp_path / "here.jsonl")
     run(far(sshd), plan, backend, tmp_path / "there.jsonl")
     assert same_but_for_the_machine(tmp_path / "there.jsonl") == same_but_for_the_machine(tmp_path / "here.jsonl")
     assert "loading weights" in (tmp_path / "there.log").read_text()
 
 
-def test_in_a_container_it_is_the_same_capture(docker: Host, backend: FakeBackend, tmp_path: Path) -> None:
-    run(None, make_plan(), backend, tmp_path / "here.jsonl")
-    run(docker, make_plan(), backend, tmp_path / "there.jsonl")
+def test_in_a_container_it_is_the_same_capture(docker: Host, backend: FaultyBackend, tmp_path: Path) -> None:
+    run(None, fake_plan(), backend, tmp_path / "here.jsonl")
+    run(docker, fake_plan(), backend, tmp_path / "there.jsonl")
     assert same_but_for_the_machine(tmp_path / "there.jsonl") == same_but_for_the_machine(tmp_path / "here.jsonl")
 
 
-def test_a_container_on_another_host(sshd: Sshd, docker: Host, backend: FakeBackend, tmp_path: Path) -> None:
+def test_a_container_on_another_host(sshd: Sshd, docker: Host, backend: FaultyBackend, tmp_path: Path) -> None:
     host = Host("fake", "fake", command=(*sshd.command, *docker.command), python=PYTHON, env={"FAKE_ENGINE": "it's 7"})
-    run(host, make_plan(), backend, tmp_path / "a.jsonl")
+    run(host, fake_plan(), backend, tmp_path / "a.jsonl")
     assert json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])["engine"]["fake"] == "it's 7"
 
 
-def test_what_a_login_shell_prints_does_no_harm(backend: FakeBackend, tmp_path: Path) -> None:
+def test_what_a_login_shell_prints_does_no_harm(backend: FaultyBackend, tmp_path: Path) -> None:
     greeting = ("sh", "-c", 'echo "Welcome to gpu1"; echo "  2 updates"; exec "$@"', "sh")
-    run(Host("fake", "fake", command=greeting, python=PYTHON), make_plan(), backend, tmp_path / "a.jsonl")
+    run(Host("fake", "fake", command=greeting, python=PYTHON), fake_plan(), backend, tmp_path / "a.jsonl")
     assert len(read_capture(tmp_path / "a.jsonl").completions) == 4
 
 
-def test_scores_come_from_there_too(sshd: Sshd, backend: FakeBackend, tmp_path: Path) -> None:
+def test_scores_come_from_there_too(sshd: Sshd, backend: FaultyBackend, tmp_path: Path) -> None:
     items = [ScoreItem("fake/mtp", f"p{i}", 0, 0, [1, 2, i], [5, i]) for i in range(4)]
     with run_arm(
-        make_plan(), "fake/base", tmp_path / "a.jsonl", tmp_path / "a.log", backend=backend, host=far(sshd)
+        fake_plan(), "fake/base", tmp_path / "a.jsonl", tmp_path / "a.log", backend=backend, host=far(sshd)
     ) as session:
         session.generate()
         session.score(items, tmp_path / "scores.jsonl")
@@ -180,7 +182,7 @@ def test_a_small_program_over_ssh(sshd: Sshd) -> None:
 )
 def test_every_failure_over_ssh(
     sshd: Sshd,
-    backend: FakeBackend,
+    backend: FaultyBackend,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     mode: str,
@@ -190,7 +192,7 @@ def test_every_failure_over_ssh(
     """One clear message with the far side's last words, exit code 3, what was captured kept, nobody left behind."""
     monkeypatch.setattr("parity.run.process.MAX_LINE_BYTES", 200_000)
     capture, mark = tmp_path / "a.jsonl", tmp_path.name + mode.replace(" ", "")
-    plan = make_plan(mode, PARITY_MARK=mark)
+    plan = fake_plan(mode, PARITY_MARK=mark)
     plan = replace(plan, model=replace(plan.model, fingerprint={"config.json": "0" * 64}))
     impatient = mode.startswith("hang")
     patience = Timeouts(start=20.0 if impatient else 60.0, stall=1.5 if impatient else 60.0, grace=0.5)
@@ -213,15 +215,15 @@ def test_every_failure_over_ssh(
     assert len(read_capture(capture).completions) == 4
 
 
-def test_a_host_that_is_not_there(sshd: Sshd, backend: FakeBackend, tmp_path: Path) -> None:
+def test_a_host_that_is_not_there(sshd: Sshd, backend: FaultyBackend, tmp_path: Path) -> None:
     lost = Host("fake", "fake", command=("ssh", "-F", str(sshd.directory / "client"), "-p", "1", "far"))
     with pytest.raises(BackendError, match="Connection refused") as caught:
-        run(lost, make_plan(), backend, tmp_path / "a.jsonl")
+        run(lost, fake_plan(), backend, tmp_path / "a.jsonl")
     assert "is sshd up" in str(caught.value.hint)
     assert "exit code 255" in str(caught.value)
 
 
-def test_a_key_that_is_not_known(sshd: Sshd, backend: FakeBackend, tmp_path: Path) -> None:
+def test_a_key_that_is_not_known(sshd: Sshd, backend: FaultyBackend, tmp_path: Path) -> None:
     options = (
         "IdentityFile=/dev/null",
         "IdentitiesOnly=yes",
@@ -230,19 +232,19 @@ def test_a_key_that_is_not_known(sshd: Sshd, backend: FakeBackend, tmp_path: Pat
     )
     stranger = ("ssh", "-F", "none", "-p", str(sshd.port), *(f"-o{option}" for option in options), "127.0.0.1")
     with pytest.raises(BackendError, match="Permission denied") as caught:
-        run(Host("fake", "fake", command=stranger), make_plan(), backend, tmp_path / "a.jsonl")
+        run(Host("fake", "fake", command=stranger), fake_plan(), backend, tmp_path / "a.jsonl")
     assert "set up a key" in str(caught.value.hint)
 
 
-def test_an_interpreter_that_is_not_there(sshd: Sshd, backend: FakeBackend, tmp_path: Path) -> None:
+def test_an_interpreter_that_is_not_there(sshd: Sshd, backend: FaultyBackend, tmp_path: Path) -> None:
     host = Host("fake", "fake", command=tuple(sshd.command), python="/opt/none/python")
     with pytest.raises(BackendError, match="/opt/none/python") as caught:
-        run(host, make_plan(), backend, tmp_path / "a.jsonl")
+        run(host, fake_plan(), backend, tmp_path / "a.jsonl")
     assert "--python fake=PATH" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("end", ["the server", "the client"])
-def test_a_connection_that_drops(sshd: Sshd, backend: FakeBackend, tmp_path: Path, end: str) -> None:
+def test_a_connection_that_drops(sshd: Sshd, backend: FaultyBackend, tmp_path: Path, end: str) -> None:
     capture, mark = tmp_path / "a.jsonl", tmp_path.name
     cut: list[int] = []
     others = set(children(os.getpid()))  # the sshd, and what other tests share
@@ -256,7 +258,7 @@ def test_a_connection_that_drops(sshd: Sshd, backend: FakeBackend, tmp_path: Pat
                 (client,) = set(children(os.getpid())) - others
                 os.kill(client, signal.SIGKILL)
 
-    plan = make_plan("slow", requests=60, PARITY_MARK=mark)
+    plan = fake_plan("slow", requests=60, PARITY_MARK=mark)
     with pytest.raises(BackendError, match="the worker ended while generating") as caught:
         run(far(sshd), plan, backend, capture, on_event=watch)
     assert "of 60, which are kept" in str(caught.value)
@@ -271,12 +273,13 @@ PARITY = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from run_doubles import FakeBackend, make_plan
+from backend import FaultyBackend
+from plans import fake_plan
 from parity.plan.hosts import Host
 from parity.run import run_arm
 host = Host("fake", "fake", command=tuple(sys.argv[4:]), python=sys.executable)
-with run_arm(make_plan("slow", requests=400, PARITY_MARK=sys.argv[3]), "fake/base", Path(sys.argv[2]),
-             Path(sys.argv[2] + ".log"), backend=FakeBackend(), resume=True, host=host) as session:
+with run_arm(fake_plan("slow", requests=400, PARITY_MARK=sys.argv[3]), "fake/base", Path(sys.argv[2]),
+             Path(sys.argv[2] + ".log"), backend=FaultyBackend(), resume=True, host=host) as session:
     session.generate()
 """
 
@@ -285,7 +288,7 @@ with run_arm(make_plan("slow", requests=400, PARITY_MARK=sys.argv[3]), "fake/bas
 def test_parity_dies_and_the_far_worker_with_it(sshd: Sshd, tmp_path: Path, how: signal.Signals) -> None:
     """kill -9 ends the stream. A parity that stands still keeps it open: then the worker waits in vain for a word."""
     capture, mark = tmp_path / "a.jsonl", tmp_path.name
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parents[2] / "support")
     quick = PARITY.replace("import run_arm\n", "import Timeouts, run_arm\n").replace(
         "resume=True,", "resume=True, timeouts=Timeouts(heartbeat=0.5),"
     )
@@ -302,24 +305,33 @@ def test_parity_dies_and_the_far_worker_with_it(sshd: Sshd, tmp_path: Path, how:
     wait_for(lambda: not clients_with(mark), 15)
 
 
-def test_a_far_worker_that_hears_from_parity_lives_on(sshd: Sshd, backend: FakeBackend, tmp_path: Path) -> None:
+def test_a_far_worker_that_hears_from_parity_lives_on(
+    sshd: Sshd, backend: FaultyBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pings = []
+
+    def counted(command: Command) -> bytes:
+        pings.extend([command] if isinstance(command, Ping) else [])
+        return command_line_of(command)
+
+    monkeypatch.setattr("parity.run.process.command_line_of", counted)
     with run_arm(
-        make_plan(), "fake/base", tmp_path / "a.jsonl", tmp_path / "a.log", backend=backend, host=far(sshd),
+        fake_plan(), "fake/base", tmp_path / "a.jsonl", tmp_path / "a.log", backend=backend, host=far(sshd),
         timeouts=Timeouts(start=60, stall=60, grace=5, heartbeat=0.25),
     ) as session:  # fmt: skip
         session.link.start()
-        time.sleep(3.0)  # three times the silence that would end it
+        wait_for(lambda: len(pings) >= 12, 60)  # three times the silence that would end it
         session.generate()
     assert len(read_capture(tmp_path / "a.jsonl").completions) == 4
 
 
-def test_a_host_that_takes_nothing_is_given_up(backend: FakeBackend, tmp_path: Path) -> None:
+def test_a_host_that_takes_nothing_is_given_up(backend: FaultyBackend, tmp_path: Path) -> None:
     deaf = Host("fake", "fake", command=("sh", "-c", "sleep 60"))
     began = time.monotonic()
     with pytest.raises(BackendError, match="too long while starting"):
         run(
             deaf,
-            make_plan(requests=20_000),
+            fake_plan(requests=20_000),
             backend,
             tmp_path / "a.jsonl",
             timeouts=Timeouts(start=2, stall=2, grace=0.5),
@@ -327,17 +339,17 @@ def test_a_host_that_takes_nothing_is_given_up(backend: FakeBackend, tmp_path: P
     assert time.monotonic() - began < 20
 
 
-def test_how_long_an_engine_may_take_to_start_is_the_host_s_word(backend: FakeBackend, tmp_path: Path) -> None:
+def test_how_long_an_engine_may_take_to_start_is_the_host_s_word(backend: FaultyBackend, tmp_path: Path) -> None:
     slow = Host("fake", "fake", command=("env",), python=PYTHON, start_timeout=1)
     with pytest.raises(BackendError, match="too long while starting"):
-        run(slow, make_plan("hang at start"), backend, tmp_path / "a.jsonl", timeouts=Timeouts(start=60, grace=0.2))
+        run(slow, fake_plan("hang at start"), backend, tmp_path / "a.jsonl", timeouts=Timeouts(start=60, grace=0.2))
 
 
 def test_a_far_log_without_end_is_bounded(
-    sshd: Sshd, backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sshd: Sshd, backend: FaultyBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("parity.run.process.MAX_LOG_BYTES", 50_000)
-    run(far(sshd), make_plan("chatty"), backend, tmp_path / "a.jsonl")
+    run(far(sshd), fake_plan("chatty"), backend, tmp_path / "a.jsonl")
     assert (tmp_path / "a.log").stat().st_size < 60_000
     assert "the log is cut here" in (tmp_path / "a.log").read_text()
 
@@ -345,14 +357,14 @@ def test_a_far_log_without_end_is_bounded(
 # --------------------------------------------------------------------------- replicas
 
 
-def replicated(tmp_path: Path, backend: FakeBackend, mode: str = "", **extra: Any) -> Path:
+def replicated(tmp_path: Path, backend: FaultyBackend, mode: str = "", **extra: Any) -> Path:
     backend.device_variable = "FAKE_DEVICES"  # type: ignore[attr-defined]
     host = Host("fake", "fake", command=("env",), python=PYTHON, devices=("0,1", "2,3", "4,5"))
-    run(host, make_plan(mode, requests=7, rounds=2), backend, tmp_path / "a.jsonl", **extra)
+    run(host, fake_plan(mode, requests=7, rounds=2), backend, tmp_path / "a.jsonl", **extra)
     return tmp_path / "a.jsonl"
 
 
-def test_requests_are_dealt_out_to_replicas(backend: FakeBackend, tmp_path: Path) -> None:
+def test_requests_are_dealt_out_to_replicas(backend: FaultyBackend, tmp_path: Path) -> None:
     path = replicated(tmp_path, backend)
     assert check_capture(path) == []
     records = [json.loads(line) for line in path.read_text().splitlines()]
@@ -363,14 +375,14 @@ def test_requests_are_dealt_out_to_replicas(backend: FakeBackend, tmp_path: Path
     assert (counters["tokens"], counters["drafts"]) == (14 * 6, 14 * 2)
     assert [each["tokens"] for each in counters["replicas"]] == [36, 24, 24]
     single = tmp_path / "single.jsonl"
-    run(None, make_plan(requests=7, rounds=2), backend, single)
+    run(None, fake_plan(requests=7, rounds=2), backend, single)
     here, there = read_capture(single), read_capture(path)
     assert {c.key: c.token_ids.tolist() for c in there} == {c.key: c.token_ids.tolist() for c in here}
     assert there.header.extra["plan_digest"] == here.header.extra["plan_digest"]
     assert (tmp_path / "a.replica2.log").exists()
 
 
-def test_a_replica_that_dies_fails_the_arm_and_is_resumed(backend: FakeBackend, tmp_path: Path) -> None:
+def test_a_replica_that_dies_fails_the_arm_and_is_resumed(backend: FaultyBackend, tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="replica 1 of 3"):
         replicated(tmp_path, backend, "die on 2,3")
     resumed = replicated(tmp_path, backend)
@@ -379,23 +391,23 @@ def test_a_replica_that_dies_fails_the_arm_and_is_resumed(backend: FakeBackend, 
     assert read_capture(resumed).counters["replay_differences"] == 0  # type: ignore[index]
 
 
-def test_another_number_of_replicas_does_not_continue_a_capture(backend: FakeBackend, tmp_path: Path) -> None:
+def test_another_number_of_replicas_does_not_continue_a_capture(backend: FaultyBackend, tmp_path: Path) -> None:
     with pytest.raises(BackendError):
         replicated(tmp_path, backend, "die on 2,3")
-    plan = make_plan(requests=7, rounds=2)
+    plan = fake_plan(requests=7, rounds=2)
     with pytest.raises(ParityError, match="the number of replicas"):
         run(Host("fake", "fake", replicas=2), plan, backend, tmp_path / "a.jsonl")
 
 
-def test_replicas_must_be_of_one_engine(backend: FakeBackend, tmp_path: Path) -> None:
+def test_replicas_must_be_of_one_engine(backend: FaultyBackend, tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="replica 2 has another engine than replica 0"):
         replicated(tmp_path, backend, "odd on 4,5")
 
 
-def test_replicas_score_together(backend: FakeBackend, tmp_path: Path) -> None:
+def test_replicas_score_together(backend: FaultyBackend, tmp_path: Path) -> None:
     items = [ScoreItem("fake/mtp", f"p{i}", 0, 0, [1, 2, i], [5, i]) for i in range(30)]
     with run_arm(
-        make_plan(), "fake/base", tmp_path / "a.jsonl", tmp_path / "a.log", backend=backend,
+        fake_plan(), "fake/base", tmp_path / "a.jsonl", tmp_path / "a.log", backend=backend,
         host=Host("fake", "fake", replicas=3),
     ) as session:  # fmt: skip
         session.score(items, tmp_path / "scores.jsonl")
@@ -403,12 +415,12 @@ def test_replicas_score_together(backend: FakeBackend, tmp_path: Path) -> None:
     assert (footer["scores"], footer["counters"]["sequences"]) == (30, 30)
 
 
-def test_devices_need_an_adapter_that_can_choose(backend: FakeBackend, tmp_path: Path) -> None:
+def test_devices_need_an_adapter_that_can_choose(backend: FaultyBackend, tmp_path: Path) -> None:
     with pytest.raises(ParityError, match="has none to choose"):
-        run(Host("fake", "fake", devices=("0",)), make_plan(), backend, tmp_path / "a.jsonl")
+        run(Host("fake", "fake", devices=("0",)), fake_plan(), backend, tmp_path / "a.jsonl")
 
 
-def test_a_stop_ends_all_replicas(backend: FakeBackend, tmp_path: Path) -> None:
+def test_a_stop_ends_all_replicas(backend: FaultyBackend, tmp_path: Path) -> None:
     stop = threading.Event()
     mark = tmp_path.name
 
@@ -418,7 +430,7 @@ def test_a_stop_ends_all_replicas(backend: FakeBackend, tmp_path: Path) -> None:
 
     with pytest.raises(BackendError, match="interrupted after"):
         run(
-            Host("fake", "fake", replicas=2), make_plan("slow", requests=60, PARITY_MARK=mark), backend,
+            Host("fake", "fake", replicas=2), fake_plan("slow", requests=60, PARITY_MARK=mark), backend,
             tmp_path / "a.jsonl", on_event=watch, stop=stop,
         )  # fmt: skip
     assert not processes_with(mark)

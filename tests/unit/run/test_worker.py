@@ -100,8 +100,12 @@ def test_a_command_in_pieces_is_one_command_and_each_piece_a_sign_of_life(worker
     with os.fdopen(read, "rb") as stream, os.fdopen(write, "wb", buffering=0) as far:
         commands = worker.Commands(stream)
         commands.stop.set()  # or the end of the stream would take this process along
+        commands._quiet = 50.0
         far.write(b'{"op":"ping"}\n{"op":"sco')
-        time.sleep(0.1)
+        until = time.monotonic() + 5
+        while commands._quiet:
+            assert time.monotonic() < until
+            time.sleep(0.01)
         commands._quiet = 50.0
         far.write(b're","items":[]}\n{"op":')
         assert commands.inbox.get(timeout=5) == {"op": "score", "items": []}
