@@ -15,7 +15,8 @@ from parity.messages import message
 from parity.paths import data_dir
 from parity.pipeline.directory import RunDirectory
 from parity.plan import DEFAULT_TOLERANCE, Arm, Plan
-from parity.records import Json
+from parity.records import RUN, Json
+from parity.records.evidence import LeakEvidence
 from parity.reduce.case import Case, Setup, reference_of
 
 if TYPE_CHECKING:
@@ -68,8 +69,7 @@ def from_finding(store: Store, finding: FindingRow) -> Subject:
             ),
             hint=message("reduce.lists_corrupt_ones", "`parity runs show` lists the corrupt ones"),
         )
-    donor = finding.evidence.get("donor_request")
-    first = (finding.request, *((donor,) if isinstance(donor, str) else ()))
+    first = (finding.request, *_donors(finding))
     return _subject(
         store, store.run(finding.run), finding.arm, first, finding.kind, f"finding {finding.id} of run {finding.run}"
     )
@@ -82,7 +82,7 @@ def from_run(store: Store, run_id: str | None, arm: str | None = None, request: 
     run = store.run(run_id)
     where = FindingFilter(severities=frozenset({CORRUPT}), arms=frozenset({arm}) if arm else frozenset())
     rows = store.page_findings(run.id, where, limit=1000)
-    rows = [row for row in rows if row.request != "*" and request in (None, row.request)]
+    rows = [row for row in rows if row.request != RUN and request in (None, row.request)]
     if not rows:
         what = " ".join([f"of {arm}" if arm else "", f"about {request}" if request else ""]).strip()
         raise ParityError(
@@ -97,8 +97,7 @@ def from_run(store: Store, run_id: str | None, arm: str | None = None, request: 
     controls = {arm.name for arm in run.plan.arms if arm.control}
     rows.sort(key=lambda row: row.arm in controls)  # what was planted as a control is not what is looked for
     mine = [row for row in rows if row.arm == rows[0].arm]
-    donors = [row.evidence.get("donor_request") for row in mine]
-    first = dict.fromkeys([row.request for row in mine] + [name for name in donors if isinstance(name, str)])
+    first = dict.fromkeys([row.request for row in mine] + [name for row in mine for name in _donors(row)])
     name = f"{rows[0].arm} of run {run.id}"
     return _subject(store, run, rows[0].arm, tuple(first), rows[0].kind, name)
 
@@ -124,6 +123,12 @@ def find_arm(plan: Plan, name: str) -> Arm:
             message("reduce.plan_no_arm", "the plan has no arm {name!r}", name=name),
             hint=message("reduce.it_has", "it has {known}", known=known),
         ) from None
+
+
+def _donors(finding: FindingRow) -> tuple[str, ...]:
+    """The request whose tokens leaked."""
+    facts = finding.facts
+    return (facts.donor_request,) if isinstance(facts, LeakEvidence) else ()
 
 
 def _subject(store: Store, run: RunRow, arm: str, first: tuple[str, ...], kind: str | None, name: str) -> Subject:
