@@ -41,7 +41,10 @@ def table(home: Path) -> dict[str, Any]:
     return made
 
 
-def test_churn_moves_rows_and_an_interruption_changes_nothing(interpreter: Path, tmp_path: Path) -> None:
+def test_churn_moves_rows_and_an_interruption_changes_nothing(
+    interpreter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARITY_CPU_PYTHON", str(interpreter))  # a home of its own has no environment
     process = start(tmp_path, *EXPERIMENT)
     out, errors = process.communicate(timeout=300)
     assert process.returncode == 0, out + errors

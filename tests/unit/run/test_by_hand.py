@@ -88,7 +88,7 @@ def test_two_hosts_by_hand(host: Path, fake: str, verdict: Verdict) -> None:
     assert len(scores) == 2 * 4 * 2
     result = compare(read_capture(base), read_capture(mtp), scores, CompareOptions(tolerance="auto"))
     assert result.verdict is verdict
-    assert result.stats["floor"] is not None
+    assert result.stats.floor is not None
     assert (result.baseline, result.candidate) == ("cuda/base", "ascend/mtp")
     if fake:
         assert {finding.request for finding in result.corrupt} == {"p2"}
