@@ -226,14 +226,17 @@ def baseline_scores(view: RunView, baseline: Capture) -> Scores:
     return found
 
 
-def _limits(run: Run) -> dict[str, int]:
-    """From the plan in the run's directory: the store keeps a request's tokens, not its own max_tokens."""
+_OWN = ("max_tokens", "sampling")
+
+
+def _own(run: Run) -> dict[str, dict[str, Json]]:
+    """From the plan in the run's directory: the store keeps a request's tokens, not its own sampling parameters."""
     path = Path(run.directory or "") / "plan.json"
     if not run.directory or not path.is_file():
         return {}
     try:
         requests = orjson.loads(path.read_bytes())["requests"]
-        return {one["id"]: one["max_tokens"] for one in requests if isinstance(one.get("max_tokens"), int)}
+        return {one["id"]: {name: one[name] for name in _OWN if one.get(name)} for one in requests}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ParityError(
             message("report.cannot_read_plan", "cannot read the plan {path}: {said}", path=str(path), said=str(error)),
@@ -242,13 +245,11 @@ def _limits(run: Run) -> dict[str, int]:
 
 
 def _requests(view: RunView) -> str:
-    limits = _limits(view.run)
+    own = _own(view.run)
     items: list[dict[str, Json]] = []
     for request in view.requests:
         item: dict[str, Json] = {"id": request.name, "prompt_token_ids": request.prompt_token_ids.tolist()}
-        if request.name in limits:
-            item["max_tokens"] = limits[request.name]
-        items.append(item)
+        items.append({**item, **own.get(request.name, {})})
     return "[\n" + "".join(f"    {_literal(item)},\n" for item in items) + "]"
 
 
