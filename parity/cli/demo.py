@@ -9,13 +9,15 @@ import click
 
 from parity.cli.options import database_option, json_option
 from parity.cli.output import say
+from parity.messages import message
 
 RECORDINGS = ("base", "mtp", "mtp-broken")
 """Captures in `parity/demo`; the first is the baseline."""
 
-ABOUT = (
+ABOUT = message(
+    "demo.about",
     "a recording, no engine runs: vLLM 0.32.0 on a CPU, 32 prompts on the small checkpoint in this package, without "
-    "speculation (base), with it (mtp), and with it and a fault planted in the engine (mtp-broken)"
+    "speculation (base), with it (mtp), and with it and a fault planted in the engine (mtp-broken)",
 )
 
 

@@ -200,7 +200,7 @@ def _backend(name: str, model: str | None, options: Mapping[str, Any]) -> dict[s
         "available": found.available and not bad,
         "looked_for": list(found.looked_for),
         "details": dict(found.details),
-        "hint": None if found.hint is None else str(found.hint),
+        "hint": found.hint,
         "checks": checks,
     }
 

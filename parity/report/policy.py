@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from parity.errors import ExitCode, ParityError
-from parity.messages import message
+from parity.messages import Message, message
 from parity.plan.config import read_config
 from parity.records import Json, Severity, Verdict
 from parity.records.kinds import kinds
@@ -126,13 +126,25 @@ def parse_policy(table: Mapping[str, Json], source: str) -> Policy:
     known = ("budget", "allow", "allow_states", "inconclusive")
     unknown = sorted(set(table) - set(known))
     if unknown:
-        raise _wrong(source, f"[policy] has no setting {unknown[0]!r}", f"known: {', '.join(known)}")
+        raise _wrong(
+            source,
+            message("report.policy_no_setting", "[policy] has no setting {unknown!r}", unknown=unknown[0]),
+            message("report.known", "known: {known}", known=known),
+        )
     inconclusive = table.get("inconclusive", "fail")
     if inconclusive not in ("fail", "pass"):
-        raise _wrong(source, f"inconclusive is {inconclusive!r}", 'write "fail" or "pass"')
+        raise _wrong(
+            source,
+            message("report.inconclusive", "inconclusive is {inconclusive!r}", inconclusive=inconclusive),
+            message("report.write_fail_pass", 'write "fail" or "pass"'),
+        )
     states = table.get("allow_states", ["benign", "duplicate"])
     if not isinstance(states, list) or not set(map(str, states)) <= _STATES:
-        raise _wrong(source, f"allow_states is {states!r}", f"a list of {', '.join(sorted(_STATES))}")
+        raise _wrong(
+            source,
+            message("report.allow_states", "allow_states is {states!r}", states=states),
+            message("report.list", "a list of {states}", states=sorted(_STATES)),
+        )
     return Policy(
         budgets=_budgets(table.get("budget", {}), source),
         allowed=tuple(_allowed(item, at, source) for at, item in enumerate(_list(table.get("allow", []), source), 1)),
@@ -144,12 +156,20 @@ def parse_policy(table: Mapping[str, Json], source: str) -> Policy:
 
 def _budgets(table: Json, source: str) -> dict[str, Budget]:
     if not isinstance(table, Mapping):
-        raise _wrong(source, "budget is no table", "write [policy.budget] and a line for each kind")
+        raise _wrong(
+            source,
+            message("report.budget_no_table", "budget is no table"),
+            message("report.write_policy_budget", "write [policy.budget] and a line for each kind"),
+        )
     names = {*map(str, kinds()), CORRUPT}
     found: dict[str, Budget] = {}
     for name, value in table.items():
         if name not in names:
-            raise _wrong(source, f"[policy.budget] has no kind {name!r}", f"known: {', '.join(sorted(names))}")
+            raise _wrong(
+                source,
+                message("report.policy_budget_no", "[policy.budget] has no kind {name!r}", name=name),
+                message("report.known", "known: {known}", known=sorted(names)),
+            )
         found[name] = _budget(name, value, source)
     return {CORRUPT: Budget(0, False), **found}
 
@@ -161,31 +181,55 @@ def _budget(name: str, value: Json, source: str) -> Budget:
         share = float(match.group(1)) / 100
         if share <= 1:
             return Budget(share, True)
-    raise _wrong(source, f"the budget of {name} is {value!r}", 'a whole number, or a share such as "2.5%"')
+    raise _wrong(
+        source,
+        message("report.budget", "the budget of {name} is {value!r}", name=name, value=value),
+        message("report.whole_number_share", 'a whole number, or a share such as "2.5%"'),
+    )
 
 
 def _list(value: Json, source: str) -> list[Json]:
     if not isinstance(value, list):
-        raise _wrong(source, "allow is no list", "write [[policy.allow]] for each finding")
+        raise _wrong(
+            source,
+            message("report.allow_no_list", "allow is no list"),
+            message("report.write_policy_allow", "write [[policy.allow]] for each finding"),
+        )
     return value
 
 
 def _allowed(item: Json, number: int, source: str) -> Allowed:
     where = f"[[policy.allow]] number {number}"
     if not isinstance(item, Mapping) or set(item) - {"fingerprint", "reason", "until"}:
-        raise _wrong(source, f"{where} is not understood", "it takes fingerprint, reason and until")
+        raise _wrong(
+            source,
+            message("report.not_understood", "{where} is not understood", where=where),
+            message("report.takes_fingerprint_reason", "it takes fingerprint, reason and until"),
+        )
     fingerprint, reason, until = item.get("fingerprint"), item.get("reason"), item.get("until")
     if not isinstance(fingerprint, str) or not _FINGERPRINT.fullmatch(fingerprint):
-        raise _wrong(source, f"{where} has no fingerprint", "20 hex digits, as `parity runs show --json` gives them")
+        raise _wrong(
+            source,
+            message("report.no_fingerprint", "{where} has no fingerprint", where=where),
+            message("report.hex_digits_gives", "20 hex digits, as `parity runs show --json` gives them"),
+        )
     if not isinstance(reason, str) or not reason.strip():
-        raise _wrong(source, f"{where} has no reason", "say why it may stay: whoever reads this next wants to know")
+        raise _wrong(
+            source,
+            message("report.no_reason", "{where} has no reason", where=where),
+            message("report.say_why_may", "say why it may stay: whoever reads this next wants to know"),
+        )
     if until is not None and (not isinstance(until, date) or isinstance(until, datetime)):
-        raise _wrong(source, f"{where}: until is {until!r}", "a date without quotes, such as 2027-01-31")
+        raise _wrong(
+            source,
+            message("report.until", "{where}: until is {until!r}", where=where, until=str(until)),
+            message("report.date_without_quotes", "a date without quotes, such as 2027-01-31"),
+        )
     return Allowed(fingerprint, reason, until)
 
 
-def _wrong(source: str, problem: str, hint: str) -> ParityError:
-    return ParityError(f"{source}: {problem}", hint=hint)
+def _wrong(source: str, problem: Message, hint: Message) -> ParityError:
+    return ParityError(message("report.policy", "{source}: {problem}", source=source, problem=problem), hint=hint)
 
 
 def judge(

@@ -24,7 +24,7 @@ from typing import Any
 
 from parity.errors import BackendError, ParityError
 from parity.locks import lock, lock_now
-from parity.messages import Say, message
+from parity.messages import Message, Say, message
 from parity.paths import data_dir
 
 INDEX_VARIABLE = "PARITY_EXTRA_INDEX_URL"
@@ -303,15 +303,26 @@ class EngineEnv:
             )
 
 
-def _advice(tail: str, spec: EnvSpec) -> str:
+def _advice(tail: str, spec: EnvSpec) -> Message:
     if "ensurepip" in tail:
-        return "this Python has no venv module: install the python3-venv package, or name another with --python"
+        return message(
+            "run.python_no_venv",
+            "this Python has no venv module: install the python3-venv package, or name another with --python",
+        )
     if "No matching distribution found" in tail or "Could not find a version" in tail:
         index = spec.special_index or "URL"
-        return f"name an index that has it: --extra-index-url {index}, or set {INDEX_VARIABLE}"
+        return message(
+            "run.name_index_extra",
+            "name an index that has it: --extra-index-url {index}, or set {index_variable}",
+            index=index,
+            index_variable=INDEX_VARIABLE,
+        )
     if "No space left" in tail:
-        return "the disk is full: make room (an engine takes about 2 GB), or set PARITY_HOME to another place"
-    return "mend what pip says and run the same command again"
+        return message(
+            "run.disk_full_make",
+            "the disk is full: make room (an engine takes about 2 GB), or set PARITY_HOME to another place",
+        )
+    return message("run.mend_pip_says", "mend what pip says and run the same command again")
 
 
 def envs_dir() -> Path:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from parity.errors import BackendError
-from parity.messages import message
+from parity.messages import Message, message
 from parity.plan.hosts import Host
 from parity.run.process import worker_environment
 from parity.run.words import printable
@@ -240,22 +240,55 @@ def _tail(err: bytes) -> str:
 _REMEDIES = (
     (
         "Permission denied (",
-        "parity types no password: set up a key, until `ssh -o BatchMode=yes HOST true` works",
+        message(
+            "run.parity_types_no",
+            "parity types no password: set up a key, until `ssh -o BatchMode=yes HOST true` works",
+        ),
     ),
-    ("Host key verification failed", "connect once by hand, look at the key, and accept it"),
-    ("Could not resolve hostname", "the host's name is unknown here: look at ~/.ssh/config and the spelling"),
-    ("Connection refused", "nothing listens there: is sshd up, and the port right?"),
-    ("Connection timed out", "the host cannot be reached: is it up, is there a VPN or a jump host (ssh -J)?"),
-    ("No route to host", "the host cannot be reached: is it up, is there a VPN or a jump host (ssh -J)?"),
-    ("No such container", "`docker ps` on that host names the containers that run"),
-    ("is not running", "start the container first; parity starts none"),
-    ("the input device is not a TTY", "drop -t from the command: only -i is wanted"),
-    ("unable to upgrade connection", "kubectl exec could not attach: is the pod running, and are you allowed to exec?"),
-    ("this setup ended with status", "its setup must end with status 0: run it there by hand, in bash"),
+    (
+        "Host key verification failed",
+        message("run.connect_once_hand", "connect once by hand, look at the key, and accept it"),
+    ),
+    (
+        "Could not resolve hostname",
+        message("run.hosts_name_unknown", "the host's name is unknown here: look at ~/.ssh/config and the spelling"),
+    ),
+    (
+        "Connection refused",
+        message("run.nothing_listens_there", "nothing listens there: is sshd up, and the port right?"),
+    ),
+    (
+        "Connection timed out",
+        message(
+            "run.host_cannot_reached", "the host cannot be reached: is it up, is there a VPN or a jump host (ssh -J)?"
+        ),
+    ),
+    (
+        "No route to host",
+        message(
+            "run.host_cannot_reached", "the host cannot be reached: is it up, is there a VPN or a jump host (ssh -J)?"
+        ),
+    ),
+    (
+        "No such container",
+        message("run.host_names_containers", "`docker ps` on that host names the containers that run"),
+    ),
+    ("is not running", message("run.start_container_first", "start the container first; parity starts none")),
+    ("the input device is not a TTY", message("run.drop_command_only", "drop -t from the command: only -i is wanted")),
+    (
+        "unable to upgrade connection",
+        message(
+            "run.kubectl_exec_could", "kubectl exec could not attach: is the pod running, and are you allowed to exec?"
+        ),
+    ),
+    (
+        "this setup ended with status",
+        message("run.setup_must_end", "its setup must end with status 0: run it there by hand, in bash"),
+    ),
 )
 
 
-def remedy(host: Host, err: bytes | str) -> str | None:
+def remedy(host: Host, err: bytes | str) -> Message | None:
     """What to do about a failure to get as far as Python, from the last words of the way there; None: unknown."""
     text = err.decode("utf-8", "replace") if isinstance(err, bytes) else err
     for words, advice in _REMEDIES:
@@ -263,8 +296,11 @@ def remedy(host: Host, err: bytes | str) -> str | None:
             return advice
     missing = ("command not found", "No such file or directory", "executable file not found", "not found in $PATH")
     if host.far and any(words in text for words in missing):
-        return (
-            f"is {python_of(host)} there? Name the interpreter that has the engine with python = … in parity.toml, "
-            f"or --python {host.name}=PATH"
+        return message(
+            "run.there_name_interpreter",
+            "is {python} there? Name the interpreter that has the engine with python = … in "
+            "parity.toml, or --python {host}=PATH",
+            python=python_of(host),
+            host=host.name,
         )
     return None

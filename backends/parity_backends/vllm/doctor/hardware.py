@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from parity.messages import Message, message
+
 SOURCES = "`source /usr/local/Ascend/ascend-toolkit/set_env.sh` and `source /usr/local/Ascend/nnal/atb/set_env.sh`"
 
 
@@ -13,11 +15,11 @@ class Hardware:
     """Where to look, and what to say where something is not as it must be."""
 
     name: str
-    packages: str = "vllm"
+    packages: Message | str = "vllm"
     """What a Python must have, in words."""
     tool: str = ""
     """The vendor's program; "": there are no devices to look for, the processor is the hardware."""
-    driver: str = ""
+    driver: Message | str = ""
     pattern: str = ""
     """Device files."""
     pass_on: str = ""
@@ -26,9 +28,9 @@ class Hardware:
     """A device file that must be there besides."""
     driver_version: str = ""
     """Finds it in what the tool prints; "": the tool prints a line of fields for each device."""
-    torch_fails: str = "`python -c 'import torch'` says more"
+    torch_fails: Message | str = "`python -c 'import torch'` says more"
     """Where torch does not load."""
-    torch_sees_none: str = "is its driver there?"
+    torch_sees_none: Message | str = "is its driver there?"
     determinism: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Variables that take run-to-run differences out, and the values that do: vLLM's documentation of batch
     invariance; vllm-ascend's FAQ, "How to ensure determinism"."""
@@ -52,18 +54,22 @@ HARDWARE = {
         Hardware(
             "cuda",
             tool="nvidia-smi",
-            driver="NVIDIA's driver",
+            driver=message("vllm.driver_nvidia", "NVIDIA's driver"),
             pattern="/dev/nvidia*",
             pass_on="`--gpus all`",
-            torch_fails="does this torch fit the driver? `python -c 'import torch'` says more",
-            torch_sees_none="the driver is too old for this build, or CUDA_VISIBLE_DEVICES hides them",
+            torch_fails=message(
+                "vllm.torch_fits", "does this torch fit the driver? `python -c 'import torch'` says more"
+            ),
+            torch_sees_none=message(
+                "vllm.driver_too_old", "the driver is too old for this build, or CUDA_VISIBLE_DEVICES hides them"
+            ),
             determinism={"VLLM_BATCH_INVARIANT": ("1",), "CUBLAS_WORKSPACE_CONFIG": (":4096:8", ":16:8")},
         ),
         Hardware(
             "ascend",
-            packages="vllm and vllm-ascend",
+            packages=message("vllm.both_packages", "vllm and vllm-ascend"),
             tool="npu-smi",
-            driver="the Ascend driver and firmware (HDK)",
+            driver=message("vllm.driver_ascend", "the Ascend driver and firmware (HDK)"),
             pattern="/dev/davinci*",
             pass_on="`--device /dev/davinci0 --device /dev/davinci_manager …`",
             manager="/dev/davinci_manager",

