@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from captures import capture, completion
 
 from parity.comparator import compare
 from parity.comparator.detect import registry
 from parity.errors import ParityError
 from parity.pipeline import arm_result, for_store, plan_of_captures
-from parity.records import Capture, Completion, Header, Key, engine_settings, kinds, sampling
+from parity.records import engine_settings, kinds, sampling
 from parity.records.sampling import Sampling, read_values
 from parity.report import formats
 from parity.report.formats import names
@@ -98,7 +99,7 @@ def database(tmp_path: Path) -> Iterator[Path]:
         tokens = np.arange(40)
         swapped = tokens.copy()
         swapped[[2, 3]] = swapped[[3, 2]]
-        captures = [capture("cpu/base", tokens), capture("cpu/mtp", swapped)]
+        captures = [capture("cpu/base", completion(tokens)), capture("cpu/mtp", completion(swapped))]
         comparison = compare(*captures)
         assert [(one.kind, one.position) for one in comparison.findings] == [("token_swap", 2)]
         plan = plan_of_captures(captures[0], captures[1:])
@@ -112,12 +113,6 @@ def database(tmp_path: Path) -> Iterator[Path]:
     finally:
         registry.forget(defined["DETECTOR"])
         kinds.forget(defined["TOKEN_SWAP"])
-
-
-def capture(arm: str, tokens: np.ndarray) -> Capture:
-    key = Key("p0", 0, 0)
-    header = Header(arm, "cpu", arm[4:], "m", sampling={"temperature": 0.0, "max_tokens": len(tokens)})
-    return Capture(header, {key: Completion(key, np.array([1, 2]), tokens, None, "length", None)}, {}, {})
 
 
 def test_a_kind_reaches_every_report(database: Path) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from captures import capture, completion, written
 from click.testing import CliRunner, Result
 
-from parity.capture import write_capture
 from parity.cli.main import cli
-from parity.records import Capture, Completion, Header, Key, ScoreKey, TopLogprobs
+from parity.records import ScoreKey, TopLogprobs
 from parity.store import Store, Triage, TriageState
 
 BASE = [5, 6, 7, 8, 9, 10, 11, 12]
@@ -20,9 +20,7 @@ GARBLED = [5, 6, 99, 98, 97, 96, 95, 94]
 TIE = [5, 6, 77, 8, 9, 10, 11, 12]
 
 
-def capture(path: Path, arm: str, tokens: list[int], *, scores: bool = False) -> Path:
-    key = Key("p0", 0, 0)
-    completion = Completion(key, np.array([1, 2]), np.array(tokens), None, "length", None)
+def recorded(path: Path, arm: str, tokens: list[int], *, scores: bool = False) -> Path:
     given = {}
     if scores:  # at position 2, 7 and 77 are a near-tie; tokens from 90 on are never likely
         ids = np.array([[token, 77 if token != 77 else 7, 50] for token in tokens])
@@ -30,11 +28,8 @@ def capture(path: Path, arm: str, tokens: list[int], *, scores: bool = False) ->
         best = [-0.5 if token < 90 else -9.0 for token in tokens]
         values = np.array([[best[at], -0.6 if at == 2 else -5.0, -6.0] for at in range(len(tokens))])
         values[2, 2] = -6.0 if ids[2, 2] == 50 else -0.5
-        given[ScoreKey(arm, *key)] = TopLogprobs(ids, values)
-    sampling = {"temperature": 0.0, "max_tokens": len(BASE), "n": 1}
-    header = Header(arm, *arm.split("/"), "tiny", 128, (0,), sampling=sampling)
-    write_capture(path, Capture(header, {key: completion}, given, {}))
-    return path
+        given[ScoreKey(arm, "p0", 0, 0)] = TopLogprobs(ids, values)
+    return written(path, capture(arm, completion(tokens), scores=given, max_tokens=len(BASE)))
 
 
 def parity(*arguments: object) -> Result:
@@ -46,8 +41,8 @@ def parity(*arguments: object) -> Result:
 @pytest.fixture
 def golden(tmp_path: Path) -> tuple[str, Path]:
     """A stored run whose cpu/base said BASE, with scores in its capture, and its database."""
-    first = capture(tmp_path / "base.jsonl", "cpu/base", BASE, scores=True)
-    second = capture(tmp_path / "plain.jsonl", "cpu/plain", BASE)
+    first = recorded(tmp_path / "base.jsonl", "cpu/base", BASE, scores=True)
+    second = recorded(tmp_path / "plain.jsonl", "cpu/plain", BASE)
     db = tmp_path / "parity.db"
     result = parity("compare", first, second, "--db", db, "--json")
     return json.loads(result.stdout)["run"], db
@@ -59,7 +54,7 @@ def test_a_new_capture_is_held_against_a_golden_run(
 ) -> None:
     """The golden run's scores judge the first divergent token, so a near-tie needs no engine."""
     run, db = golden
-    new = capture(tmp_path / "new.jsonl", "cpu/base", tokens)
+    new = recorded(tmp_path / "new.jsonl", "cpu/base", tokens)
     result = parity("compare", "--against", run[:-2], new, "--db", db, "--json")
     assert result.exit_code == code, result.output
     value = json.loads(result.stdout)
@@ -71,7 +66,7 @@ def test_a_new_capture_is_held_against_a_golden_run(
 
 def test_the_arm_of_the_golden_run_can_be_named(golden: tuple[str, Path], tmp_path: Path) -> None:
     run, db = golden
-    new = capture(tmp_path / "new.jsonl", "cuda/base", BASE)
+    new = recorded(tmp_path / "new.jsonl", "cuda/base", BASE)
     value = json.loads(parity("compare", "--against", run, new, "--db", db, "--arm", "cpu/plain", "--json").stdout)
     assert value["baseline"] == "golden@cpu/plain"
     result = parity("compare", "--against", run, new, "--db", db, "--arm", "cpu/none")
@@ -103,8 +98,8 @@ def policy_file(tmp_path: Path, text: str) -> Path:
 
 
 def test_budgets_decide_the_exit_code(tmp_path: Path) -> None:
-    base = capture(tmp_path / "base.jsonl", "cpu/base", BASE, scores=True)
-    bad = capture(tmp_path / "mtp.jsonl", "cpu/other", GARBLED, scores=True)
+    base = recorded(tmp_path / "base.jsonl", "cpu/base", BASE, scores=True)
+    bad = recorded(tmp_path / "mtp.jsonl", "cpu/other", GARBLED, scores=True)
     db = ("--db", tmp_path / "none.db")
     found = parity("compare", base, bad, "--json", *db)
     kinds: dict[str, Any] = json.loads(found.stdout)["counts"]
@@ -119,8 +114,8 @@ def test_budgets_decide_the_exit_code(tmp_path: Path) -> None:
 
 
 def test_what_was_triaged_as_benign_is_allowed(tmp_path: Path) -> None:
-    base = capture(tmp_path / "base.jsonl", "cpu/base", BASE, scores=True)
-    bad = capture(tmp_path / "mtp.jsonl", "cpu/other", GARBLED, scores=True)
+    base = recorded(tmp_path / "base.jsonl", "cpu/base", BASE, scores=True)
+    bad = recorded(tmp_path / "mtp.jsonl", "cpu/other", GARBLED, scores=True)
     rules = policy_file(tmp_path, "[policy]\ninconclusive='pass'\n")
     db = tmp_path / "parity.db"
     assert parity("compare", base, bad, "--db", db, "--policy", rules).exit_code == 1

@@ -13,12 +13,12 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+from captures import capture, completion, written
 from click.testing import CliRunner, Result
 from plans import rough_plan
 
-from parity.capture import write_capture
 from parity.cli.main import cli
-from parity.records import Capture, Completion, Header, Key, ScoreKey, TopLogprobs
+from parity.records import ScoreKey, TopLogprobs
 from parity.report import texts as sentences
 from parity.report.formats import names
 from parity.report.formats.json import schema
@@ -28,17 +28,13 @@ BASE = [5, 6, 7, 8, 9, 10, 11, 12]
 GARBLED = [5, 6, 99, 98, 97, 96, 95, 94]
 
 
-def capture(path: Path, arm: str, tokens: list[int], **environment: Any) -> Path:
-    key = Key("p0", 0, 0)
+def recorded(path: Path, arm: str, tokens: list[int], **environment: Any) -> Path:
     ids = np.array([[token, 77, 50] for token in tokens])
     best = [-0.5 if token < 90 else -9.0 for token in tokens]
-    scores = {ScoreKey(arm, *key): TopLogprobs(ids, np.array([[value, -4.0, -6.0] for value in best]))}
-    completion = Completion(key, np.array([1, 2]), np.array(tokens), None, "length", None)
+    scores = {ScoreKey(arm, "p0", 0, 0): TopLogprobs(ids, np.array([[value, -4.0, -6.0] for value in best]))}
     engine = {"asked": {"dtype": "bfloat16", "max_num_seqs": 4}}
-    sampling = {"temperature": 0.0, "max_tokens": len(BASE), "n": 1}
-    header = Header(arm, *arm.split("/"), "tiny", 128, (0,), engine, sampling, environment)
-    write_capture(path, Capture(header, {key: completion}, scores, {}))
-    return path
+    made = capture(arm, completion(tokens), scores=scores, max_tokens=len(BASE), engine=engine, environment=environment)
+    return written(path, made)
 
 
 def parity(*arguments: object) -> Result:
@@ -51,9 +47,9 @@ def parity(*arguments: object) -> Result:
 def db(tmp_path: Path) -> Path:
     """Two runs: the older diverged, the newer is clean."""
     path = tmp_path / "parity.db"
-    base = capture(tmp_path / "base.jsonl", "cpu/base", BASE, versions={"vllm": "0.32.0"})
-    bad = capture(tmp_path / "bad.jsonl", "cpu/other", GARBLED, versions={"vllm": "0.32.0"})
-    good = capture(tmp_path / "good.jsonl", "cpu/other", BASE, versions={"vllm": "0.32.0"})
+    base = recorded(tmp_path / "base.jsonl", "cpu/base", BASE, versions={"vllm": "0.32.0"})
+    bad = recorded(tmp_path / "bad.jsonl", "cpu/other", GARBLED, versions={"vllm": "0.32.0"})
+    good = recorded(tmp_path / "good.jsonl", "cpu/other", BASE, versions={"vllm": "0.32.0"})
     assert parity("compare", base, bad, "--db", path).exit_code == 1
     assert parity("compare", base, good, "--db", path).exit_code == 0
     return path
@@ -131,8 +127,8 @@ def test_the_report_goes_into_a_file_and_the_address_to_stderr(db: Path, tmp_pat
 
 def test_arms_of_two_projects_make_two_files(tmp_path: Path) -> None:
     db = tmp_path / "parity.db"
-    base = capture(tmp_path / "base.jsonl", "cpu/base", BASE)
-    bad = capture(tmp_path / "bad.jsonl", "ascend/base", GARBLED, versions={"vllm": "0.32.0", "vllm_ascend": "0.23.0"})
+    base = recorded(tmp_path / "base.jsonl", "cpu/base", BASE)
+    bad = recorded(tmp_path / "bad.jsonl", "ascend/base", GARBLED, versions={"vllm": "0.32.0", "vllm_ascend": "0.23.0"})
     parity("compare", base, bad, "--db", db)
     out = tmp_path / "bug.md"
     parity("report", "--db", db, "-o", out, "--see-also", "vllm=https://github.com/vllm-project/vllm/issues/30631")

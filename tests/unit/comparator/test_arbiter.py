@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
+from captures import capture, completion
 
 from parity.comparator import compare
 from parity.comparator.reference.arbiter import Ruling, rulings, with_rulings
-from parity.records import Capture, Completion, Header, Key, ScoreKey, Scores, TopLogprobs
+from parity.records import Capture, Key, ScoreKey, Scores, TopLogprobs
 
 KEY = Key("p0", 0, 0)
 A, B = [5, 6, 7, 8], [5, 6, 9, 8]
 
 
-def capture(arm: str, tokens: Sequence[int]) -> Capture:
-    ids = np.array(tokens)
-    one = Completion(KEY, np.array([1, 2]), ids, None, "length", None)
-    header = Header(arm, "cpu", "base", "m", vocab_size=100, sampling={"temperature": 0.0, "max_tokens": len(tokens)})
-    return Capture(header, {KEY: one}, {})
+def said(arm: str, tokens: Sequence[int]) -> Capture:
+    return capture(arm, completion(tokens))
 
 
 def score(tokens: Sequence[int], gaps: Sequence[float]) -> TopLogprobs:
@@ -31,7 +28,7 @@ def score(tokens: Sequence[int], gaps: Sequence[float]) -> TopLogprobs:
 
 def rule(left: Sequence[float], right: Sequence[float]) -> Ruling:
     scores: Scores = {ScoreKey("base", *KEY): score(A, left), ScoreKey("other", *KEY): score(B, right)}
-    return rulings(capture("base", A), capture("other", B), scores, 0.25)[KEY]
+    return rulings(said("base", A), said("other", B), scores, 0.25)[KEY]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +49,7 @@ def test_whom_it_supports(left: list[float], right: list[float], supports: str) 
 
 
 def test_equal_pairs_and_pairs_without_both_scores_have_no_ruling() -> None:
-    base, same, other = capture("base", A), capture("same", A), capture("other", B)
+    base, same, other = said("base", A), said("same", A), said("other", B)
     half = {ScoreKey("other", *KEY): score(B, [0, 0, 0, 0])}
     assert rulings(base, same, half, 0.25) == {}
     assert rulings(base, other, half, 0.25) == {}
@@ -62,12 +59,12 @@ def test_equal_pairs_and_pairs_without_both_scores_have_no_ruling() -> None:
 
 def test_a_stream_that_ends_early_is_looked_at_from_its_end_on() -> None:
     scores = {ScoreKey("base", *KEY): score(A, [0, 0, 0, 0]), ScoreKey("short", *KEY): score(A[:2], [0, 0])}
-    ruling = rulings(capture("base", A), capture("short", A[:2]), scores, 0.25)[KEY]
+    ruling = rulings(said("base", A), said("short", A[:2]), scores, 0.25)[KEY]
     assert (ruling.position, ruling.candidate_gap, ruling.supports) == (2, None, "both")
 
 
 def test_it_is_told_beside_the_verdict_and_does_not_change_it() -> None:
-    base, other = capture("base", A), capture("other", B)
+    base, other = said("base", A), said("other", B)
     scores = {ScoreKey("other", *KEY): score(B, [0, 0, 6.0, 0])}
     before = compare(base, other, scores)
     found = {KEY: rule([0, 0, 0, 0], [0, 0, 6.0, 0])}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from streams import TEXT, capture, completion, texts
+from captures import TEXT, capture, completion, texts
 
 from parity.comparator import compare
 from parity.comparator.inputs import churn

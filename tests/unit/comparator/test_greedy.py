@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from streams import EOS, TEXT, capture, completion, score, scores, texts
+from captures import EOS, TEXT, capture, completion, score, scores, texts
 
 from parity.comparator import CompareOptions, compare
 from parity.comparator.streams.pairing import pair_up

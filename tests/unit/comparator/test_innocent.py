@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from streams import EOS, TEXT, capture, completion, score, scores, texts
+from captures import EOS, TEXT, capture, completion, score, scores, texts
 
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.records import Capture, Completion, Key, Kind, ScoreKey, TopLogprobs, Verdict

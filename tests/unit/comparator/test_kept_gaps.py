@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from streams import EOS, TEXT, capture, completion, score, scores
+from captures import EOS, TEXT, capture, completion, score, scores
 
 from parity.comparator import compare
 from parity.records import Key, TopLogprobs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from streams import TEXT, capture, completion, score, scores
+from captures import TEXT, capture, completion, score, scores
 
 from parity.comparator import compare
 from parity.records import Completion, Finding, Kind

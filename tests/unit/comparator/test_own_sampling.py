@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from streams import EOS, TEXT, capture, completion, score, scores, texts
+from captures import EOS, TEXT, capture, completion, score, scores, texts
 
 from parity.comparator import Comparison, compare
 from parity.records import Key, Kind, ScoreKey, TopLogprobs, Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from streams import TEXT, capture, completion, texts
+from captures import TEXT, capture, completion, texts
 
 from parity.comparator import Comparison, compare
 from parity.records import Capture, Kind, Verdict

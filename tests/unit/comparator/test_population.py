@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from streams import TEXT, capture, completion, score, texts
+from captures import TEXT, capture, completion, score, texts
 
 from parity.comparator import compare
 from parity.comparator.population.rates import drift, ends_in_loop, loop_period, places_of, position_in_step

@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from streams import texts
+from captures import header, texts
 
 from parity.comparator.inputs.resolved import overruled, remarks
 from parity.comparator.types import Remarks
-from parity.records import Header
-
-
-def header(engine: dict[str, Any], **said: Any) -> Header:
-    return Header(arm="cpu/mtp", backend="cpu", variant="mtp", model="m", engine=engine, **said)
 
 
 @pytest.mark.parametrize(
@@ -31,8 +26,8 @@ def header(engine: dict[str, Any], **said: Any) -> Header:
     ],
 )
 def test_as_asked(wanted: dict[str, Any], resolved: dict[str, Any]) -> None:
-    assert overruled(header({"asked": wanted, **resolved})) == {}
-    assert remarks(header({"asked": wanted, **resolved})) == Remarks()
+    assert overruled(header("cpu/mtp", engine={"asked": wanted, **resolved})) == {}
+    assert remarks(header("cpu/mtp", engine={"asked": wanted, **resolved})) == Remarks()
 
 
 @pytest.mark.parametrize(
@@ -56,24 +51,25 @@ def test_as_asked(wanted: dict[str, Any], resolved: dict[str, Any]) -> None:
     ],
 )
 def test_overruled(wanted: dict[str, Any], resolved: dict[str, Any], name: str | None) -> None:
-    found = overruled(header({"asked": wanted, **resolved}))
+    found = overruled(header("cpu/mtp", engine={"asked": wanted, **resolved}))
     assert list(found) == ([name] if name else [])
     if name:
-        (reason,) = texts(remarks(header({"asked": wanted, **resolved})).reasons)
+        (reason,) = texts(remarks(header("cpu/mtp", engine={"asked": wanted, **resolved})).reasons)
         assert reason.startswith("cpu/mtp was not run as asked: ")
         assert name in reason
 
 
 def test_what_a_version_does_not_know_is_reported_unless_it_is_harmless() -> None:
     said = header(
-        {
+        "cpu/mtp",
+        engine={
             "dropped": {"mamba_cache_mode": "vLLM 0.14.1 has no such argument", "swap_space": "no such argument"},
             "translated": {"compilation_config.mode": "compilation_config.level=3"},
-        }
+        },
     )
     assert texts(remarks(said).notes) == [
         "cpu/mtp ran without mamba_cache_mode (vLLM 0.14.1 has no such argument)",
         "cpu/mtp: settings by this version's names: compilation_config.mode as compilation_config.level=3",
     ]
-    assert remarks(header({})) == Remarks()
-    assert remarks(header({"dropped": "garbage", "asked": 3})) == Remarks()
+    assert remarks(header("cpu/mtp", engine={})) == Remarks()
+    assert remarks(header("cpu/mtp", engine={"dropped": "garbage", "asked": 3})) == Remarks()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from streams import capture, completion, texts
+from captures import capture, completion, texts
 
 from parity.comparator import Comparison, compare
 from parity.comparator.reference.surprisal import find_unlikely, tail_logs

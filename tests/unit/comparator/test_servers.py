@@ -5,30 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+from captures import capture, completion
 
 from parity.comparator import compare
-from parity.records import Capture, Completion, Header, Key, Kind, Verdict
+from parity.records import Capture, Key, Kind, Verdict
 
 KEY = Key("p0", 0, 0)
 
 
-def capture(arm: str, tokens: Sequence[int], text: str | None, **server: Any) -> Capture:
-    served = server.pop("served", None)
-    one = Completion(
-        KEY, np.array([1, 2]), np.array(tokens), text, server.pop("finish", "length"), None, server=server or None
-    )
-    sampling = {"temperature": 0.0, "max_tokens": 3}
-    extra = {} if served is None else {"served": served}
-    return Capture(Header(arm, "server", arm, "m", vocab_size=100, sampling=sampling, extra=extra), {KEY: one}, {})
+def answered(
+    arm: str, tokens: Sequence[int], text: str | None, *, finish: str = "length", served: Any = None, **server: Any
+) -> Capture:
+    one = completion(tokens, text=text, finish=finish, server=server or None)
+    return capture(arm, one, max_tokens=3, extra={} if served is None else {"served": served})
 
 
 TEXT = {"token_source": "retokenised", "unchecked": ["token ids: none were given"]}
 
 
 def test_equal_texts_are_equal_however_they_are_cut_into_tokens() -> None:
-    ids = capture("one", [5, 6, 7], "abc")
-    text = capture("two", [8, 9], "abc", served=TEXT)
+    ids = answered("one", [5, 6, 7], "abc")
+    text = answered("two", [8, 9], "abc", served=TEXT)
     for baseline, candidate in ((ids, text), (text, ids)):
         result = compare(baseline, candidate)
         assert result.verdict is Verdict.PASS
@@ -38,18 +35,18 @@ def test_equal_texts_are_equal_however_they_are_cut_into_tokens() -> None:
 
 
 def test_texts_that_end_otherwise_are_not_equal() -> None:
-    result = compare(capture("one", [5, 6, 7], "abc"), capture("two", [8, 9], "abc", served=TEXT, finish="stop"))
+    result = compare(answered("one", [5, 6, 7], "abc"), answered("two", [8, 9], "abc", served=TEXT, finish="stop"))
     assert result.classes[KEY] != "identical"
 
 
 def test_without_text_alone_nothing_is_normalised() -> None:
-    result = compare(capture("one", [5, 6, 7], "abc"), capture("two", [5, 8, 7], "abc"))
+    result = compare(answered("one", [5, 6, 7], "abc"), answered("two", [5, 8, 7], "abc"))
     assert result.classes[KEY] != "identical"
 
 
 def test_an_answer_that_contradicts_itself_is_a_text_mismatch() -> None:
     told = "the chunks have 12 tokens, the server's usage says 16"
-    result = compare(capture("one", [5, 6, 7], "abc"), capture("two", [5, 6, 7], "abc", problems=[told]))
+    result = compare(answered("one", [5, 6, 7], "abc"), answered("two", [5, 6, 7], "abc", problems=[told]))
     assert result.verdict is Verdict.DIVERGED
     (finding,) = result.findings
     assert finding.kind is Kind.TEXT_MISMATCH
@@ -60,5 +57,5 @@ def test_an_answer_that_contradicts_itself_is_a_text_mismatch() -> None:
 def test_nonsense_from_a_far_host_does_not_crash_it() -> None:
     odd = {"unchecked": {"a": 1}, "token_source": 7}
     for problems in ("text", [], [1, None], {"x": 1}):
-        one = capture("one", [5, 6, 7], "abc", served="nonsense")
-        compare(one, capture("two", [5, 6, 7], "abc", served=odd, problems=problems))
+        one = answered("one", [5, 6, 7], "abc", served="nonsense")
+        compare(one, answered("two", [5, 6, 7], "abc", served=odd, problems=problems))

@@ -6,7 +6,7 @@ import json
 
 import msgspec
 import pytest
-from streams import TEXT, capture, completion, score, scores, texts
+from captures import TEXT, capture, completion, score, scores, texts
 
 from parity.comparator import Comparison, compare
 from parity.comparator.stats import Stats

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from streams import EOS, TEXT, capture, completion, header, score, scores, texts
+from captures import EOS, TEXT, capture, completion, header, score, scores, texts
 
 from parity.comparator import Comparison, compare
 from parity.records import Capture, Completion, Kind, Severity, Verdict

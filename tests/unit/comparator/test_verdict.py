@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from streams import TEXT, capture, completion, header, texts
+from captures import TEXT, capture, completion, header, texts
 
 from parity.comparator import compare, triangulate
 from parity.comparator.inputs.exercised import speculation_counts

@@ -7,18 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from captures import capture, completion
 from fault_judge import gaps, judge, shifted, truths
 from parity_faults import prompt_key
 
-from parity.records import Capture, Completion, Header, Key, ScoreKey, TopLogprobs
+from parity.records import Capture, ScoreKey, TopLogprobs
 
-PROMPT = np.array([5, 6, 7])
+PROMPT = (5, 6, 7)
 
 
 def _capture(tokens: Sequence[int]) -> Capture:
-    key = Key("p0", 0, 0)
-    completion = Completion(key, PROMPT, np.array(tokens), None, "length", None)
-    return Capture(Header("cpu/mtp", "cpu", "mtp", "tiny"), {key: completion}, {})
+    return capture("cpu/mtp", completion(tokens, prompt=PROMPT))
 
 
 def _scores(tokens: Sequence[int], bad: Sequence[int]) -> dict[ScoreKey, TopLogprobs]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from captures import header
 
 import parity
 from parity.comparator.inputs.resolved import overruled
@@ -52,7 +53,7 @@ def dummy() -> Iterator[Setting]:
 
 
 def _header(arm: str, asked: str, resolved: str) -> Header:
-    return Header(arm, "cpu", "base", "tiny", engine={"odd": resolved, "asked": {"odd_kernel": asked}})
+    return header(arm, engine={"odd": resolved, "asked": {"odd_kernel": asked}})
 
 
 def test_a_plan_must_pin_it_and_adapters_ask_for_it(dummy: Setting) -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from captures import capture, completion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
 from parity.comparator import compare
 from parity.errors import ParityError
-from parity.records import Capture, Completion, Header, Key, ScoreKey, SpecTrace, TopLogprobs
+from parity.records import Capture, Key, ScoreKey, SpecTrace, TopLogprobs
 from parity.report import svg
 from parity.report.plots import GAP_EDGES, GAP_LABELS, edges, plots, write_plots
 from parity.view import Evidence, of_captures
@@ -30,13 +31,12 @@ def titles(text: str) -> list[str]:
     return [element.text or "" for element in drawn(text, "title")]
 
 
-def capture(arm: str, streams: list[list[int]], *, counters: dict[str, object] | None = None) -> Capture:
-    completions = {}
-    for number, tokens in enumerate(streams):
-        key = Key(f"p{number}", 0, 0)
-        spec = SpecTrace(np.array([2, 0, 1]), np.array([2, 2, 2]))
-        completions[key] = Completion(key, np.array([1]), np.array(tokens), None, "length", None, None, spec)
-    return Capture(Header(arm, *arm.split("/"), "tiny"), completions, {}, counters)
+SPEC = SpecTrace(np.array([2, 0, 1]), np.array([2, 2, 2]))
+
+
+def streams(arm: str, rows: list[list[int]], *, counters: dict[str, object] | None = None) -> Capture:
+    completions = (completion(tokens, f"p{number}", spec=SPEC) for number, tokens in enumerate(rows))
+    return capture(arm, *completions, counters=counters or {})
 
 
 def evidence_of(base: Capture, other: Capture, scores: dict[ScoreKey, TopLogprobs]) -> Evidence:
@@ -44,7 +44,7 @@ def evidence_of(base: Capture, other: Capture, scores: dict[ScoreKey, TopLogprob
 
 
 def test_evidence_is_that_of_the_comparison() -> None:
-    base, mtp = capture("cpu/base", [[5, 6, 7], [5, 6]]), capture("cpu/mtp", [[5, 9, 7], [5, 6, 7]])
+    base, mtp = streams("cpu/base", [[5, 6, 7], [5, 6]]), streams("cpu/mtp", [[5, 9, 7], [5, 6, 7]])
     scores = {
         ScoreKey("cpu/mtp", "p0", 0, 0): TopLogprobs(
             np.array([[5, 1], [6, 9], [7, 1]]), np.array([[-0.1, -2.0], [-0.5, -1.5], [-0.2, -3.0]])
@@ -60,19 +60,19 @@ def test_evidence_is_that_of_the_comparison() -> None:
 
 
 def test_identical_completions_share_the_score_that_was_made_once() -> None:
-    base, mtp = capture("cpu/base", [[5, 6]]), capture("cpu/mtp", [[5, 6]])
+    base, mtp = streams("cpu/base", [[5, 6]]), streams("cpu/mtp", [[5, 6]])
     top = TopLogprobs(np.array([[5, 1], [6, 9]]), np.array([[-0.1, -2.0], [-0.5, -1.5]]))
     evidence = evidence_of(base, mtp, {ScoreKey("cpu/base", "p0", 0, 0): top})
     assert set(evidence.gaps) == {"cpu/base", "cpu/mtp"}
 
 
 def test_acceptance_by_position_from_counters_or_traces() -> None:
-    assert acceptance(capture("cpu/mtp", [[1]], counters={"drafts": 4, "accepted_per_pos": [3, 1]})) == [0.75, 0.25]
-    assert acceptance(capture("cpu/mtp", [[1]], counters={})) == pytest.approx([2 / 3, 1 / 3])
+    assert acceptance(streams("cpu/mtp", [[1]], counters={"drafts": 4, "accepted_per_pos": [3, 1]})) == [0.75, 0.25]
+    assert acceptance(streams("cpu/mtp", [[1]], counters={})) == pytest.approx([2 / 3, 1 / 3])
 
 
 def test_a_plot_for_whatever_there_are_numbers_for() -> None:
-    base, mtp = capture("cpu/base", [[5, 6, 7]]), capture("cpu/mtp", [[5, 9, 7]])
+    base, mtp = streams("cpu/base", [[5, 6, 7]]), streams("cpu/mtp", [[5, 9, 7]])
     found = plots(evidence_of(base, mtp, {}))
     assert sorted(found) == ["acceptance", "divergences", "lengths"]
     assert plots(Evidence()) == {}

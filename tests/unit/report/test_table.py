@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from captures import capture, completion
 from plans import rough_plan
 from rich.console import Console
 
 from parity.messages import verbatim
-from parity.records import Capture, Completion, Evidence, Finding, Header, Key, Kind, Severity
+from parity.records import Capture, Evidence, Finding, Key, Kind, Severity
 from parity.report.table_text import batch_words, markdown, print_table, to_json
 from parity.store import ArmComparison, ArmResult, NewRun, Store
 from parity.view import RunView, of_captures, of_store
@@ -23,12 +23,11 @@ LENGTHS = [5, 6, 31, 63, 100, 512, 512, 512]
 REASONS = ["stop", "stop", "stop", "stop", "abort", "length", "length", "length"]
 
 
-def capture(arm: str, **engine: Any) -> Capture:
-    completions = {}
-    for index, (length, reason) in enumerate(zip(LENGTHS, REASONS, strict=True)):
-        key = Key(f"p{index % 4}", index // 4, 0)
-        text = HOSTILE if index == 0 else None
-        completions[key] = Completion(key, np.array([1]), np.arange(length), text, reason, None)
+def long_capture(arm: str, **engine: Any) -> Capture:
+    completions = [
+        completion(range(length), f"p{index % 4}", round=index // 4, finish=reason, text=None if index else HOSTILE)
+        for index, (length, reason) in enumerate(zip(LENGTHS, REASONS, strict=True))
+    ]
     counters = {
         "generate_seconds": 10.0,
         "engine_start_seconds": 15.0,
@@ -42,12 +41,11 @@ def capture(arm: str, **engine: Any) -> Capture:
         "preemptions": 2,
         "aborted": 1,
     }
-    header = Header(arm, *arm.split("/"), "tiny", engine=engine, sampling={"max_tokens": 512})
-    return Capture(header, completions, {}, counters)
+    return capture(arm, *completions, counters=counters, engine=engine, max_tokens=512)
 
 
 def test_columns_are_those_of_the_report_on_45100() -> None:
-    made = of_captures([capture("cuda/mtp", num_speculative_tokens=3)])
+    made = of_captures([long_capture("cuda/mtp", num_speculative_tokens=3)])
     (row,) = made.arms
     assert row.completions == 8
     assert row.shortest_ended == 5
@@ -82,7 +80,7 @@ def stored(tmp_path: Path) -> RunView:
         }
         store.create_run(NewRun("r1", rough_plan(plan), "parity run"))
         for arm in arms:
-            made = capture(str(arm["name"]))
+            made = long_capture(str(arm["name"]))
             store.save_arm("r1", str(arm["name"]), made, "x", ArmResult(dict(made.counters or {}), 100.0, 0.5, 2.5))
         bad = Key("p0", 0, 0)
         finding = Finding("cpu/k=3", "cpu/k=0", *bad, Kind.GARBLED, Severity.CORRUPT, 3, 2, Evidence(why=verbatim("x")))
@@ -94,7 +92,7 @@ def stored(tmp_path: Path) -> RunView:
             "rates": {"garbled": {"completions": 1, "rate": 0.125, "interval_95": [0.0, 0.5]}},
             "notes": ["a note with a | in it"],
         }
-        classes: dict[Key, str] = dict.fromkeys(capture("a/b").completions, "identical") | {bad: "corrupt"}
+        classes: dict[Key, str] = dict.fromkeys(long_capture("a/b").completions, "identical") | {bad: "corrupt"}
         store.save_comparison(
             "r1", "cpu/k=3", ArmComparison("DIVERGED", ["r"], {"garbled": 1}, stats, classes, {}, [finding])
         )
@@ -157,7 +155,7 @@ def test_settings_that_tell_arms_apart() -> None:
 
 
 def test_what_the_batch_did_is_a_line() -> None:
-    row = of_captures([capture("a/b")]).arms[0]
+    row = of_captures([long_capture("a/b")]).arms[0]
     assert batch_words(row) == (
         "40 steps of 1 to 64 rows (mean 48.2); rows: 5 joined, 6 left, 7 moved; 1 aborted; 2 preemptions"
     )
