@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from parity.cli.options import Names
 from parity.cli.output import console, emit_json, say
-from parity.cli.searching import search_options
+from parity.cli.searching import SearchOptions, search_options
 from parity.errors import ExitCode, ParityError
 from parity.language import render
 from parity.messages import message, verbatim
@@ -45,14 +45,7 @@ def settings(
     passing: str | None,
     run_id: str | None,
     plan_file: Path | None,
-    alpha: float,
-    beta: float,
-    minutes: float | None,
-    out: Path | None,
-    fresh: bool,
-    db: Path | None,
-    as_json: bool,
-    **options: Any,
+    options: SearchOptions,
 ) -> int:
     """Find the smallest set of settings that flips the verdict between two arms.
 
@@ -66,13 +59,13 @@ def settings(
     from parity.reduce.subject import find_arm
     from parity.store import Store
 
-    with Store.open(db) as store:
+    with Store.open(options.db) as store:
         subject = _subject(store, run_id, plan_file, failing)
         subject, hosts = placed_subject(subject, options)
         suspect = None if plan_file is not None else _suspect(store, run_id, subject.plan)
         other = find_arm(subject.plan, passing or subject.plan.baseline)
-        directory = out or subject.directory(f"settings {other.name}")
-        goal = _goal(subject, alpha, beta)
+        directory = options.out or subject.directory(f"settings {other.name}")
+        goal = _goal(subject, options)
         say(
             message(
                 "cli.bisecting_settings",
@@ -82,17 +75,17 @@ def settings(
                 directory=str(directory),
             )
         )
-        with laboratory(subject, hosts, directory, fresh=fresh) as (oracle, _):
-            oracle.until(None if minutes is None else minutes * 60)
+        with laboratory(subject, hosts, directory, fresh=options.fresh) as (oracle, _):
+            oracle.until(options.seconds)
             found = _grown(subject, oracle, goal)
             case = found.case
             assert case is not None
-            question = repeated(alpha, beta) if found.deterministic else goal.question(case)
+            question = repeated(options.alpha, options.beta) if found.deterministic else goal.question(case)
             search = SettingsSearch(oracle, case, subject.setup.reference, question, say=say)
             flip = search.run(subject.setup.candidate, replace(other, control=None), checked=True)
             flip.steps[:0] = found.steps
             spent = {"shots": oracle.shots, "seconds": round(oracle.spent, 1), "engine_starts": oracle.starts}
-    if as_json:
+    if options.as_json:
         named = None if suspect is None else {"name": str(suspect.name), "why": str(suspect.why)}
         emit_json({"schema": "parity.bisect-settings/1", **flip.to_json(), "suspect": named, **spent})
     else:
@@ -117,14 +110,7 @@ def versions(
     arm: str | None,
     named: tuple[str, ...] | None,
     fixed_baseline: bool,
-    alpha: float,
-    beta: float,
-    minutes: float | None,
-    out: Path | None,
-    fresh: bool,
-    db: Path | None,
-    as_json: bool,
-    **options: Any,
+    options: SearchOptions,
 ) -> int:
     """Find the first engine version that fails, between GOOD and BAD.
 
@@ -135,11 +121,11 @@ def versions(
     from parity.reduce.versions import VersionSearch, between
     from parity.store import Store
 
-    with Store.open(db) as store:
+    with Store.open(options.db) as store:
         subject, hosts = placed_subject(_subject(store, run_id, plan_file, arm), options)
     listed = between(named or _known_versions(subject.arm.backend), good, bad)
-    directory = out or subject.directory(f"versions {fixed_baseline}")
-    goal = _goal(subject, alpha, beta)
+    directory = options.out or subject.directory(f"versions {fixed_baseline}")
+    goal = _goal(subject, options)
     say(
         message(
             "cli.bisecting_versions",
@@ -150,8 +136,8 @@ def versions(
         )
     )
     case = subject.case  # a smaller one would have to be looked for on each version
-    with laboratory(subject, hosts, directory, fresh=fresh) as (oracle, _):
-        oracle.until(None if minutes is None else minutes * 60)
+    with laboratory(subject, hosts, directory, fresh=options.fresh) as (oracle, _):
+        oracle.until(options.seconds)
         search = VersionSearch(
             oracle,
             case,
@@ -163,7 +149,7 @@ def versions(
         )
         found = search.run(listed)
         spent = {"shots": oracle.shots, "seconds": round(oracle.spent, 1), "engine_starts": oracle.starts}
-    if as_json:
+    if options.as_json:
         emit_json({**found.to_json(), **spent})
     else:
         _print_versions(found, goal, spent)
@@ -184,11 +170,11 @@ def _subject(store: Store, run_id: str | None, plan_file: Path | None, arm: str 
     return from_plan(read_plan(plan_file), plan_file, arm)
 
 
-def _goal(subject: Subject, alpha: float, beta: float) -> Goal:
+def _goal(subject: Subject, options: SearchOptions) -> Goal:
     """Fails often enough: the rounds of the plan show it, or as many tokens of a smaller case."""
     from parity.reduce.search import Goal
 
-    return Goal(tokens=subject.case.tokens * subject.plan.rounds, alpha=alpha, beta=beta)
+    return Goal(tokens=subject.case.tokens * subject.plan.rounds, alpha=options.alpha, beta=options.beta)
 
 
 def _grown(subject: Subject, oracle: Oracle, goal: Goal) -> Found:

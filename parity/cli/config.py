@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from parity.cli.gathering import gathered
 from parity.cli.speaking import Refused
 from parity.errors import ParityError
 from parity.messages import message
@@ -19,8 +21,20 @@ from parity.records import Json
 F = TypeVar("F", bound=Callable[..., Any])
 
 _KEY = "parity.config"
-OPTIONS = ("config", "host", "python", "model_path")
-"""Names of the options below; a plan that is written down already may still run on other hosts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOptions:
+    """Values of the options that say where engines run; pairs are of a backend's name and what it was given."""
+
+    config: Path | None = None
+    host: tuple[tuple[str, str], ...] = ()
+    python: tuple[tuple[str, str], ...] = ()
+    model_path: tuple[tuple[str, str], ...] = ()
+
+
+OPTIONS = tuple(each.name for each in fields(HostOptions))
+"""Names of these; a plan that is written down already may still run on other hosts."""
 
 
 class Named(click.ParamType[tuple[str, str]]):
@@ -97,7 +111,8 @@ def config_option(function: F) -> F:
 
 
 def host_options(function: F) -> F:
-    """--config, --host, --python, --model-path."""
+    """--config, --host, --python, --model-path; the function gets them as `where`."""
+    function = gathered(function, "where", HostOptions)
     for option in (
         click.option(
             "--model-path",
@@ -131,9 +146,7 @@ def configuration(ctx: click.Context | None = None) -> Config:
     return found if isinstance(found, Config) else find_config()
 
 
-def chosen_hosts(
-    names: Sequence[str], options: Mapping[str, Any], known: Mapping[str, Host] | None = None
-) -> dict[str, Host]:
+def chosen_hosts(names: Sequence[str], where: HostOptions, known: Mapping[str, Host] | None = None) -> dict[str, Host]:
     """A host for each backend name, from the configuration (`known` wins over it) and the options.
 
     Raises ParityError for an option that names another backend.
@@ -141,7 +154,7 @@ def chosen_hosts(
     return with_flags(
         {**configuration().hosts, **(known or {})},
         names,
-        command=dict(options.get("host") or ()),
-        python=dict(options.get("python") or ()),
-        model=dict(options.get("model_path") or ()),
+        command=dict(where.host),
+        python=dict(where.python),
+        model=dict(where.model_path),
     )

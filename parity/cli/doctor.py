@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from parity._version import __version__
-from parity.cli.config import chosen_hosts, configuration, host_options
+from parity.cli.config import HostOptions, chosen_hosts, configuration, host_options
 from parity.cli.options import json_option
 from parity.cli.output import emit, emit_json, say
 from parity.errors import ExitCode
@@ -35,7 +35,7 @@ _STATES = {
 @click.option("--model", help="Checkpoint directory to look at on each host. [default: the backend's]")
 @host_options
 @json_option
-def doctor(backends: tuple[str, ...], model: str | None, as_json: bool, **options: Any) -> int:
+def doctor(backends: tuple[str, ...], model: str | None, as_json: bool, where: HostOptions) -> int:
     """Say what this machine and the configured hosts can run, and what is missing.
 
     Looks at the installed backends and at those in parity.toml, or at BACKENDS only: hardware, driver, CANN,
@@ -44,7 +44,7 @@ def doctor(backends: tuple[str, ...], model: str | None, as_json: bool, **option
     """
     from parity.text import visible
 
-    report = examine(backends, model, options)
+    report = examine(backends, model, where)
     if as_json:
         emit_json(_plain(report))
         return _code(backends, report)
@@ -117,9 +117,7 @@ def _state(state: str) -> str:
     return shown + " " * max(0, 8 - cell_width(shown))
 
 
-def examine(
-    names: tuple[str, ...] = (), model: str | None = None, options: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def examine(names: tuple[str, ...], model: str | None, where: HostOptions) -> dict[str, Any]:
     """Everything that `parity doctor` says."""
     from parity.errors import ParityError
     from parity.paths import data_dir, default_database
@@ -150,7 +148,7 @@ def examine(
     backends: dict[str, Any] = {}
     for name in names:
         try:
-            backends[name] = _backend(name, model, options or {})
+            backends[name] = _backend(name, model, where)
         except ParityError as error:
             problems.append(
                 message("doctor.problem", "{what} ({hint})", what=error.message, hint=error.hint)
@@ -168,7 +166,7 @@ def examine(
     }
 
 
-def _backend(name: str, model: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+def _backend(name: str, model: str | None, where: HostOptions) -> dict[str, Any]:
     """What is found for one backend, on the host that it is configured for."""
     from parity.run import load_backend
     from parity.run.backend import Examinable
@@ -176,7 +174,7 @@ def _backend(name: str, model: str | None, options: Mapping[str, Any]) -> dict[s
     from parity.run.examine import examine
     from parity.run.launch import place_in_words
 
-    host = chosen_hosts([name], options)[name]
+    host = chosen_hosts([name], where)[name]
     backend = load_backend(host.adapter)
     default = backend.default_model()
     checkpoint = host.model or model or (str(default) if default is not None and not host.far else "")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
@@ -13,9 +14,23 @@ import click
 from parity.errors import ParityError
 from parity.messages import message
 
+if TYPE_CHECKING:
+    from parity.pipeline import OwnArm
+    from parity.records import Json
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _NOT_CAPTURES = ("scores", "arbiter")
 SERVER, REPLAY = "server", "replay"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointOptions:
+    """Values of these options; a name is None where only the URL or the capture was given."""
+
+    servers: tuple[tuple[str | None, str], ...]
+    server_options: tuple[tuple[str, Json], ...]
+    replays: tuple[tuple[str | None, str], ...]
+    arbiter: str | None
 
 
 class Named(click.ParamType[tuple[str | None, str]]):
@@ -70,18 +85,18 @@ def endpoint_options(setting: click.ParamType[Any]) -> list[Callable[[Any], Any]
     ]
 
 
-def own_arms(options: Mapping[str, Any]) -> list[Any]:
-    """The arms that these options name, as `parity.pipeline.OwnArm`. Raises ParityError for a name given twice."""
+def own_arms(options: EndpointOptions) -> list[OwnArm]:
+    """The arms that these options name, one by one. Raises ParityError for a name given twice."""
     from parity.pipeline import OwnArm
 
-    if options["server_options"] and not options["servers"]:
+    if options.server_options and not options.servers:
         raise ParityError(
             message("cli.server_option_without", "--server-option without --server"),
             hint=message("cli.name_server_server", "name a server with --server URL"),
         )
-    settings = dict(options["server_options"])
-    arms = [OwnArm(SERVER, name or _host_name(url), {**settings, "url": url}) for name, url in options["servers"]]
-    for name, path in options["replays"]:
+    settings = dict(options.server_options)
+    arms = [OwnArm(SERVER, name or _host_name(url), {**settings, "url": url}) for name, url in options.servers]
+    for name, path in options.replays:
         files = captures_in(Path(path)) if Path(path).is_dir() else [path]
         for file in files:
             variant = name if name and len(files) == 1 else "-".join(filter(None, (name, _file_name(file))))
@@ -111,7 +126,7 @@ def captures_in(directory: Path) -> list[str]:
     return found
 
 
-def backends_of(given: Sequence[str], explicit: bool, arms: Sequence[Any]) -> tuple[str, ...]:
+def backends_of(given: Sequence[str], explicit: bool, arms: Sequence[OwnArm]) -> tuple[str, ...]:
     """The backends of a run: those asked for, and those of the arms named one by one.
 
     The default of --backends does not count where such arms are named and nothing was asked for.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -137,19 +138,34 @@ HUNT_OPTIONS: list[Callable[[Any], Any]] = [
 ]
 
 
-def churn_request(options: dict[str, Any]) -> ChurnRequest:
-    """From the keyword arguments that the options above produce."""
-    return ChurnRequest(
-        preset=options["churn"],
-        arrival=options["arrival"],
-        shuffle=options["shuffle"],
-        output_lengths=options["output_lengths"],
-        abort=options["abort"],
-        batch_sizes=options["batch_sizes"],
-        needle=options["needle"],
-        kv_blocks=options["kv_blocks"],
-        asynchronous=options["async_engine"],
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HuntOptions:
+    """Values of the options above."""
+
+    vary: tuple[Axis, ...]
+    samples: int
+    churn: Literal["none", "light", "heavy"]
+    output_lengths: tuple[int, int] | None
+    arrival: tuple[str, float, str] | None
+    shuffle: bool | None
+    abort: tuple[float, tuple[int, int] | None] | None
+    batch_sizes: tuple[int, int] | None
+    needle: str | None
+    kv_blocks: int | None
+    async_engine: bool
+
+    def churn_request(self) -> ChurnRequest:
+        return ChurnRequest(
+            preset=self.churn,
+            arrival=self.arrival,
+            shuffle=self.shuffle,
+            output_lengths=self.output_lengths,
+            abort=self.abort,
+            batch_sizes=self.batch_sizes,
+            needle=self.needle,
+            kv_blocks=self.kv_blocks,
+            asynchronous=self.async_engine,
+        )
 
 
 def say_skipped(plan: Plan) -> None:

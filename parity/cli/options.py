@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from parity.cli.config import host_options
-from parity.cli.endpoints import endpoint_options
-from parity.cli.hunting import HUNT_OPTIONS
-from parity.cli.sampling import sampling_options
+from parity.cli.config import HostOptions, host_options
+from parity.cli.endpoints import EndpointOptions, endpoint_options
+from parity.cli.gathering import gathered, gathered_by
+from parity.cli.hunting import HUNT_OPTIONS, HuntOptions
+from parity.cli.sampling import sampling_of, sampling_options
 from parity.cli.speaking import OneOf, Refused
 from parity.messages import message
 from parity.plan.types import SCORE_MODES, parse_tolerance
 from parity.records import Json
+from parity.records.sampling import Sampling, asked
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -154,9 +157,37 @@ _AFTER: list[Callable[[Any], Any]] = [
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """Values of the options that make a plan."""
+
+    backends: tuple[str, ...]
+    variants: tuple[str, ...]
+    baseline: str | None
+    model: Path | None
+    prompts: Path | None
+    suite: str | None
+    num_speculative_tokens: int
+    sampling: Sampling
+    rounds: int
+    score: str
+    tolerance: float | str | None
+    max_num_seqs: int | None
+    max_num_batched_tokens: int | None
+    max_model_len: int | None
+    positive_controls: tuple[str, ...]
+    engine: tuple[tuple[str, Json], ...]
+    hunt: HuntOptions
+    endpoints: EndpointOptions
+    where: HostOptions
+
+
 def plan_options(function: F) -> F:
-    """The options that make a plan; they arrive as keyword arguments for `parity.pipeline.PlanRequest`."""
-    function = host_options(function)
+    """The options that make a plan; the function gets them as `options`, `PlanOptions`."""
+    function = host_options(gathered(function, "options", PlanOptions))
+    function = gathered(function, "endpoints", EndpointOptions)
+    function = gathered(function, "hunt", HuntOptions)
+    function = gathered_by(function, "sampling", sampling_of, [row.name for row in asked()])
     for option in reversed(_options()):
         function = option(function)
     return function

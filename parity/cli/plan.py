@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from parity.cli.hunting import say_skipped
-from parity.cli.options import plan_options
+from parity.cli.options import PlanOptions, plan_options
 from parity.cli.output import emit_json, say
 from parity.messages import message
 
@@ -16,7 +15,7 @@ from parity.messages import message
 @click.command()
 @plan_options
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Plan file to write. [default: stdout]")
-def plan(output: Path | None, **options: Any) -> None:
+def plan(output: Path | None, options: PlanOptions) -> None:
     """Write down what a run would do, without running it.
 
     The plan holds the prompts as token ids, every sampling parameter, and every engine setting of every
@@ -29,7 +28,7 @@ def plan(output: Path | None, **options: Any) -> None:
     from parity.pipeline.directory import write_json
 
     request = plan_request(options)
-    hosts = chosen_hosts(request.backends, options)
+    hosts = chosen_hosts(request.backends, options.where)
     made = placed(make_plan(request, load_adapters(hosts)), hosts)
     say_skipped(made)
     if output is None:

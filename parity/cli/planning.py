@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
 from parity.cli.config import configuration
 from parity.cli.endpoints import backends_of, own_arms
-from parity.cli.hunting import churn_request
-from parity.cli.sampling import sampling_of
+from parity.cli.options import PlanOptions
 from parity.errors import ParityError
 from parity.messages import message
-from parity.pipeline import PlanRequest
+from parity.pipeline import OwnArm, PlanRequest
+from parity.pipeline.recorded import Questions, questions_of
 from parity.records.sampling import asked
 
 
@@ -32,52 +32,53 @@ def asks_something() -> bool:
     )
 
 
-def recorded_questions(own: Sequence[Any], options: dict[str, Any]) -> Any:
+def recorded_questions(own: Sequence[OwnArm]) -> Questions | None:
     """What the first recording was asked, unless the user asks something; None without a recording."""
-    from pathlib import Path
-
-    from parity.pipeline.recorded import questions_of
-
     captures = [arm.settings["capture"] for arm in own if "capture" in arm.settings]
     if not captures or asks_something():
         return None
     return questions_of(Path(captures[0]).expanduser())
 
 
-def plan_request(options: dict[str, Any]) -> PlanRequest:
-    """From the keyword arguments that `plan_options` produces."""
-    engine = dict(options["engine"])
-    for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
-        if options[name] is not None:
+def plan_request(options: PlanOptions) -> PlanRequest:
+    """From the values of the options. Raises ParityError for what was given twice."""
+    engine = dict(options.engine)
+    sizes = {
+        "max_num_seqs": options.max_num_seqs,
+        "max_num_batched_tokens": options.max_num_batched_tokens,
+        "max_model_len": options.max_model_len,
+    }
+    for name, value in sizes.items():
+        if value is not None:
             if name in engine:
                 raise ParityError(
                     message("cli.given_twice", "{name} was given twice", name=name),
                     hint=message("cli.drop_engine", "drop --engine {name}=…", name=name),
                 )
-            engine[name] = options[name]
-    engine.setdefault("seed", options["seed"])
-    own = own_arms(options)
+            engine[name] = value
+    engine.setdefault("seed", options.sampling.seed)
+    own = own_arms(options.endpoints)
     explicit = given("backends")
-    questions = recorded_questions(own, options)
+    questions = recorded_questions(own)
     return PlanRequest(
-        backends=backends_of(options["backends"], explicit, own),
+        backends=backends_of(options.backends, explicit, own),
         own=own,
-        variants=options["variants"],
-        baseline=options["baseline"],
-        model=options["model"],
-        prompts=options["prompts"],
-        suite=options["suite"],
-        num_speculative_tokens=options["num_speculative_tokens"],
-        arbiter=options["arbiter"],
+        variants=options.variants,
+        baseline=options.baseline,
+        model=options.model,
+        prompts=options.prompts,
+        suite=options.suite,
+        num_speculative_tokens=options.num_speculative_tokens,
+        arbiter=options.endpoints.arbiter,
         questions=questions,
-        sampling=questions.sampling if questions is not None else sampling_of(options),
-        rounds=options["rounds"] if questions is None else questions.rounds,
-        score=options["score"],
-        tolerance=options["tolerance"],
+        sampling=questions.sampling if questions is not None else options.sampling,
+        rounds=options.rounds if questions is None else questions.rounds,
+        score=options.score,
+        tolerance=options.tolerance,
         engine=engine,
-        positive_controls=options["positive_controls"],
-        vary=options["vary"],
+        positive_controls=options.positive_controls,
+        vary=options.hunt.vary,
         named_variants=configuration().variants,
-        samples=options["samples"],
-        churn=churn_request(options),
+        samples=options.hunt.samples,
+        churn=options.hunt.churn_request(),
     )

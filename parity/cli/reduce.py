@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from parity.cli.output import console, emit_json, say
-from parity.cli.searching import search_options
+from parity.cli.searching import SearchOptions, search_options
 from parity.errors import ExitCode, ParityError
 from parity.language import render
 from parity.messages import message
@@ -57,14 +57,7 @@ def reduce(
     settings: bool,
     rerun: bool,
     output: Path | None,
-    alpha: float,
-    beta: float,
-    minutes: float | None,
-    out: Path | None,
-    fresh: bool,
-    db: Path | None,
-    as_json: bool,
-    **options: Any,
+    options: SearchOptions,
 ) -> int:
     """Shrink a failing case: requests, prompts, outputs, sampling, settings.
 
@@ -78,14 +71,14 @@ def reduce(
     from parity.reduce.search import Goal
     from parity.store import Store
 
-    with Store.open(db) as store:
+    with Store.open(options.db) as store:
         subject, hosts = placed_subject(_subject(store, finding, run_id, arm, request, plan_file), options)
-        directory = out or subject.directory("reduce")
+        directory = options.out or subject.directory("reduce")
         before = subject.case.tokens * subject.plan.rounds
         wanted = Wanted(
-            Goal(probability, max(1, round(before * share)), alpha, beta),
+            Goal(probability, max(1, round(before * share)), options.alpha, options.beta),
             settings=settings,
-            seconds=None if minutes is None else minutes * 60,
+            seconds=options.seconds,
         )
         kinds = frozenset({subject.kind}) if same_kind and subject.kind else None
         say(
@@ -97,19 +90,19 @@ def reduce(
                 directory=str(directory),
             )
         )
-        with laboratory(subject, hosts, directory, fresh=fresh, kinds=kinds) as (oracle, engines):
+        with laboratory(subject, hosts, directory, fresh=options.fresh, kinds=kinds) as (oracle, engines):
             result = reduce_subject(
                 subject,
                 wanted,
                 oracle,
                 engines,
                 directory,
-                rerun=rerunner(store, hosts, db) if rerun else None,
+                rerun=rerunner(store, hosts, options.db) if rerun else None,
                 say=say,
             )
     if output is not None and result.plan is not None:
         _copy(result, output)
-    if as_json:
+    if options.as_json:
         emit_json(result.to_json())
     else:
         _print(result)

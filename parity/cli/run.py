@@ -8,15 +8,16 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from parity._version import __version__
 from parity.cli.config import OPTIONS as HOST_OPTIONS
+from parity.cli.config import HostOptions
 from parity.cli.gate import policy_option
 from parity.cli.hunting import say_skipped
-from parity.cli.options import database_option, json_option, plan_options
+from parity.cli.options import PlanOptions, database_option, json_option, plan_options
 from parity.cli.output import console, emit_json, say
 from parity.cli.speaking import Misused
 from parity.messages import message
@@ -56,7 +57,7 @@ def run(
     policy_file: Path | None,
     db: Path | None,
     as_json: bool,
-    **options: Any,
+    options: PlanOptions,
 ) -> int:
     """Run the same prompts through every arm and compare them.
 
@@ -73,7 +74,7 @@ def run(
     policy = gate.load(policy_file)
     directory: RunDirectory | None
     if resume:
-        plan, hosts, found = _resumed(ctx, resume, out, db)
+        plan, hosts, found = _resumed(ctx, resume, out, db, options)
         directory, db = found, db or _recorded_database(found)
     else:
         directory = None
@@ -108,7 +109,7 @@ def run(
 
 
 def planned(
-    ctx: click.Context, plan_file: Path | None, options: dict[str, Any], *, also: Set[str] = frozenset()
+    ctx: click.Context, plan_file: Path | None, options: PlanOptions, *, also: Set[str] = frozenset()
 ) -> tuple[Plan, dict[str, Host]]:
     """A new plan, from a file or from the options, and where its backends are. `also` names options beside a plan.
 
@@ -121,15 +122,15 @@ def planned(
 
     if plan_file is not None:
         _only(ctx, "--plan", allowed={"plan_file", "out", "db", "as_json", "model", "arbiter", *HOST_OPTIONS, *also})
-        plan = with_arbiter(read_plan(plan_file), options["arbiter"])
-        hosts = _hosts_of(plan, options)
+        plan = with_arbiter(read_plan(plan_file), options.endpoints.arbiter)
+        hosts = _hosts_of(plan, options.where)
         backends = load_adapters(hosts)
         _find_engines(hosts, backends)
-        plan = locate_model(plan, options["model"], backends)
+        plan = locate_model(plan, options.model, backends)
         check_images(plan, backends)
     else:
         request = plan_request(options)
-        hosts = chosen_hosts(request.backends, options)
+        hosts = chosen_hosts(request.backends, options.where)
         backends = load_adapters(hosts)
         _find_engines(hosts, backends)
         plan = placed(make_plan(request, backends), hosts)
@@ -140,7 +141,7 @@ def planned(
 
 
 def _resumed(
-    ctx: click.Context, resume: str, out: Path | None, db: Path | None
+    ctx: click.Context, resume: str, out: Path | None, db: Path | None, options: PlanOptions
 ) -> tuple[Plan, dict[str, Host], RunDirectory]:
     from parity.pipeline import RunDirectory, find_unfinished, load_adapters, locate_model, with_arbiter
     from parity.plan.hosts import read_host
@@ -150,7 +151,7 @@ def _resumed(
         directory = RunDirectory.open(out)
     else:
         directory = find_unfinished(None if resume == NEWEST else resume, _stored_directories(db))
-    plan = with_arbiter(directory.plan(), ctx.params["arbiter"])
+    plan = with_arbiter(directory.plan(), options.endpoints.arbiter)
     if plan.arbiter is not None:
         directory.keep_plan(plan)  # added to a run that is over: the plan says so from now on
     recorded = directory.describe().get("hosts")
@@ -158,16 +159,16 @@ def _resumed(
         name: read_host(name, table, str(directory.about))
         for name, table in (recorded.items() if isinstance(recorded, dict) else ())
     }
-    hosts = _hosts_of(plan, ctx.params, known)
-    return locate_model(plan, ctx.params["model"], load_adapters(hosts)), hosts, directory
+    hosts = _hosts_of(plan, options.where, known)
+    return locate_model(plan, options.model, load_adapters(hosts)), hosts, directory
 
 
-def _hosts_of(plan: Plan, options: Mapping[str, Any], known: Mapping[str, Host] | None = None) -> dict[str, Host]:
+def _hosts_of(plan: Plan, where: HostOptions, known: Mapping[str, Host] | None = None) -> dict[str, Host]:
     """Where the backends of a plan that is written down are: its own word on the adapter, ours on the rest."""
     from parity.cli.config import chosen_hosts
     from parity.pipeline import hosts_of_plan
 
-    hosts = chosen_hosts(hosts_of_plan(plan), options, known)
+    hosts = chosen_hosts(hosts_of_plan(plan), where, known)
     adapters = {arm.name.partition("/")[0]: arm.backend for arm in plan.arms}
     return {name: replace(host, adapter=adapters[name]) for name, host in hosts.items()}
 

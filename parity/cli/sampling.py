@@ -117,9 +117,9 @@ def _option(row: Parameter) -> Callable[[Any], Any]:
     return click.option(flag, type=number, default=row.default, show_default=row.default is not None, help=row.help)
 
 
-def sampling_of(options: Mapping[str, Any]) -> Sampling:
+def sampling_of(**options: Any) -> Sampling:
     """The parameters, from the values of the options above. Not checked yet."""
-    return Sampling().having({row.name: _value(row, options[row.name]) for row in asked()})
+    return Sampling().having({row.name: _value(row, options[row.name]) for row in asked() if row.name in options})
 
 
 def _value(row: Parameter, given: Any) -> Value:

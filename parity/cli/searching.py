@@ -7,14 +7,15 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from parity._version import __version__
-from parity.cli.config import host_options
+from parity.cli.config import HostOptions, host_options
+from parity.cli.gathering import gathered
 from parity.cli.options import database_option, json_option
 from parity.cli.output import say
 from parity.messages import message
@@ -31,8 +32,29 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """Values of the options of every search."""
+
+    where: HostOptions
+    model: Path | None
+    alpha: float
+    beta: float
+    minutes: float | None
+    out: Path | None
+    fresh: bool
+    db: Path | None
+    as_json: bool
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the search may take; None: as long as it takes."""
+        return None if self.minutes is None else self.minutes * 60
+
+
 def search_options(function: F) -> F:
-    """Options of every search: how sure, how long, where it is written down."""
+    """Options of every search: how sure, how long, where it is written down; the function gets them as `options`."""
+    function = gathered(function, "options", SearchOptions)
     for option in (
         json_option,
         database_option,
@@ -68,7 +90,7 @@ def search_options(function: F) -> F:
     return function
 
 
-def placed_subject(subject: Subject, options: Mapping[str, Any]) -> tuple[Subject, dict[str, Host]]:
+def placed_subject(subject: Subject, options: SearchOptions) -> tuple[Subject, dict[str, Host]]:
     """The subject with its checkpoint found on this machine, and where its backends are.
 
     Raises ParityError where nothing can be asked again.
@@ -91,10 +113,10 @@ def placed_subject(subject: Subject, options: Mapping[str, Any]) -> tuple[Subjec
             ),
         )
     known = {name: read_host(name, table, "the run's directory") for name, table in subject.hosts.items()}
-    hosts = chosen_hosts(hosts_of_plan(subject.plan), options, known)
+    hosts = chosen_hosts(hosts_of_plan(subject.plan), options.where, known)
     adapters = {arm.name.partition("/")[0]: arm.backend for arm in subject.plan.arms}
     hosts = {name: replace(host, adapter=adapters[name]) for name, host in hosts.items()}
-    plan = locate_model(subject.plan, options["model"], load_adapters(hosts))
+    plan = locate_model(subject.plan, options.model, load_adapters(hosts))
     return replace(subject, plan=plan), hosts
 
 

@@ -7,14 +7,15 @@ import shlex
 import shutil
 import sys
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from parity._version import __version__
 from parity.cli.endpoints import REPLAY, own_arms
-from parity.cli.options import database_option, json_option, plan_options
+from parity.cli.options import PlanOptions, database_option, json_option, plan_options
 from parity.cli.output import emit_json, say
 from parity.cli.planning import given
 from parity.cli.run import new_directory, planned
@@ -78,7 +79,7 @@ def watch(
     keep: int,
     db: Path | None,
     as_json: bool,
-    **options: Any,
+    options: PlanOptions,
 ) -> int:
     """Probe servers again and again, and tell when what they say goes wrong.
 
@@ -93,16 +94,16 @@ def watch(
     from parity.watch import Metrics, Probe, Silent, Webhook
     from parity.watch import watch as go
 
-    if plan_file is None and not given("backends") and not own_arms(options):
+    if plan_file is None and not given("backends") and not own_arms(options.endpoints):
         raise Misused(message("cli.nothing_watch_name", "nothing to watch: name a --server, --backends or a --plan"))
 
     bad = frozenset(Verdict) - {Verdict.PASS}
     ends = {"never": frozenset[Verdict](), "corrupt": frozenset({Verdict.DIVERGED}), "not-pass": bad}[until]
     metrics = Silent() if metrics_port is None else Metrics()
     hook = Silent() if webhook is None else Webhook(webhook, bad, say)
-    golden = next((arm for arm in own_arms(options) if arm.backend == REPLAY), None)
-    if golden is not None and options["baseline"] is None:
-        options["baseline"] = f"{golden.backend}/{golden.variant}"
+    golden = next((arm for arm in own_arms(options.endpoints) if arm.backend == REPLAY), None)
+    if golden is not None and options.baseline is None:
+        options = replace(options, baseline=f"{golden.backend}/{golden.variant}")
     plan, hosts = planned(ctx, plan_file, options, also=OWN)
     if isinstance(metrics, Metrics) and metrics_port is not None:
         say(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.config import chosen_hosts, host_options
+from parity.cli.config import HostOptions, chosen_hosts, host_options
 from parity.cli.output import say
 from parity.cli.speaking import Misused
 from parity.messages import message
@@ -54,7 +54,7 @@ def worker(
     output: Path | None,
     write: Path | None,
     backend: str,
-    **options: Any,
+    where: HostOptions,
 ) -> None:
     """Run one arm of a plan and write its capture.
 
@@ -82,7 +82,7 @@ def worker(
             hint=message("cli.it_has", "it has {arms}", arms=[each.name for each in plan.arms]),
         )
     name = arm.partition("/")[0]
-    hosts = {name: replace(chosen_hosts([name], options)[name], adapter=wanted.backend)}
+    hosts = {name: replace(chosen_hosts([name], where)[name], adapter=wanted.backend)}
     adapters = load_adapters(hosts)
     if not hosts[name].far:
         plan = locate_model(plan, model or _path(hosts[name].model), adapters)

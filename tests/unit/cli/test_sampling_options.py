@@ -11,8 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from parity.cli.options import plan_options
-from parity.cli.sampling import sampling_of
+from parity.cli.options import PlanOptions, plan_options
 from parity.errors import ParityError
 from parity.records.sampling import Effect, Form, Parameter, Sampling, asked, forget, register
 
@@ -23,8 +22,8 @@ def parsed(*arguments: str, toml: str = "", folder: Path | None = None) -> Sampl
 
     @click.command()
     @plan_options
-    def command(**options: Any) -> None:
-        found.append(sampling_of(options))
+    def command(options: PlanOptions) -> None:
+        found.append(options.sampling)
 
     given = list(arguments)
     if folder is not None:
