@@ -30,7 +30,7 @@ def test_the_arbiter_supports_the_baseline_where_the_candidate_is_corrupt(parity
     assert len(scored) == 4  # both sides of two pairs, nothing of the pairs that agree
     with Store.open(parity.home / "parity.db", create=False) as store:
         run = store.runs()[0]
-        assert any("arbiter fake" in reason for reason in run.reasons)
+        assert any("arbiter fake" in str(reason) for reason in run.reasons)
 
 
 def test_it_can_be_asked_when_the_run_is_over_and_is_asked_once(parity: Parity) -> None:
