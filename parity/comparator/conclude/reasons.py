@@ -5,7 +5,6 @@ from __future__ import annotations
 from parity.comparator.detect import stops
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.population.noise_floor import as_note
-from parity.comparator.population.run import aborted
 from parity.comparator.reference.floor import NOT_NOISE, Floor
 from parity.comparator.reference.references import References
 from parity.comparator.stats import Drift, NoiseFloor, SamplingStats
@@ -24,7 +23,7 @@ def nothing_compared(pairs: Pairs) -> Remarks:
         return _reason(
             message("conclude.no_pairs", "no completion is in both captures: nothing was compared"),
         )
-    if aborted(pairs) == len(pairs.keys) and not len(pairs.candidate_tokens.flat):
+    if pairs.aborted == len(pairs.keys) and not len(pairs.candidate_tokens.flat):
         return _reason(
             message("conclude.all_aborted", "every completion was aborted before its first token: nothing was compared")
         )
@@ -37,7 +36,7 @@ def nothing_compared(pairs: Pairs) -> Remarks:
 
 def cut_off(pairs: Pairs) -> Remarks:
     """Completions that are a beginning only."""
-    count = aborted(pairs)
+    count = pairs.aborted
     notes = _note(
         message(
             "conclude.aborted",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from parity.comparator.detect.events import Event
@@ -45,8 +46,7 @@ class Setup:
     """Token ids to text, where the tokenizer is known to be the captures' own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(msgspec.Struct, frozen=True):
     """One pair with equal prompts, and what is known of it so far."""
 
     a: Completion

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
 from parity.comparator.detect.walk import JUNCTION, Streams, Walk, walk, walk_unscored

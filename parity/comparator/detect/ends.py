@@ -5,11 +5,12 @@ The rules are asked in the order of `RULES`; each takes a case and gives one bac
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from parity.comparator.detect import near_ties, stops
 from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
@@ -222,12 +223,12 @@ def _name_lost(case: Case, missing: int) -> Case | None:
         count=missing,
     )
     evidence = event.evidence if isinstance(event.evidence, TokensEvidence) else TokensEvidence(why=why)
-    evidence = replace(evidence, why=why, unsupported_tokens=event.length)
+    evidence = dataclasses.replace(evidence, why=why, unsupported_tokens=event.length)
     if event.kind.row.stretch is Stretch.COPY:
         ambiguous = message(
             "omission.or_copy", "the text repeats itself here; by its structure alone: {kind}", kind=str(event.kind)
         )
-        evidence = replace(evidence, ambiguous=ambiguous)
+        evidence = dataclasses.replace(evidence, ambiguous=ambiguous)
     return _replaced(case, index, replace(event, kind=Kind.OMISSION, length=missing, evidence=evidence))
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+import msgspec
+from msgspec import structs
 
 from parity.messages import Message
 from parity.records import Evidence, Kind
 from parity.records.evidence import TokensEvidence
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """Tokens [position, position + length) of the candidate, and what is wrong with them."""
 
     kind: Kind
@@ -48,7 +50,7 @@ class Event:
 
     def but(self, **evidence: Any) -> Event:
         """The same event with other evidence."""
-        return replace(self, evidence=replace(self.evidence, **evidence))
+        return structs.replace(self, evidence=replace(self.evidence, **evidence))
 
 
 def tokens_event(kind: Kind, position: int, length: int, why: Message, **evidence: Any) -> Event:

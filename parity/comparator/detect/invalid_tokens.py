@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup
 from parity.comparator.detect.events import Event

@@ -6,10 +6,10 @@ A near-tie is benign: the reference holds the candidate's token for nearly as go
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
 from parity.comparator.detect.events import Event

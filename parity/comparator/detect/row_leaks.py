@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
+
+from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup
 from parity.comparator.detect.events import Event
@@ -74,7 +76,9 @@ def _without_own(event: Event, leak: Leak) -> Leak:
     shift = event.position - leak.start
     if shift < FOREIGN_AND_SUPPORTED:
         return leak
-    return replace(leak, start=event.position, length=leak.length - shift, donor_start=leak.donor_start + shift)
+    return dataclasses.replace(
+        leak, start=event.position, length=leak.length - shift, donor_start=leak.donor_start + shift
+    )
 
 
 def _look(cases: list[Case], setup: Setup) -> list[Case]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
 from parity.comparator.detect.events import Event

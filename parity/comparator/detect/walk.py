@@ -12,10 +12,12 @@ reference says which of the candidate's tokens it supports:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.near_ties import STRONG_ANCHOR, STRONG_CHUNK
@@ -70,8 +72,7 @@ class Streams:
         return position == len(self.b) - 1 and int(self.b[-1]) in self.eos
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Walk(msgspec.Struct, frozen=True):
     """The outcome for one pair."""
 
     flip: int | None = None
@@ -83,8 +84,7 @@ class Walk:
     """Without a reference: what the place where the streams part looks like. It proves nothing by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True):
     """A place in both streams: b[j] stands against a[i]."""
 
     i: int

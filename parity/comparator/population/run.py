@@ -67,7 +67,7 @@ def measure(
         exercised=inputs.exercised,
         differences=inputs.differences,
         floor=None if references.floor is None else references.floor.stats(),
-        aborted=aborted(pairs) or UNSET,
+        aborted=pairs.aborted or UNSET,
         tokens_not_judged=tokens_not_judged if cut_short else UNSET,
         suspects=_suspects(judged) if counted.unjudged else UNSET,
         doubtful=_doubtful(judged) or UNSET,
@@ -173,11 +173,6 @@ def _loop_findings(inputs: Inputs, loops: Loops) -> tuple[Finding, ...]:
     evidence = RunEvidence(why=why, **loops.to_json())
     arms = inputs.candidate.header.arm, inputs.baseline.header.arm
     return (run_finding(*arms, Kind.REPETITION, evidence),)
-
-
-def aborted(pairs: Pairs) -> int:
-    """Pairs of which one side or both were aborted."""
-    return sum(a.aborted or b.aborted for a, b in zip(pairs.baseline, pairs.candidate, strict=True))
 
 
 def _suspects(judged: Judged) -> tuple[Suspected, ...]:

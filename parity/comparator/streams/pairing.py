@@ -29,22 +29,26 @@ class Pairs:
     random: npt.NDArray[np.bool_]
     """Shape (P,): at least one of the two was drawn at a temperature above 0."""
     candidate_tokens: RaggedTokens
+    aborted: int
+    """Pairs of which one side or both were aborted."""
 
     def where(self, rows: npt.NDArray[np.bool_]) -> Pairs:
         """Some of the pairs; rows: shape (P,)."""
         if rows.all():
             return self
         some = np.flatnonzero(rows).tolist()
+        baseline = [self.baseline[row] for row in some]
         candidate = [self.candidate[row] for row in some]
         return Pairs(
             [self.keys[row] for row in some],
-            [self.baseline[row] for row in some],
+            baseline,
             candidate,
             self.parts_at[rows],
             self.identical[rows],
             self.same_prompt[rows],
             self.random[rows],
             RaggedTokens.of([one.token_ids for one in candidate]),
+            sum(a.aborted or b.aborted for a, b in zip(baseline, candidate, strict=True)) if self.aborted else 0,
         )
 
 
@@ -67,11 +71,13 @@ def pair_up(baseline: Capture, candidate: Capture) -> Pairs:
     parts_at = first_differences(tokens, other)
     same_prompt = first_differences(prompts, other_prompts) < 0
     random = np.full(len(keys), max(temperature(baseline), temperature(candidate)) > 0)
+    aborted = 0
     for row, (a, b) in enumerate(zip(left, right, strict=True)):
+        aborted += a.aborted or b.aborted
         if a.sampling or b.sampling or a.max_tokens is not None or b.max_tokens is not None:
             same_prompt[row] &= not own_differences(baseline, a, candidate, b)
             random[row] = max(temperature_in(baseline.sampling_of(a)), temperature_in(candidate.sampling_of(b))) > 0
-    return Pairs(keys, left, right, parts_at, parts_at < 0, same_prompt, random, tokens)
+    return Pairs(keys, left, right, parts_at, parts_at < 0, same_prompt, random, tokens, aborted)
 
 
 def first_differences(mine: RaggedTokens, theirs: RaggedTokens) -> npt.NDArray[np.int64]:
