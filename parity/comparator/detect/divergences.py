@@ -40,7 +40,7 @@ def _streams(case: Case, gaps: TokenGaps, end: int, setup: Setup) -> Streams:
         case.b.token_ids,
         case.parts_at,
         end,
-        np.flatnonzero(unsupported[:end]),
+        np.flatnonzero(unsupported[:end]).tolist(),
         unknown,
         gaps.best_id,
         setup.rules.of(case.b).terminators,

@@ -12,11 +12,11 @@ reference says which of the candidate's tokens it supports:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from msgspec.structs import replace
 
 from parity.comparator.detect.events import Event
@@ -54,7 +54,7 @@ class Streams:
     """Leading tokens that are equal."""
     end: int
     """Candidate tokens from here on are explained already (past an end of the stream)."""
-    bad: npt.NDArray[np.int64]
+    bad: list[int]
     """Positions of the candidate's tokens before `end` that the reference does not support, ascending."""
     unknown: BoolArray
     """Shape (U,): the reference does not say."""
@@ -65,8 +65,7 @@ class Streams:
     """Where the baseline's stream ends, its completion might have gone on."""
 
     def unsupported(self, start: int, stop: int) -> list[int]:
-        low, high = np.searchsorted(self.bad, (start, stop)).tolist()
-        return [int(place) for place in self.bad[low:high]]
+        return self.bad[bisect_left(self.bad, start) : bisect_left(self.bad, stop)]
 
     def ends_at(self, position: int) -> bool:
         return position == len(self.b) - 1 and int(self.b[-1]) in self.eos
