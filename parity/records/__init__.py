@@ -271,6 +271,16 @@ class Capture:
         return {**self.header.sampling, **completion.sampling, **limit}
 
     @cached_property
+    def own_sampling(self) -> frozenset[Key]:
+        """Completions of requests with sampling parameters of their own, a limit of tokens included."""
+        return frozenset(one.key for one in self if one.sampling or one.max_tokens is not None)
+
+    @cached_property
+    def aborted(self) -> frozenset[Key]:
+        """Completions that were aborted while they ran."""
+        return frozenset(one.key for one in self if one.aborted)
+
+    @cached_property
     def tokens(self) -> RaggedTokens:
         """Output tokens of all completions in a row, in the capture's order."""
         return RaggedTokens.of([completion.token_ids for completion in self])

@@ -35,7 +35,7 @@ def without_banned(baseline: Capture, candidate: Capture, scores: Scores) -> tup
     """Captures and scores without what the requests forbade."""
     arms = (baseline, candidate)
     of_run = _bans(arms, [arm.header.sampling for arm in arms])
-    own = {key for arm in arms for key, one in arm.completions.items() if one.sampling}
+    own = {key for arm in arms for key in arm.own_sampling if arm.completions[key].sampling}
     bans = {key: _bans_of(arms, key) for key in own}
     if not of_run and not any(bans.values()):
         return baseline, candidate, scores

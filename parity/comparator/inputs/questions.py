@@ -18,7 +18,8 @@ def temperature(capture: Capture) -> float:
 
 def highest_own_temperature(*captures: Capture) -> float:
     """Of the requests that have one of their own; 0 without any."""
-    return max((temperature_in(one.sampling) for capture in captures for one in capture if one.sampling), default=0.0)
+    own = (capture.completions[key].sampling for capture in captures for key in capture.own_sampling)
+    return max(map(temperature_in, own), default=0.0)
 
 
 def own_differences(baseline: Capture, a: Completion, candidate: Capture, b: Completion) -> list[str]:

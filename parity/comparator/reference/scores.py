@@ -33,7 +33,8 @@ class Reference:
         self._ambiguous = baseline.header.arm == candidate.header.arm
         self._sampling = {**baseline.header.sampling, **candidate.header.sampling}
         self._shaping = shaping_of(self._sampling)
-        own = {repr(one.sampling): one.sampling for arm in (baseline, candidate) for one in arm if one.sampling}
+        each = [arm.completions[key].sampling for arm in (baseline, candidate) for key in arm.own_sampling]
+        own = {repr(one): one for one in each}
         self._own_shaping = {name: shaping_of({**self._sampling, **sampling}) for name, sampling in own.items()}
         self._arms = {key.arm for key in scores}
         self.remarks = Remarks(notes=self._notes(baseline, candidate))

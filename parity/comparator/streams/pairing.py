@@ -71,13 +71,14 @@ def pair_up(baseline: Capture, candidate: Capture) -> Pairs:
     parts_at = first_differences(tokens, other)
     same_prompt = first_differences(prompts, other_prompts) < 0
     random = np.full(len(keys), max(temperature(baseline), temperature(candidate)) > 0)
-    aborted = 0
-    for row, (a, b) in enumerate(zip(left, right, strict=True)):
-        aborted += a.aborted or b.aborted
-        if a.sampling or b.sampling or a.max_tokens is not None or b.max_tokens is not None:
+    own = baseline.own_sampling | candidate.own_sampling
+    for row, (a, b) in enumerate(zip(left, right, strict=True)) if own else ():
+        if b.key in own:
             same_prompt[row] &= not own_differences(baseline, a, candidate, b)
             random[row] = max(temperature_in(baseline.sampling_of(a)), temperature_in(candidate.sampling_of(b))) > 0
-    return Pairs(keys, left, right, parts_at, parts_at < 0, same_prompt, random, tokens, aborted)
+    aborted = baseline.aborted | candidate.aborted
+    stopped = aborted and aborted & frozenset(keys)
+    return Pairs(keys, left, right, parts_at, parts_at < 0, same_prompt, random, tokens, len(stopped))
 
 
 def first_differences(mine: RaggedTokens, theirs: RaggedTokens) -> npt.NDArray[np.int64]:
