@@ -9,21 +9,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
+from captures import capture, completion, written
 from parity_backends.server.worker.asking import COMPLETIONS, OPENAI, VLLM, not_sent, sampling_body
 from parity_backends.vllm.worker.arguments import Table, translate_sampling
 from parity_backends.worker.sampling import rows_of, sampling_of
 from rich.style import Style
 
 import parity
-from parity.capture import read_capture, write_capture
+from parity.capture import read_capture
 from parity.comparator import compare
 from parity.errors import ParityError
 from parity.pipeline import PlanRequest, make_plan
 from parity.plan import Plan, read_plan
 from parity.plan.variants import Variant
-from parity.records import Capture, Completion, Header, Key
+from parity.records import Capture
 from parity.records.sampling import Effect, Form, Parameter, Sampling, forget, register, wire
 from parity.report.formats.json import json_report
 from parity.run import load_backend
@@ -63,11 +63,8 @@ def plan(tmp_path: Path) -> Plan:
 
 
 def captured(arm: str, sampling: dict[str, Any], path: Path, *, own: float) -> Capture:
-    ids = np.array([5, 6, 7], dtype=np.int64)
-    completion = Completion(Key("own", 0, 0), ids, ids, None, "length", None, sampling={"top_a": own})
-    header = Header(arm, "cpu", "base", "m", 1000, (0,), {}, {**sampling, "max_tokens": 3})
-    write_capture(path, Capture(header, {completion.key: completion}, {}, {}))
-    return read_capture(path)
+    made = capture(arm, completion([5, 6, 7], "own", top_a=own), **{**sampling, "max_tokens": 3})
+    return read_capture(written(path, made))
 
 
 def test_plans_carry_it_and_workers_send_it_where_their_engine_takes_it(plan: Plan) -> None:

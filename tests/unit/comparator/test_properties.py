@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import orjson
 import pytest
+from captures import capture, completion, header
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -40,40 +41,8 @@ entries = st.lists(st.lists(st.tuples(st.one_of(st.integers(0, 5), edge_ids), na
 finish = st.sampled_from(["length", "stop", "abort", "", None])
 
 
-def header(arm: str = "cpu/mtp", **sampling: object) -> Header:
-    return Header(
-        arm=arm,
-        backend="cpu",
-        variant=arm.split("/")[1],
-        model="tiny",
-        vocab_size=2048,
-        eos_token_ids=(0,),
-        sampling={"temperature": 0.0, "max_tokens": 64, "n": 1, **sampling},
-    )
-
-
-def completion(
-    request: str,
-    tokens: list[int] | np.ndarray,
-    *,
-    sample: int = 0,
-    round_: int = 0,
-    prompt: tuple[int, ...] = (5, 6, 7),
-    **changes: object,
-) -> Completion:
-    made = Completion(
-        key=Key(request, round_, sample),
-        prompt_token_ids=np.array(prompt, dtype=np.int64),
-        token_ids=np.array(tokens, dtype=np.int64),
-        text=None,
-        finish_reason="length",
-        stop_reason=None,
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
-
-
-def capture(completions: list[Completion], head: Header | None = None) -> Capture:
-    return Capture(head or header(), {c.key: c for c in completions}, {}, {})
+def head(arm: str, **sampling: object) -> Header:
+    return header(arm, vocab_size=2048, **{"max_tokens": 64, **sampling})
 
 
 def top(rows: list[list[tuple[int, float]]]) -> TopLogprobs:
@@ -83,11 +52,11 @@ def top(rows: list[list[tuple[int, float]]]) -> TopLogprobs:
 @st.composite
 def completions(draw: st.DrawFn, request: str, *, sample: int = 0) -> Completion:
     return completion(
-        request,
         draw(token_ids),
+        request,
         sample=sample,
-        finish_reason=draw(finish),
-        stop_reason=draw(st.sampled_from([None, 0, 7, "x"])),
+        finish=draw(finish),
+        stop=draw(st.sampled_from([None, 0, 7, "x"])),
         text=draw(st.sampled_from([None, "", "abc", "\ufffd"])),
         logprobs=draw(st.one_of(st.none(), entries.map(top))),
         max_tokens=draw(st.sampled_from([None, None, 0, 3, 2**31])),
@@ -102,10 +71,10 @@ def captures(draw: st.DrawFn, arm: str, *, temperature: float = 0.0, n: int = 1)
         for sample in range(n):
             if n == 1 or draw(st.booleans()):
                 made.append(draw(completions(request, sample=sample)))
-    head = header(arm, temperature=temperature, n=n)
+    shared = head(arm, temperature=temperature, n=n)
     if draw(st.booleans()):
-        head = replace(head, vocab_size=None, eos_token_ids=None, sampling={})
-    return capture(made, head)
+        shared = replace(shared, vocab_size=None, eos_token_ids=None, sampling={})
+    return capture(shared, *made, counters={})
 
 
 def summary(result: Comparison) -> list[tuple[object, ...]]:
@@ -144,14 +113,14 @@ sound = st.lists(st.lists(st.integers(1, 2047), min_size=1, max_size=40), min_si
 @given(sound)
 def test_a_capture_against_itself_passes(rows: list[list[int]]) -> None:
     same = capture(
-        [completion(f"r{i}", row, prompt=(5, i)) for i, row in enumerate(rows)],
-        header("cpu/base", max_tokens=max(map(len, rows))),
+        head("cpu/base", max_tokens=max(map(len, rows))),
+        *(completion(row, f"r{i}", prompt=(5, i)) for i, row in enumerate(rows)),
     )
     rows_equal = [replace(c, finish_reason="length" if len(c.token_ids) else "stop") for c in same]
-    result = compare(capture(rows_equal, same.header), capture(rows_equal, same.header), {}, CompareOptions())
+    result = compare(capture(same.header, *rows_equal), capture(same.header, *rows_equal), {}, CompareOptions())
     assert [f for f in result.findings if f.severity is Severity.CORRUPT and f.kind is not Kind.EARLY_STOP] == []
     full = [c for c in rows_equal if len(c.token_ids) == max(map(len, rows))]
-    whole = capture(full, same.header)
+    whole = capture(same.header, *full)
     result = compare(whole, whole, {}, CompareOptions())
     assert result.verdict is Verdict.PASS
     assert result.findings == ()
@@ -230,14 +199,14 @@ def test_swapping_the_sides_turns_a_duplication_into_an_omission(chunk: int, pla
     rows = streams(chunk, 8, 100)
     hurt = [list(row) for row in rows]
     hurt[3] = [*rows[3][:place], *rows[3][place - chunk : place], *rows[3][place:]][:100]
-    head = {"max_tokens": 100}
+    shared = {"max_tokens": 100}
 
     def one_way(a: list[list[int]], b: list[list[int]], wrong: range) -> list[tuple[str, str, int | None]]:
-        left = [completion(f"r{i}", t, prompt=(5, i)) for i, t in enumerate(a)]
-        right = [completion(f"r{i}", t, prompt=(5, i)) for i, t in enumerate(b)]
+        left = [completion(t, f"r{i}", prompt=(5, i)) for i, t in enumerate(a)]
+        right = [completion(t, f"r{i}", prompt=(5, i)) for i, t in enumerate(b)]
         result = compare(
-            capture(left, header("cpu/base", **head)),
-            capture(right, header("cpu/other", **head)),
+            capture(head("cpu/base", **shared), *left),
+            capture(head("cpu/other", **shared), *right),
             scored("cpu/other", b, a, wrong),
             CompareOptions(),
         )
@@ -249,8 +218,8 @@ def test_swapping_the_sides_turns_a_duplication_into_an_omission(chunk: int, pla
 
 @pytest.mark.parametrize("arms", [("cpu/base", "cpu/other"), ("cpu/other", "cpu/base")])
 def test_swapping_the_sides_mirrors_which_row_is_missing(arms: tuple[str, str]) -> None:
-    whole = [completion(f"r{i}", t, prompt=(5, i)) for i, t in enumerate(streams(1, 4, 64))]
-    most, less = capture(whole, header(arms[0])), capture(whole[:-1], header(arms[1]))
+    whole = [completion(t, f"r{i}", prompt=(5, i)) for i, t in enumerate(streams(1, 4, 64))]
+    most, less = capture(head(arms[0]), *whole), capture(head(arms[1]), *whole[:-1])
     found = compare(most, less, {}, CompareOptions()).findings
     assert [(f.request, f.kind) for f in found] == [("r3", Kind.MISSING_COMPLETION)]
     turned = compare(less, most, {}, CompareOptions())
@@ -261,9 +230,9 @@ def test_swapping_the_sides_mirrors_which_row_is_missing(arms: tuple[str, str]) 
 @pytest.mark.parametrize("tokens", [[], [7], [7] * 100_000, [INT32], [INT32 + 1], [-1], [-(2**31)], [2**62]])
 @pytest.mark.parametrize("other", [[], [9], [7] * 99_999, [7] * 50_000 + [8] * 50_000])
 def test_extreme_lengths_and_ids(tokens: list[int], other: list[int]) -> None:
-    head = header("cpu/base", max_tokens=100_000)
-    left = capture([completion("a", other), completion("b", [3] * 64)], head)
-    right = capture([completion("a", tokens), completion("b", [3] * 64)], replace(head, arm="cpu/other"))
+    shared = head("cpu/base", max_tokens=100_000)
+    left = capture(shared, completion(other, "a"), completion([3] * 64, "b"))
+    right = capture(replace(shared, arm="cpu/other"), completion(tokens, "a"), completion([3] * 64, "b"))
     result = compare(left, right, {}, CompareOptions())
     assert (result.verdict is Verdict.PASS) is (tokens == other)
     assert {f.request for f in result.findings if f.severity is Severity.CORRUPT} <= {"a"}
@@ -284,10 +253,10 @@ def test_a_long_random_row_is_realigned_after_each_of_many_faults() -> None:
         np.stack([row, hurt], axis=1).astype(np.int64),
         np.stack([np.full(len(row), -0.1), np.where(row == hurt, -0.1, -9.0)], axis=1),
     )
-    head = header("cpu/base", max_tokens=100_000)
+    shared = head("cpu/base", max_tokens=100_000)
     result = compare(
-        capture([completion("a", row)], head),
-        capture([completion("a", hurt)], replace(head, arm="cpu/other")),
+        capture(shared, completion(row, "a")),
+        capture(replace(shared, arm="cpu/other"), completion(hurt, "a")),
         {ScoreKey("cpu/other", "a", 0, 0): table},
         CompareOptions(),
     )
@@ -312,14 +281,14 @@ def test_a_long_random_row_is_realigned_after_each_of_many_faults() -> None:
 @pytest.mark.parametrize("use", ["decode", "score"])
 def test_bad_logprobs_are_not_trusted(bad: list[list[tuple[int, float]]], use: str) -> None:
     """Bad scores or logprobs never turn a different stream into a PASS, nor an equal one into other kinds."""
-    left = capture([completion("a", [7] * 64)], header("cpu/base"))
-    equal = completion("a", [7] * 64)
-    unequal = completion("a", [7] * 30 + [5] * 34)
-    right = header("cpu/other")
+    left = capture(head("cpu/base"), completion([7] * 64, "a"))
+    equal = completion([7] * 64, "a")
+    unequal = completion([7] * 30 + [5] * 34, "a")
+    right = head("cpu/other")
     for one in (equal, unequal):
         row = replace(one, logprobs=top(bad)) if use == "decode" else one
         scores = {ScoreKey("cpu/other", "a", 0, 0): top(bad)} if use == "score" else {}
-        result = compare(left, capture([row], right), scores, CompareOptions())
+        result = compare(left, capture(right, row), scores, CompareOptions())
         if one is unequal:
             assert result.verdict is not Verdict.PASS
         else:
@@ -328,8 +297,8 @@ def test_bad_logprobs_are_not_trusted(bad: list[list[tuple[int, float]]], use: s
 
 
 def test_an_empty_capture_never_passes_for_a_full_one() -> None:
-    full = capture([completion("a", [7] * 64)], header("cpu/base"))
-    empty = capture([], header("cpu/other"))
+    full = capture(head("cpu/base"), completion([7] * 64, "a"))
+    empty = capture(head("cpu/other"))
     assert compare(full, empty, {}, CompareOptions()).verdict is Verdict.DIVERGED
     assert compare(empty, empty, {}, CompareOptions()).verdict is Verdict.INCONCLUSIVE
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from captures import capture, completion, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_data import BASE, MTP, arm_case, finding_case, make_case, run_of
 
-from parity.capture import write_capture
 from parity.errors import ParityError
-from parity.records import Capture, Completion, Header, Key, ScoreKey, TopLogprobs
+from parity.records import ScoreKey, TopLogprobs
 from parity.report.repro import near_ties, repro_of, repro_script
 
 FAKE = Path(__file__).parent / "fake_vllm"
@@ -30,16 +30,11 @@ CLEAN = {"1": [[[5, 6, 7, 8, 9, 10], "length"]], "4": [[[5, 6, 7, 8, 9, 10], "le
 def baseline(tmp_path: Path) -> Path:
     """The baseline's capture: both requests say 5 6 7 8 9 10; at token 3, 8 and 88 are a near-tie."""
     tokens = np.array([5, 6, 7, 8, 9, 10], dtype=np.int64)
-    completions, scores = {}, {}
-    for name in NAMES:
-        key = Key(name, 0, 0)
-        completions[key] = Completion(key, np.array([1, 2, 3]), tokens, None, "length", None)
-        ids = np.array([[int(token), 88 if token == 8 else 77] for token in tokens])
-        values = np.array([[-0.5, -0.6 if token == 8 else -5.0] for token in tokens])
-        scores[ScoreKey(BASE, *key)] = TopLogprobs(ids, values)
-    path = tmp_path / "cpu-base.jsonl"
-    write_capture(path, Capture(Header(BASE, "cpu", "base", "tiny"), completions, scores, {}))
-    return path
+    ids = np.array([[int(token), 88 if token == 8 else 77] for token in tokens])
+    values = np.array([[-0.5, -0.6 if token == 8 else -5.0] for token in tokens])
+    scores = {ScoreKey(BASE, name, 0, 0): TopLogprobs(ids, values) for name in NAMES}
+    made = capture(BASE, *(completion(tokens, name) for name in NAMES), scores=scores, model="tiny")
+    return written(tmp_path / "cpu-base.jsonl", made)
 
 
 def script(tmp_path: Path, **finding: Any) -> Path:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+from captures import capture, completion
 from plans import rough_plan
 
 from parity.messages import verbatim
 from parity.plan import Plan
-from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity, evidence_from_json
+from parity.records import Capture, Finding, Key, Kind, Severity, evidence_from_json
 from parity.store import ArmComparison, ArmResult, NewRun, Store
 
 REQUESTS = 7
@@ -34,19 +34,18 @@ def make_plan(**changes: Any) -> Plan:
 
 
 def make_capture(arm: str, *, size: int = 5) -> Capture:
-    completions = {}
-    for i in range(REQUESTS):
-        key = Key(f"p{i}", 0, 0)
-        completions[key] = Completion(
-            key,
-            np.array([1, 2, i]),
-            np.arange(i, i + size, dtype=np.int64),
-            f"text {i}",
-            "stop" if i == 3 else "length",
-            "END" if i == 3 else (7 if i == 4 else None),
+    completions = (
+        completion(
+            range(i, i + size),
+            f"p{i}",
+            prompt=(1, 2, i),
+            text=f"text {i}",
+            finish="stop" if i == 3 else "length",
+            stop={3: "END", 4: 7}.get(i),
         )
-    header = Header(arm, *arm.split("/"), "tiny", engine={"seed": 0, "resolved": True})
-    return Capture(header, completions, {}, {"drafts": 10})
+        for i in range(REQUESTS)
+    )
+    return capture(arm, *completions, counters={"drafts": 10}, model="tiny", engine={"seed": 0, "resolved": True})
 
 
 def make_finding(request: int, kind: Kind = Kind.GARBLED, position: int | None = 3, **more: Any) -> Finding:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from captures import capture, completion
 from lxml import etree
 from lxml import html as lxml_html
 from rich.console import Console
@@ -21,7 +22,7 @@ from parity.comparator import Comparison
 from parity.language import render
 from parity.messages import Message
 from parity.pipeline.analyse import analyse, arm_result, for_store, plan_of_captures
-from parity.records import Capture, Completion, Finding, Header, Key, Kind, ScoreKey, SpecTrace, TopLogprobs
+from parity.records import Capture, Finding, Key, Kind, ScoreKey, SpecTrace, TopLogprobs
 from parity.report.format import Wanted
 from parity.report.formats import format_named, names
 from parity.report.plots import plots
@@ -37,19 +38,20 @@ GAP = 6.7
 """Nats below the best token that was not seen before, as a repetition penalty has it; 7.05 below the best of all."""
 
 
-def completion(request: str, tokens: Sequence[int]) -> Completion:
-    ids = np.array(tokens, dtype=np.int64)
-    return Completion(Key(request, 0, 0), np.array([1, 2, 3]), ids, None, "length", None)
-
-
-def capture(arm: str, *completions: Completion) -> Capture:
-    sampling = {"temperature": 0.0, "max_tokens": 40, "n": 1, "repetition_penalty": 1.2}
-    engine = {"num_speculative_tokens": 1} if arm == MTP else {}
+def traced(arm: str, streams: Mapping[str, Sequence[int]]) -> Capture:
     steps = np.ones(20, dtype=np.int64)
-    traced = {one.key: replace(one, spec=SpecTrace(steps, steps) if arm == MTP else None) for one in completions}
-    header = Header(arm, *arm.split("/"), "tiny", 1000, (0,), engine, sampling, {"versions": {"vllm": "0.32.0"}})
+    spec = SpecTrace(steps, steps) if arm == MTP else None
     counters = {"drafts": 20, "draft_tokens": 20, "accepted_tokens": 15, "tokens_per_second": 12.5}
-    return Capture(header, traced, {}, counters if arm == MTP else {})
+    return capture(
+        arm,
+        *(completion(tokens, request, spec=spec) for request, tokens in streams.items()),
+        counters=counters if arm == MTP else {},
+        model="tiny",
+        engine={"num_speculative_tokens": 1} if arm == MTP else {},
+        environment={"versions": {"vllm": "0.32.0"}},
+        max_tokens=40,
+        repetition_penalty=1.2,
+    )
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,8 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compared]:
         ScoreKey(MTP, "p2", 0, 0): scored(tie, {20: [[third[20], -0.6], [777, -0.7]]}),
         ScoreKey(BASE, "p1", 0, 0): scored(other, {}),
     }
-    base = capture(BASE, completion("p0", own), completion("p1", other), completion("p2", third))
-    mtp = capture(MTP, completion("p0", leaked), completion("p1", other), completion("p2", tie))
+    base = traced(BASE, {"p0": own, "p1": other, "p2": third})
+    mtp = traced(MTP, {"p0": leaked, "p1": other, "p2": tie})
     files = {}
     for one in (replace(base, scores=scores), mtp):
         files[one.header.arm] = folder / f"{one.header.variant}.jsonl"
