@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from parity.messages import Message, as_message
+from parity.messages import Message, as_message, verbatim
 
 
 class ExitCode(IntEnum):
@@ -36,3 +36,9 @@ class BackendError(ParityError):
     """A backend could not be found, did not start, died, or broke the protocol: exit code 3."""
 
     exit_code = ExitCode.BACKEND_FAILED
+
+
+def said_by(error: Exception) -> Message:
+    """What an exception says: the message that it was raised with, else its own words."""
+    first = error.args[0] if error.args else None
+    return first if isinstance(first, Message) else verbatim(str(error))

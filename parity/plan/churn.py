@@ -117,11 +117,18 @@ class Churn:
     def from_json(value: Json) -> Churn:
         """Raises TypeError or ValueError that says what is wrong."""
         if not isinstance(value, dict):
-            raise TypeError("must be an object")
+            raise TypeError(message("plan.must_object", "must be an object"))
         known = {each.name: each for each in fields(Churn)}
         unknown = sorted(set(value) - set(known))
         if unknown:
-            raise ValueError(f"has no setting {unknown[0]!r} (known: {', '.join(known)})")
+            raise ValueError(
+                message(
+                    "plan.has_no_setting",
+                    "has no setting {unknown!r} (known: {known})",
+                    unknown=unknown[0],
+                    known=list(known),
+                )
+            )
         read: dict[str, Json] = {}
         for name, item in value.items():
             if name in ("abort_after", "batch_sizes"):
@@ -140,7 +147,7 @@ class Churn:
 def _typed(name: str, value: Json, kind: type | tuple[type, ...]) -> Json:
     wrong = isinstance(value, bool) and kind is not bool
     if wrong or not isinstance(value, kind):
-        raise TypeError(f"{name} cannot be {value!r}")
+        raise TypeError(message("plan.cannot_be", "{name} cannot be {value}", name=name, value=repr(value)))
     return value
 
 
@@ -148,7 +155,7 @@ def _span(name: str, value: Json) -> tuple[int, int] | None:
     if value is None and name == "batch_sizes":
         return None
     if not isinstance(value, list) or len(value) != 2 or any(type(item) is not int for item in value):
-        raise TypeError(f"{name} must be two whole numbers")
+        raise TypeError(message("plan.two_whole_numbers", "{name} must be two whole numbers", name=name))
     return int(value[0]), int(value[1])
 
 

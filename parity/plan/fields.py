@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from parity.errors import ParityError
-from parity.messages import message
+from parity.errors import ParityError, said_by
+from parity.messages import Message, message
 from parity.records import Json
 
 _MISSING: Final = object()
@@ -31,22 +31,24 @@ class Fields:
             )
         self.value: dict[str, Json] = value
 
-    def error(self, name: str, problem: str) -> ParityError:
+    def error(self, name: str, problem: Message) -> ParityError:
         where = f"{self.at}.{name}" if self.at else name
         return ParityError(
-            f"{self.source}: {where} {problem}",
+            message(
+                "plan.field_problem", "{source}: {field} {problem}", source=self.source, field=where, problem=problem
+            ),
             hint=message("plan.correct_field_write", "correct the field, or write the plan again"),
         )
 
     def take(self, name: str, parse: Callable[[Json], Any], default: Any = _MISSING) -> Any:
         if name not in self.value:
             if default is _MISSING:
-                raise self.error(name, "is missing")
+                raise self.error(name, message("plan.is_missing", "is missing"))
             return default
         try:
             return parse(self.value[name])
         except (TypeError, ValueError) as error:
-            raise self.error(name, str(error)) from None
+            raise self.error(name, said_by(error)) from None
 
     def sub(self, name: str, default: Any = _MISSING) -> Fields:
         where = f"{self.at}.{name}" if self.at else name
@@ -57,9 +59,13 @@ class Fields:
         return [Fields(item, self.source, f"{name}[{index}]") for index, item in enumerate(value)]
 
 
+def _found(value: Json) -> str:
+    return json.dumps(value)[:60]
+
+
 def string(value: Json) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"must be a string, not {json.dumps(value)[:60]}")
+        raise TypeError(message("plan.must_string", "must be a string, not {value}", value=_found(value)))
     return value
 
 
@@ -69,7 +75,7 @@ def optional_string(value: Json) -> str | None:
 
 def whole_number(value: Json) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"must be a whole number, not {json.dumps(value)[:60]}")
+        raise TypeError(message("plan.must_whole_number", "must be a whole number, not {value}", value=_found(value)))
     return value
 
 
@@ -79,19 +85,19 @@ def optional_int(value: Json) -> int | None:
 
 def number(value: Json) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"must be a number, not {json.dumps(value)[:60]}")
+        raise TypeError(message("plan.must_number", "must be a number, not {value}", value=_found(value)))
     return float(value)
 
 
 def boolean(value: Json) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"must be true or false, not {json.dumps(value)[:60]}")
+        raise TypeError(message("plan.must_true_false", "must be true or false, not {value}", value=_found(value)))
     return value
 
 
 def json_list(value: Json) -> list[Json]:
     if not isinstance(value, list):
-        raise TypeError(f"must be a list, not {json.dumps(value)[:60]}")
+        raise TypeError(message("plan.must_list", "must be a list, not {value}", value=_found(value)))
     return value
 
 
@@ -105,5 +111,7 @@ def strings(value: Json) -> tuple[str, ...]:
 
 def string_map(value: Json) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise TypeError(f"must be an object of strings, not {json.dumps(value)[:60]}")
+        raise TypeError(
+            message("plan.must_string_map", "must be an object of strings, not {value}", value=_found(value))
+        )
     return {name: string(item) for name, item in value.items()}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from parity.errors import ParityError
+from parity.errors import ParityError, said_by
 from parity.messages import message
 from parity.records import Json
 
@@ -162,7 +162,7 @@ def read_host(name: str, table: Json, source: str) -> Host:
             values[key] = _READERS[key](value)
         except (TypeError, ValueError) as error:
             raise ParityError(
-                f"{where}: {key} {error}",
+                message("plan.host_setting", "{where}: {key} {problem}", where=where, key=key, problem=said_by(error)),
                 hint=message("plan.docs_hosts_md_describes", "docs/hosts.md describes each setting"),
             ) from None
     host = Host(name, values.pop("adapter", name), **values)
@@ -222,9 +222,11 @@ def host_of(hosts: Mapping[str, Host], arm_name: str, adapter: str) -> Host:
 
 def _text(value: Json) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise TypeError(f"must be text, not {json.dumps(value, default=str)[:60]}")
+        raise TypeError(
+            message("plan.must_text", "must be text, not {value}", value=json.dumps(value, default=str)[:60])
+        )
     if "\0" in value:
-        raise ValueError("holds a NUL character, which no command line can carry")
+        raise ValueError(message("plan.holds_nul", "holds a NUL character, which no command line can carry"))
     return value
 
 
@@ -238,57 +240,76 @@ def _command(value: Json) -> tuple[str, ...]:
                 hint=message("plan.close_every_quotation", "close every quotation mark"),
             ) from None
     if not isinstance(value, list | tuple):
-        raise TypeError("must be a list of words, or one line that a shell would split into them")
+        raise TypeError(
+            message("plan.must_words", "must be a list of words, or one line that a shell would split into them")
+        )
     return tuple(_text(word) for word in value)
 
 
 def _env(value: Json) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise TypeError("must be a table of NAME = VALUE")
+        raise TypeError(message("plan.must_environment", "must be a table of NAME = VALUE"))
     out: dict[str, str] = {}
     for name, item in value.items():
         if not _VARIABLE.fullmatch(name):
-            raise ValueError(f"names {name!r}, which cannot be an environment variable")
+            raise ValueError(
+                message("plan.no_variable_name", "names {name!r}, which cannot be an environment variable", name=name)
+            )
         if isinstance(item, bool) or not isinstance(item, str | int | float):
-            raise TypeError(f"{name} must be text or a number")
+            raise TypeError(message("plan.variable_text_number", "{name} must be text or a number", name=name))
         if "\0" in str(item):
-            raise ValueError(f"{name} holds a NUL character")
+            raise ValueError(message("plan.variable_nul", "{name} holds a NUL character", name=name))
         out[name] = str(item)
     return out
 
 
 def _group(value: Json) -> str:
     if isinstance(value, bool):
-        raise TypeError("must be groups of device numbers")
+        raise TypeError(message("plan.must_device_numbers", "must be groups of device numbers"))
     if isinstance(value, int | str):
         return str(value).strip()
     if isinstance(value, list) and value and all(isinstance(v, int | str) and not isinstance(v, bool) for v in value):
         return ",".join(str(item).strip() for item in value)
-    raise TypeError('must be groups of devices, such as [["0", "1"], ["2", "3"]] or ["0,1", "2,3"]')
+    raise TypeError(
+        message(
+            "plan.must_device_groups", 'must be groups of devices, such as [["0", "1"], ["2", "3"]] or ["0,1", "2,3"]'
+        )
+    )
 
 
 def _devices(value: Json) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not value:
-        raise TypeError('must be groups of devices, such as [["0", "1"], ["2", "3"]] or ["0,1", "2,3"]')
+        raise TypeError(
+            message(
+                "plan.must_device_groups",
+                'must be groups of devices, such as [["0", "1"], ["2", "3"]] or ["0,1", "2,3"]',
+            )
+        )
     groups = tuple(_group(item) for item in value)
     if not all(groups):
-        raise ValueError("has an empty group")
+        raise ValueError(message("plan.empty_group", "has an empty group"))
     return groups
 
 
 def _count(value: Json, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise TypeError(f"must be a whole number, at least {least}")
+        raise TypeError(message("plan.must_at_least", "must be a whole number, at least {least}", least=least))
     return value
 
 
 def _table(value: Json) -> dict[str, Json]:
     if not isinstance(value, dict):
-        raise TypeError("must be a table of engine settings")
+        raise TypeError(message("plan.must_engine_table", "must be a table of engine settings"))
     if "speculative_config" in value:
-        raise ValueError("sets speculative_config: speculation belongs to the variant")
+        raise ValueError(
+            message("plan.sets_speculation", "sets speculative_config: speculation belongs to the variant")
+        )
     if "model" in value and "url" not in value:  # a server has a model of its own
-        raise ValueError("sets model: where the checkpoint is, says the setting `model` of the backend itself")
+        raise ValueError(
+            message(
+                "plan.sets_model", "sets model: where the checkpoint is, says the setting `model` of the backend itself"
+            )
+        )
     return dict(value)
 
 

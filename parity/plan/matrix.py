@@ -70,27 +70,48 @@ def parse_axis(text: str) -> Axis:
     name, found, given = text.partition("=")
     name = name.strip()
     if not found or not given.strip():
-        raise ValueError(f"{text!r} is not NAME=VALUE,VALUE,…")
+        raise ValueError(message("plan.not_an_axis", "{text!r} is not NAME=VALUE,VALUE,…", text=text))
     row = setting_called(name)
     if row is not None and name != row.asked:
         name = row.name
     if not _PATH.fullmatch(name):
-        raise ValueError(f"{name!r} is not the name of an engine argument (dots lead into nested ones)")
+        raise ValueError(
+            message(
+                "plan.not_an_argument",
+                "{name!r} is not the name of an engine argument (dots lead into nested ones)",
+                name=name,
+            )
+        )
     if name.split(".")[0] in _FIXED:
-        raise ValueError(f"{name} cannot be varied: use {SPECULATION}, or --model in runs of their own")
+        raise ValueError(
+            message(
+                "plan.cannot_vary",
+                "{name} cannot be varied: use {speculation}, or --model in runs of their own",
+                name=name,
+                speculation=SPECULATION,
+            )
+        )
     whole = _json(given)
     values = whole if isinstance(whole, list) else [_json(part) for part in given.split(",")]
     if not values or any(isinstance(value, str) and not value.strip() for value in values):
-        raise ValueError(f"{text!r} holds an empty value")
+        raise ValueError(message("plan.empty_value", "{text!r} holds an empty value", text=text))
     if name == SPECULATION and any(isinstance(v, bool) or not isinstance(v, int) or v < 0 for v in values):
-        raise ValueError(f"{SPECULATION} takes whole numbers, 0 for no speculation")
+        raise ValueError(
+            message(
+                "plan.speculation_whole",
+                "{speculation} takes whole numbers, 0 for no speculation",
+                speculation=SPECULATION,
+            )
+        )
     if name.startswith(ENVIRONMENT):
         values = [value if isinstance(value, str) else json.dumps(value) for value in values]
     axis = Axis(name, tuple(values))
     labels = [axis.label(value) for value in axis.values]
     repeated = [label for label in labels if labels.count(label) > 1]
     if repeated:
-        raise ValueError(f"{text!r} gives {repeated[0]} twice")
+        raise ValueError(
+            message("plan.value_twice", "{text!r} gives {repeated} twice", text=text, repeated=repeated[0])
+        )
     return axis
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from parity.messages import message
 from parity.records import Json
 
 Messages = tuple[Mapping[str, Json], ...]
@@ -13,36 +14,56 @@ Messages = tuple[Mapping[str, Json], ...]
 def parse_messages(value: Json) -> Messages:
     """Messages in the form of OpenAI's chat endpoint. Raises ValueError or TypeError that says what is wrong."""
     if not isinstance(value, list) or not value:
-        raise TypeError("must be a list of objects with role and content")
-    for number, message in enumerate(value):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise TypeError(f"must be a list of objects with role and content; number {number} is not")
-        content = message.get("content")
+        raise TypeError(message("plan.must_messages", "must be a list of objects with role and content"))
+    for number, one in enumerate(value):
+        if not isinstance(one, dict) or not isinstance(one.get("role"), str):
+            raise TypeError(
+                message(
+                    "plan.message_object",
+                    "must be a list of objects with role and content; number {number} is not",
+                    number=number,
+                )
+            )
+        content = one.get("content")
         if content is not None and not isinstance(content, str | list):
-            raise TypeError(f"number {number}: content must be text or a list of parts")
+            raise TypeError(
+                message(
+                    "plan.message_content", "number {number}: content must be text or a list of parts", number=number
+                )
+            )
         for part in content if isinstance(content, list) else ():
             if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-                raise TypeError(f"number {number}: every part of a content must be an object with a type")
+                raise TypeError(
+                    message(
+                        "plan.message_part",
+                        "number {number}: every part of a content must be an object with a type",
+                        number=number,
+                    )
+                )
             if part["type"] == "text" and not isinstance(part.get("text"), str):
-                raise TypeError(f"number {number}: a part of type text must have a text")
+                raise TypeError(
+                    message(
+                        "plan.message_part_text", "number {number}: a part of type text must have a text", number=number
+                    )
+                )
     return tuple(value)
 
 
 def has_images(messages: Sequence[Mapping[str, Json]] | None) -> bool:
     """Whether a part is anything but text (image_url, input_audio, …)."""
-    return any(part["type"] != "text" for message in messages or () for part in _parts(message))
+    return any(part["type"] != "text" for one in messages or () for part in _parts(one))
 
 
 def text_only(messages: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
     """The messages with the text of their parts as plain strings, and without all other parts."""
     return [
-        {**message, "content": "".join(part["text"] for part in _parts(message) if part["type"] == "text")}
-        if isinstance(message.get("content"), list)
-        else dict(message)
-        for message in messages
+        {**one, "content": "".join(part["text"] for part in _parts(one) if part["type"] == "text")}
+        if isinstance(one.get("content"), list)
+        else dict(one)
+        for one in messages
     ]
 
 
-def _parts(message: Mapping[str, Json]) -> list[dict[str, Any]]:
-    content = message.get("content")
+def _parts(one: Mapping[str, Json]) -> list[dict[str, Any]]:
+    content = one.get("content")
     return content if isinstance(content, list) else []

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 
-from parity.errors import ParityError
-from parity.messages import message
+from parity.errors import ParityError, said_by
+from parity.messages import Message, message
 from parity.plan.messages import parse_messages
 from parity.records import Json
 from parity.records.sampling import Value, read_values
@@ -138,9 +138,12 @@ def _parse_jsonl(text: str, source: str) -> list[Prompt]:
 
 def _asked(prompt: Prompt, value: Json, where: str) -> Prompt:
     """The prompt with its own parameters. Raises ParityError that names the line and the parameter."""
-    hint = "`sampling` is an object of a prompt's own parameters; docs/plan.md has their names and forms"
+    hint = message(
+        "plan.sampling_object",
+        "`sampling` is an object of a prompt's own parameters; docs/plan.md has their names and forms",
+    )
 
-    def refuse(name: str, problem: str) -> ParityError:
+    def refuse(name: str, problem: Message) -> ParityError:
         return ParityError(
             message("plan.sampling", "{where}: sampling.{name} {problem}", where=where, name=name, problem=problem),
             hint=hint,
@@ -200,7 +203,7 @@ def _parse_prompt(value: Json, default_id: str, where: str) -> Prompt:
             return Prompt(str(name), messages=parse_messages(messages))
         except (TypeError, ValueError) as error:
             raise ParityError(
-                message("plan.messages", "{where}: messages {said}", where=where, said=str(error)), hint=_FORMATS
+                message("plan.messages", "{where}: messages {said}", where=where, said=said_by(error)), hint=_FORMATS
             ) from None
     if text is not None and not isinstance(text, str):
         raise ParityError(

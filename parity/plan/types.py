@@ -281,7 +281,9 @@ class Plan:
         score = top.sub("score", default={})
         mode = score.take("mode", string, default="all")
         if mode not in SCORE_MODES:
-            raise score.error("mode", f"is {mode!r}, not one of {', '.join(SCORE_MODES)}")
+            raise score.error(
+                "mode", message("plan.not_one_of", "is {value!r}, not one of {known}", value=mode, known=SCORE_MODES)
+            )
         plan = Plan(
             model=Model(
                 name=model.take("name", string),
@@ -308,7 +310,9 @@ class Plan:
         try:
             plan.check()
         except ParityError as error:
-            raise ParityError(f"{source}: {error.message}", hint=error.hint) from None
+            raise ParityError(
+                message("plan.wrong_in", "{source}: {problem}", source=source, problem=error.message), hint=error.hint
+            ) from None
         return plan
 
 
@@ -337,7 +341,7 @@ def parse_tolerance(value: Json) -> float | str:
     except ValueError:
         nats = -1.0  # words: the same sentence as for a number that is none of these
     if not 0 <= nats < float("inf"):
-        raise ValueError("must be a number of nats, 0 or more, or auto")
+        raise ValueError(message("plan.must_nats", "must be a number of nats, 0 or more, or auto"))
     return nats
 
 
@@ -394,7 +398,9 @@ def _arm(item: Fields) -> Arm:
     )
     # The name becomes a file name in the run directory, and plans come from other hosts.
     if not _NAME.fullmatch(arm.name):
-        raise item.error("name", f"is {arm.name!r}, not of the form backend/variant")
+        raise item.error(
+            "name", message("plan.not_arm_name", "is {name!r}, not of the form backend/variant", name=arm.name)
+        )
     return arm
 
 

@@ -19,7 +19,7 @@ from enum import Enum, StrEnum
 from math import isfinite
 from typing import Any, Final, Literal, TypeAlias
 
-from parity.errors import ParityError
+from parity.errors import ParityError, said_by
 from parity.messages import Message, message
 
 Json: TypeAlias = Any
@@ -415,7 +415,7 @@ def asked() -> list[Parameter]:
 
 
 def read_values(
-    given: Mapping[str, Json], refuse: Callable[[str, str], Exception], *, own: bool = False
+    given: Mapping[str, Json], refuse: Callable[[str, Message], Exception], *, own: bool = False
 ) -> dict[str, Value]:
     """Values by name from JSON; `own`: those of one request.
 
@@ -427,14 +427,18 @@ def read_values(
         if row is None or not row.asked:
             known = [one.name for one in asked()]
             near = get_close_matches(name, known, n=1)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            raise refuse(name, f"is not a sampling parameter this parity knows ({', '.join(known)}){meant}")
+            problem = message(
+                "sampling.not_known", "is not a sampling parameter this parity knows ({known})", known=known
+            )
+            if near:
+                problem = message("sampling.meant", "{problem}; did you mean {near}?", problem=problem, near=near[0])
+            raise refuse(name, problem)
         if own and not row.per_request:
-            raise refuse(name, "cannot be a request's own")
+            raise refuse(name, message("sampling.not_own", "cannot be a request's own"))
         try:
             found[name] = row.read(value)
         except (TypeError, ValueError) as error:
-            raise refuse(name, str(error)) from None
+            raise refuse(name, said_by(error)) from None
     return found
 
 

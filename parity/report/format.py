@@ -38,8 +38,10 @@ class Wanted:
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """Rules of the policy that the run broke, in words."""
-        return (*self.judgement.expired, *self.judgement.broken) if self.judgement is not None else ()
+        """Rules of the policy that the run broke, in words of the report's language."""
+        if self.judgement is None:
+            return ()
+        return tuple(self.texts.said(line) for line in (*self.judgement.expired, *self.judgement.broken))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from parity.errors import ExitCode, ParityError
-from parity.messages import Message, message
+from parity.messages import Message, message, verbatim
 from parity.plan.config import read_config
 from parity.records import Json, Severity, Verdict
 from parity.records.kinds import kinds
@@ -50,8 +50,11 @@ class Budget:
     def allows(self, found: int, completions: int) -> bool:
         return found <= (self.limit * completions if self.is_share else self.limit)
 
-    def __str__(self) -> str:
-        return f"{100 * self.limit:.4g}% of the completions" if self.is_share else f"{self.limit:g}"
+    @property
+    def words(self) -> Message:
+        if self.is_share:
+            return message("policy.share", "{percent:.4g}% of the completions", percent=100 * self.limit)
+        return verbatim(f"{self.limit:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +92,33 @@ class Judgement:
 
     verdict: Verdict
     exit_code: ExitCode
-    broken: tuple[str, ...]
+    broken: tuple[Message, ...]
     allowed: tuple[str, ...]
     """Fingerprints of findings that were allowed."""
-    expired: tuple[str, ...]
+    expired: tuple[Message, ...]
     """Rules of the allowlist whose day has passed and that would have allowed something."""
 
-    def lines(self) -> list[str]:
+    def lines(self) -> list[Message]:
         """For people: what was allowed, what was broken, what follows."""
-        said = [f"policy: {line}" for line in (*self.expired, *self.broken)]
-        known = f", {len(self.allowed)} known findings allowed" if self.allowed else ""
-        return [*said, f"policy: {self.verdict}{known}"]
+        said = [message("policy.line", "policy: {line}", line=line) for line in (*self.expired, *self.broken)]
+        if not self.allowed:
+            return [*said, message("policy.verdict", "policy: {verdict}", verdict=str(self.verdict))]
+        end = message(
+            "policy.verdict_allowed",
+            "policy: {verdict}, {count} known finding allowed",
+            plural="policy: {verdict}, {count} known findings allowed",
+            verdict=str(self.verdict),
+            count=len(self.allowed),
+        )
+        return [*said, end]
 
     def to_json(self) -> dict[str, Json]:
         return {
             "verdict": str(self.verdict),
             "exit_code": int(self.exit_code),
-            "broken": list(self.broken),
+            "broken": [str(line) for line in self.broken],
             "allowed": list(self.allowed),
-            "expired": list(self.expired),
+            "expired": [str(line) for line in self.expired],
         }
 
 
@@ -252,14 +263,20 @@ def judge(
     counted: Counter[str] = Counter()
     severities: dict[str, str] = {}
     allowed: dict[str, None] = {}
-    expired: dict[str, None] = {}
+    expired: dict[str, Message] = {}
     for finding in findings:
         if finding.fingerprint in listed or finding.state in policy.states:
             allowed[finding.fingerprint] = None
             continue
         if finding.fingerprint in late:
             one = late[finding.fingerprint]
-            expired[f"{one.fingerprint} was allowed until {one.until}: {one.reason}"] = None
+            expired[one.fingerprint] = message(
+                "policy.expired",
+                "{fingerprint} was allowed until {until}: {reason}",
+                fingerprint=one.fingerprint,
+                until=str(one.until),
+                reason=one.reason,
+            )
         counted[finding.kind] += 1
         severities[finding.kind] = finding.severity
     broken = _broken(policy, counted, severities, completions)
@@ -270,10 +287,10 @@ def judge(
         Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
         Verdict.ERROR: ExitCode.BACKEND_FAILED,
     }
-    return Judgement(decided, codes[decided], tuple(broken), tuple(allowed), tuple(expired))
+    return Judgement(decided, codes[decided], tuple(broken), tuple(allowed), tuple(expired.values()))
 
 
-def _broken(policy: Policy, counted: Counter[str], severities: Mapping[str, str], completions: int) -> list[str]:
+def _broken(policy: Policy, counted: Counter[str], severities: Mapping[str, str], completions: int) -> list[Message]:
     broken = []
     rest = 0
     for kind, found in sorted(counted.items()):
@@ -281,15 +298,32 @@ def _broken(policy: Policy, counted: Counter[str], severities: Mapping[str, str]
         if budget is None:
             rest += found if severities[kind] == Severity.CORRUPT else 0
         elif not budget.allows(found, completions):
-            broken.append(f"{kind}: {found} in {completions} completions, at most {budget} allowed")
+            broken.append(
+                message(
+                    "policy.over_budget",
+                    "{kind}: {found} in {completions} completions, at most {budget} allowed",
+                    kind=kind,
+                    found=found,
+                    completions=completions,
+                    budget=budget.words,
+                )
+            )
     if rest and not policy.budgets[CORRUPT].allows(rest, completions):
-        kinds = ", ".join(
+        corrupt = [
             f"{found} {kind}"
             for kind, found in sorted(counted.items())
             if kind not in policy.budgets and severities[kind] == Severity.CORRUPT
+        ]
+        broken.append(
+            message(
+                "policy.over_corrupt",
+                "corrupt: {found} in {completions} completions ({corrupt}), at most {budget} allowed",
+                found=rest,
+                completions=completions,
+                corrupt=corrupt,
+                budget=policy.budgets[CORRUPT].words,
+            )
         )
-        limit = policy.budgets[CORRUPT]
-        broken.append(f"corrupt: {rest} in {completions} completions ({kinds}), at most {limit} allowed")
     return broken
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from parity.errors import ExitCode, ParityError
+from parity.language import render
 from parity.records import Verdict
 from parity.report.policy import Counted, Policy, judge, parse_policy, read_policy
 
@@ -47,7 +48,7 @@ until = 2027-01-31
     read = read_policy(path)
     assert read.inconclusive_passes
     assert read.states == {"benign", "reported"}
-    assert {kind: str(budget) for kind, budget in read.budgets.items()} == {
+    assert {kind: str(budget.words) for kind, budget in read.budgets.items()} == {
         "near_tie": "10% of the completions",
         "unjustified": "1",
         "corrupt": "0",
@@ -118,8 +119,8 @@ def test_known_findings_count_for_nothing_until_their_day_has_passed() -> None:
     assert (on_time.verdict, on_time.allowed) == (Verdict.PASS, (MARK,))
     late = judge(rules, found, verdict="DIVERGED", completions=4, today=date(2026, 11, 22))
     assert late.verdict is Verdict.DIVERGED
-    assert late.expired == (f"{MARK} was allowed until 2026-11-21: vllm#45100",)
-    assert any("allowed until" in line for line in late.lines())
+    assert [str(line) for line in late.expired] == [f"{MARK} was allowed until 2026-11-21: vllm#45100"]
+    assert any("allowed until" in str(line) for line in late.lines())
 
 
 @pytest.mark.parametrize(("state", "verdict"), [("benign", "PASS"), ("duplicate", "PASS"), ("confirmed", "DIVERGED")])
@@ -144,3 +145,11 @@ def test_allowed_findings_do_not_turn_what_was_not_tested_into_a_pass(
     found = counted("garbled", state="benign") if run == "DIVERGED" else []
     judged = judge(policy(**rules), found, verdict=run, completions=4, other_reasons=other)
     assert judged.exit_code is code
+
+
+def test_the_lines_are_said_in_chinese() -> None:
+    lines = judge(policy(budget={"near_tie": "10%"}), counted("near_tie", 11), verdict="PASS", completions=100).lines()
+    assert [render(line, "zh") for line in lines] == [
+        "策略:near_tie:100 条补全中有 11 条,最多允许 补全的 10%",
+        "策略:DIVERGED",
+    ]
