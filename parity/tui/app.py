@@ -20,6 +20,7 @@ from textual.screen import Screen
 from textual.worker import get_current_worker
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.paths import default_database
 from parity.store import FindingRow, RunRow
 from parity.store.browse import Browser
@@ -198,7 +199,11 @@ class ParityApp(App[None]):
 
     def _change_failed(self, error: ParityError) -> None:
         self._told = ""
-        self.complain(ParityError(f"nothing was changed: {error.message}", hint=error.hint))
+        self.complain(
+            ParityError(
+                message("tui.nothing_changed", "nothing was changed: {problem}", problem=error.message), hint=error.hint
+            )
+        )
 
     def copy(self, text: str) -> None:
         """To the clipboard where the terminal allows it (OSC 52); on the screen in any case."""
@@ -229,7 +234,12 @@ class ParityApp(App[None]):
                 try:
                     more = shlex.split(words)
                 except ValueError as error:
-                    self.complain(ParityError(f"not words for a command line: {error}", hint="close the quotes"))
+                    self.complain(
+                        ParityError(
+                            message("tui.not_words", "not words for a command line: {said}", said=str(error)),
+                            hint=message("tui.close_quotes", "close the quotes"),
+                        )
+                    )
                     return
                 self._start(replace(choice, arguments=(*choice.arguments, *more), ask=""))
 
@@ -268,7 +278,12 @@ class ParityApp(App[None]):
             try:
                 path.write_text(make(), encoding="utf-8")
             except OSError as error:
-                raise ParityError(f"{path} cannot be written: {error.strerror}", hint="name another file") from error
+                raise ParityError(
+                    message(
+                        "tui.cannot_write", "{path} cannot be written: {said}", path=str(path), said=str(error.strerror)
+                    ),
+                    hint=message("tui.name_another_file", "name another file"),
+                ) from error
             self.notify(f"written to {plain(path)}{f'; {then}' if then else ''}", timeout=6, markup=False)
 
         def named(answer: str | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from parity.errors import ParityError
+from parity.messages import message
 from parity.store import FindingRow, RunRow, Triage, TriageChange, TriageState
 from parity.store.browse import Browser
 from parity.tui.format import plain
@@ -62,7 +63,10 @@ class TriageScreen(ParityScreen):
         def write(store: Browser) -> str:
             fingerprints = store.fingerprints(ids)
             if not fingerprints:
-                raise ParityError("these findings are no longer in the database", hint="the run was deleted meanwhile")
+                raise ParityError(
+                    message("tui.findings_gone", "these findings are no longer in the database"),
+                    hint=message("tui.run_deleted", "the run was deleted meanwhile"),
+                )
             store.amend(fingerprints, **changes)
             said = f"marked {changes['state']}" if "state" in changes else f"have another {' and '.join(changes)}"
             return f"{_count(len(fingerprints))} {said}; u undoes it"
