@@ -14,33 +14,27 @@ from typing import Any
 
 import click
 import pytest
+from captures import capture, completion
 from click.testing import CliRunner, Result
 
 import parity
 from parity.capture import write_capture
 from parity.cli.main import COMMANDS, cli
-from parity.records import Capture, Completion, Header, Key, ScoreKey, TopLogprobs
+from parity.records import Capture, ScoreKey, TopLogprobs
 
 TOKENS = {"p0": [5, 6, 7, 8], "p1": [9, 10, 11, 12], "p2": [20, 21, 22, 23]}
 
 
-def make(arm: str, changes: dict[str, list[int]] | None = None, **extra: Any) -> Capture:
-    import numpy as np
-
-    completions = {}
-    for name, tokens in {**TOKENS, **(changes or {})}.items():
-        key = Key(name, 0, 0)
-        completions[key] = Completion(key, np.array([1, 2]), np.array(tokens), None, "length", None)
-    header = Header(arm, *arm.split("/"), "tiny", vocab_size=2048, sampling={"temperature": 0.0}, **extra)
-    counters = {"draft_tokens": 9, "accepted_tokens": 5} if arm.endswith("mtp") else {}
-    return Capture(header, completions, {}, counters)
+def make(arm: str, changes: dict[str, list[int]] | None = None) -> Capture:
+    streams = {**TOKENS, **(changes or {})}
+    return capture(arm, *(completion(tokens, name) for name, tokens in streams.items()), vocab_size=2048)
 
 
 def scores(capture: Capture, bad: set[int]) -> dict[ScoreKey, TopLogprobs]:
     found = {}
-    for completion in capture:
-        rows = [[[3, -0.1], [t, -9.0]] if t in bad else [[t, -0.3]] for t in completion.token_ids.tolist()]
-        found[ScoreKey(capture.header.arm, *completion.key)] = TopLogprobs.from_json(rows)
+    for one in capture:
+        rows = [[[3, -0.1], [t, -9.0]] if t in bad else [[t, -0.3]] for t in one.token_ids.tolist()]
+        found[ScoreKey(capture.header.arm, *one.key)] = TopLogprobs.from_json(rows)
     return found
 
 
@@ -53,10 +47,10 @@ def files(tmp_path: Path) -> dict[str, str]:
         "bad": make("cpu/mtp", {"p1": [9, 10, 30, 31]}),
     }
     paths = {}
-    for name, capture in captures.items():
+    for name, one in captures.items():
         path = tmp_path / f"{name}.jsonl"
         bad = {30} if name == "bad" else set()
-        write_capture(path, Capture(capture.header, capture.completions, scores(capture, bad), capture.counters))
+        write_capture(path, Capture(one.header, one.completions, scores(one, bad), one.counters))
         paths[name] = str(path)
     return paths
 

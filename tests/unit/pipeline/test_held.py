@@ -6,27 +6,25 @@ import gc
 import weakref
 from pathlib import Path
 
-import numpy as np
 import pytest
+from captures import capture, completion
 
 from parity.capture import read_capture, write_capture
 from parity.pipeline import held as module
 from parity.pipeline.held import HeldCaptures
-from parity.records import Capture, Completion, Header, Key
+from parity.records import Capture
 
 
 def make(arm: str, size: int) -> Capture:
-    keys = [Key(f"p{i}", 0, 0) for i in range(size)]
-    completions = {key: Completion(key, np.array([1]), np.array([ord(arm[-1])]), None, "stop", None) for key in keys}
-    return Capture(Header(arm, *arm.split("/"), "tiny"), completions, {}, {})
+    return capture(arm, *(completion([ord(arm[-1])], f"p{i}", finish="stop") for i in range(size)))
 
 
 def hold(held: HeldCaptures, folder: Path, *names: str) -> dict[str, Capture]:
     made = {name: make(name, 6) for name in names}
-    for name, capture in made.items():
+    for name, one in made.items():
         path = folder / f"{name[-1]}.jsonl"
-        write_capture(path, capture)
-        held.add(name, capture, path)
+        write_capture(path, one)
+        held.add(name, one, path)
     return made
 
 
