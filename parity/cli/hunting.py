@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from parity.cli.speaking import OneOf, Refused
+from parity.errors import said_by
 from parity.messages import message
 from parity.plan.churn import ChurnRequest
 from parity.plan.matrix import Axis, parse_axis
@@ -28,7 +29,7 @@ class Vary(click.ParamType[Axis]):
         try:
             return parse_axis(value)
         except ValueError as error:
-            self.fail(str(error), param, ctx)
+            raise Refused(said_by(error), param, ctx) from None
 
 
 class Span(click.ParamType[tuple[int, int]]):

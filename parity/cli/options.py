@@ -16,6 +16,7 @@ from parity.cli.gathering import gathered, gathered_by
 from parity.cli.hunting import HUNT_OPTIONS, HuntOptions
 from parity.cli.sampling import sampling_of, sampling_options
 from parity.cli.speaking import OneOf, Refused
+from parity.errors import said_by
 from parity.messages import message
 from parity.plan.types import SCORE_MODES, parse_tolerance
 from parity.records import Json
@@ -33,7 +34,8 @@ class Tolerance(click.ParamType[float | str]):
         try:
             return parse_tolerance(value)
         except (TypeError, ValueError) as error:
-            self.fail(f"{value!r} {error}", param, ctx)
+            said = message("cli.not_a_value", "{value!r} {problem}", value=value, problem=said_by(error))
+            raise Refused(said, param, ctx) from None
 
 
 class Setting(click.ParamType[tuple[str, Json]]):

@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from parity.cli.speaking import Refused
+from parity.errors import said_by
 from parity.messages import message
 from parity.records.sampling import Form, Parameter, Sampling, Value, asked
 
@@ -80,7 +81,7 @@ class Grammar(click.ParamType[dict[str, Any]]):
             said = message("cli.cannot_read", "cannot read {path}: {said}", path=text[1:], said=str(error.strerror))
             raise Refused(said, param, ctx) from None
         except TypeError as error:
-            said = message("cli.no_grammar", "{value!r}: {problem}", value=value, problem=str(error))
+            said = message("cli.no_grammar", "{value!r}: {problem}", value=value, problem=said_by(error))
             raise Refused(said, param, ctx) from None
         except ValueError as error:
             said = message("cli.not_json", "{value!r} is not {kind}: {said}", value=value, kind=kind, said=str(error))
