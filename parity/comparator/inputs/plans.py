@@ -36,8 +36,8 @@ def differences(baseline: Capture, candidate: Capture, reported: Collection[str]
 
     `reported`: sampling parameters that are known to differ (`questions.Questions.parameters`).
     """
-    digests = [capture.header.extra.get("plan_digest") for capture in (baseline, candidate)]
-    if not all(isinstance(digest, str) for digest in digests) or digests[0] == digests[1]:
+    digests = [capture.header.plan_digest for capture in (baseline, candidate)]
+    if None in digests or digests[0] == digests[1]:
         return Plans()
     left, right = _first_of_each(baseline), _first_of_each(candidate)
     if not left or not right:
@@ -99,7 +99,7 @@ def rounds_of_one(baseline: Capture, candidate: Capture) -> tuple[Message, ...]:
     if baseline.completions.keys() == candidate.completions.keys():
         return ()
     left, right = rounds(baseline), rounds(candidate)
-    digests = [capture.header.extra.get("plan_digest") for capture in (baseline, candidate)]
+    digests = [capture.header.plan_digest for capture in (baseline, candidate)]
     if not left or not right or (digests[0] is not None and digests[0] == digests[1]):
         return ()
     if not left & right or not baseline.completions.keys() & candidate.completions.keys():
