@@ -101,6 +101,12 @@ def as_message(said: Message | str) -> Message:
     return said if isinstance(said, Message) else verbatim(said)
 
 
+def joined(parts: Sequence[Message | str], by: str = "\n") -> Message:
+    """Several messages as one, each in its own words, with `by` between them."""
+    named: dict[str, Parameter] = {f"part_{number}": part for number, part in enumerate(parts)}
+    return Message(VERBATIM, literal(by).join(f"{{{name}}}" for name in named), named)
+
+
 def literal(text: str) -> str:
     """The template that becomes `text`."""
     return text.replace("{", "{{").replace("}", "}}")

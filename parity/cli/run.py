@@ -20,7 +20,7 @@ from parity.cli.hunting import say_skipped
 from parity.cli.options import PlanOptions, database_option, json_option, plan_options
 from parity.cli.output import console, emit_json, say
 from parity.cli.speaking import Misused
-from parity.messages import message
+from parity.messages import joined, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Set
@@ -253,8 +253,10 @@ def _all_of_them(look: Callable[[str], object], names: Sequence[str]) -> None:
         except BackendError as error:
             missing.append(error)
     if missing:
-        hints = dict.fromkeys(str(error.hint) for error in missing if error.hint)
-        raise BackendError("\n".join(str(error) for error in missing), hint="\n".join(hints) or None)
+        hints = {str(error.hint): error.hint for error in missing if error.hint}
+        raise BackendError(
+            joined([error.message for error in missing]), hint=joined(list(hints.values())) if hints else None
+        )
 
 
 def new_directory(plan: Plan, hosts: Mapping[str, Host], out: Path | None, db: Path | None) -> RunDirectory:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from parity.errors import ParityError
-from parity.messages import message
+from parity.messages import Message, joined, message
 from parity.plan import Arm
 from parity.plan.matrix import SPECULATION, Axis, Point, apply, check_axes, contradiction, points
 from parity.plan.types import Skipped
@@ -108,22 +108,21 @@ def settled(
     """The plan's arms with their points on top, and those that no engine could run, with the reason."""
     where = {arm.name: point for arm, point in planned}
     kept: list[Arm] = []
-    skipped: list[Skipped] = []
+    reasons: dict[str, Message] = {}
     for arm in arms:
         varied = apply(arm, where.get(arm.name, Point()))
         reason = contradiction(varied.engine) or impossible(backends[arm.backend], varied.engine)
         if reason is None:
             kept.append(varied)
         else:
-            skipped.append(Skipped(arm.name, reason))
-    if skipped and not kept:
-        listed = "".join(f"\n  {one.arm}: {one.reason}" for one in skipped)
+            reasons[arm.name] = reason
+    listed = joined([part for arm, reason in reasons.items() for part in (f"\n  {arm}: ", reason)], by="")
+    if reasons and not kept:
         raise ParityError(
             message("pipeline.none_arms_can", "none of the arms can run:{listed}", listed=listed),
             hint=message("pipeline.vary_other_settings", "vary other settings, or use another backend"),
         )
-    if len(kept) == 1 and skipped:
-        listed = "".join(f"\n  {one.arm}: {one.reason}" for one in skipped)
+    if len(kept) == 1 and reasons:
         raise ParityError(
             message(
                 "pipeline.only_can_run",
@@ -133,7 +132,7 @@ def settled(
             ),
             hint=message("pipeline.vary_other_settings", "vary other settings, or use another backend"),
         )
-    return kept, skipped
+    return kept, [Skipped(arm, str(reason)) for arm, reason in reasons.items()]
 
 
 def check_lengths(arms: Sequence[Arm], needed: int) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from parity.errors import ParityError
-from parity.messages import message
+from parity.messages import Message, message
 from parity.plan.types import Arm
 from parity.records import Json
 from parity.records.engine_settings import setting_called
@@ -233,10 +233,14 @@ def set_nested(engine: dict[str, Json], path: str, value: Json) -> None:
     engine[head] = nested
 
 
-def contradiction(engine: Mapping[str, Json]) -> str | None:
+def contradiction(engine: Mapping[str, Json]) -> Message | None:
     """Why no engine could start with these settings, whatever the hardware; None where one could."""
     compilation = engine.get("compilation_config")
     mode = compilation.get("cudagraph_mode") if isinstance(compilation, Mapping) else None
     if engine.get("enforce_eager") and mode not in (None, "NONE"):
-        return f"enforce_eager=true captures no CUDA graphs, so cudagraph_mode={mode} would be NONE"
+        return message(
+            "plan.no_graphs_eager",
+            "enforce_eager=true captures no CUDA graphs, so cudagraph_mode={mode} would be NONE",
+            mode=str(mode),
+        )
     return None

@@ -45,20 +45,21 @@ class Effect(StrEnum):
 class Form(Enum):
     """What a value looks like: its type in Python, and in words."""
 
-    NUMBER = (float, "a number")
-    WHOLE = (int, "a whole number")
-    FLAG = (bool, "true or false")
-    TEXTS = (tuple[str, ...], "a list of strings")
-    TOKENS = (tuple[int, ...], "a list of token ids")
-    BIAS = (dict[int, float], "an object of numbers by token id")
-    GRAMMAR = (dict[str, Any], "an object with one of json, regex, choice and grammar")
+    NUMBER = (float, message("form.number", "a number"))
+    WHOLE = (int, message("form.whole", "a whole number"))
+    FLAG = (bool, message("form.flag", "true or false"))
+    TEXTS = (tuple[str, ...], message("form.texts", "a list of strings"))
+    TOKENS = (tuple[int, ...], message("form.tokens", "a list of token ids"))
+    BIAS = (dict[int, float], message("form.bias", "an object of numbers by token id"))
+    GRAMMAR = (dict[str, Any], message("form.grammar", "an object with one of json, regex, choice and grammar"))
 
     @property
-    def words(self) -> str:
-        return str(self.value[1])
+    def words(self) -> Message:
+        said: Message = self.value[1]
+        return said
 
     def read(self, value: Json) -> Value:
-        """The value from JSON. Raises TypeError that says what it must be."""
+        """The value from JSON. Raises TypeError with the message of what it must be."""
         import msgspec
 
         if self is Form.TEXTS and isinstance(value, str):
@@ -66,12 +67,16 @@ class Form(Enum):
         try:
             found: Value = msgspec.convert(value, self.value[0], str_keys=True)
         except msgspec.ValidationError:
-            raise TypeError(f"must be {self.words}, not {json.dumps(value, default=str)[:60]}") from None
+            raise TypeError(_refused(self, json.dumps(value, default=str)[:60])) from None
         if isinstance(found, float) and not isfinite(found):
-            raise TypeError(f"must be {self.words}, not {found}")
+            raise TypeError(_refused(self, str(found)))
         if self is Form.GRAMMAR:
             _check_grammar(value)
         return found
+
+
+def _refused(form: Form, given: str) -> Message:
+    return message("form.refused", "must be {form}, not {given}", form=form.words, given=given)
 
 
 GRAMMARS: Final[Mapping[str, tuple[type, ...]]] = {
@@ -84,14 +89,18 @@ GRAMMARS: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 def _check_grammar(value: Mapping[str, Json]) -> None:
+    words = Form.GRAMMAR.words
     for name, item in value.items():
         if name not in GRAMMARS:
-            raise TypeError(f"must be {Form.GRAMMAR.words}, not one with {name!r}")
+            raise TypeError(
+                message("form.unknown_grammar", "must be {form}, not one with {name!r}", form=words, name=name)
+            )
         texts = item if isinstance(item, list) else [item]
         if not isinstance(item, GRAMMARS[name]) or not item or (name == "choice" and not _all_texts(texts)):
-            raise TypeError(f"has a {name} that is {json.dumps(item, default=str)[:60]}")
+            given = json.dumps(item, default=str)[:60]
+            raise TypeError(message("form.bad_grammar", "has a {name} that is {given}", name=name, given=given))
     if len(value) != 1:
-        raise TypeError(f"must be {Form.GRAMMAR.words}, not {len(value)} of them")
+        raise TypeError(message("form.many_grammars", "must be {form}, not {n} of them", form=words, n=len(value)))
 
 
 def _all_texts(values: list[Json]) -> bool:

@@ -103,7 +103,7 @@ class Backend(Protocol):
 class Restricted(Protocol):
     """A backend that knows of settings its engine cannot run with."""
 
-    def impossible(self, engine: Mapping[str, Json]) -> str | None:
+    def impossible(self, engine: Mapping[str, Json]) -> Message | None:
         """Why no engine of this backend could run with these arguments, in one sentence; None where one could."""
         ...
 
@@ -186,7 +186,7 @@ class Examinable(Protocol):
         ...
 
 
-def impossible(backend: Backend, engine: Mapping[str, Json]) -> str | None:
+def impossible(backend: Backend, engine: Mapping[str, Json]) -> Message | None:
     """What the adapter says about these settings; one that says nothing takes everything."""
     return backend.impossible(engine) if isinstance(backend, Restricted) else None
 

@@ -82,7 +82,12 @@ def explain(error: sqlite3.Error, path: Path) -> ParityError:
             ),
         )
     return ParityError(
-        f"the database {path} failed: {text}" + (f" ({name})" if name else ""),
+        message(
+            "store.database_failed",
+            "the database {path} failed: {text}",
+            path=str(path),
+            text=f"{text} ({name})" if name else text,
+        ),
         hint=message("store.check_disk", "check the disk, {elsewhere}", elsewhere=elsewhere),
     )
 

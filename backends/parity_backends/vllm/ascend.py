@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parity.messages import message
+from parity.messages import Message, message
 from parity_backends.vllm.accelerator import Accelerator
 from parity_backends.vllm.impossible import MOST_ON_ASCEND, on_ascend
 
@@ -28,7 +28,7 @@ class AscendBackend(Accelerator):
     device_variable = "ASCEND_RT_VISIBLE_DEVICES"
     far_modules = ("vllm", "vllm_ascend")
 
-    def impossible(self, engine: Mapping[str, Any]) -> str | None:
+    def impossible(self, engine: Mapping[str, Any]) -> Message | None:
         return on_ascend(engine)
 
     remedies = (

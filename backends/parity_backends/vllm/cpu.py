@@ -214,7 +214,7 @@ class CpuBackend:
         tokens = max(engine["max_num_batched_tokens"], engine["max_model_len"])
         return {**engine, "enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
 
-    def impossible(self, engine: Mapping[str, Any]) -> str | None:
+    def impossible(self, engine: Mapping[str, Any]) -> Message | None:
         return impossible.on_cpu(engine)
 
     def explain(self, log_tail: str) -> Message | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from parity.messages import Message, message
 from parity.records.engine_settings import draft_tokens, speculates
 
 
-def on_cpu(engine: Mapping[str, Any]) -> str | None:
+def on_cpu(engine: Mapping[str, Any]) -> Message | None:
     """Why vLLM's CPU platform cannot run these settings, in one sentence; None where it can.
 
     Read from vLLM 0.32 (`platforms/cpu.py`) and tried there: most are overridden without an error, and an arm
@@ -17,28 +18,44 @@ def on_cpu(engine: Mapping[str, Any]) -> str | None:
     compilation = engine.get("compilation_config")
     mode = compilation.get("cudagraph_mode") if isinstance(compilation, Mapping) else None
     if mode not in (None, "NONE"):
-        return f"there are no CUDA graphs on a CPU (cudagraph_mode={mode})"
+        return message("cpu.no_graphs", "there are no CUDA graphs on a CPU (cudagraph_mode={mode})", mode=str(mode))
     if engine.get("async_scheduling"):
-        return "the CPU platform turns async scheduling off"
+        return message("cpu.no_async", "the CPU platform turns async scheduling off")
     if engine.get("enable_prefix_caching") and speculates(engine):
-        return "with MTP, prefix caching needs an aligned mamba cache, a Triton kernel that no CPU has"
+        return message(
+            "cpu.no_prefix_caching",
+            "with MTP, prefix caching needs an aligned mamba cache, a Triton kernel that no CPU has",
+        )
     for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
         if (engine.get(name) or 1) != 1:
-            return f"{name}={engine[name]}: this backend runs the engine in one process"
+            return _one_process(f"{name}={engine[name]}")
     if engine.get("distributed_executor_backend") not in (None, "uni"):
-        return f"executor {engine['distributed_executor_backend']}: this backend runs the engine in one process"
+        return _one_process(f"distributed_executor_backend={engine['distributed_executor_backend']}")
     if engine.get("dtype") in ("float32", "float16", "half"):
-        return f"dtype={engine['dtype']}: gated delta networks take bfloat16 only on a CPU"
+        return message(
+            "cpu.no_dtype",
+            "dtype={dtype}: gated delta networks take bfloat16 only on a CPU",
+            dtype=str(engine["dtype"]),
+        )
     return None
+
+
+def _one_process(setting: str) -> Message:
+    return message("cpu.one_process", "{setting}: this backend runs the engine in one process", setting=setting)
 
 
 MOST_ON_ASCEND = 15
 """Speculative tokens: vllm-ascend takes up to 16 tokens a step in a row, the sampled one among them."""
 
 
-def on_ascend(engine: Mapping[str, Any]) -> str | None:
+def on_ascend(engine: Mapping[str, Any]) -> Message | None:
     """Why vllm-ascend cannot run these settings, in one sentence; None where it can."""
     tokens = draft_tokens(engine)
     if tokens > MOST_ON_ASCEND:
-        return f"num_speculative_tokens={tokens}: vllm-ascend takes {MOST_ON_ASCEND} at most"
+        return message(
+            "ascend.most_drafts",
+            "num_speculative_tokens={tokens}: vllm-ascend takes {most} at most",
+            tokens=tokens,
+            most=MOST_ON_ASCEND,
+        )
     return None

@@ -19,7 +19,7 @@ from parity.comparator.reference.scores import Reference
 from parity.comparator.stats import ArbiterStats
 from parity.comparator.streams.pairing import pair_up
 from parity.comparator.types import Comparison
-from parity.messages import message
+from parity.messages import Message, message
 from parity.records import Capture, Completion, Json, Key, Scores
 
 ARBITER_TOLERANCE = 2.0
@@ -53,21 +53,29 @@ class Ruling:
             "candidate_gap": self.candidate_gap,
             "baseline_worst_gap": self.baseline_worst,
             "candidate_worst_gap": self.candidate_worst,
-            "why": self.why(arbiter),
+            "why": self.why(arbiter).to_json(),
         }
 
-    def why(self, arbiter: str) -> str:
+    def why(self, arbiter: str) -> Message:
         """One sentence for a person."""
-        words = {
-            "both": "finds either side's tokens likely: noise",
-            "neither": "finds neither side's tokens likely",
-            "baseline": "supports the baseline",
-            "candidate": "supports the candidate",
-        }[self.supports]
-        return (
-            f"{arbiter} {words} (from token {self.position} on, at worst {self.baseline_worst:.2f} nats below its best "
-            f"for the baseline, {self.candidate_worst:.2f} for the candidate)"
+        return message(
+            "arbiter.why",
+            "{arbiter} {finds} (from token {position} on, at worst {baseline:.2f} nats below its best for the "
+            "baseline, {candidate:.2f} for the candidate)",
+            arbiter=arbiter,
+            finds=_FINDS[self.supports],
+            position=self.position,
+            baseline=self.baseline_worst,
+            candidate=self.candidate_worst,
         )
+
+
+_FINDS: dict[Side, Message] = {
+    "both": message("arbiter.both", "finds either side's tokens likely: noise"),
+    "neither": message("arbiter.neither", "finds neither side's tokens likely"),
+    "baseline": message("arbiter.baseline", "supports the baseline"),
+    "candidate": message("arbiter.candidate", "supports the candidate"),
+}
 
 
 def rulings(baseline: Capture, candidate: Capture, scores: Scores, tolerance: float) -> dict[Key, Ruling]:
