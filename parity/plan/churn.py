@@ -8,8 +8,7 @@ settings into a schedule (`backends/parity_backends/vllm/worker/schedule.py`).
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
 
 from parity.errors import ParityError
@@ -109,54 +108,11 @@ class Churn:
 
     def to_json(self) -> dict[str, Json]:
         """Only what differs from the default, so that plans say what they ask for."""
-        default = asdict(Churn())
-        mine = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
-        return {name: value for name, value in mine.items() if asdict(self)[name] != default[name]}
-
-    @staticmethod
-    def from_json(value: Json) -> Churn:
-        """Raises TypeError or ValueError that says what is wrong."""
-        if not isinstance(value, dict):
-            raise TypeError(message("plan.must_object", "must be an object"))
-        known = {each.name: each for each in fields(Churn)}
-        unknown = sorted(set(value) - set(known))
-        if unknown:
-            raise ValueError(
-                message(
-                    "plan.has_no_setting",
-                    "has no setting {unknown!r} (known: {known})",
-                    unknown=unknown[0],
-                    known=list(known),
-                )
-            )
-        read: dict[str, Json] = {}
-        for name, item in value.items():
-            if name in ("abort_after", "batch_sizes"):
-                read[name] = _span(name, item)
-            elif name in ("arrival", "unit", "needle"):
-                read[name] = _typed(name, item, str)
-            elif name in ("shuffle", "asynchronous"):
-                read[name] = _typed(name, item, bool)
-            elif name in ("seed", "kv_blocks"):
-                read[name] = _typed(name, item, int)
-            else:
-                read[name] = float(_typed(name, item, (int, float)))
-        return Churn(**read)
-
-
-def _typed(name: str, value: Json, kind: type | tuple[type, ...]) -> Json:
-    wrong = isinstance(value, bool) and kind is not bool
-    if wrong or not isinstance(value, kind):
-        raise TypeError(message("plan.cannot_be", "{name} cannot be {value}", name=name, value=repr(value)))
-    return value
-
-
-def _span(name: str, value: Json) -> tuple[int, int] | None:
-    if value is None and name == "batch_sizes":
-        return None
-    if not isinstance(value, list) or len(value) != 2 or any(type(item) is not int for item in value):
-        raise TypeError(message("plan.two_whole_numbers", "{name} must be two whole numbers", name=name))
-    return int(value[0]), int(value[1])
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+            if value != getattr(_DEFAULT, name)
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +176,8 @@ class ChurnRequest:
         return None if share is None else (max(1, max_tokens // share), max_tokens)
 
 
+_DEFAULT: Final = Churn()
+
 SECONDS_PER_STEP: Final = 0.01
 """What a preset's step counts as where arrivals go by the clock."""
 
@@ -237,7 +195,3 @@ def output_limit(lengths: tuple[int, int], seed: int, request_id: str) -> int:
     """A request's own max_tokens: uniform over the span, the same for the same seed and id everywhere."""
     low, high = lengths
     return low + int(random.Random(f"{seed}/{request_id}").random() * (high - low + 1))
-
-
-def read_churn(value: Mapping[str, Json] | None) -> Churn:
-    return Churn.from_json(dict(value or {}))

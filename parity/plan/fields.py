@@ -1,117 +1,106 @@
-"""Reading JSON objects field by field, each mistake naming the file and the field."""
+"""Frozen types from JSON objects: msgspec checks each value against its field's type, and each mistake names the file
+and the field."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import cache, partial
+from types import NoneType
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from parity.errors import ParityError, said_by
 from parity.messages import Message, message
 from parity.records import Json
 
-_MISSING: Final = object()
+T = TypeVar("T")
+
+_OBJECT: Final = message("plan.must_json_object", "must be a JSON object, not {value}")
+_LIST: Final = message("plan.must_list", "must be a list, not {value}")
+_MUST: Final[dict[Any, Message]] = {
+    str: message("plan.must_string", "must be a string, not {value}"),
+    int: message("plan.must_whole_number", "must be a whole number, not {value}"),
+    float: message("plan.must_number", "must be a number, not {value}"),
+    bool: message("plan.must_true_false", "must be true or false, not {value}"),
+    tuple[int, int]: message("plan.two_whole_numbers", "must be two whole numbers, not {value}"),
+}
 
 
-class Fields:
-    """A JSON object whose fields are taken one by one, each mistake naming file and field."""
+class Wrong(ValueError):
+    """What is wrong with a value, and `at` which place in it: `.requests[0].id`, or "" for the whole."""
 
-    def __init__(self, value: Json, source: str, at: str) -> None:
-        self.source, self.at = source, at
-        if not isinstance(value, dict):
-            raise ParityError(
-                message(
-                    "plan.must_json_object",
-                    "{source}: {at} must be a JSON object, not {value}",
-                    source=source,
-                    at=at or "the file",
-                    value=type(value).__name__,
-                ),
-                hint=message("plan.plan_file", "is it a plan file?"),
-            )
-        self.value: dict[str, Json] = value
+    def __init__(self, problem: Message, at: str = "") -> None:
+        super().__init__(problem)
+        self.at = at
 
-    def error(self, name: str, problem: Message) -> ParityError:
-        where = f"{self.at}.{name}" if self.at else name
-        return ParityError(
+
+def read(kind: type[T], value: Json, source: str) -> T:
+    """A frozen dataclass from a JSON object. Raises ParityError that names `source` and the field.
+
+    A field is read by its type, or by the function in its metadata: `field(metadata={"read": parse})`, which raises
+    TypeError or ValueError with a message, `Wrong` where only a part of the value is.
+    """
+    try:
+        made: T = typed(kind, value)
+    except Wrong as wrong:
+        field = wrong.at.removeprefix(".") or message("plan.the_file", "the file")
+        raise ParityError(
             message(
-                "plan.field_problem", "{source}: {field} {problem}", source=self.source, field=where, problem=problem
+                "plan.field_problem", "{source}: {field} {problem}", source=source, field=field, problem=said_by(wrong)
             ),
-            hint=message("plan.correct_field_write", "correct the field, or write the plan again"),
-        )
+            hint=message("plan.correct_field_write", "correct the field, or write the plan again")
+            if wrong.at
+            else message("plan.plan_file", "is it a plan file?"),
+        ) from None
+    return made
 
-    def take(self, name: str, parse: Callable[[Json], Any], default: Any = _MISSING) -> Any:
-        if name not in self.value:
-            if default is _MISSING:
-                raise self.error(name, message("plan.is_missing", "is missing"))
-            return default
+
+def typed(hint: Any, value: Json) -> Any:
+    """A value of the type `hint`: a dataclass, or what `msgspec.convert` knows. Raises Wrong."""
+    item, *more = get_args(hint) or (None,)
+    if NoneType in more:
+        return None if value is None else typed(item, value)
+    if is_dataclass(hint):
+        return _dataclass(hint, value)
+    if not is_dataclass(item):
         try:
-            return parse(self.value[name])
-        except (TypeError, ValueError) as error:
-            raise self.error(name, said_by(error)) from None
-
-    def sub(self, name: str, default: Any = _MISSING) -> Fields:
-        where = f"{self.at}.{name}" if self.at else name
-        return Fields(self.take(name, lambda value: value, default), self.source, where)
-
-    def items(self, name: str, default: Any = _MISSING) -> list[Fields]:
-        value = self.take(name, json_list, default)
-        return [Fields(item, self.source, f"{name}[{index}]") for index, item in enumerate(value)]
+            return msgspec.convert(value, hint)
+        except msgspec.ValidationError:
+            pass  # which part of it is wrong is found below
+    if more == [...] and isinstance(value, list):
+        return tuple(_part(f"[{index}]", partial(typed, item), one) for index, one in enumerate(value))
+    if get_origin(hint) is Mapping and isinstance(value, dict):
+        return {name: _part(f".{name}", partial(typed, more[0]), one) for name, one in value.items()}
+    must = _MUST.get(hint) or (_LIST if more == [...] else _OBJECT)
+    raise Wrong(replace(must, parameters={"value": json.dumps(value, default=str)[:60]}))
 
 
-def _found(value: Json) -> str:
-    return json.dumps(value)[:60]
+def _dataclass(kind: Any, value: Json) -> Any:
+    given = typed(Mapping[str, Any], value)
+    hints, declared = _hints(kind), {each.name: each for each in fields(kind)}
+    unknown = min(set(given) - set(declared), default=None)
+    if unknown is not None:
+        raise Wrong(message("plan.unknown_field", "is unknown (known: {known})", known=list(declared)), f".{unknown}")
+    left_out = [
+        name
+        for name, each in declared.items()
+        if name not in given and each.default is MISSING and each.default_factory is MISSING
+    ]
+    for name in left_out:
+        if NoneType not in get_args(hints[name]):
+            raise Wrong(message("plan.is_missing", "is missing"), f".{name}")
+    readers = {name: declared[name].metadata.get("read") or partial(typed, hints[name]) for name in given}
+    return kind(**dict.fromkeys(left_out), **{name: _part(f".{name}", readers[name], given[name]) for name in given})
 
 
-def string(value: Json) -> str:
-    if not isinstance(value, str):
-        raise TypeError(message("plan.must_string", "must be a string, not {value}", value=_found(value)))
-    return value
+def _part(at: str, parse: Callable[[Json], Any], value: Json) -> Any:
+    try:
+        return parse(value)
+    except (TypeError, ValueError) as error:
+        raise Wrong(said_by(error), at + (error.at if isinstance(error, Wrong) else "")) from None
 
 
-def optional_string(value: Json) -> str | None:
-    return None if value is None else string(value)
-
-
-def whole_number(value: Json) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(message("plan.must_whole_number", "must be a whole number, not {value}", value=_found(value)))
-    return value
-
-
-def optional_int(value: Json) -> int | None:
-    return None if value is None else whole_number(value)
-
-
-def number(value: Json) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(message("plan.must_number", "must be a number, not {value}", value=_found(value)))
-    return float(value)
-
-
-def boolean(value: Json) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(message("plan.must_true_false", "must be true or false, not {value}", value=_found(value)))
-    return value
-
-
-def json_list(value: Json) -> list[Json]:
-    if not isinstance(value, list):
-        raise TypeError(message("plan.must_list", "must be a list, not {value}", value=_found(value)))
-    return value
-
-
-def whole_numbers(value: Json) -> tuple[int, ...]:
-    return tuple(whole_number(item) for item in json_list(value))
-
-
-def strings(value: Json) -> tuple[str, ...]:
-    return tuple(string(item) for item in json_list(value))
-
-
-def string_map(value: Json) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise TypeError(
-            message("plan.must_string_map", "must be an object of strings, not {value}", value=_found(value))
-        )
-    return {name: string(item) for name, item in value.items()}
+_hints: Final = cache(get_type_hints)

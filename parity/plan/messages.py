@@ -49,6 +49,11 @@ def parse_messages(value: Json) -> Messages:
     return tuple(value)
 
 
+def optional_messages(value: Json) -> Messages | None:
+    """As `parse_messages`, or null."""
+    return None if value is None else parse_messages(value)
+
+
 def has_images(messages: Sequence[Mapping[str, Json]] | None) -> bool:
     """Whether a part is anything but text (image_url, input_audio, …)."""
     return any(part["type"] != "text" for one in messages or () for part in _parts(one))

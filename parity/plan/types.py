@@ -11,24 +11,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from parity._version import __version__
 from parity.errors import ParityError
-from parity.messages import message
+from parity.messages import Message, message
 from parity.plan.asked import check_request, check_speculation
 from parity.plan.churn import Churn
-from parity.plan.fields import (
-    Fields,
-    number,
-    optional_int,
-    optional_string,
-    string,
-    string_map,
-    whole_number,
-    whole_numbers,
-)
-from parity.plan.messages import Messages, has_images, parse_messages
+from parity.plan.fields import Wrong, read, typed
+from parity.plan.messages import Messages, has_images, optional_messages
 from parity.records import DEFAULT_TOLERANCE, Json
 from parity.records.engine_settings import speculates
 from parity.records.sampling import Sampling, Value, json_value, read_values
@@ -40,6 +31,48 @@ SCORE_MODES: Final = ("all", "differing", "none")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*/[A-Za-z0-9][A-Za-z0-9._+=-]*")
 
 
+def parse_tolerance(value: Json) -> float | str:
+    """Nats as a number, or "auto". Raises ValueError."""
+    if value == "auto":
+        return "auto"
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            value = -1.0  # words: the same sentence as for a number that is none of these
+    nats: float = typed(float, value)
+    if not 0 <= nats < float("inf"):
+        raise ValueError(message("plan.must_nats", "must be a number of nats, 0 or more, or auto"))
+    return nats
+
+
+def _wrong(name: str, problem: Message) -> Wrong:
+    return Wrong(problem, f".{name}")
+
+
+def _sampling(value: Json) -> Sampling:
+    return Sampling().having(read_values(typed(Mapping[str, Any], value), _wrong))
+
+
+def _own_sampling(value: Json) -> dict[str, Value]:
+    return read_values(typed(Mapping[str, Any], value), _wrong, own=True)
+
+
+def _arm_name(value: Json) -> str:
+    """It becomes a file name in the run directory, and plans come from other hosts."""
+    name: str = typed(str, value)
+    if not _NAME.fullmatch(name):
+        raise ValueError(message("plan.not_arm_name", "is {name!r}, not of the form backend/variant", name=name))
+    return name
+
+
+def _score_mode(value: Json) -> str:
+    mode: str = typed(str, value)
+    if mode not in SCORE_MODES:
+        raise ValueError(message("plan.not_one_of", "is {value!r}, not one of {known}", value=mode, known=SCORE_MODES))
+    return mode
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One prompt. Every arm gets these token ids; `prompt` is the text they came from, for people."""
@@ -49,9 +82,9 @@ class Request:
     prompt_token_ids: tuple[int, ...]
     max_tokens: int | None = None
     """A limit of its own, below the plan's: output lengths are mixed. None: the plan's."""
-    messages: Messages | None = None
+    messages: Messages | None = field(default=None, metadata={"read": optional_messages})
     """The chat messages it came from, for backends that take them; `prompt_token_ids` are of their text."""
-    sampling: Mapping[str, Value] = field(default_factory=dict, hash=False)
+    sampling: Mapping[str, Value] = field(default_factory=dict, hash=False, metadata={"read": _own_sampling})
     """Its own sampling parameters but `max_tokens`, those that are not the plan's."""
 
     @property
@@ -75,7 +108,7 @@ class Skipped:
 class Arm:
     """One backend with one variant. `engine` holds the keyword arguments of `vllm.LLM` without the model."""
 
-    name: str
+    name: str = field(metadata={"read": _arm_name})
     backend: str
     variant: str
     engine: Mapping[str, Json] = field(default_factory=dict)
@@ -90,16 +123,16 @@ class Model:
 
     name: str
     path: str
-    fingerprint: Mapping[str, str]
-    vocab_size: int | None
-    eos_token_ids: tuple[int, ...]
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+    vocab_size: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
     """Which candidate completions the baseline teacher-forces, and how many top logprobs it gives."""
 
-    mode: str = "all"
+    mode: str = field(default="all", metadata={"read": _score_mode})
     top: int = 5
 
 
@@ -109,10 +142,10 @@ class Plan:
     requests: tuple[Request, ...]
     arms: tuple[Arm, ...]
     baseline: str
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: Sampling = field(metadata={"read": _sampling})
     rounds: int = 1
     score: Score = Score()
-    tolerance: float | str = DEFAULT_TOLERANCE
+    tolerance: float | str = field(default=DEFAULT_TOLERANCE, metadata={"read": parse_tolerance})
     parity: str = __version__
     churn: Churn = field(default_factory=Churn)
     skipped: tuple[Skipped, ...] = ()
@@ -264,49 +297,21 @@ class Plan:
     @staticmethod
     def from_json(value: Json, source: str = "plan") -> Plan:
         """A checked plan from parsed JSON. Raises ParityError that names `source` and the field."""
-        top = Fields(value, source, "")
-        schema = top.take("schema", string, default=None)
-        if schema != SCHEMA:
-            raise ParityError(
-                message(
-                    "plan.schema_parity_reads",
-                    "{source}: schema is {schema!r}, this parity reads {schema_2!r}",
-                    source=source,
-                    schema=schema,
-                    schema_2=SCHEMA,
-                ),
-                hint=message("plan.write_plan_again", "write the plan again with `parity plan`"),
-            )
-        model = top.sub("model")
-        score = top.sub("score", default={})
-        mode = score.take("mode", string, default="all")
-        if mode not in SCORE_MODES:
-            raise score.error(
-                "mode", message("plan.not_one_of", "is {value!r}, not one of {known}", value=mode, known=SCORE_MODES)
-            )
-        plan = Plan(
-            model=Model(
-                name=model.take("name", string),
-                path=model.take("path", string),
-                fingerprint=model.take("fingerprint", string_map, default={}),
-                vocab_size=model.take("vocab_size", optional_int, default=None),
-                eos_token_ids=model.take("eos_token_ids", whole_numbers, default=()),
-            ),
-            requests=tuple(_request(item) for item in top.items("requests")),
-            arms=tuple(_arm(item) for item in top.items("arms")),
-            baseline=top.take("baseline", string),
-            sampling=_sampling(top.sub("sampling")),
-            rounds=top.take("rounds", whole_number, default=1),
-            score=Score(mode, score.take("top", whole_number, default=5)),
-            tolerance=top.take("tolerance", parse_tolerance, default=DEFAULT_TOLERANCE),
-            parity=top.take("parity", string, default=""),
-            arbiter=None if top.value.get("arbiter") is None else _arm(top.sub("arbiter")),
-            churn=top.take("churn", Churn.from_json, default=Churn()),
-            skipped=tuple(
-                Skipped(item.take("arm", string), item.take("reason", string))
-                for item in top.items("skipped", default=[])
-            ),
-        )
+        if isinstance(value, dict):
+            value = {"parity": "", **value}
+            schema = value.pop("schema", None)
+            if schema != SCHEMA:
+                raise ParityError(
+                    message(
+                        "plan.schema_parity_reads",
+                        "{source}: schema is {schema!r}, this parity reads {schema_2!r}",
+                        source=source,
+                        schema=schema,
+                        schema_2=SCHEMA,
+                    ),
+                    hint=message("plan.write_plan_again", "write the plan again with `parity plan`"),
+                )
+        plan = read(Plan, value, source)
         try:
             plan.check()
         except ParityError as error:
@@ -330,19 +335,6 @@ def _arm_json(arm: Arm) -> dict[str, Json]:
 def _as_json(value: Model) -> dict[str, Json]:
     """As json.loads would give it back: lists, not tuples, so that plans in memory and on disk are equal."""
     return {name: list(item) if isinstance(item, tuple) else item for name, item in asdict(value).items()}
-
-
-def parse_tolerance(value: Json) -> float | str:
-    """Nats as a number, or "auto". Raises ValueError."""
-    if value == "auto":
-        return "auto"
-    try:
-        nats = number(float(value) if isinstance(value, str) else value)
-    except ValueError:
-        nats = -1.0  # words: the same sentence as for a number that is none of these
-    if not 0 <= nats < float("inf"):
-        raise ValueError(message("plan.must_nats", "must be a number of nats, 0 or more, or auto"))
-    return nats
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -373,36 +365,3 @@ def read_plan(path: str | Path) -> Plan:
             hint=message("plan.plan_file", "is it a plan file?"),
         ) from error
     return Plan.from_json(value, str(path))
-
-
-def _request(item: Fields) -> Request:
-    own = item.sub("sampling", default={})
-    return Request(
-        id=item.take("id", string),
-        prompt=item.take("prompt", optional_string, default=None),
-        prompt_token_ids=item.take("prompt_token_ids", whole_numbers),
-        max_tokens=item.take("max_tokens", optional_int, default=None),
-        sampling=read_values(own.value, own.error, own=True),
-        messages=item.take("messages", lambda value: None if value is None else parse_messages(value), default=None),
-    )
-
-
-def _arm(item: Fields) -> Arm:
-    arm = Arm(
-        name=item.take("name", string),
-        backend=item.take("backend", string),
-        variant=item.take("variant", string),
-        engine=item.sub("engine", default={}).value,
-        env=item.take("env", string_map, default={}),
-        control=item.take("control", optional_string, default=None),
-    )
-    # The name becomes a file name in the run directory, and plans come from other hosts.
-    if not _NAME.fullmatch(arm.name):
-        raise item.error(
-            "name", message("plan.not_arm_name", "is {name!r}, not of the form backend/variant", name=arm.name)
-        )
-    return arm
-
-
-def _sampling(item: Fields) -> Sampling:
-    return Sampling().having(read_values(item.value, item.error))

@@ -37,7 +37,7 @@ class _Column(msgspec.Struct):
     score: Score = Score()
     tolerance: float | str = DEFAULT_TOLERANCE
     parity: str = ""
-    churn: Mapping[str, Json] = {}
+    churn: Churn = Churn()
     skipped: tuple[Skipped, ...] = ()
     arbiter: Arm | None = None
     scores: _Files = msgspec.field(default_factory=_Files)
@@ -67,7 +67,7 @@ def plan_from(text: str) -> StoredPlan:
         score=column.score,
         tolerance=column.tolerance,
         parity=column.parity,
-        churn=Churn.from_json(column.churn),
+        churn=column.churn,
         skipped=column.skipped,
         arbiter=column.arbiter,
     )
