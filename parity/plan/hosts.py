@@ -11,7 +11,10 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
 
 from parity.errors import ParityError, said_by
 from parity.messages import message
@@ -19,6 +22,7 @@ from parity.records import Json
 
 _BACKEND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_Groups = Annotated[list[int | str | Annotated[list[int | str], Meta(min_length=1)]], Meta(min_length=1)]
 _SSH_OPTIONS_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
 
 _HERE: Final = frozenset(
@@ -83,18 +87,13 @@ class Host:
 
     def to_json(self) -> dict[str, Json]:
         """As it stands in a configuration file, for a run directory."""
-        out: dict[str, Json] = {}
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name not in ("name",) and value != _DEFAULTS.get(each.name):
-                out[each.name] = list(value) if isinstance(value, tuple) else value
-        return out
-
-
-_DEFAULTS: Final[dict[str, Any]] = {
-    "command": (), "python": None, "model": None, "env": {}, "setup": None, "devices": (), "replicas": 1,
-    "engine": {}, "place": None, "shells": None, "start_timeout": None,
-}  # fmt: skip
+        plain = Host(self.name, "")
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in given.items()
+            if value != getattr(plain, name)
+        }
 
 
 def _base(word: str) -> str:
@@ -263,32 +262,20 @@ def _env(value: Json) -> dict[str, str]:
     return out
 
 
-def _group(value: Json) -> str:
-    if isinstance(value, bool):
-        raise TypeError(message("plan.must_device_numbers", "must be groups of device numbers"))
-    if isinstance(value, int | str):
-        return str(value).strip()
-    if isinstance(value, list) and value and all(isinstance(v, int | str) and not isinstance(v, bool) for v in value):
-        return ",".join(str(item).strip() for item in value)
-    raise TypeError(
-        message(
-            "plan.must_device_groups", 'must be groups of devices, such as [["0", "1"], ["2", "3"]] or ["0,1", "2,3"]'
-        )
-    )
-
-
 def _devices(value: Json) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not value:
+    try:
+        given = msgspec.convert(value, _Groups)
+    except msgspec.ValidationError:
         raise TypeError(
             message(
                 "plan.must_device_groups",
                 'must be groups of devices, such as [["0", "1"], ["2", "3"]] or ["0,1", "2,3"]',
             )
-        )
-    groups = tuple(_group(item) for item in value)
+        ) from None
+    groups = [",".join(str(one).strip() for one in (group if isinstance(group, list) else [group])) for group in given]
     if not all(groups):
         raise ValueError(message("plan.empty_group", "has an empty group"))
-    return groups
+    return tuple(groups)
 
 
 def _count(value: Json, least: int = 1) -> int:
@@ -323,7 +310,7 @@ _READERS: Final[dict[str, Callable[[Json], Any]]] = {
     "devices": _devices,
     "replicas": _count,
     "engine": _table,
-    "place": lambda value: _text(value),
+    "place": _text,
     "shells": lambda value: _count(value, 0),
     "start_timeout": _count,
 }
