@@ -10,7 +10,7 @@ import click
 
 from parity.cli.speaking import OneOf, Refused
 from parity.errors import said_by
-from parity.messages import message
+from parity.messages import joined, message
 from parity.plan.churn import ChurnRequest
 from parity.plan.matrix import Axis, parse_axis
 
@@ -186,5 +186,5 @@ def say_skipped(plan: Plan) -> None:
             )
         )
     for reason, arms in reasons.items():
-        more = f" and {len(arms) - 1} more" if len(arms) > 1 else ""
-        say(f"  {arms[0]}{more}: {reason}")
+        named = message("cli.and_more", "{arm} and {n} more", arm=arms[0], n=len(arms) - 1) if arms[1:] else arms[0]
+        say(joined([joined(["  ", named], by=""), reason], ": "))

@@ -197,7 +197,10 @@ class Engines:
             stack.close()
             if role == "reference" and "@" not in arm.backend:  # a version's own reference goes with the version
                 raise
-            raise Unresolved(f"{arm.name} does not start: {str(error).splitlines()[0]}") from error
+            said = str(error).splitlines()[0]
+            raise Unresolved(
+                message("reduce.does_not_start", "{arm} does not start: {said}", arm=arm.name, said=said)
+            ) from error
         except BaseException:
             stack.close()
             raise

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from parity.errors import BackendError
-from parity.messages import message
+from parity.errors import BackendError, said_by
+from parity.messages import Message, message
 from parity.reduce.case import Case, Laboratory, Setup, Shot, Unresolved
 from parity.reduce.notebook import Notebook
 from parity.reduce.sequential import Answer, Question, Tally
@@ -27,7 +27,7 @@ class Decision:
     kinds: tuple[str, ...] = ()
     repeats: bool = False
     """Two or more shots, all failed, with the same output token by token: it is deterministic."""
-    unresolved: str | None = None
+    unresolved: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Oracle:
                 seen.append(self._shot(case, setup, len(seen)))
                 tally.add(self.failed(seen[-1]))
         except Unresolved as error:
-            return Decision(False, len(seen), tally.failures, unresolved=str(error))
+            return Decision(False, len(seen), tally.failures, unresolved=said_by(error))
         key = setup.digest(), case.digest()
         self._seen[key] = max(len(seen), self._seen.get(key, 0))
         repeats = len(seen) > 1 and tally.failures == len(seen) and len({shot.streams for shot in seen}) == 1
@@ -131,7 +131,7 @@ class Oracle:
             pass
         except Unresolved as error:
             raise BackendError(
-                str(error),
+                said_by(error),
                 hint=message(
                     "reduce.log_beside_notebook", "its log is beside the notebook; the same command tries again"
                 ),

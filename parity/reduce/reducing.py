@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from parity.errors import ParityError
-from parity.messages import Say, message
+from parity.messages import Message, Say, message
 from parity.pipeline.directory import write_json
 from parity.plan import Plan
 from parity.records import Verdict
@@ -107,13 +107,18 @@ def _narrowed(subject: Subject, wanted: Wanted, oracle: Oracle, say: Say, *, one
     return result, setup
 
 
-def _told(confirmation: Confirmation) -> str:
+def _told(confirmation: Confirmation) -> Message:
     if not confirmation.shots:
-        return "the time was spent before it was confirmed"
+        return message("reduce.no_time_to_confirm", "the time was spent before it was confirmed")
     low, high = confirmation.interval
-    return (
-        f"a round fails in {confirmation.failures} of {confirmation.shots} shots: {confirmation.rate:.2g} "
-        f"({low:.2g} to {high:.2g} at 95 %)"
+    return message(
+        "reduce.confirmed",
+        "a round fails in {failures} of {shots} shots: {rate:.2g} ({low:.2g} to {high:.2g} at 95 %)",
+        failures=confirmation.failures,
+        shots=confirmation.shots,
+        rate=confirmation.rate,
+        low=low,
+        high=high,
     )
 
 

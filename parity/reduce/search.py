@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from parity.errors import BackendError
-from parity.messages import Say, message
+from parity.messages import Message, Say, message, verbatim
 from parity.plan import Request, Sampling
 from parity.plan.churn import Churn
 from parity.records import Json
@@ -63,6 +63,14 @@ class Goal:
     def question(self, case: Case) -> Question:
         p1 = per_round(self.probability, self.rounds(case))
         return Question(p1 / APART, p1, self.alpha, self.beta)
+
+
+FAILS = message("reduce.fails", "fails")
+DOES_NOT_FAIL = message("reduce.does_not_fail", "does not fail")
+
+
+def untried(why: Message) -> Message:
+    return message("reduce.untried", "cannot be tried ({why})", why=why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +147,7 @@ class Search:
 
     # ------------------------------------------------------------------ asking
 
-    def _fails(self, case: Case, what: str) -> bool:
+    def _fails(self, case: Case, what: Message) -> bool:
         """Does it fail often enough? Where it does, it is the best so far."""
         found = self.found
         question = certain(self._goal.alpha, self._goal.beta) if found.deterministic else self._goal.question(case)
@@ -167,9 +175,9 @@ class Search:
         found.kinds = tuple(sorted({*found.kinds, *decision.kinds}))
         return True
 
-    def _note(self, what: str, decision: Decision) -> None:
-        self.found.steps.append(Step(what, decision.fails, decision.shots, decision.failures))
-        answer = "fails" if decision.fails else "does not fail"
+    def _note(self, what: Message, decision: Decision) -> None:
+        self.found.steps.append(Step(str(what), decision.fails, decision.shots, decision.failures))
+        answer = FAILS if decision.fails else DOES_NOT_FAIL
         self._say(
             message(
                 "reduce.shots",
@@ -234,7 +242,7 @@ class Search:
 
     def _without_churn(self) -> None:
         if self._best().churn != Churn():
-            self._fails(replace(self._best(), churn=Churn()), "all requests at once")
+            self._fails(replace(self._best(), churn=Churn()), message("reduce.at_once", "all requests at once"))
 
     def _fewer_requests(self) -> None:
         case = self._best()
@@ -256,9 +264,9 @@ class Search:
                 values["n"] = 1
             return replace(case, sampling=case.sampling.having(values))
 
-        if not special or self._fails(keeping(()), "greedy sampling, no penalties"):
+        if not special or self._fails(keeping(()), message("reduce.greedy", "greedy sampling, no penalties")):
             return
-        ddmin(special, lambda names: self._fails(keeping(names), f"only {', '.join(names)} of the sampling"))
+        ddmin(special, lambda names: self._fails(keeping(names), _sampling(names)))
 
     def _shorter_outputs(self) -> None:
         """max_tokens halved as long as that fails; then, where it always fails, to the token.
@@ -268,7 +276,7 @@ class Search:
         low = 0
         while (limit := self._best().sampling.max_tokens) > 1 and self.found.share >= OFTEN:
             case = self._limited(limit // 2)
-            if not self._fails(case, f"max_tokens {limit // 2}"):
+            if not self._fails(case, verbatim(f"max_tokens {limit // 2}")):
                 low = limit // 2
                 break
         if not self.found.deterministic:
@@ -276,7 +284,7 @@ class Search:
         high = self._best().sampling.max_tokens
         while high - low > 1:
             middle = (low + high) // 2
-            if self._fails(self._limited(middle), f"max_tokens {middle}"):
+            if self._fails(self._limited(middle), verbatim(f"max_tokens {middle}")):
                 high = middle
             else:
                 low = middle
@@ -299,7 +307,7 @@ class Search:
             cut = case.with_requests([_cut(r, r.prompt_token_ids[-length:]) for r in case.requests])
             if self.found.share < OFTEN and cut.tokens > WORTH * case.tokens:
                 break
-            if self._fails(cut, f"prompts of {length} tokens"):
+            if self._fails(cut, message("reduce.prompts", "prompts of {length} tokens", length=length)):
                 break
             length *= 4
         if self.found.deterministic:
@@ -314,7 +322,8 @@ class Search:
             if len(tokens) < SHORTEST_PROMPT:
                 return False
             thinner = [_cut(r, tuple(tokens)) if i == index else r for i, r in enumerate(case.requests)]
-            return self._fails(case.with_requests(thinner), f"{request.id} with {len(tokens)} prompt tokens")
+            what = message("reduce.prompt", "{request} with {n} prompt tokens", request=request.id, n=len(tokens))
+            return self._fails(case.with_requests(thinner), what)
 
         ddmin(request.prompt_token_ids, fails)
 
@@ -324,13 +333,19 @@ class Search:
         if len(case.requests) < 2:
             return
         kept = self.found.case, self.found.share, self.found.at_least
-        fails = self._fails(case.with_requests(case.requests[::-1]), "the requests in reverse order")
+        fails = self._fails(
+            case.with_requests(case.requests[::-1]), message("reduce.reversed", "the requests in reverse order")
+        )
         self.found.order_matters = not fails
         self.found.case, self.found.share, self.found.at_least = kept  # it is a question, not a simplification
 
 
-def _requests(count: int) -> str:
-    return f"{count} request" + ("s" if count != 1 else "")
+def _requests(count: int) -> Message:
+    return message("reduce.count_requests", "{count} request", plural="{count} requests", count=count)
+
+
+def _sampling(names: Sequence[str]) -> Message:
+    return message("reduce.only_sampling", "only {names} of the sampling", names=list(names))
 
 
 def _cut(request: Request, tokens: Sequence[int]) -> Request:

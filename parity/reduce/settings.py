@@ -14,7 +14,7 @@ from parity.records.engine_settings import SPECULATION
 from parity.reduce.case import Case, Setup
 from parity.reduce.ddmin import ddmin
 from parity.reduce.oracle import Decision, Oracle, OutOfTime
-from parity.reduce.search import Step
+from parity.reduce.search import DOES_NOT_FAIL, FAILS, Step, untried
 from parity.reduce.sequential import Question
 
 ABSENT = object()
@@ -232,9 +232,9 @@ class SettingsSearch:
 
     def _ask(self, flip: Flip, arm: Arm, what: str) -> Decision:
         decision = self._oracle.decide(self._case, Setup(arm, self._reference), self._question)
-        why = decision.unresolved or ""
-        flip.steps.append(Step(what, decision.fails, decision.shots, decision.failures, why))
-        answer = "fails" if decision.fails else "does not fail" if not why else f"cannot be tried ({why})"
+        why = decision.unresolved
+        flip.steps.append(Step(what, decision.fails, decision.shots, decision.failures, str(why or "")))
+        answer = FAILS if decision.fails else DOES_NOT_FAIL if why is None else untried(why)
         self._say(
             message(
                 "reduce.shots",

@@ -16,7 +16,7 @@ from parity.plan import Arm
 from parity.records import Json
 from parity.reduce.case import Case, Setup, reference_of
 from parity.reduce.oracle import Decision, Oracle, OutOfTime
-from parity.reduce.search import Step
+from parity.reduce.search import DOES_NOT_FAIL, FAILS, Step, untried
 from parity.reduce.sequential import Question, repeated
 
 
@@ -140,7 +140,7 @@ class VersionSearch:
 
     def _first_tried(self, found: FirstBad, versions: Sequence[str]) -> tuple[str, Decision]:
         """The first of these that says anything, and what. Raises BackendError where none does."""
-        why = "there is no other version"
+        why = message("reduce.no_other_version", "there is no other version")
         for version in versions:
             decision = self._ask(found, version)
             if not decision.unresolved:
@@ -153,7 +153,7 @@ class VersionSearch:
 
     def _check(self, version: str, decision: Decision, *, wanted: bool) -> None:
         if decision.fails is not wanted:
-            what = "does not fail" if wanted else "fails already"
+            what = DOES_NOT_FAIL if wanted else message("reduce.fails_already", "fails already")
             raise ParityError(
                 message(
                     "reduce.shots_2",
@@ -190,9 +190,9 @@ class VersionSearch:
         baseline = self._baseline if self._fixed else at_version(self._baseline, version)
         setup = Setup(at_version(self._candidate, version), reference_of(baseline))
         decision = self._oracle.decide(self._case, setup, self._question)
-        why = decision.unresolved or ""
-        found.steps.append(Step(version, decision.fails, decision.shots, decision.failures, why))
-        answer = "fails" if decision.fails else "clean" if not why else f"cannot be tried ({why})"
+        why = decision.unresolved
+        found.steps.append(Step(version, decision.fails, decision.shots, decision.failures, str(why or "")))
+        answer = FAILS if decision.fails else message("reduce.clean", "clean") if why is None else untried(why)
         self._say(
             message(
                 "reduce.shots",

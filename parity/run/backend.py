@@ -34,7 +34,7 @@ class Detection:
     """
 
     available: bool
-    looked_for: tuple[str, ...] = ()
+    looked_for: tuple[Message | str, ...] = ()
     details: Mapping[str, Json] = field(default_factory=dict)
     hint: Message | str | None = None
 

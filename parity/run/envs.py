@@ -82,18 +82,18 @@ class EngineEnv:
         marker = self.marker()
         return marker is not None and marker.get("digest") == self.spec.digest() and os.access(self.python, os.X_OK)
 
-    def state(self) -> str:
+    def state(self) -> Message:
         """In words."""
         if not self.root.exists():
-            return "not there"
+            return message("run.env_absent", "not there")
         marker = self.marker()
         if marker is None:
-            return "unfinished (an interrupted creation)"
+            return message("run.env_unfinished", "unfinished (an interrupted creation)")
         if marker.get("digest") != self.spec.digest():
-            return "made for other versions"
+            return message("run.env_other", "made for other versions")
         if not os.access(self.python, os.X_OK):
-            return "its Python is gone"
-        return "ready"
+            return message("run.env_no_python", "its Python is gone")
+        return message("run.env_ready", "ready")
 
     def versions(self) -> dict[str, str]:
         """Versions written down when it was made."""

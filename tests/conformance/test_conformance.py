@@ -239,7 +239,7 @@ def test_hardware_that_is_not_here_is_explained(name: str, tmp_path: Path) -> No
     assert caught.value.exit_code is ExitCode.BACKEND_FAILED
     assert caught.value.hint
     for line in found.looked_for:
-        assert line in str(caught.value)
+        assert str(line) in str(caught.value)
     assert not (tmp_path / "capture.jsonl").exists()
 
 

@@ -80,7 +80,9 @@ class ReplayBackend:
         return None
 
     def detect(self) -> Detection:
-        return Detection(True, ("nothing to look for: a recording is named by its file (--replay CAPTURE)",))
+        return Detection(
+            True, (message("replay.named", "nothing to look for: a recording is named by its file (--replay CAPTURE)"),)
+        )
 
     def interpreter(self, say: Say) -> Path:
         return Path(sys.executable)

@@ -94,7 +94,9 @@ class ServerBackend:
         return None
 
     def detect(self) -> Detection:
-        return Detection(True, ("nothing to look for: a server is named by its URL (--server URL)",))
+        return Detection(
+            True, (message("server.named", "nothing to look for: a server is named by its URL (--server URL)"),)
+        )
 
     def interpreter(self, say: Say) -> Path:
         return Path(sys.executable)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.errors import BackendError, ParityError
-from parity.messages import Message, Say, message
+from parity.messages import Message, Say, joined, message
 from parity.run.backend import Detection
 from parity.run.envs import EngineEnv, EnvSpec
 from parity_backends.bundle import bundle
@@ -70,10 +70,10 @@ class TransformersBackend:
         path = self._python()
         if path is None:
             cpu = self._cpu.detect()
-            return Detection(cpu.available, (f"{VARIABLE}: not set", *cpu.looked_for), cpu.details, cpu.hint)
+            return Detection(cpu.available, (local.not_set(VARIABLE), *cpu.looked_for), cpu.details, cpu.hint)
         found = local.installed_versions(path, "transformers", "torch", "tokenizers")
-        if isinstance(found, str):
-            return Detection(False, (f"{path}: {found}",), {}, self._hint())
+        if isinstance(found, Message):
+            return Detection(False, (joined([str(path), found], ": "),), {}, self._hint())
         missing = [name for name in ("transformers", "torch", "tokenizers") if name not in found]
         versions = ", ".join(f"{name} {version}" for name, version in found.items())
         return Detection(

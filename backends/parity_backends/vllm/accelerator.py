@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.errors import BackendError
-from parity.messages import Message, Say, message
+from parity.messages import Message, Say, joined, message
 from parity.records import Json
 from parity.run.backend import Ask, Detection
 from parity.run.checks import Check
@@ -39,6 +39,10 @@ COMMON_REMEDIES: tuple[Remedy, ...] = (
         message("vllm.too_old", "this vLLM does not know the checkpoint's architecture: take a newer one"),
     ),
 )
+
+
+NOT_FOUND = message("vllm.tool_not_found", "not found")
+NO_DEVICE = message("vllm.no_device_file", "none")
 
 
 class Accelerator:
@@ -76,20 +80,21 @@ class Accelerator:
         return None
 
     def detect(self) -> Detection:
-        looked: list[str] = []
+        looked: list[Message] = []
         details: dict[str, Any] = {}
         listing = local.tool_output(*self.tool)
-        looked.append(f"{' '.join(self.tool)}: {_first_lines(listing) if listing else 'not found'}")
+        looked.append(joined([" ".join(self.tool), _first_lines(listing) if listing else NOT_FOUND], ": "))
         found_devices = local.devices(self.device_pattern)
-        looked.append(f"{self.device_pattern}: {', '.join(found_devices) or 'none'}")
+        looked.append(joined([self.device_pattern, ", ".join(found_devices) or NO_DEVICE], ": "))
         path, how = local.configured_interpreter(self.interpreter_variable)
         found = local.installed_versions(path, *self.distributions)
         engine = isinstance(found, dict) and all(name in found for name in self.required)
-        if isinstance(found, str):
-            looked.append(f"{how}: {found}")
+        if isinstance(found, Message):
+            looked.append(joined([how, found], ": "))
         else:
             there = ", ".join(f"{name} {found[name]}" for name in self.distributions if name in found)
-            looked.append(f"{how}: Python {found['python']}, {there or 'no ' + ' and no '.join(self.required)}")
+            lacks = message("vllm.lacks", "without {packages}", packages=list(self.required))
+            looked.append(joined([how, joined([f"Python {found['python']}", there or lacks], ", ")], ": "))
             details.update(found, interpreter=str(path))
         if found_devices:
             details["devices"] = found_devices
@@ -122,7 +127,7 @@ class Accelerator:
     def interpreter(self, say: Say) -> Path:
         found = self.detect()
         if not found.available:
-            looked = "".join(f"\n  {line}" for line in found.looked_for)
+            looked = joined([part for line in found.looked_for for part in ("\n  ", line)], by="")
             raise BackendError(
                 message(
                     "vllm.no_device",

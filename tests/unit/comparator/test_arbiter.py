@@ -76,5 +76,7 @@ def test_it_is_told_beside_the_verdict_and_does_not_change_it() -> None:
     assert "supports the baseline in 1" in str(after.reasons[-1])
     told = after.findings[0].evidence.to_json()["arbiter"]
     assert told["supports"] == "baseline"
-    assert "6.00 for the candidate" in told["why"]["text"]
+    assert "6.00 for the candidate" in told["why"]
+    assert told["message"]["text"] == told["why"]
+    assert told["message"]["parameters"]["finds"]["id"] == "arbiter.baseline"
     assert with_rulings(before, {}, "transformers", 0.25) is before

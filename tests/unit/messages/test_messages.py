@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from parity.errors import ParityError
-from parity.messages import Message, message, verbatim
+from parity.messages import Message, joined, message, verbatim
 
 
 def test_english_stands_where_it_is_made() -> None:
@@ -30,6 +30,12 @@ def test_other_peoples_words_are_never_translated() -> None:
     said = message("test.failed", "{arm} failed: {said}", arm="cpu/base", said=engine)
     catalogue = {"test.failed": "{arm} 失败：{said}"}
     assert said.render(lambda one: catalogue.get(one.id, one.template)) == "cpu/base 失败：run out of {memory}"
+
+
+def test_joined_messages_are_each_translated() -> None:
+    said = joined([message("a", "first"), "{theirs}", message("b", "second")], "\n{}")
+    assert str(said) == "first\n{}{theirs}\n{}second"
+    assert said.render(lambda one: one.template if not one.id else f"<{one.id}>") == "<a>\n{}{theirs}\n{}<b>"
 
 
 def test_json_carries_id_parameters_and_text() -> None:

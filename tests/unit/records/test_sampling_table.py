@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from parity.errors import ParityError
+from parity.errors import ParityError, said_by
+from parity.language import render
 from parity.records.sampling import (
     Effect,
     Form,
@@ -32,6 +33,14 @@ def top_a() -> Iterator[Parameter]:
 
 def read(**given: Any) -> Sampling:
     return Sampling().having(read_values(given, lambda name, problem: ParityError(f"{name} {problem}")))
+
+
+def test_what_a_value_must_be_is_a_message_in_every_language() -> None:
+    with pytest.raises(TypeError) as refused:
+        Form.TOKENS.read("x")
+    said = said_by(refused.value)
+    assert render(said, "en") == 'must be a list of token ids, not "x"'
+    assert render(said, "zh") == '必须是 token id 列表,不能是 "x"'
 
 
 def test_what_is_read_is_written_again() -> None:

@@ -130,7 +130,7 @@ def test_a_refusal_holds_for_one_attempt(tmp_path: Path) -> None:
     engine = Simulated(1.0, refuses=lambda setup: True)
     with Notebook(tmp_path / "shots.jsonl") as notebook:
         oracle = Oracle(engine, notebook)
-        assert oracle.decide(case_of(made), setup, certain()).unresolved == "the engine does not like it"
+        assert str(oracle.decide(case_of(made), setup, certain()).unresolved) == "the engine does not like it"
         engine.refuses = lambda setup: False
         assert oracle.decide(case_of(made), setup, certain()).unresolved
     with Notebook(tmp_path / "shots.jsonl") as notebook:

@@ -140,7 +140,7 @@ def test_another_version_of_cpu_has_an_environment_and_a_name_of_its_own(
     assert other.name == "cpu@0.31.0"
     detection = other.detect()
     assert not detection.available
-    assert f"{tmp_path}/envs/cpu-0.31.0: not there" in detection.looked_for
+    assert f"{tmp_path}/envs/cpu-0.31.0: not there" in list(map(str, detection.looked_for))
     assert "parity env create cpu@0.31.0" in str(detection.hint)
 
 
@@ -156,7 +156,7 @@ def test_a_configured_python_serves_only_the_version_that_it_has(
     say = lambda line: None  # noqa: E731
     assert load_backend("cpu@0.32.0").interpreter(say) == Path(sys.executable)
     assert load_backend("cpu@0.29.0").interpreter(say) == tmp_path / "envs" / "cpu-0.29.0" / "bin" / "python"
-    assert any("not vLLM 0.29.0" in line for line in load_backend("cpu@0.29.0").detect().looked_for)
+    assert any("not vLLM 0.29.0" in str(line) for line in load_backend("cpu@0.29.0").detect().looked_for)
 
 
 @pytest.mark.parametrize(

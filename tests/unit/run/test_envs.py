@@ -69,7 +69,7 @@ SPEC = EnvSpec("tiny", ("tinyengine", "1.0"), ("tinydep==2.0",), ("tinydep",), N
 def test_create_list_reuse_remove(tmp_path: Path, wheels: Path) -> None:
     said: list[str] = []
     made = EngineEnv(SPEC, tmp_path / "envs")
-    assert made.state() == "not there"
+    assert str(made.state()) == "not there"
     assert made.create(say=lambda line: said.append(str(line)))
     assert made.ready()
     assert [line[:5] for line in said if line.startswith("[")] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
@@ -90,7 +90,7 @@ def test_other_pins_make_it_stale_and_rebuild_it(tmp_path: Path, wheels: Path) -
     EngineEnv(SPEC, base).create(say=lambda line: None)
     make_wheel(wheels, "tinydep", "3.0")
     newer = EngineEnv(replace(SPEC, pins=("tinydep==3.0",)), base)
-    assert newer.state() == "made for other versions"
+    assert str(newer.state()) == "made for other versions"
     assert newer.create(say=lambda line: None)
     assert newer.ready()
 
@@ -164,7 +164,7 @@ def test_an_unfinished_one_is_not_ready_and_is_cleaned(tmp_path: Path, wheels: P
     (made.root / "leftover").touch()
     made.python.symlink_to(sys.executable)
     assert not made.ready()
-    assert made.state() == "unfinished (an interrupted creation)"
+    assert str(made.state()) == "unfinished (an interrupted creation)"
     said: list[str] = []
     made.create(say=lambda line: said.append(str(line)))
     assert made.ready()
