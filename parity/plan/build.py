@@ -18,6 +18,8 @@ from parity.records.sampling import Sampling
 LENGTH_STEP = 64
 """max_model_len is rounded up to a multiple of this, so that plans of similar prompts share a setting."""
 
+OF_CHECKPOINT = message("plan.of_checkpoint", "the checkpoint's max_position_embeddings")
+
 
 def build_plan(
     checkpoint: Checkpoint,
@@ -136,7 +138,7 @@ def _max_model_len(requests: Sequence[Request], extra: int, bound: int | None, a
         )
     length = len(longest.prompt_token_ids)
     if limit is not None and length + extra > limit:
-        what = "max_model_len" if asked is not None else "the checkpoint's max_position_embeddings"
+        what = "max_model_len" if asked is not None else OF_CHECKPOINT
         if length >= limit:
             raise ParityError(
                 message(
@@ -147,8 +149,9 @@ def _max_model_len(requests: Sequence[Request], extra: int, bound: int | None, a
                     what=what,
                     limit=limit,
                 ),
-                hint="shorten or remove the prompt"
-                + (", or raise --max-model-len" if asked is not None and asked != bound else ""),
+                hint=message("plan.shorten_or_raise", "shorten or remove the prompt, or raise --max-model-len")
+                if asked is not None and asked != bound
+                else message("plan.shorten", "shorten or remove the prompt"),
             )
         raise ParityError(
             message(

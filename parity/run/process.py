@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from parity.errors import BackendError, ParityError
-from parity.messages import message
+from parity.messages import Message, message
 from parity.run.messages import Command, Exit, FromWorker, Ping, ProtocolError, command_line_of, decode
 from parity.run.words import printable
 
@@ -286,17 +286,17 @@ class WorkerProcess:
             self.wait(grace)
             self.kill()
 
-    def fate(self) -> str:
+    def fate(self) -> Message:
         """How it ended, in words; call after `kill`."""
         code = self._process.returncode
         if code is None:
-            return "still running"
+            return message("run.still_running", "still running")
         if code < 0:
             try:
-                return f"killed by {signal.Signals(-code).name}"
+                return message("run.killed_by", "killed by {signal}", signal=signal.Signals(-code).name)
             except ValueError:
-                return f"killed by signal {-code}"
-        return f"exit code {code}"
+                return message("run.killed_by_number", "killed by signal {signal}", signal=-code)
+        return message("run.exit_code", "exit code {code}", code=code)
 
     def log_tail(self) -> str:
         """The last lines of the engine's log, printable."""
