@@ -124,7 +124,7 @@ def test_what_was_triaged_as_benign_is_allowed(tmp_path: Path) -> None:
         store.set_triage(marks, Triage(TriageState.BENIGN, note="known"))
     again = parity("compare", base, bad, "--db", db, "--policy", rules)
     assert again.exit_code == 0, again.output
-    assert "known findings allowed" in again.stderr
+    assert "1 known finding allowed" in again.stderr
     report = parity("report", "--db", db, "--format", "junit", "--policy", rules)
     assert 'failures="0"' in report.stdout
     assert "<skipped" in report.stdout

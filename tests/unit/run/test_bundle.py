@@ -13,7 +13,7 @@ import parity_backends.worker
 import pytest
 from parity_backends.bundle import bundle
 from parity_backends.vllm.cpu import CpuBackend
-from parity_backends.vllm.local import ENGINE_SETTINGS, WORKER_MODULES, worker_source
+from parity_backends.vllm.local import WORKER_MODULES, worker_source
 
 from parity.plan.checkpoint import read_checkpoint
 from parity.records.engine_settings import engine_settings
@@ -69,7 +69,9 @@ def test_every_module_of_the_worker_is_in_it() -> None:
         {path.stem for path in Path(package.__file__).parent.glob("*.py")} - {"__init__"}
         for package in (parity_backends.vllm.worker, parity_backends.worker)
     )
-    assert own | {f"parity_backends.worker:{name}" for name in shared} == set(WORKER_MODULES) - {ENGINE_SETTINGS}
+    of_parity = {name for name in WORKER_MODULES if name.startswith("parity.")}
+    assert own | {f"parity_backends.worker:{name}" for name in shared} == set(WORKER_MODULES) - of_parity
+    assert of_parity == {"parity.records:engine_settings", "parity.records:plan_digest"}
 
 
 def test_the_worker_knows_the_engine_settings_of_the_table() -> None:
