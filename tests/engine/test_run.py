@@ -81,8 +81,9 @@ def alive(pid: int) -> bool:
 
 
 def test_killed_in_the_middle_resumed_is_the_same(interpreter: Path, cpu: Backend, tmp_path: Path) -> None:
-    """kill -9 of the worker inside the second round: resumed, it has what an uninterrupted run has."""
-    plan: dict[str, Any] = make_plan(cpu, max_tokens=40, rounds=2)
+    """kill -9 of the worker inside a later round: resumed, it has what an uninterrupted run has."""
+    rounds = 4  # of four requests; enough left to do when the kill comes, however busy this side is
+    plan: dict[str, Any] = make_plan(cpu, max_tokens=40, rounds=rounds)
     for number, request in enumerate(plan["requests"]):  # other acceptance: they end at other steps
         request["prompt_token_ids"] = request["prompt_token_ids"] * (number + 1)
     capture, log = tmp_path / "mtp.jsonl", tmp_path / "mtp.log"
@@ -102,7 +103,7 @@ def test_killed_in_the_middle_resumed_is_the_same(interpreter: Path, cpu: Backen
         session.generate()
     assert not any(alive(pid) for pid in family)
     partial = read_capture(capture, partial=True)
-    assert 5 <= len(partial.completions) < 8
+    assert 5 <= len(partial.completions) < 4 * rounds
     with run_arm(plan_of(plan), "cpu/mtp", capture, log, resume=True) as session:
         session.generate()
         whole = tmp_path / "whole.jsonl"
