@@ -1,6 +1,7 @@
 """How fast `parity compare` is, end to end and by itself, and how its time grows.
 
-    python benchmarks/compare_speed.py [--completions 20480] [--length 512] [--quick] [--processor-time] [--json FILE]
+    python benchmarks/compare_speed.py [--completions 20480] [--length 512] [--quick] [--processor-time]
+        [--own-logprobs] [--json FILE]
 
 Two captures are made up: completions of random text over a vocabulary of 32,000, one pair in ten different
 (most part at a near-tie and stay different, the rest carry a planted fault), with scores for those. Measured:
@@ -37,7 +38,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.capture import header_record
+from parity.capture import header_record, logprobs_json
 from parity.comparator import CompareOptions, compare
 from parity.records import Capture, Completion, Header, Key, ScoreKey, TopLogprobs
 
@@ -100,6 +101,17 @@ def scores_for(
     return TopLogprobs(ids, values)
 
 
+own_logprobs = [False]
+"""Whether every completion has the logprobs of its chosen tokens, as recorded arms do."""
+
+
+def with_own(one: Completion, rng: np.random.Generator) -> Completion:
+    if not own_logprobs[0]:
+        return one
+    values = np.round(-0.05 - np.abs(rng.normal(0, 0.014, (len(one.token_ids), 1))), 6)
+    return replace(one, logprobs=TopLogprobs(one.token_ids[:, None].copy(), values))
+
+
 def captures(
     count: int, length: int, differing: float, seed: int = 0
 ) -> tuple[Capture, Capture, dict[ScoreKey, TopLogprobs]]:
@@ -113,13 +125,13 @@ def captures(
         prompt = rng.integers(3, VOCABULARY, 16)
         tokens = rng.integers(3, VOCABULARY, length)
         left = Completion(key, prompt, tokens, None, "length", None)
-        sides[0][key] = left
+        sides[0][key] = with_own(left, rng)
         if every and index % every == 0:
             other, place, unjustified = damaged(rng, tokens, (index // every) % 10)
-            sides[1][key] = replace(left, token_ids=other)
+            sides[1][key] = with_own(replace(left, token_ids=other), rng)
             scores[ScoreKey(ARMS[1], *key)] = scores_for(rng, other, tokens, place, unjustified)
         else:
-            sides[1][key] = replace(left, token_ids=tokens.copy())
+            sides[1][key] = with_own(replace(left, token_ids=tokens.copy()), rng)
     counters = {"num_drafts": 1000, "num_draft_tokens": 2000, "num_accepted_tokens": 1500}
     return (
         Capture(header(ARMS[0], length), sides[0], {}, {}),
@@ -174,7 +186,7 @@ def write(folder: Path, baseline: Capture, candidate: Capture, scores: dict[Scor
                     "text": None,
                     "finish_reason": "length",
                     "stop_reason": None,
-                    "logprobs": None,
+                    "logprobs": None if completion.logprobs is None else logprobs_json(completion.logprobs),
                 }
                 file.write(json.dumps(row) + "\n")
             footer = {
@@ -272,7 +284,9 @@ def main() -> None:
         help="count the processor's seconds instead of the clock's: for a machine that does other work as well "
         "(nothing here uses more than one core)",
     )
+    parser.add_argument("--own-logprobs", action="store_true", help="captures with the chosen tokens' own logprobs")
     options = parser.parse_args()
+    own_logprobs[0] = options.own_logprobs
     if options.processor_time:
         clocks.append(time.process_time)
     count = options.completions // (10 if options.quick else 1)

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeGuard, Union
 
+from parity.plurals import agreeing
+
 Parameter: TypeAlias = Union[bool, int, float, str, "Message", Sequence["Parameter"], None]
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 
@@ -43,17 +45,18 @@ class Message:
         template asks for parameters that the message lacks (it came from a file of another version).
         """
         shown = {name: _shown(value, translate) for name, value in self.parameters.items()}
-        if translate is None:
-            return self.template.format(**shown)
-        try:
-            return translate(self).format(**shown)
-        except (LookupError, ValueError, TypeError, AttributeError):
-            return self.template.format(**shown)
+        if translate is not None:
+            try:
+                return translate(self).format(**shown)
+            except (LookupError, ValueError, TypeError, AttributeError):
+                pass  # English, which this message's parameters are for
+        return self.template.format(**shown)
 
     @property
     def template(self) -> str:
-        """The English template: the singular, or the plural where `count` asks for it."""
-        return self.english if self.plural is None or self.parameters.get("count") == 1 else self.plural
+        """The English template: the singular, or the plural where `count` asks for it. Nouns agree with numbers."""
+        one = self.plural is None or self.parameters.get("count") == 1
+        return agreeing(self.english if one or self.plural is None else self.plural, self.parameters)
 
     def to_json(self) -> dict[str, Json]:
         """`id`, `parameters` and the English `text`, for programs and for a parity that does not know the id."""

@@ -170,7 +170,7 @@ def test_thresholds_are_those_of_the_code() -> None:
 
 def test_every_threshold_of_the_code_is_documented() -> None:
     documented = thresholds()
-    not_thresholds = {"detect.invalid_tokens.INT32_MAX", "reference.gaps.BATCH"}
+    not_thresholds = {"inputs.text.INT32_MAX", "reference.gaps.BATCH"}
     for info in pkgutil.walk_packages(parity.comparator.__path__, PREFIX):
         module = importlib.import_module(info.name)
         source = Path(str(module.__file__)).read_text(encoding="utf-8")

@@ -92,7 +92,7 @@ def job(model: Path, variant: str) -> dict[str, Any]:
 def plantings(only: Sequence[str]) -> dict[str, str]:
     """Folder name to the text of PARITY_FAULT."""
     found = {CLEAN: "none", CLEAN_LONG: "none"}
-    for name in only or list(FAULTS):
+    for name in only or [name for name, fault in FAULTS.items() if fault.layer != "request" and not fault.whole_run]:
         for rate in RATES:
             found[f"{name}-{rate:g}"] = f"{name}:rate={rate:g}:seed={SEED}"
     return found

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ast
 import io
+import re
 import string
 import sys
 from collections.abc import Iterable, Iterator
@@ -121,8 +122,11 @@ def updated(old: Catalog, found: dict[str, Found], language: str) -> Catalog:
     for id_, one in found.items():
         known = old.get(id_)
         text = known.string if known is not None else ""
-        # Comments come back in lines of the file's width.
-        same = known is not None and " ".join(known.auto_comments).split() == " ".join(one.comments).split()
+        if one.plural and isinstance(text, str) and text:  # it had no plural before
+            text = (text,)
+        elif not one.plural and not isinstance(text, str):
+            text = text[0]
+        same = known is not None and _same_comments(known.auto_comments, one)
         new.add(
             (id_, id_) if one.plural else id_,
             text,
@@ -131,6 +135,18 @@ def updated(old: Catalog, found: dict[str, Found], language: str) -> Catalog:
             auto_comments=one.comments,
         )
     return new
+
+
+def _same_comments(known: Iterable[str], one: Found) -> bool:
+    """Comments come back in lines of the file's width, which break at hyphens too; a line that is in the singular and
+    in the plural comes back once."""
+    if one.plural:
+        return _words(known) == _words(one.comments)
+    return "".join("".join(known).split()) == "".join("".join(one.comments).split())
+
+
+def _words(lines: Iterable[str]) -> set[str]:
+    return {word for line in lines for word in re.findall(r"\w+", line)}
 
 
 def written(catalogue: Catalog) -> bytes:
@@ -162,7 +178,7 @@ def same(one: bytes, other: bytes) -> bool:
 def report(catalogue: Catalog, found: dict[str, Found], problems: list[str]) -> None:
     """Lists what a translator has to look at; parameters that do not fit are problems."""
     entries = {id_: catalogue.get(id_) for id_ in found}
-    missing = [id_ for id_, entry in entries.items() if entry is None or not entry.string]
+    missing = [id_ for id_, entry in entries.items() if entry is None or not any(entry.string)]
     changed = [id_ for id_, entry in entries.items() if entry is not None and entry.fuzzy]
     for what, ids in (("without a translation", missing), ("English changed since", changed)):
         for id_ in ids:

@@ -16,12 +16,13 @@ from typing import Any
 @dataclass(frozen=True)
 class Fault:
     """One fault. `layer` is where it sits: "runner" (model runner, the model sees the wrong tokens
-    or states), "output" (between scheduler and caller, the model's context stays right)."""
+    or states), "output" (between scheduler and caller, the model's context stays right), "request" (what was
+    asked is lost on the way in; its rate is a share of the requests)."""
 
     name: str
     summary: str
     emulates: str
-    """Public threads with this symptom, `repository#number`."""
+    """Public threads with this symptom, `repository#number`; empty where there is none."""
     hook: str
     """File and function of vLLM 0.32.0 that is wrapped."""
     layer: str
@@ -32,6 +33,10 @@ class Fault:
     """What else the run needs, in words; empty when nothing."""
     options: tuple[tuple[str, int], ...] = ()
     """Options of its own with their defaults."""
+    whole_run: bool = False
+    """It moves the numbers of every row, few of them far: what shows is the run, not a row."""
+    usual_rate: float = 0.1
+    """As a positive control, where no rate is given."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -44,12 +49,15 @@ class Fault:
             "expected": list(self.expected),
             "needs": self.needs,
             "options": dict(self.options),
+            "whole_run": self.whole_run,
         }
 
 
 _SAMPLE = "v1/worker/gpu_model_runner.py GPUModelRunner._sample"
 _BUILD = "v1/attention/backends/gdn_attn.py GDNAttentionMetadataBuilder.build"
 _OUTPUT = "v1/core/sched/scheduler.py Scheduler.update_from_output"
+_ADMIT = "v1/core/sched/scheduler.py Scheduler.add_request"
+_LINEAR = "model_executor/layers/linear.py UnquantizedLinearMethod.apply"
 
 FAULTS: dict[str, Fault] = {
     fault.name: fault
@@ -179,7 +187,128 @@ FAULTS: dict[str, Fault] = {
             "runner",
             False,
             ("logprob_mismatch",),
-            needs="logprobs asked for (--logprobs 1 or more)",
+            needs="logprobs recorded, as they are unless --logprobs none",
+        ),
+        Fault(
+            "logit_bias",
+            "the logits of one token id in `share` are `millinats` thousandths of a nat too high",
+            "",
+            _SAMPLE,
+            "runner",
+            False,
+            ("numerics", "unjustified"),
+            options=(("millinats", 100), ("share", 8)),
+            whole_run=True,
+            usual_rate=1.0,
+        ),
+        Fault(
+            "weight_scale",
+            "what one layer's output projection gives is `permille` thousandths too large",
+            "vllm#39764",
+            _LINEAR,
+            "runner",
+            False,
+            ("numerics", "unjustified"),
+            needs="a projection that is not quantised",
+            options=(("permille", 10),),
+            whole_run=True,
+            usual_rate=1.0,
+        ),
+        Fault(
+            "weight_quant",
+            "the weights of one layer's output projection are rounded to `bits` bits with one scale (`fp8=1`: e4m3)",
+            "vllm#39764",
+            _LINEAR,
+            "runner",
+            False,
+            ("numerics", "unjustified"),
+            needs="a projection that is not quantised",
+            options=(("bits", 8), ("fp8", 0)),
+            whole_run=True,
+            usual_rate=1.0,
+        ),
+        Fault(
+            "kv_fp8",
+            "keys and values of attention are rounded to 8 bits (e4m3) before they are kept",
+            "vllm#41343, vllm#42179",
+            "model_executor/layers/attention/attention.py Attention.forward",
+            "runner",
+            False,
+            ("numerics", "unjustified"),
+            needs="attention layers with keys and values",
+            whole_run=True,
+            usual_rate=1.0,
+        ),
+        Fault(
+            "rope_off",
+            "positions are one too small for all tokens of a step",
+            "vllm#44698, vllm-ascend#11699",
+            "v1/worker/gpu_model_runner.py GPUModelRunner.model.forward",
+            "runner",
+            False,
+            ("numerics", "unjustified"),
+            whole_run=True,
+            usual_rate=0.05,
+        ),
+        Fault(
+            "penalties_ignored",
+            "a request's repetition, presence and frequency penalties are not applied",
+            "vllm#18902",
+            _ADMIT,
+            "request",
+            False,
+            ("unjustified", "garbled", "repetition", "duplication"),
+            needs="a penalty",
+        ),
+        Fault(
+            "temperature_leak",
+            "a request is sampled at the temperature of another one, greedily where all have the same",
+            "vllm-ascend#5417",
+            _ADMIT,
+            "request",
+            False,
+            ("unjustified", "garbled"),
+            needs="a temperature above 0",
+        ),
+        Fault(
+            "bad_words_ignored",
+            "a request's bad words may be said",
+            "vllm#31908",
+            _ADMIT,
+            "request",
+            False,
+            ("forbidden_token", "unjustified", "garbled"),
+            needs="bad_words",
+        ),
+        Fault(
+            "allowed_ignored",
+            "a request may say tokens that are not among its allowed ones",
+            "vllm#57986",
+            _ADMIT,
+            "request",
+            False,
+            ("forbidden_token", "unjustified", "garbled"),
+            needs="allowed_token_ids",
+        ),
+        Fault(
+            "min_tokens_ignored",
+            "a request may end before its min_tokens",
+            "vllm#15967",
+            _ADMIT,
+            "request",
+            False,
+            ("early_stop", "forbidden_token"),
+            needs="min_tokens, and a model that would end before",
+        ),
+        Fault(
+            "stop_ignored",
+            "a request goes on after its stop strings and stop tokens",
+            "vllm#57052",
+            _ADMIT + ", v1/engine/detokenizer.py BaseIncrementalDetokenizer.__init__",
+            "request",
+            False,
+            ("overrun", "text_mismatch"),
+            needs="stop or stop_token_ids",
         ),
         Fault(
             "logits_noise",
@@ -219,6 +348,11 @@ class Planting:
     seed: the same engine with another machine's rounding."""
     span: int = 0
     ulps: int = 1
+    millinats: int = 0
+    share: int = 1
+    permille: int = 0
+    bits: int = 8
+    fp8: int = 0
 
     def to_text(self) -> str:
         text = f"{self.fault}:rate={self.rate!r}:seed={self.seed}"

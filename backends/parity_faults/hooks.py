@@ -16,6 +16,9 @@ from typing import Any
 from . import plants
 from .catalogue import FAULTS, Planting, prompt_key, release
 
+PROJECTIONS = ("o_proj", "out_proj", "down_proj")
+"""Names of the layers that weights are changed in: the first of these that a model has, in its middle layer."""
+
 
 class State:
     """The one fault of this process, its step counters and its log."""
@@ -70,6 +73,12 @@ class State:
         hit = int(self.eligible * planting.rate + self.phase) > before
         self.planted += hit
         return hit
+
+    def chooses(self, request: Any) -> bool:
+        """Is this request among the share of those that are hit? By seed, prompt and name: the same in each run."""
+        name = str(request.request_id).rsplit("-", 1)[0]  # vLLM adds a random part to the caller's name
+        text = f"{self.planting.seed}:{prompt_key(request.prompt_token_ids or ())}:{name}"
+        return random.Random(text).random() < self.planting.rate
 
     def noise_seed(self) -> int:
         """A seed for the noise of the next sampling, drawn from the planting's; 0 when there is to be none."""
@@ -158,7 +167,35 @@ def wrap_engine() -> bool:
         return outputs
 
     Scheduler.update_from_output = update_and_plant
+    wrap_requests(Scheduler)
     return True
+
+
+def wrap_requests(scheduler: Any) -> None:
+    """Wraps the scheduler's `add_request`, and what looks for stop strings, which is in the front end."""
+    from vllm.v1.engine.detokenizer import BaseIncrementalDetokenizer
+
+    add_request = scheduler.add_request
+
+    def change_and_add(self: Any, request: Any) -> Any:
+        plant = plants.REQUEST.get(STATE.planting.fault)
+        if plant is not None and request.sampling_params is not None:
+            others = [one.sampling_params for one in self.requests.values() if one.sampling_params is not None]
+            if STATE.chooses(request):
+                request.sampling_params = request.sampling_params.clone()
+                if plant(request.sampling_params, others):
+                    STATE.record(request, -1, 0)
+        return add_request(self, request)
+
+    scheduler.add_request = change_and_add
+    initialise = BaseIncrementalDetokenizer.__init__
+
+    def initialise_without_stops(self: Any, request: Any) -> None:
+        initialise(self, request)
+        if STATE.planting.fault == "stop_ignored" and STATE.chooses(request):
+            self.stop, self.stop_buffer_length = [], 0
+
+    BaseIncrementalDetokenizer.__init__ = initialise_without_stops
 
 
 def wrap_runner(runner: Any) -> None:
@@ -170,7 +207,7 @@ def wrap_runner(runner: Any) -> None:
     fault = FAULTS.get(STATE.planting.fault)
     missing = [name for name in NEEDED if not hasattr(runner, name)]
     if missing:
-        if not STATE.planting.noise and (fault is None or fault.layer == "output"):
+        if not STATE.planting.noise and (fault is None or fault.layer != "runner"):
             return
         raise RuntimeError(
             f"{STATE.planting.to_text()} cannot be planted in {type(runner).__module__}.{type(runner).__name__}, "
@@ -181,14 +218,18 @@ def wrap_runner(runner: Any) -> None:
     execute_model = runner.execute_model
     sample = runner._sample
     found: list[int] = []
+    layers: list[dict[str, int]] = []
 
     def execute_counted(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         if not found:  # the builders exist once the cache does, which is after the runner was made
             found.append(wrap_builders(runner))
+            layers.append(wrap_model(runner))
         if STATE.planting.fault in plants.METADATA and not found[0]:
             raise RuntimeError(f"the fault {STATE.planting.fault} needs a model with a gated delta net; this has none")
+        if STATE.planting.fault in (*plants.ATTENTION, *plants.LINEAR) and not layers[0][STATE.planting.fault]:
+            raise RuntimeError(f"no layer of this model is fit for the fault {STATE.planting.fault}")
         real = scheduler_output.total_num_scheduled_tokens > 0
-        if real and STATE.planting.fault not in plants.OUTPUT:
+        if real and STATE.planting.fault not in plants.OUTPUT and STATE.planting.fault not in plants.REQUEST:
             STATE.step += 1
         STATE.in_step = real
         try:
@@ -203,6 +244,8 @@ def wrap_runner(runner: Any) -> None:
         before = plants.LOGITS.get(STATE.planting.fault)
         if before is not None and logits is not None:
             logits = before(STATE, runner, logits, spec_decode_metadata)
+        if STATE.planting.fault in OF_LAYERS and STATE.due() is not None:
+            plants.note(STATE, runner)
         output = sample(logits, spec_decode_metadata)
         after = plants.SAMPLED.get(STATE.planting.fault)
         if after is not None:
@@ -211,6 +254,52 @@ def wrap_runner(runner: Any) -> None:
 
     runner.execute_model = execute_counted
     runner._sample = sample_and_plant
+
+
+OF_LAYERS = (*plants.MODEL, *plants.ATTENTION, *plants.LINEAR)
+
+
+def wrap_model(runner: Any) -> dict[str, int]:
+    """Hooks into the model, its attention layers and one projection; by fault, how many places there are."""
+    model = runner.model
+    context = runner.compilation_config.static_forward_context
+    attention = [layer for layer in context.values() if hasattr(layer, "num_kv_heads") and hasattr(layer, "impl")]
+    for module, some in ((model, plants.MODEL), *((layer, plants.ATTENTION) for layer in attention)):
+        module.register_forward_pre_hook(before_forward(some), with_kwargs=True)
+    projections = [
+        [module for name, module in model.named_modules() if name.endswith(end) and unquantised(module)]
+        for end in PROJECTIONS
+    ]
+    chosen = next((some[len(some) // 2] for some in projections if some), None)
+    if chosen is not None:
+        chosen.quant_method.apply = applying(chosen, chosen.quant_method.apply)
+    counts = dict.fromkeys(plants.ATTENTION, len(attention))
+    return {**counts, **dict.fromkeys(plants.LINEAR, int(chosen is not None))}
+
+
+def unquantised(module: Any) -> bool:
+    return type(getattr(module, "quant_method", None)).__name__ == "UnquantizedLinearMethod"
+
+
+def before_forward(some: dict[str, plants.Plant]) -> Any:
+    def plant_before(module: Any, args: Any, kwargs: Any) -> Any:
+        plant = some.get(STATE.planting.fault)
+        if plant is None or not STATE.in_step or STATE.due() is None:
+            return None
+        return plant(STATE, module, args, kwargs)
+
+    return plant_before
+
+
+def applying(chosen: Any, apply: Any) -> Any:
+    def apply_and_plant(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        given = apply(layer, *args, **kwargs)
+        plant = plants.LINEAR.get(STATE.planting.fault)
+        if plant is None or layer is not chosen or not STATE.in_step or STATE.due() is None:
+            return given
+        return plant(STATE, layer, given, apply, args, kwargs)
+
+    return apply_and_plant
 
 
 def wrap_builders(runner: Any) -> int:

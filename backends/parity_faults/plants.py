@@ -1,8 +1,9 @@
 """The faults themselves: functions that change what the engine has just made.
 
-Four places: the logits before sampling, the sampled tokens of the batch (shape (rows, k + 1), -1 where
-nothing was accepted), the metadata of the gated delta net, the outputs on their way to the caller. Each
-asks `state.due()` only in steps where it can do something, so a rate is per eligible step.
+Six places: the logits before sampling, the sampled tokens of the batch (shape (rows, k + 1), -1 where
+nothing was accepted), the metadata of the gated delta net, the outputs on their way to the caller, what goes into the
+model and its layers, and what a request asks for. Each asks `state.due()` only in steps where it can do something, so
+a rate is per eligible step; for requests it is their share (`state.chooses`).
 """
 
 from __future__ import annotations
@@ -271,6 +272,116 @@ def garbled_row(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
     return logits
 
 
+def logit_bias(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
+    if state.due() is None:
+        return logits
+    note(state, runner)
+    logits = logits.clone()
+    logits[:, :: state.planting.share] += state.planting.millinats / 1000
+    return logits
+
+
+def note(state: Any, runner: Any) -> None:
+    """Logs each request once that a fault of whole steps has touched."""
+    seen = state.active.setdefault("noted", set())
+    for row in sampling_rows(runner):
+        if request_of(runner, row) not in seen:
+            seen.add(request_of(runner, row))
+            state.record(held(runner, row), row, len(outputs_of(runner, row)))
+
+
+# ---------------------------------------------------------------- the model
+
+
+def rope_off(state: Any, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Before the model's forward."""
+    positions = kwargs.get("positions")
+    if positions is None:
+        raise RuntimeError("the model of this engine is not called with `positions`, so rope_off cannot be planted")
+    return args, {**kwargs, "positions": (positions - 1).clamp_min(0)}
+
+
+def kv_fp8(state: Any, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Before an attention layer's forward(query, key, value, ...)."""
+    query, *pair = args[:3]
+    return (query, *(None if one is None else as_e4m3(one) for one in pair), *args[3:]), kwargs
+
+
+def as_e4m3(values: Any) -> Any:
+    """Rounded to 8 bits with a scale of 1, as a KV cache without calibration."""
+    import torch
+
+    most = torch.finfo(torch.float8_e4m3fn).max
+    return values.float().clamp(-most, most).to(torch.float8_e4m3fn).to(values.dtype)
+
+
+def weight_scale(state: Any, layer: Any, given: Any, apply: Any, args: Any, kwargs: Any) -> Any:
+    return (given.float() * (1 + state.planting.permille / 1000)).to(given.dtype)
+
+
+def weight_quant(state: Any, layer: Any, given: Any, apply: Any, args: Any, kwargs: Any) -> Any:
+    import torch
+
+    x = args[0]
+    if "change" not in state.active:
+        # What the layer makes of unit vectors is its weights, also where a backend packs them and keeps no others.
+        weights = apply(layer, torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)).float()
+        state.active["change"] = rounded(weights, state.planting.bits, fp8=bool(state.planting.fp8)) - weights
+    return (given.float() + x.float() @ state.active["change"]).to(given.dtype)
+
+
+def rounded(weights: Any, bits: int, *, fp8: bool) -> Any:
+    """Symmetric, with one scale for the whole tensor."""
+    import torch
+
+    if fp8:
+        scale = weights.abs().max() / torch.finfo(torch.float8_e4m3fn).max
+        return (weights / scale).to(torch.float8_e4m3fn).float() * scale
+    scale = weights.abs().max() / (2 ** (bits - 1) - 1)
+    return (weights / scale).round() * scale
+
+
+# ---------------------------------------------------------------- requests
+
+
+def penalties_ignored(params: Any, others: list[Any]) -> bool:
+    asked = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) != (1.0, 0.0, 0.0)
+    params.repetition_penalty, params.presence_penalty, params.frequency_penalty = 1.0, 0.0, 0.0
+    return asked
+
+
+def temperature_leak(params: Any, others: list[Any]) -> bool:
+    if not params.temperature:
+        return False
+    other = [one.temperature for one in others if one.temperature != params.temperature]
+    params.temperature = other[-1] if other else 0.0
+    return True
+
+
+def bad_words_ignored(params: Any, others: list[Any]) -> bool:
+    asked = bool(params.bad_words)
+    params.bad_words, params._bad_words_token_ids = [], None
+    return asked
+
+
+def allowed_ignored(params: Any, others: list[Any]) -> bool:
+    asked = params.allowed_token_ids is not None
+    params.allowed_token_ids = None
+    return asked
+
+
+def min_tokens_ignored(params: Any, others: list[Any]) -> bool:
+    asked = bool(params.min_tokens)
+    params.min_tokens = 0
+    return asked
+
+
+def stop_ignored(params: Any, others: list[Any]) -> bool:
+    asked = bool(params.stop or params.stop_token_ids)
+    params.stop, params.stop_token_ids = [], []
+    return asked
+
+
 # ---------------------------------------------------------------- gated delta net
 
 
@@ -439,7 +550,22 @@ SAMPLED: dict[str, Plant] = {
     "early_eos": early_eos,
     "wrong_logprobs": wrong_logprobs,
 }
-LOGITS: dict[str, Plant] = {"logits_noise": logits_noise, "garbled_row": garbled_row}
+LOGITS: dict[str, Plant] = {"logits_noise": logits_noise, "garbled_row": garbled_row, "logit_bias": logit_bias}
+MODEL: dict[str, Plant] = {"rope_off": rope_off}
+"""Before the forward of the whole model."""
+ATTENTION: dict[str, Plant] = {"kv_fp8": kv_fp8}
+"""Before the forward of each attention layer."""
+LINEAR: dict[str, Plant] = {"weight_scale": weight_scale, "weight_quant": weight_quant}
+"""What one layer's output projection gives."""
+REQUEST: dict[str, Plant] = {
+    "penalties_ignored": penalties_ignored,
+    "temperature_leak": temperature_leak,
+    "bad_words_ignored": bad_words_ignored,
+    "allowed_ignored": allowed_ignored,
+    "min_tokens_ignored": min_tokens_ignored,
+    "stop_ignored": stop_ignored,
+}
+"""Change a request's parameters (its own copy); whether there was anything to ignore."""
 METADATA: dict[str, Plant] = {
     "accepted_counts": accepted_counts,
     "unstable_order": unstable_order,

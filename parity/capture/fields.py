@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from parity.capture.problems import Malformed
 from parity.messages import message
@@ -75,6 +76,26 @@ def logprobs_of(value: Any) -> TopLogprobs:
                 "capture.logprobs_must_token", "logprobs must be [[[token_id, logprob], …], …]: {said}", said=str(error)
             )
         ) from None
+
+
+def numbers_of(record: Mapping[str, Any], name: str, length: int) -> npt.NDArray[np.float64]:
+    """A list of `length` numbers, null for one that is not known, as an array with NaN."""
+    value = record[name]
+    try:
+        found = np.array(value, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError):
+        found = np.empty(0)
+    if not isinstance(value, list) or found.shape != (length,):
+        raise Malformed(
+            message(
+                "capture.must_list_numbers",
+                "{name} must be a list of {count} numbers, got {shown}",
+                name=name,
+                count=length,
+                shown=shown(value),
+            )
+        )
+    return found
 
 
 def spec_of(value: Any) -> SpecTrace | None:

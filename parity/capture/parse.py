@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from parity.capture.fields import (
@@ -11,6 +12,7 @@ from parity.capture.fields import (
     flag_of,
     key_of,
     logprobs_of,
+    numbers_of,
     object_of,
     shown,
     spec_of,
@@ -97,4 +99,7 @@ def parse_completion(record: Mapping[str, Any], line: int = 0) -> Completion:
 def parse_score(record: Mapping[str, Any]) -> tuple[ScoreKey, TopLogprobs]:
     if "logprobs" not in record:
         raise Malformed(message("capture.no_logprobs", "no logprobs"))
-    return ScoreKey(text_of(record, "arm"), *key_of(record)), logprobs_of(record["logprobs"])
+    top = logprobs_of(record["logprobs"])
+    if record.get("logsumexp") is not None:
+        top = replace(top, logsumexp=numbers_of(record, "logsumexp", len(top)))
+    return ScoreKey(text_of(record, "arm"), *key_of(record)), top

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def completion_record(completion: Completion, *, compact: bool = False) -> dict[
 
 
 def score_record(key: ScoreKey, logprobs: TopLogprobs) -> dict[str, Json]:
-    return {
+    record = {
         "record": "score",
         "arm": key.arm,
         "request": key.request,
@@ -84,6 +85,9 @@ def score_record(key: ScoreKey, logprobs: TopLogprobs) -> dict[str, Json]:
         "sample": key.sample,
         "logprobs": logprobs_json(logprobs),
     }
+    if logprobs.logsumexp is not None:
+        record["logsumexp"] = [value if isfinite(value) else None for value in logprobs.logsumexp.tolist()]
+    return record
 
 
 def write_capture(path: str | Path, capture: Capture, *, compact: bool = False) -> None:

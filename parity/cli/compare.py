@@ -20,7 +20,8 @@ from parity.messages import message
 if TYPE_CHECKING:
     from parity.comparator import Comparison
     from parity.plan import Plan
-    from parity.records import Capture, ScoreKey, TopLogprobs
+    from parity.records import Capture, Json, ScoreKey, TopLogprobs
+    from parity.view import RunView
 
 
 @click.command()
@@ -96,10 +97,16 @@ def compare(
         run_id = _save(db, sides, comparison, plan, name) if store else None
         judgement = gate.of_comparison(comparison, name, policy, db) if policy is not None else None
     if as_json:
-        more = {"run": run_id} if run_id else {}
+        from parity.view import next_commands
+
+        view = _view(sides, comparison, model)
+        more: dict[str, Json] = {"next": [one.to_json() for one in next_commands(view)]}
+        more |= {"run": run_id} if run_id else {}
         emit_json({**comparison.to_json(), **more, **({"policy": judgement.to_json()} if judgement else {})})
     else:
-        _print(sides, comparison, model)
+        from parity.report.terminal import print_summary
+
+        print_summary(console(), _view(sides, comparison, model))
     if run_id:
         say(message("cli.stored_run", "stored as run {run_id}", run_id=run_id))
     return judgement.exit_code if judgement is not None else exit_code(comparison.verdict)
@@ -155,15 +162,14 @@ def _sides(
     return _Sides(golden.capture, second, (golden.path, baseline), {**golden.scores, **scores}, files)
 
 
-def _print(sides: _Sides, comparison: Comparison, model: Path | None) -> None:
+def _view(sides: _Sides, comparison: Comparison, model: Path | None) -> RunView:
     from parity.plan.checkpoint import shipped_checkpoint
-    from parity.report.terminal import print_summary
     from parity.view import of_captures
 
     first, second = sides.baseline, sides.candidate
     # Only to show text: it is checked against the ids where the user names the checkpoint.
     shown = model or shipped_checkpoint(first.header.model)
-    print_summary(console(), of_captures([first, second], {second.header.arm: comparison}, shown))
+    return of_captures([first, second], {second.header.arm: comparison}, shown)
 
 
 def _save(db: Path | None, sides: _Sides, comparison: Comparison, plan: Plan, name: str) -> str:

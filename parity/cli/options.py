@@ -134,6 +134,11 @@ _AFTER: list[Callable[[Any], Any]] = [
         show_default=True,
         help="Which candidate completions the baseline scores.",
     ),
+    click.option(
+        "--score-top",
+        type=click.IntRange(1, 1000),
+        help="Tokens that its list holds at each place. [default: 5, or 20 under penalties]",
+    ),
     tolerance_option(),
     click.option("--max-num-seqs", type=click.IntRange(min=1), help="Maximum number of requests in a batch."),
     click.option("--max-num-batched-tokens", type=click.IntRange(min=1), help="Most tokens in a step."),
@@ -173,6 +178,7 @@ class PlanOptions:
     sampling: Sampling
     rounds: int
     score: str
+    score_top: int | None
     tolerance: float | str | None
     max_num_seqs: int | None
     max_num_batched_tokens: int | None

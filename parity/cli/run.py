@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from parity._version import __version__
 from parity.cli.config import OPTIONS as HOST_OPTIONS
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
     from parity.run import Backend
 
 NEWEST = "newest"
+
+_FREE = frozenset({"out", "db", "as_json", "model", "arbiter", *HOST_OPTIONS})
+"""Options that change nothing of a plan that is written down."""
+
+_JUDGING = frozenset({"score", "score_top", "tolerance"})
+"""Options that change how its captures are judged, and not what is captured."""
+
+_OF_A_PLAN = _JUDGING | {"baseline", "rounds", "logprobs"}
+"""Options that make another plan of it, with the same arms and the same questions."""
 
 
 @click.command()
@@ -96,7 +106,12 @@ def run(
             )
         judgement = gate.of_run(store, outcome.run_id, policy) if policy is not None else None
         if as_json:
-            emit_json({**outcome.to_json(), **({"policy": judgement.to_json()} if judgement else {})})
+            from parity.view import next_commands, of_store
+
+            following = [one.to_json() for one in next_commands(of_store(store, outcome.run_id, limit=1))]
+            emit_json(
+                {**outcome.to_json(), "next": following, **({"policy": judgement.to_json()} if judgement else {})}
+            )
         else:
             from parity.report import table_text
             from parity.report.terminal import print_summary
@@ -117,13 +132,21 @@ def planned(
     """
     from parity.cli.config import chosen_hosts
     from parity.cli.planning import plan_request
-    from parity.pipeline import check_images, load_adapters, locate_model, make_plan, placed, with_arbiter
+    from parity.pipeline import (
+        RunDirectory,
+        check_images,
+        load_adapters,
+        locate_model,
+        make_plan,
+        placed,
+        with_arbiter,
+    )
     from parity.plan import read_plan
 
     if plan_file is not None:
-        _only(ctx, "--plan", allowed={"plan_file", "out", "db", "as_json", "model", "arbiter", *HOST_OPTIONS, *also})
-        plan = with_arbiter(read_plan(plan_file), options.endpoints.arbiter)
-        hosts = _hosts_of(plan, options.where)
+        _only(ctx, "--plan", allowed={"plan_file", *_FREE, *_OF_A_PLAN, *also})
+        plan = with_arbiter(_changed(read_plan(plan_file), options), options.endpoints.arbiter)
+        hosts = _hosts_of(plan, options.where, _recorded_hosts(RunDirectory(plan_file.parent)))
         backends = load_adapters(hosts)
         _find_engines(hosts, backends)
         plan = locate_model(plan, options.model, backends)
@@ -144,23 +167,58 @@ def _resumed(
     ctx: click.Context, resume: str, out: Path | None, db: Path | None, options: PlanOptions
 ) -> tuple[Plan, dict[str, Host], RunDirectory]:
     from parity.pipeline import RunDirectory, find_unfinished, load_adapters, locate_model, with_arbiter
-    from parity.plan.hosts import read_host
 
-    _only(ctx, "--resume", allowed={"resume", "out", "db", "as_json", "model", "arbiter", *HOST_OPTIONS})
+    _only(ctx, "--resume", allowed={"resume", *_FREE, *_JUDGING})
     if out is not None:
         directory = RunDirectory.open(out)
     else:
         directory = find_unfinished(None if resume == NEWEST else resume, _stored_directories(db))
-    plan = with_arbiter(directory.plan(), options.endpoints.arbiter)
-    if plan.arbiter is not None:
-        directory.keep_plan(plan)  # added to a run that is over: the plan says so from now on
+    before = directory.plan()
+    plan = with_arbiter(_changed(before, options), options.endpoints.arbiter)
+    hosts = _hosts_of(plan, options.where, _recorded_hosts(directory))
+    if plan != before:  # asked of a run that is over: the plan says so from now on
+        directory.keep_plan(plan)
+    if plan.score.top != before.score.top:
+        directory.scores.unlink(missing_ok=True)  # its lists are of the other length
+    return locate_model(plan, options.model, load_adapters(hosts)), hosts, directory
+
+
+def _changed(plan: Plan, options: PlanOptions) -> Plan:
+    """The plan with what was asked beside it. Raises ParityError for what does not fit to it."""
+    from parity.pipeline import with_lists
+
+    ctx = click.get_current_context()
+    written = {name for name in _OF_A_PLAN if _is_written(ctx, name)}
+    if not written:
+        return plan
+    changed = replace(
+        plan,
+        baseline=(options.baseline or plan.baseline) if "baseline" in written else plan.baseline,
+        rounds=options.rounds if "rounds" in written else plan.rounds,
+        score=replace(plan.score, mode=options.score if "score" in written else plan.score.mode),
+        tolerance=options.tolerance if "tolerance" in written and options.tolerance is not None else plan.tolerance,
+        sampling=plan.sampling.having({"logprobs": options.sampling.logprobs} if "logprobs" in written else {}),
+    )
+    if "score_top" in written:
+        changed = with_lists(changed, options.score_top)
+    changed.check()
+    return changed
+
+
+def _is_written(ctx: click.Context, name: str) -> bool:
+    """Whether the option stands on the command line: what parity.toml says is about new plans."""
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _recorded_hosts(directory: RunDirectory) -> dict[str, Host]:
+    """Where the backends of a run were; none beside a plan that is in no run's directory."""
+    from parity.plan.hosts import read_host
+
     recorded = directory.describe().get("hosts")
-    known = {
+    return {
         name: read_host(name, table, str(directory.about))
         for name, table in (recorded.items() if isinstance(recorded, dict) else ())
     }
-    hosts = _hosts_of(plan, options.where, known)
-    return locate_model(plan, options.model, load_adapters(hosts)), hosts, directory
 
 
 def _hosts_of(plan: Plan, where: HostOptions, known: Mapping[str, Host] | None = None) -> dict[str, Host]:
@@ -192,12 +250,9 @@ def _recorded_database(directory: RunDirectory) -> Path | None:
 
 def _only(ctx: click.Context, option: str, *, allowed: set[str]) -> None:
     """The plan is fixed: an option that would change it must not be ignored silently."""
-    from click.core import ParameterSource
-
     for parameter in ctx.command.params:
         name = parameter.name or ""
-        given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if given and name not in allowed:
+        if _is_written(ctx, name) and name not in allowed:
             raise Misused(
                 message(
                     "cli.cannot_changed_plan",

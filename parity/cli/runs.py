@@ -198,11 +198,13 @@ def _finding_json(row: FindingRow) -> dict[str, Any]:
 
 def _everything(store: Store, run: RunRow, limit: int | None) -> dict[str, Any]:
     from parity.store.plans import column_of
+    from parity.view import next_commands, of_store
 
     arms = store.arms(run.id)
     rows = store.page_findings(run.id, limit=-1 if limit is None else limit)
     return {
         **run_json(run),
+        "next": [one.to_json() for one in next_commands(of_store(store, run.id, limit=1))],
         "counts": {count.kind: count.findings for count in store.counts_by_kind(run.id)},
         "arms": [_arm_json(arm, store.count_classes(run.id, arm.name)) for arm in arms],
         "findings": [_finding_json(row) for row in rows],

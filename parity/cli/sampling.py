@@ -57,6 +57,16 @@ class Bias(click.ParamType[tuple[int, float]]):
             raise Refused(said, param, ctx) from None
 
 
+class WholeOrNone(click.IntRange):
+    """A whole number within bounds, or none."""
+
+    name = "integer|none"
+    NONE: Final = "none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == self.NONE else super().convert(value, param, ctx)
+
+
 class Grammar(click.ParamType[dict[str, Any]]):
     """KIND=VALUE: json=SCHEMA or json=@FILE, regex=…, choice=a,b, grammar=…"""
 
@@ -114,6 +124,8 @@ def _option(row: Parameter) -> Callable[[Any], Any]:
         return click.option(flag, type=Grammar(), metavar="KIND=VALUE", help=row.help)
     kind: Any = Real if row.form is Form.NUMBER else click.IntRange
     bounded = row.least is not None or row.most is not None
+    if row.usual is not None:
+        kind = WholeOrNone
     number = kind(row.least, row.most, min_open=row.above_least) if bounded else click.INT
     return click.option(flag, type=number, default=row.default, show_default=row.default is not None, help=row.help)
 
@@ -124,7 +136,7 @@ def sampling_of(**options: Any) -> Sampling:
 
 
 def _value(row: Parameter, given: Any) -> Value:
-    found: Value = given
+    found: Value = None if given == WholeOrNone.NONE and row.usual is not None else given
     if row.form is Form.TOKENS:
         found = tuple(token for tokens in given for token in tokens)
     elif row.form is Form.BIAS:

@@ -42,10 +42,10 @@ OWN = {"interval", "probes", "until", "metrics_port", "metrics_address", "webhoo
 @click.option("--probes", type=click.IntRange(min=1), metavar="N", help="End after so many. [default: never]")
 @click.option(
     "--until",
-    type=OneOf(["never", "corrupt", "not-pass"]),
+    type=OneOf(["never", "corrupt", "changed", "not-pass"]),
     default="never",
     show_default=True,
-    help="End at the first probe that DIVERGED, or that is anything but PASS.",
+    help="End at the first probe that DIVERGED, after which a number has changed, or that is anything but PASS.",
 )
 @click.option(
     "--metrics-port",
@@ -88,17 +88,25 @@ def watch(
     that of the worst probe, a corrupt one before one that failed.
     """  # fmt: skip
     from parity.cli.verdict import exit_code
+    from parity.comparator import DEFAULT_ALPHA
+    from parity.comparator.statistics import spent
     from parity.pipeline import RunDirectory, engines, execute
     from parity.records import Verdict
     from parity.store import Store
     from parity.watch import Metrics, Probe, Silent, Webhook
     from parity.watch import watch as go
+    from parity.watch.earlier import evidence_of
 
     if plan_file is None and not given("backends") and not own_arms(options.endpoints):
         raise Misused(message("cli.nothing_watch_name", "nothing to watch: name a --server, --backends or a --plan"))
 
     bad = frozenset(Verdict) - {Verdict.PASS}
-    ends = {"never": frozenset[Verdict](), "corrupt": frozenset({Verdict.DIVERGED}), "not-pass": bad}[until]
+    ends = {
+        "never": frozenset[Verdict](),
+        "changed": frozenset[Verdict](),
+        "corrupt": frozenset({Verdict.DIVERGED}),
+        "not-pass": bad,
+    }
     metrics = Silent() if metrics_port is None else Metrics()
     hook = Silent() if webhook is None else Webhook(webhook, bad, say)
     golden = next((arm for arm in own_arms(options.endpoints) if arm.backend == REPLAY), None)
@@ -130,8 +138,18 @@ def watch(
                     shutil.rmtree(passed.popleft(), ignore_errors=True)
 
     with Store.open(db) as store:
+        earlier = evidence_of(store, plan)
+        if earlier.probes:
+            say(
+                message(
+                    "watch.earlier",
+                    "{count} earlier probe of this plan in the database counts as well",
+                    plural="{count} earlier probes of this plan in the database count as well",
+                    count=earlier.probes,
+                )
+            )
 
-        def probe() -> Outcome:
+        def probe(number: int) -> Outcome:
             directory: RunDirectory = new_directory(plan, hosts, None, db)
             with engines(lambda event: None, say, hosts) as runner:
                 return execute(
@@ -142,9 +160,19 @@ def watch(
                     command=shlex.join(["parity", *sys.argv[1:]]),
                     versions={"parity": __version__, "python": platform.python_version()},
                     say=say,
+                    alpha=spent(DEFAULT_ALPHA, number),
                 )
 
-        watched = go(probe, (metrics, hook, Printer(), Tidy()), interval=interval, probes=probes, until=ends, say=say)
+        watched = go(
+            probe,
+            (metrics, hook, Printer(), Tidy()),
+            interval=interval,
+            probes=probes,
+            until=ends[until],
+            until_changed=until in ("changed", "not-pass"),
+            evidence=earlier,
+            say=say,
+        )
     counts = ", ".join(f"{count} {verdict}" for verdict, count in (watched.verdicts or {}).items())
     say(message("cli.probes", "{probes} probes: {counts}", probes=watched.probes, counts=counts))
     return exit_code(watched.worst)

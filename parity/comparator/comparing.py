@@ -8,6 +8,7 @@ from parity.comparator.conclude.conclude import conclude
 from parity.comparator.detect import completeness
 from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.pairs import Judged, judge_pairs
+from parity.comparator.detect.rules import requested
 from parity.comparator.detect.sampled import judge_sampled
 from parity.comparator.detect.setup import setup_of
 from parity.comparator.inputs import servers
@@ -34,7 +35,7 @@ def compare(
     finding or a reason.
     """
     options = options or CompareOptions()
-    inputs = normalise(baseline, candidate, scores)
+    inputs = normalise(baseline, candidate, scores, options.detokenize)
     references = references_of(inputs, options)
     pairs = pair_up(inputs.baseline, inputs.candidate)
     judged = _judge(inputs, references, pairs, options)
@@ -51,7 +52,8 @@ def _judge(inputs: Inputs, references: References, pairs: Pairs, options: Compar
     def donors() -> Donors:
         return Donors(inputs.baseline, inputs.candidate, pairs)
 
-    judged = Judged()
+    rules = requested(inputs, pairs, options)
+    judged = Judged(broken=rules.broken)
     if greedy.keys or not inputs.is_random:
         part = inputs.without(drawn.keys)
         setup = setup_of(
@@ -59,16 +61,16 @@ def _judge(inputs: Inputs, references: References, pairs: Pairs, options: Compar
             part.candidate,
             greedy,
             references.lookup,
-            options,
             references.tolerance,
-            doubt_of(options, references.floor, references.tolerance, inputs.scores.values()),
+            doubt_of(options, references.floor, references.tolerance, references.lookup.scores.values()),
             donors,
+            rules,
             drops_eos=inputs.candidate_drops_eos,
         )
-        judged = judge_pairs(setup)
+        judged += judge_pairs(setup)
     if not inputs.is_random:
         return judged
-    return judged + judge_sampled(inputs.without(greedy.keys), references.lookup, drawn, options, donors)
+    return judged + judge_sampled(inputs.without(greedy.keys), references.lookup, drawn, options, donors, rules)
 
 
 def _findings(
@@ -85,7 +87,7 @@ def _findings(
     if inputs.is_random:
         found += completeness.duplicates(inputs.without(greedy), references.lookup, options.alpha)
     found += judged.findings
-    found += servers.contradictions(baseline, candidate)
+    found += servers.contradictions(baseline, candidate, inputs.counts.wrong)
     if greedy or not inputs.is_random:
         part = inputs.without(drawn)
         corrupt = [one for one in found if one.severity is Severity.CORRUPT and one.key in part.candidate.completions]

@@ -28,32 +28,39 @@ def wilson_interval(hits: int, total: int, z: float = 1.959964) -> tuple[float, 
     return low, high
 
 
-def missed_rate_bound(clean: int, confidence: float = 0.95) -> float | None:
+def missed_rate_bound(clean: float, confidence: float = 0.95) -> float | None:
     """The highest fault rate that still gives no fault in `clean` trials with chance 1 - confidence.
 
-    Exact form of the rule of three (3/N at 95 %). None without trials.
+    Exact form of the rule of three (3/N at 95 %). None without trials. A trial that shows a fault only with some chance
+    counts as that part of one.
     """
-    return None if clean == 0 else 1 - (1 - confidence) ** (1 / clean)
+    return None if clean <= 0 else 1 - (1 - confidence) ** (1 / clean)
 
 
 def binomial_tail(hits: int, total: int, chance: float = 0.5) -> float:
-    """P(X >= hits) for X ~ Binomial(total, chance), summed exactly in logarithms."""
+    """P(X >= hits) for X ~ Binomial(total, chance), summed exactly in logarithms; the normal's beyond 20,000."""
     if hits <= 0:
         return 1.0
     if chance <= 0:
         return 0.0
     if chance >= 1:
         return 1.0
-    logs = [
+    if total > 20_000:
+        return normal_tail((hits - 0.5 - total * chance) / math.sqrt(total * chance * (1 - chance)))
+    if hits > total:
+        return 0.0
+    first = (
         math.lgamma(total + 1)
-        - math.lgamma(k + 1)
-        - math.lgamma(total - k + 1)
-        + k * math.log(chance)
-        + (total - k) * math.log1p(-chance)
-        for k in range(hits, total + 1)
-    ]
-    peak = max(logs, default=-math.inf)
-    return 0.0 if peak == -math.inf else min(1.0, math.exp(peak) * sum(math.exp(x - peak) for x in logs))
+        - math.lgamma(hits + 1)
+        - math.lgamma(total - hits + 1)
+        + hits * math.log(chance)
+        + (total - hits) * math.log1p(-chance)
+    )
+    more = np.arange(hits, total)
+    steps = np.log((total - more) / (more + 1)) + (math.log(chance) - math.log1p(-chance))
+    logs = first + np.concatenate([[0.0], np.cumsum(steps)])
+    peak = float(logs.max())
+    return min(1.0, math.exp(peak) * float(np.exp(logs - peak).sum()))
 
 
 def mcnemar_more(only_candidate: int, only_baseline: int) -> float:
@@ -130,6 +137,85 @@ def sign_flip_more(differences: FloatArray, *, draws: int = 40_000, seed: int = 
     return (hits + 1) / (draws + 1)
 
 
+def student_tail(t: float, freedom: int) -> float:
+    """P(T >= t) for Student's t: the incomplete beta function by its continued fraction (Lentz)."""
+    if t < 0:
+        return 1.0 - student_tail(-t, freedom)
+    a, b, x = freedom / 2, 0.5, freedom / (freedom + t * t)
+    if x > (a + 1) / (a + b + 2):  # near the middle the other side's fraction is the one that ends
+        return 0.5 - 0.5 * _incomplete_beta(b, a, 1 - x)
+    return 0.5 * _incomplete_beta(a, b, x)
+
+
+def _incomplete_beta(a: float, b: float, x: float) -> float:
+    if x <= 0:
+        return 0.0
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
+    tiny = 1e-300
+    c, d = 1.0, 1.0 / max(1 - (a + b) * x / (a + 1), tiny)
+    value = d
+    for m in range(1, 300):
+        for numerator in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d = 1.0 / (1 + numerator * d or tiny)
+            c = 1 + numerator / c or tiny
+            value *= c * d
+        if abs(c * d - 1) < 1e-14:
+            break
+    return front * value / a
+
+
+SELF_NORMALISED = 3.18
+"""Pinelis 2012 (An asymptotically Gaussian bound on the Rademacher tails, EJP 17): the tail of a sum of signs, times
+their sizes and over the root of the sum of their squares, is at most this times the normal's."""
+
+
+FEWEST, FEW = 6, 40
+"""Numbers of values from which, and below which, Student's t is asked."""
+
+
+def symmetric_sum(values: FloatArray) -> float:
+    """One-sided: chance of a sum as large as that of `values`, were each as likely with the other sign.
+
+    An upper bound for independent values, whatever their sizes and tails; nothing is drawn.
+    """
+    size = float(np.sqrt((values * values).sum()))
+    return min(1.0, SELF_NORMALISED * normal_tail(float(values.sum()) / size)) if size else 1.0
+
+
+def paired_mean(values: FloatArray) -> float:
+    """One-sided: is the mean above zero? FEW values, each a sum over many tokens, by Student's t; more by
+    `symmetric_sum`, which says nothing of few."""
+    count = len(values)
+    if count >= FEW or count < FEWEST:
+        return symmetric_sum(values)
+    spread = float(values.std(ddof=1))
+    return student_tail(float(values.mean()) / spread * math.sqrt(count), count - 1) if spread else 1.0
+
+
+def poisson_tail(hits: int, expected: float) -> float:
+    """P(X >= hits) for X ~ Poisson(expected)."""
+    if hits <= 0:
+        return 1.0
+    if expected <= 0:
+        return 0.0
+    if expected > 2_000:
+        return normal_tail((hits - 0.5 - expected) / math.sqrt(expected))
+    counts = np.arange(1, hits)
+    logs = np.concatenate([[0.0], counts * math.log(expected) - np.cumsum(np.log(counts))]) - expected
+    below = float(np.exp(logs).sum())
+    if below < 0.99:
+        return max(0.0, 1.0 - below)
+    total, term, k = 0.0, math.exp(hits * math.log(expected) - expected - math.lgamma(hits + 1)), hits
+    while term > total * 1e-17 and k < hits + 100_000:
+        total += term
+        k += 1
+        term *= expected / k
+    return min(1.0, total)
+
+
 def mean_difference(a: FloatArray, b: FloatArray, *, draws: int = 5_000, seed: int = 0) -> float:
     """One-sided permutation test that b's mean is above a's, by shuffling which value is whose.
 
@@ -181,6 +267,11 @@ def in_two_stages(test: Callable[[int, int], float], *, few: int = 2_000, many: 
     """
     first = test(few, 0)
     return first if first > 0.05 else test(many, 1)
+
+
+def spent(alpha: float, look: int) -> float:
+    """The error rate of the look with this number, from 1: all looks together, however many, stay within `alpha`."""
+    return alpha / (look * (look + 1))
 
 
 def holm(p_values: dict[str, float]) -> dict[str, float]:

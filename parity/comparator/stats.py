@@ -162,6 +162,86 @@ class ArbiterStats(_Numbers, frozen=True, kw_only=True):
     candidate: int
     both: int
     neither: int
+    baseline_at_fault: bool | UnsetType = UNSET
+    """It supports the candidate throughout, and not the baseline."""
+
+
+class Residuals(_Numbers, frozen=True, kw_only=True):
+    """An engine's own logprobs of its tokens minus their scores (nats), as far as both arms have them."""
+
+    tokens: int
+    mean: float
+    sd: float
+    median_size: float
+    quantiles: Mapping[str, float]
+    """Of the absolute value."""
+    beyond: Mapping[str, float]
+    """Share of tokens beyond so many nats."""
+    largest: float
+    logit_noise: float
+    """Nats by which the chosen token's logit is off on average."""
+
+
+class Detectable(_Numbers, frozen=True, kw_only=True):
+    """The smallest effects that a run would have seen with 95 % probability, from its own noise; None where it would
+    have seen none of any size."""
+
+    mean_shift: float | None
+    """Nats of bias on every token."""
+    scale_factor: float | None
+    """Ratio of the arms' logit noise."""
+    wide_per_10_000: float | None
+    """Residuals beyond 0.1 nats in 10,000 tokens."""
+    noise_per_token: float
+    """Standard deviation of the paired difference of residuals that a token contributes (nats)."""
+    relative_scale_noise: float | None
+    """The same of the logit noise, as a share of the baseline's."""
+
+
+class Numerics(_Numbers, frozen=True, kw_only=True):
+    """The numerics of the run as a whole: residuals of both arms, the tests of them and of the gaps."""
+
+    source: str
+    """What the candidate's logprobs were compared with: "scores", "own" (the baseline's own logprobs of the same
+    tokens), or "gaps" where the arms have no logprobs and gaps alone were tested."""
+    tokens: int = 0
+    completions: int = 0
+    unit: float | None = None
+    """The bf16 unit of the chosen tokens' logits, nats."""
+    unit_is_measured: bool = False
+    baseline: Residuals | None = None
+    candidate: Residuals | None = None
+    mean_shift: float | None = None
+    scale_ratio: float | None = None
+    """Of the arms' logit noise."""
+    extra_wide_per_10_000: float | None = None
+    """Residuals beyond 0.1 nats in 10,000 tokens, more than the baseline's."""
+    logit_noise_in_units: float | None = None
+    """The candidate's, in bf16 units."""
+    gaps_of_one_unit: float | None = None
+    """The mean gap that one bf16 unit of noise on every logit would make (nats)."""
+    p_values: Mapping[str, float] = {}
+    adjusted: Mapping[str, float] = {}
+    """The same after Holm's adjustment."""
+    failed: tuple[str, ...] = ()
+    more_than_one_unit: bool = False
+    """Of what failed, something is more than one bf16 unit of noise on every logit explains."""
+    other_kernels: tuple[str, ...] = ()
+    """Settings by which the arms are known to compute otherwise."""
+    detectable: Detectable | None = None
+
+
+class Missed(_Numbers, frozen=True, kw_only=True):
+    """A way to be wrong, and how often a completion could be so without being seen in this run."""
+
+    fault: str
+    """Its name, parity/comparator/population/missed.py."""
+    size: float
+    """Nats or tokens."""
+    seen: float
+    """Share of hits that this run would have seen."""
+    rate: float | None
+    """The rate that the run's clean completions exclude at 95 %; None where they exclude none."""
 
 
 class Rates(_Numbers, frozen=True, kw_only=True):
@@ -176,8 +256,9 @@ class Rates(_Numbers, frozen=True, kw_only=True):
     sampled: int = 0
     judged: int = 0
     rates: Mapping[str, Rate] = {}
-    fault_rate_not_excluded: float | None = None
-    """The rate of independent faults that so many clean completions exclude at 95 %; None where some are corrupt."""
+    first_faults: Mapping[str, int] = {}
+    """Completions by the kind of their first fault, the most frequent first: what comes later in a completion mostly
+    follows from it."""
 
 
 class Stats(Rates, frozen=True, kw_only=True):
@@ -201,8 +282,18 @@ class Stats(Rates, frozen=True, kw_only=True):
     """Tokens after near-ties on which the reference says nothing."""
     suspects: tuple[Suspected, ...] | UnsetType = UNSET
     doubtful: tuple[Doubtful, ...] | UnsetType = UNSET
+    numerics: Numerics | UnsetType | None = UNSET
     chance_that_any_token_passes: float | UnsetType = UNSET
+    missed: tuple[Missed, ...] = ()
+    """What a run without a corrupt completion could have missed."""
+    fault_rate_not_excluded: float | None = None
+    """The largest rate in `missed`; None where completions are corrupt or nothing is excluded."""
     arbiter: ArbiterStats | UnsetType = UNSET
+
+    @property
+    def baseline_at_fault(self) -> bool:
+        """An arbiter supports the candidate throughout, and not the baseline."""
+        return not isinstance(self.arbiter, UnsetType) and self.arbiter.baseline_at_fault is True
 
     @staticmethod
     def from_json(value: Mapping[str, Json]) -> Stats:

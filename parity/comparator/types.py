@@ -5,15 +5,34 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from parity.comparator.stats import Stats
 from parity.messages import Message
 from parity.records import DEFAULT_TOLERANCE, RUN, Finding, Json, Key, Kind, Severity, Verdict
 from parity.records.evidence import RunEvidence
 from parity.records.gaps import KeptGaps
+from parity.records.next_steps import NextStep, Step
 
 CompletionClass = Literal["identical", "near_tie", "corrupt", "unjudged", "missing", "sampled"]
+
+
+DEFAULT_ALPHA: Final = 0.001
+"""Family-wise error rate of the statistical tests of a run."""
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """A whole tokenizer, which can be given as `CompareOptions.detokenize`."""
+
+    def __call__(self, token_ids: Sequence[int], /) -> str:
+        """The text of token ids, special tokens left out."""
+
+    def with_special(self, token_ids: Sequence[int], /) -> str:
+        """Their text, with special tokens."""
+
+    def encode(self, text: str, /) -> Sequence[int]:
+        """The token ids of a text, special tokens not added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +40,14 @@ class CompareOptions:
     """How to compare.
 
     tolerance: nats, or "auto" to calibrate from the baseline's own scored completions.
-    detokenize: gives the text of token ids, special tokens left out; None skips the text check.
+    detokenize: gives the text of token ids, special tokens left out; None skips the text check. A `Tokenizer` is asked
+    for special tokens and for the token ids of bad words as well.
     alpha: family-wise error rate of the statistical tests of a run.
     """
 
     tolerance: float | Literal["auto"] = DEFAULT_TOLERANCE
     detokenize: Callable[[Sequence[int]], str] | None = None
-    alpha: float = 0.001
+    alpha: float = DEFAULT_ALPHA
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +60,24 @@ class Remarks:
     """What a reader of the verdict must know."""
     limits: tuple[Message, ...] = ()
     """What the verdict does not say, whichever it is: given with its reasons."""
+    next_steps: tuple[NextStep, ...] = ()
+    """What would settle the reasons; for each the best one first."""
 
     def __add__(self, other: Remarks) -> Remarks:
-        return Remarks(self.reasons + other.reasons, self.notes + other.notes, self.limits + other.limits)
+        return Remarks(
+            self.reasons + other.reasons,
+            self.notes + other.notes,
+            self.limits + other.limits,
+            self.next_steps + other.next_steps,
+        )
+
+
+def reason(said: Message, *steps: Step | NextStep) -> Remarks:
+    """A reason that keeps the run from saying PASS, and what would settle it, the best one first."""
+    return Remarks(
+        reasons=(said,),
+        next_steps=tuple(one if isinstance(one, NextStep) else NextStep(one, said.id) for one in steps),
+    )
 
 
 @dataclass(frozen=True)
@@ -69,6 +104,8 @@ class Comparison:
     first_divergence: Mapping[Key, int] = field(default_factory=dict)
     """Position of the first output token that differs, or the shorter length where one stream begins the other, for
     each completion whose stream differs from the baseline's."""
+    next_steps: tuple[NextStep, ...] = ()
+    """What would settle the reasons of an INCONCLUSIVE verdict; for each the best one first."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -91,6 +128,7 @@ class Comparison:
             "findings": [finding.to_json() for finding in self.findings],
             "stats": self.stats.to_json(),
             "notes": [str(note) for note in self.notes],
+            "next_steps": [one.to_json() for one in self.next_steps],
             "messages": {
                 "reasons": [reason.to_json() for reason in self.reasons],
                 "notes": [note.to_json() for note in self.notes],
@@ -98,7 +136,9 @@ class Comparison:
         }
 
 
-def run_finding(arm: str, baseline: str, kind: Kind, evidence: RunEvidence) -> Finding:
+def run_finding(
+    arm: str, baseline: str, kind: Kind, evidence: RunEvidence, severity: Severity = Severity.CORRUPT
+) -> Finding:
     """A finding about the run as a whole, not about one completion."""
     return Finding(
         arm=arm,
@@ -107,7 +147,7 @@ def run_finding(arm: str, baseline: str, kind: Kind, evidence: RunEvidence) -> F
         round=0,
         sample=0,
         kind=kind,
-        severity=Severity.CORRUPT,
+        severity=severity,
         position=None,
         length=None,
         evidence=evidence,

@@ -10,7 +10,7 @@ from parity.pipeline.directory import RunDirectory, find_unfinished, new_run_id
 from parity.pipeline.execute import execute
 from parity.pipeline.outcome import Outcome
 from parity.pipeline.placing import hosts_of_plan, load_adapters, look_at, placed
-from parity.pipeline.planning import PlanRequest, check_images, load_backends, locate_model, make_plan
+from parity.pipeline.planning import PlanRequest, check_images, load_backends, locate_model, make_plan, with_lists
 from parity.pipeline.scoring import score_items
 
 __all__ = [
@@ -38,4 +38,5 @@ __all__ = [
     "plan_of_captures",
     "score_items",
     "with_arbiter",
+    "with_lists",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.comparator import CompareOptions, Comparison, compare
+from parity.comparator import DEFAULT_ALPHA, CompareOptions, Comparison, compare
 from parity.errors import ParityError
 from parity.messages import message
 from parity.plan import Arm, Model, Plan, Request
@@ -30,24 +30,37 @@ def analyse(
     *,
     tolerance: float | str,
     model: Path | None,
+    alpha: float = DEFAULT_ALPHA,
 ) -> Comparison:
     """Compare, with the text check where the checkpoint's tokenizer is at hand."""
-    options = CompareOptions(tolerance=tolerance, detokenize=detokenizer(model))  # type: ignore[arg-type]
+    options = CompareOptions(tolerance=tolerance, detokenize=detokenizer(model), alpha=alpha)  # type: ignore[arg-type]
     comparison = compare(baseline, candidate, scores or None, options)
     findings = tuple(with_logprobs(f, baseline, candidate, scores) for f in comparison.findings)
     return replace(comparison, findings=findings)
 
 
-def detokenizer(model: Path | None) -> Callable[[Sequence[int]], str] | None:
-    """Token ids to text with the checkpoint's tokenizer, special tokens left out; None without one."""
-    if model is None or not (model / "tokenizer.json").is_file():
-        return None
-    tokenizer = load_tokenizer(model)
+class CheckpointTokenizer:
+    """`parity.comparator.types.Tokenizer` of a checkpoint directory."""
 
-    def decode(ids: Sequence[int]) -> str:
-        return str(tokenizer.decode([int(i) for i in ids], skip_special_tokens=True))
+    def __init__(self, model: Path) -> None:
+        self._tokenizer = load_tokenizer(model)
 
-    return decode
+    def __call__(self, token_ids: Sequence[int], /) -> str:
+        return self._text(token_ids, skip=True)
+
+    def with_special(self, token_ids: Sequence[int], /) -> str:
+        return self._text(token_ids, skip=False)
+
+    def encode(self, text: str, /) -> Sequence[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def _text(self, token_ids: Sequence[int], *, skip: bool) -> str:
+        return str(self._tokenizer.decode([int(token) for token in token_ids], skip_special_tokens=skip))
+
+
+def detokenizer(model: Path | None) -> CheckpointTokenizer | None:
+    """Token ids to text with the checkpoint's tokenizer; None without one."""
+    return None if model is None or not (model / "tokenizer.json").is_file() else CheckpointTokenizer(model)
 
 
 def with_logprobs(finding: Finding, baseline: Capture, candidate: Capture, scores: Scores) -> Finding:
@@ -103,6 +116,7 @@ def for_store(comparison: Comparison) -> ArmComparison:
         findings=comparison.findings,
         gaps=comparison.candidate_gaps,
         baseline_gaps=comparison.baseline_gaps,
+        next_steps=comparison.next_steps,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from parity.capture import ScoreFile
 from parity.comparator import Comparison
+from parity.comparator.conclude.ruled import decided
 from parity.comparator.reference.arbiter import rulings, with_rulings
 from parity.errors import ParityError
 from parity.messages import message
@@ -70,4 +71,5 @@ def with_arbitration(
         return comparison
     tolerance = plan.tolerance if isinstance(plan.tolerance, float) else DEFAULT_TOLERANCE
     found = rulings(baseline, candidate, scores, tolerance)
-    return with_rulings(comparison, found, plan.arbiter.backend, tolerance)
+    name = plan.arbiter.backend
+    return decided(with_rulings(comparison, found, name, tolerance), found, name)

@@ -16,6 +16,7 @@ from parity.comparator.stats import Stats
 from parity.errors import ParityError
 from parity.messages import Message, message
 from parity.records import Finding, Json, Key, Verdict
+from parity.records.next_steps import steps_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class _Kept:
 
     verdict: Verdict
     reasons: tuple[Message, ...]
+    against_baseline: bool
     said: tuple[int, int]
     classes: tuple[int, int]
 
@@ -49,12 +51,22 @@ class Compared(Mapping[str, Comparison]):
         classes = [(*key, str(kind)) for key, kind in comparison.classes.items()]
         try:
             said = self._append(dumped(comparison.to_json()))
-            self._kept[arm] = _Kept(comparison.verdict, comparison.reasons, said, self._append(orjson.dumps(classes)))
+            self._kept[arm] = _Kept(
+                comparison.verdict,
+                comparison.reasons,
+                comparison.stats.baseline_at_fault,
+                said,
+                self._append(orjson.dumps(classes)),
+            )
         except OSError as error:
             raise _not_written(self._directory, error) from error
 
     def verdicts(self) -> dict[str, Verdict]:
         return {arm: kept.verdict for arm, kept in self._kept.items()}
+
+    def against_baseline(self) -> list[str]:
+        """Arms that an arbiter supports, and not the baseline."""
+        return [arm for arm, kept in self._kept.items() if kept.against_baseline]
 
     def reasons(self, arm: str) -> tuple[Message, ...]:
         return self._kept[arm].reasons
@@ -74,6 +86,7 @@ class Compared(Mapping[str, Comparison]):
             classes={Key(*row[:3]): row[3] for row in orjson.loads(self._read(self._kept[arm].classes))},
             stats=Stats.from_json(said["stats"]),
             notes=_messages(said["messages"]["notes"]),
+            next_steps=steps_from(said["next_steps"]),
         )
 
     def __contains__(self, arm: object) -> bool:

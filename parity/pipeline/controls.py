@@ -15,7 +15,7 @@ import orjson
 
 from parity.comparator import Comparison
 from parity.messages import Message, message
-from parity.records import Capture, Verdict
+from parity.records import RUN, Capture, Kind, Verdict
 
 MARK = b"parity-fault "
 HARMLESS = frozenset({"none", "logits_noise"})
@@ -88,6 +88,18 @@ def judge(arm: str, fault: str, planted: Planted, capture: Capture, comparison: 
             where=where,
             found=len(caught),
             kinds=sorted({str(finding.kind) for finding in comparison.corrupt if finding.key in caught}),
+        )
+        return Control(arm, fault, True, said)
+    whole = [one.kind for one in comparison.corrupt if one.request == RUN]
+    of_the_run = {str(kind) for kind in whole if kind is not Kind.INPUT_MISMATCH}
+    if hit and of_the_run:
+        said = message(
+            "pipeline.control_caught_run",
+            "positive control {fault}: caught in {arm}: {where}, found in the run as a whole ({kinds})",
+            fault=fault,
+            arm=arm,
+            where=where,
+            kinds=sorted(of_the_run),
         )
         return Control(arm, fault, True, said)
     if hit:

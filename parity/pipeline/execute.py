@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from parity.capture import ScoreFile
-from parity.comparator import Comparison
+from parity.comparator import DEFAULT_ALPHA, Comparison
 from parity.errors import ParityError
 from parity.messages import Message, Say, message
 from parity.pipeline import controls
@@ -37,15 +37,18 @@ def execute(
     command: str,
     versions: Mapping[str, str],
     say: Say,
+    alpha: float = DEFAULT_ALPHA,
 ) -> Outcome:
     """Run a plan in its directory, or finish what an earlier attempt left.
 
     A candidate whose engine fails is left out, as long as another one can be compared: the outcome is an ERROR that
-    names it, and what the others came to.
+    names it, and what the others came to. `alpha`: the error rate of the statistical tests of each comparison.
 
     Raises BackendError (an engine), Interrupted (Ctrl-C), ParityError (disk, database, input). Whatever it
     raises, what was captured stays, the store holds whole stages only, and calling it again goes on.
     """
+    if plan.candidates and all(arm.control for arm in plan.candidates):
+        raise _controls_only()
     began = time.monotonic()
     run_id = directory.run_id
     with directory.locked():
@@ -54,7 +57,7 @@ def execute(
         try:
             captured = capture_all(plan, directory, runner, recorder, say)
             arbiter_scores = arbitrate(plan, directory, runner, captured.captures)
-            outcome = _compare_all(plan, directory, captured, arbiter_scores, recorder)
+            outcome = _compare_all(plan, directory, captured, arbiter_scores, recorder, alpha)
         except Interrupted as error:
             recorder.close(RunStatus.INTERRUPTED, said=error.message, duration=time.monotonic() - began)
             raise
@@ -178,6 +181,7 @@ def _compare_all(
     captured: Captured,
     arbiter_scores: ScoreFile | None,
     recorder: _Recorder,
+    alpha: float,
 ) -> Outcome:
     """One candidate after the other, each gone before the next is read."""
     scores = ScoreFile(directory.scores) if directory.scores.exists() else None
@@ -193,16 +197,20 @@ def _compare_all(
             for file, known in zip((scores, arbiter_scores), of_baseline, strict=True)
         )
         control = _compare_one(
-            plan, arm, directory, baseline, captured.captures[arm.name], of_arm, ruled, comparisons, recorder
+            plan, arm, directory, baseline, captured.captures[arm.name], of_arm, ruled, comparisons, recorder, alpha
         )
         controlled += [control] if control is not None else []
     if not comparisons:
-        raise ParityError(
-            message("pipeline.plan_positive_controls", "the plan has positive controls only"),
-            hint=message("pipeline.add_arm_without", "add an arm without a planted fault"),
-        )
+        raise _controls_only()
     failed = {name: error.message for name, error in captured.failed.items()}
     return conclude(directory.run_id, directory.root, plan.baseline, comparisons, controlled, failed)
+
+
+def _controls_only() -> ParityError:
+    return ParityError(
+        message("pipeline.plan_positive_controls", "the plan has positive controls only"),
+        hint=message("pipeline.add_arm_without", "add an arm without a planted fault"),
+    )
 
 
 def _compare_one(
@@ -215,9 +223,11 @@ def _compare_one(
     arbiter_scores: Scores,
     comparisons: Compared,
     recorder: _Recorder,
+    alpha: float,
 ) -> controls.Control | None:
     """Compare and store one arm; a positive control is judged and not added to the comparisons."""
-    comparison = analyse(baseline, candidate, scores, tolerance=plan.tolerance, model=Path(plan.model.path))
+    model = Path(plan.model.path)
+    comparison = analyse(baseline, candidate, scores, tolerance=plan.tolerance, model=model, alpha=alpha)
     comparison = with_arbitration(comparison, plan, baseline, candidate, arbiter_scores)
     recorder.comparison(arm.name, comparison)
     if arm.control:

@@ -61,7 +61,7 @@ def load_golden(run: str, candidate: str, *, arm: str | None = None, db: Path | 
     # The scores of the golden tokens stand in for logprobs: it says what else would have been
     # justified where the candidate parts, without an engine.
     completions = {
-        key: one if one.logprobs is not None else replace(one, logprobs=own.get(ScoreKey(renamed, *key)))
+        key: one if one.lists is not None else replace(one, logprobs=own.get(ScoreKey(renamed, *key), one.logprobs))
         for key, one in capture.completions.items()
     }
     return Golden(replace(capture, header=header, completions=completions, scores={}), own, path, tuple(score_files))

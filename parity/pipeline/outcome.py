@@ -73,7 +73,8 @@ def conclude(
     verdicts = comparisons.verdicts()
     verdict = min(verdicts.values(), key=_ORDER.index)
     several = len(verdicts) + len(failed) > 1
-    suspect = triangulate(verdicts, baseline) if len(verdicts) > 1 else None
+    against = comparisons.against_baseline()
+    suspect = triangulate(verdicts, baseline, against) if len(verdicts) > 1 or against else None
     reasons = (
         *(_failed(name, why) for name, why in failed.items()),
         *(

@@ -22,6 +22,7 @@ from parity.pipeline.arms import (
 )
 from parity.pipeline.recorded import Questions
 from parity.plan import (
+    Arm,
     Plan,
     Prompt,
     Sampling,
@@ -36,9 +37,13 @@ from parity.plan.churn import ChurnRequest, output_limit
 from parity.plan.matrix import Axis
 from parity.plan.variants import Variant
 from parity.records import Json
-from parity.run import Backend, OwnSettings, Seeded, load_backend
+from parity.records.sampling import parameter, penalises
+from parity.run import Backend, OwnSettings, Seeded, TakesUsual, load_backend
 
 DEFAULT_SUITE = "mixed"
+
+PENALISED_TOP = 20
+"""Tokens that a score lists under penalties: what vLLM allows unless it is asked for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ class PlanRequest:
     sampling: Sampling = field(default_factory=Sampling)
     rounds: int = 1
     score: str = "all"
+    score_top: int | None = None
+    """Tokens that a score lists; None: the plan's default, under penalties PENALISED_TOP."""
     tolerance: float | str | None = None
     engine: Mapping[str, Json] = field(default_factory=dict)
     positive_controls: Sequence[str] = ()
@@ -69,6 +76,8 @@ class PlanRequest:
     """Servers and recordings, each an arm beside those of `backends`."""
     arbiter: str | None = None
     """A backend that scores both sides where they differ."""
+    usual: Sequence[str] = ()
+    """Sampling parameters of which the user said nothing and that have a usual value (`Parameter.usual`)."""
     questions: Questions | None = None
     """Prompts of a recording, which take the place of `prompts` and `suite`."""
 
@@ -108,6 +117,7 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
         prompts = load_prompts(request.prompts) if request.prompts else load_suite(request.suite or DEFAULT_SUITE)
     checkpoint = read_checkpoint(request.model or default_model(backends), weights=_need_weights(request, backends))
     sampling, copies = _samples(request)
+    sampling = _with_usual(sampling, request, [backends[arm.backend] for arm, _ in planned])
     overrides = dict(request.engine)
     if request.churn.kv_blocks is not None:
         if "num_gpu_blocks_override" in overrides:
@@ -131,7 +141,7 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
     own = (variant.engine for variant in request.named_variants.values())
     plan = _with_seeds(plan, backends, {*overrides, *(axis.name for axis in request.vary), *chain.from_iterable(own)})
     check_images(plan, backends)
-    plan = with_arbiter(plan, request.arbiter)
+    plan = with_lists(with_arbiter(plan, request.arbiter), request.score_top)
     return _with_churn(_settled(plan, planned, backends, request.baseline), request)
 
 
@@ -148,6 +158,22 @@ def _with_seeds(plan: Plan, backends: Mapping[str, Backend], asked: set[str]) ->
     return replace(plan, arms=tuple(arms))
 
 
+def with_lists(plan: Plan, asked: int | None) -> Plan:
+    """The plan with scores that list as many tokens as were asked for, or as penalties need: these push the best tokens
+    down, and the list must hold the one that is best then."""
+    penalised = any(penalises(one) for one in ({**plan.sampling.to_json(), **r.sampling} for r in plan.requests))
+    top = asked or (PENALISED_TOP if penalised else plan.score.top)
+
+    def allowing(arm: Arm) -> Arm:
+        allowed = arm.engine.get("max_logprobs")
+        if not isinstance(allowed, int) or allowed < 0 or allowed >= top:
+            return arm
+        return replace(arm, engine={**arm.engine, "max_logprobs": top})
+
+    arbiter = None if plan.arbiter is None else allowing(plan.arbiter)
+    return replace(plan, arms=tuple(map(allowing, plan.arms)), arbiter=arbiter, score=replace(plan.score, top=top))
+
+
 def _samples(request: PlanRequest) -> tuple[Sampling, int]:
     """Sampling parameters, and how many copies of each request make up the samples."""
     if request.samples == 1:
@@ -160,6 +186,17 @@ def _samples(request: PlanRequest) -> tuple[Sampling, int]:
     if request.sampling.temperature > 0:
         return replace(request.sampling, n=request.samples), 1
     return request.sampling, request.samples
+
+
+def _with_usual(sampling: Sampling, request: PlanRequest, asked: Sequence[Backend]) -> Sampling:
+    """The parameters with their usual values where nothing was said of them, some arm answers anew, and all of these
+    take them."""
+    anew = [backend for backend in asked if not isinstance(backend, OwnSettings) or backend.answers_anew]
+    others = [backend for backend in anew if isinstance(backend, OwnSettings)]
+    if not anew or not all(isinstance(backend, TakesUsual) and backend.takes_usual for backend in others):
+        return sampling
+    rows = [row for row in map(parameter, request.usual) if row is not None]
+    return sampling.having({row.name: row.usual for row in rows if sampling.value(row.name) == row.default})
 
 
 def repeated(prompts: Sequence[Prompt], copies: int) -> list[Prompt]:

@@ -52,34 +52,13 @@ def build_plan(
         requests = [_ending(request, sampling, others) for request in requests]
         if not sampling.ignore_eos:
             sampling = replace(sampling, stop_token_ids=_with(sampling.stop_token_ids, others))
-    settings = dict(overrides or {})
-    for name in ("model", "speculative_config"):
-        if name in settings:
-            raise ParityError(
-                message("plan.cannot_set_every", "{name} cannot be set for every arm", name=name),
-                hint=message("plan.use_model_variants", "use --model, --variants and -k for that"),
-            )
-    asked = settings.get("max_model_len")
-    if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
-        raise ParityError(
-            message("plan.max_model_len", "max_model_len is {asked!r}", asked=asked),
-            hint=message("plan.give_number_tokens", "give a number of tokens"),
-        )
     room = 0 if score.mode == "none" else 1
-    settings["max_model_len"] = _max_model_len(requests, sampling.max_tokens + room, checkpoint.max_positions, asked)
+    settings = _for_every_arm(overrides or {}, requests, sampling.max_tokens + room, checkpoint.max_positions)
+    if not room and "max_model_len" not in (overrides or {}):  # to score, if somebody asks for it when the run is over
+        length = settings["max_model_len"]
+        settings["max_model_len"] = min(length + 1, checkpoint.max_positions or length + 1)
     pinned = tuple(arm if arm.backend in own else replace(arm, engine={**arm.engine, **settings}) for arm in arms)
-    for arm in pinned:
-        missing = [name for name in pinned_settings() if name not in arm.engine and arm.backend not in own]
-        if missing:
-            raise ParityError(
-                message(
-                    "plan.arm_leaves_engines",
-                    "the arm {arm} leaves {missing} to the engine's default, which differs between hosts and versions",
-                    arm=arm.name,
-                    missing=missing,
-                ),
-                hint=message("plan.pin_engine_value", "pin it with --engine {missing}=VALUE", missing=missing[0]),
-            )
+    _check_pinned([arm for arm in pinned if arm.backend not in own])
     plan = Plan(
         model=checkpoint.model,
         requests=tuple(requests),
@@ -92,6 +71,43 @@ def build_plan(
     )
     plan.check()
     return plan
+
+
+def _for_every_arm(
+    overrides: Mapping[str, Json], requests: Sequence[Request], extra: int, bound: int | None
+) -> dict[str, Json]:
+    """The engine settings of every arm that has not its own. Raises ParityError."""
+    settings = dict(overrides)
+    for name in ("model", "speculative_config"):
+        if name in settings:
+            raise ParityError(
+                message("plan.cannot_set_every", "{name} cannot be set for every arm", name=name),
+                hint=message("plan.use_model_variants", "use --model, --variants and -k for that"),
+            )
+    asked = settings.get("max_model_len")
+    if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
+        raise ParityError(
+            message("plan.max_model_len", "max_model_len is {asked!r}", asked=asked),
+            hint=message("plan.give_number_tokens", "give a number of tokens"),
+        )
+    settings["max_model_len"] = _max_model_len(requests, extra, bound, asked)
+    return settings
+
+
+def _check_pinned(arms: Sequence[Arm]) -> None:
+    """Raises ParityError for a setting that an arm leaves open."""
+    for arm in arms:
+        missing = [name for name in pinned_settings() if name not in arm.engine]
+        if missing:
+            raise ParityError(
+                message(
+                    "plan.arm_leaves_engines",
+                    "the arm {arm} leaves {missing} to the engine's default, which differs between hosts and versions",
+                    arm=arm.name,
+                    missing=missing,
+                ),
+                hint=message("plan.pin_engine_value", "pin it with --engine {missing}=VALUE", missing=missing[0]),
+            )
 
 
 def _ending(request: Request, sampling: Sampling, others: set[int]) -> Request:

@@ -71,6 +71,19 @@ def parse_axis(text: str) -> Axis:
     name = name.strip()
     if not found or not given.strip():
         raise ValueError(message("plan.not_an_axis", "{text!r} is not NAME=VALUE,VALUE,…", text=text))
+    name = _argument(name)
+    axis = Axis(name, tuple(_axis_values(name, given, text)))
+    labels = [axis.label(value) for value in axis.values]
+    repeated = [label for label in labels if labels.count(label) > 1]
+    if repeated:
+        raise ValueError(
+            message("plan.value_twice", "{text!r} gives {repeated} twice", text=text, repeated=repeated[0])
+        )
+    return axis
+
+
+def _argument(name: str) -> str:
+    """The engine argument, or the path into one, that an axis named so varies. Raises ValueError."""
     row = setting_called(name)
     if row is not None and name != row.asked:
         name = row.name
@@ -91,6 +104,11 @@ def parse_axis(text: str) -> Axis:
                 speculation=SPECULATION,
             )
         )
+    return name
+
+
+def _axis_values(name: str, given: str, text: str) -> list[Json]:
+    """Raises ValueError."""
     whole = _json(given)
     values = whole if isinstance(whole, list) else [_json(part) for part in given.split(",")]
     if not values or any(isinstance(value, str) and not value.strip() for value in values):
@@ -104,15 +122,8 @@ def parse_axis(text: str) -> Axis:
             )
         )
     if name.startswith(ENVIRONMENT):
-        values = [value if isinstance(value, str) else json.dumps(value) for value in values]
-    axis = Axis(name, tuple(values))
-    labels = [axis.label(value) for value in axis.values]
-    repeated = [label for label in labels if labels.count(label) > 1]
-    if repeated:
-        raise ValueError(
-            message("plan.value_twice", "{text!r} gives {repeated} twice", text=text, repeated=repeated[0])
-        )
-    return axis
+        return [value if isinstance(value, str) else json.dumps(value) for value in values]
+    return values
 
 
 def _json(text: str) -> Json:

@@ -215,6 +215,14 @@ class Plan:
                 message("plan.rounds", "rounds is {rounds}", rounds=self.rounds),
                 hint=message("plan.ask_least_one", "ask for at least one round"),
             )
+        self._check_names()
+        for request in self.requests:
+            self._check_request(request)
+        self._check_sampling()
+        self.churn.check(frozenset(r.id for r in self.requests), self.sampling.n)
+        self._check_arms()
+
+    def _check_names(self) -> None:
         for what, names in (
             ("request", [r.id for r in self.requests]),
             ("arm", [arm.name for arm in self.arms]),
@@ -230,37 +238,38 @@ class Plan:
                     ),
                     hint=message("plan.give_every_own", "give every {what} its own name", what=what),
                 )
-        for request in self.requests:
-            if not request.prompt_token_ids:
-                raise ParityError(
-                    message("plan.request_no_tokens", "request {request!r} has no tokens", request=request.id),
-                    hint=message("plan.remove_empty_prompt", "remove the empty prompt"),
-                )
-            bad = [t for t in request.prompt_token_ids if t < 0 or t >= (self.model.vocab_size or 2**31)]
-            if bad:
-                raise ParityError(
-                    message(
-                        "plan.request_token_id",
-                        "request {request!r} has the token id {bad}, outside the model's vocabulary of {vocab_size}",
-                        request=request.id,
-                        bad=bad[0],
-                        vocab_size=self.model.vocab_size,
-                    ),
-                    hint=message("plan.these_prompt_token", "these prompt_token_ids were made with another tokenizer"),
-                )
-            if request.max_tokens is not None and not 1 <= request.max_tokens <= self.sampling.max_tokens:
-                raise ParityError(
-                    message(
-                        "plan.request_max_tokens",
-                        "request {request!r} has max_tokens {max_tokens}, the plan {max_tokens_2}",
-                        request=request.id,
-                        max_tokens=request.max_tokens,
-                        max_tokens_2=self.sampling.max_tokens,
-                    ),
-                    hint=message("plan.requests_own_limit", "a request's own limit is from 1 to the plan's"),
-                )
-        self._check_sampling()
-        self.churn.check(frozenset(r.id for r in self.requests), self.sampling.n)
+
+    def _check_request(self, request: Request) -> None:
+        if not request.prompt_token_ids:
+            raise ParityError(
+                message("plan.request_no_tokens", "request {request!r} has no tokens", request=request.id),
+                hint=message("plan.remove_empty_prompt", "remove the empty prompt"),
+            )
+        bad = [t for t in request.prompt_token_ids if t < 0 or t >= (self.model.vocab_size or 2**31)]
+        if bad:
+            raise ParityError(
+                message(
+                    "plan.request_token_id",
+                    "request {request!r} has the token id {bad}, outside the model's vocabulary of {vocab_size}",
+                    request=request.id,
+                    bad=bad[0],
+                    vocab_size=self.model.vocab_size,
+                ),
+                hint=message("plan.these_prompt_token", "these prompt_token_ids were made with another tokenizer"),
+            )
+        if request.max_tokens is not None and not 1 <= request.max_tokens <= self.sampling.max_tokens:
+            raise ParityError(
+                message(
+                    "plan.request_max_tokens",
+                    "request {request!r} has max_tokens {max_tokens}, the plan {max_tokens_2}",
+                    request=request.id,
+                    max_tokens=request.max_tokens,
+                    max_tokens_2=self.sampling.max_tokens,
+                ),
+                hint=message("plan.requests_own_limit", "a request's own limit is from 1 to the plan's"),
+            )
+
+    def _check_arms(self) -> None:
         names = [arm.name for arm in self.arms]
         if self.baseline not in names:
             raise ParityError(

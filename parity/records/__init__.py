@@ -20,6 +20,7 @@ from parity.records.evidence import Evidence as Evidence
 from parity.records.evidence import RunEvidence
 from parity.records.kinds import Kind as Kind
 from parity.records.kinds import Severity as Severity
+from parity.records.weight import weight_of
 
 TokenIds = npt.NDArray[np.int64]
 Json = Any  # what json.loads gives
@@ -80,6 +81,11 @@ class Finding:
     def key(self) -> Key:
         return Key(self.request, self.round, self.sample)
 
+    @property
+    def weight(self) -> float:
+        """How heavy its evidence is (`parity.records.weight`): the heaviest come first wherever findings are listed."""
+        return weight_of(self.kind, self.severity, self.length, self.evidence)
+
     def to_json(self) -> dict[str, Json]:
         return {
             "arm": self.arm,
@@ -104,7 +110,8 @@ class Finding:
 
 def evidence_from_json(kind: str, request: str, value: Mapping[str, Json]) -> Evidence:
     """What a finding of this kind about this request is checked by, from its JSON."""
-    return (RunEvidence if request == RUN else Kind(kind).row.evidence).from_json(value)
+    own = Kind(kind).row.evidence
+    return (RunEvidence if request == RUN and not issubclass(own, RunEvidence) else own).from_json(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +124,22 @@ class TopLogprobs:
 
     ids: npt.NDArray[np.int64]
     values: npt.NDArray[np.float64]
+    logsumexp: npt.NDArray[np.float64] | None = None
+    """Shape (T,), nats: log(sum(exp(logits))) over the vocabulary, which makes a logprob a logit again; NaN where
+    unknown. None: not recorded."""
+
+    @property
+    def of_chosen_alone(self) -> bool:
+        """No position lists more than one token (`logprobs=0`): what else could have been said, it does not say."""
+        return int(self.ids.shape[1]) <= 1
 
     def __len__(self) -> int:
         return int(self.ids.shape[0])
+
+    def part(self, start: int = 0, stop: int | None = None) -> TopLogprobs:
+        """The lists of positions from `start` to before `stop`."""
+        rest = None if self.logsumexp is None else self.logsumexp[start:stop]
+        return TopLogprobs(self.ids[start:stop], self.values[start:stop], rest)
 
     @staticmethod
     def from_json(entries: Sequence[Sequence[Sequence[Any]]]) -> TopLogprobs:
@@ -179,6 +199,7 @@ class Completion:
     finish_reason: str | None
     stop_reason: int | str | None
     logprobs: TopLogprobs | None = None
+    """The engine's own, while it decoded: the chosen tokens', and others where they were asked for (`lists`)."""
     spec: SpecTrace | None = None
     line: int = 0
     """Line of the capture file, for messages; 0 where it did not come from a file."""
@@ -191,6 +212,11 @@ class Completion:
     aborted: bool = False
     """The one who asked took the request back while it ran: the tokens are a beginning, where they end says
     nothing. (A `finish_reason` of "abort" alone does not say so: that may be the engine's own doing.)"""
+
+    @property
+    def lists(self) -> TopLogprobs | None:
+        """`logprobs` where they list rivals of the chosen tokens, None where they are of those tokens alone."""
+        return None if self.logprobs is None or self.logprobs.of_chosen_alone else self.logprobs
 
 
 @dataclass(frozen=True, slots=True)

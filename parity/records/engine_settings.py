@@ -42,6 +42,8 @@ class Setting(NamedTuple):
     """It changes numerics or scheduling: a plan in which an arm leaves it open is refused."""
     precision: bool = False
     """It changes how numbers are rounded."""
+    kernels: bool = False
+    """It chooses other kernels, whose sums are rounded in another order; so does what changes precision."""
     checked: bool = True
     """What was asked must be what is read back."""
     local: bool = False
@@ -105,10 +107,16 @@ _ROWS: dict[str, Setting] = {
         ),
         Setting(
             "compilation_config.mode", "compilation_config.mode", "compilation_mode",
-            short="compile", decides=True,
+            short="compile", decides=True, kernels=True,
         ),
-        Setting("compilation_config.level", "compilation_config.level", "compilation_level", checked=False),
-        Setting("compilation_config.backend", "compilation_config.backend", "compilation_backend", checked=False),
+        Setting(
+            "compilation_config.level", "compilation_config.level", "compilation_level",
+            checked=False, kernels=True,
+        ),
+        Setting(
+            "compilation_config.backend", "compilation_config.backend", "compilation_backend",
+            checked=False, kernels=True,
+        ),
         Setting(
             "compilation_config.cudagraph_capture_sizes", "compilation_config.cudagraph_capture_sizes",
             "cudagraph_capture_sizes",
@@ -128,10 +136,14 @@ _ROWS: dict[str, Setting] = {
         ),
         Setting(
             "tensor_parallel_size", "parallel_config.tensor_parallel_size", short="tp", default=1, decides=True,
+            kernels=True,
         ),
-        Setting("pipeline_parallel_size", "parallel_config.pipeline_parallel_size", short="pp", decides=True),
+        Setting(
+            "pipeline_parallel_size", "parallel_config.pipeline_parallel_size", short="pp", decides=True,
+            kernels=True,
+        ),
         Setting("data_parallel_size", "parallel_config.data_parallel_size", short="dp", decides=True),
-        Setting("model_runner", decides=True, tells_apart=False, in_script=False),
+        Setting("model_runner", decides=True, tells_apart=False, in_script=False, kernels=True),
         Setting("max_model_len", "model_config.max_model_len", short="len", default=1024, pinned=True),
         Setting("seed", "model_config.seed", default=0, pinned=True, local=True),
         # Else the checkpoint's own sampling defaults leak in.

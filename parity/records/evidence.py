@@ -27,6 +27,7 @@ class JudgedBy(StrEnum):
     BASELINE_LIST = "logprobs at the first divergent token"
     CANDIDATE_LIST = "the candidate's own logprobs"
     OWN_LIST = "the engine's own logprobs"
+    ARBITER = "an arbiter"
     NO_OTHER_SPAN = "no two requests of the baseline have nearly as long a span in common"
     NO_OTHER_COPY = "the baseline says nothing nearly as long twice"
 
@@ -147,6 +148,17 @@ class LeakEvidence(TokensEvidence):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TemperatureEvidence(Evidence):
+    """Tokens that look as if drawn at another temperature."""
+
+    asked: float
+    looks_like: float
+    """0 is greedy."""
+    p_value: float | None = None
+    """Times the completions of the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InvalidTokenEvidence(Evidence):
     token_ids: tuple[int, ...]
     vocab_size: int | None
@@ -160,6 +172,21 @@ class EndEvidence(Evidence):
     terminator: int | None = None
     max_tokens: int | None = None
     p_value: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleEvidence(Evidence):
+    """Of a rule that the request itself made."""
+
+    rule: str
+    """The sampling parameter."""
+    forbidden: tuple[int, ...] | None = None
+    """The token sequence whose last token was forbidden, or the token."""
+    word: str | None = None
+    """Of `bad_words`."""
+    character: int | None = None
+    text: str | None = None
+    """Around that character."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +243,29 @@ class RunEvidence(Evidence):
     only_baseline: int | None = None
     only_candidate: int | None = None
     p_candidate_loops_more: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumericsEvidence(RunEvidence):
+    """Of an arm whose numerics differ: sizes are the candidate's against the baseline's."""
+
+    tests: tuple[str, ...] = ()
+    """Those that failed."""
+    more_than_one_unit: bool = False
+    """Noise of one bf16 unit on every logit does not explain it."""
+    tokens: int | None = None
+    completions: int | None = None
+    scale_ratio: float | None = None
+    """Of the logit noise."""
+    logit_noise_in_units: float | None = None
+    mean_shift: float | None = None
+    """Nats."""
+    extra_wide_per_10_000: float | None = None
+    """Residuals beyond 0.1 nats, more than the baseline's in 10,000 tokens."""
+    largest_residual: float | None = None
+    mean_gap_ratio: float | None = None
+    other_kernels: tuple[str, ...] | None = None
+    """Settings by which the arms are known to compute otherwise."""
 
 
 def _plain(value: Json) -> Json:

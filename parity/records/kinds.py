@@ -26,7 +26,10 @@ from parity.records.evidence import (
     LogprobEvidence,
     MissingEvidence,
     NearTieEvidence,
+    NumericsEvidence,
     RoundsEvidence,
+    RuleEvidence,
+    TemperatureEvidence,
     TextEvidence,
     TokensEvidence,
 )
@@ -136,6 +139,7 @@ class Kind(str):
     EARLY_STOP: ClassVar[Kind]
     OVERRUN: ClassVar[Kind]
     ROW_LEAK: ClassVar[Kind]
+    WRONG_TEMPERATURE: ClassVar[Kind]
     GARBLED: ClassVar[Kind]
     UNJUSTIFIED: ClassVar[Kind]
     MISSING_COMPLETION: ClassVar[Kind]
@@ -143,8 +147,11 @@ class Kind(str):
     LOGPROB_MISMATCH: ClassVar[Kind]
     TEXT_MISMATCH: ClassVar[Kind]
     INVALID_TOKEN: ClassVar[Kind]
+    FORBIDDEN_TOKEN: ClassVar[Kind]
+    GRAMMAR_VIOLATION: ClassVar[Kind]
     INPUT_MISMATCH: ClassVar[Kind]
     NONDETERMINISM: ClassVar[Kind]
+    NUMERICS: ClassVar[Kind]
 
     def __new__(cls, name: str) -> Kind:
         known = _NAMES.get(name)
@@ -307,6 +314,16 @@ Kind.UNJUSTIFIED = register(
         may_come_and_go=True,
     )
 )
+Kind.WRONG_TEMPERATURE = register(
+    KindRow(
+        name="wrong_temperature",
+        family=Family.RULES,
+        title=message("kind.wrong_temperature", "drawn at another temperature"),
+        question=message("kind.question.wrong_temperature", "At which temperature was it drawn?"),
+        evidence=TemperatureEvidence,
+        precedence=85,
+    )
+)
 Kind.MISSING_COMPLETION = register(
     KindRow(
         name="missing_completion",
@@ -358,6 +375,30 @@ Kind.INVALID_TOKEN = register(
         explains_rest=True,
     )
 )
+Kind.FORBIDDEN_TOKEN = register(
+    KindRow(
+        name="forbidden_token",
+        family=Family.RULES,
+        title=message("kind.forbidden_token", "a token that the request forbade"),
+        question=message("kind.question.forbidden_token", "Which token, and which rule forbade it?"),
+        evidence=RuleEvidence,
+        precedence=14,
+        explains_rest=True,
+        needs_expected_tokens=False,
+    )
+)
+Kind.GRAMMAR_VIOLATION = register(
+    KindRow(
+        name="grammar_violation",
+        family=Family.RULES,
+        title=message("kind.grammar_violation", "output that its grammar refuses"),
+        question=message("kind.question.grammar_violation", "Where does it leave the grammar?"),
+        evidence=RuleEvidence,
+        precedence=16,
+        explains_rest=True,
+        needs_expected_tokens=False,
+    )
+)
 Kind.INPUT_MISMATCH = register(
     KindRow(
         name="input_mismatch",
@@ -374,5 +415,15 @@ Kind.NONDETERMINISM = register(
         title=message("kind.nondeterminism", "another answer each time"),
         question=message("kind.question.nondeterminism", "Which rounds differ?"),
         evidence=RoundsEvidence,
+    )
+)
+Kind.NUMERICS = register(
+    KindRow(
+        name="numerics",
+        family=Family.RUN,
+        title=message("kind.numerics", "numerics that differ everywhere"),
+        question=message("kind.question.numerics", "By how much, and is it more than rounding?"),
+        evidence=NumericsEvidence,
+        needs_expected_tokens=False,
     )
 )

@@ -120,6 +120,9 @@ class Parameter:
     """For people, a sentence without its subject."""
     least: float | None = None
     most: float | None = None
+    usual: Value = None
+    """What the commands ask for where the user says nothing, if that is not the default: a plan that says nothing keeps
+    its meaning."""
     above_least: bool = False
     """`least` itself is out of range."""
     nullable: bool = False
@@ -281,8 +284,11 @@ class Sampling:
     ignore_eos: bool = _row(False, Effect.ENDS, "Go on past EOS up to --max-tokens.", always_written=True)
     skip_special_tokens: bool = _row(True, Effect.RETURNS, "Leave special tokens out of the text.", always_written=True)
     logprobs: int | None = _row(
-        None, Effect.RETURNS, "Top logprobs that each arm records. [default: none]", least=0, most=20, compared=False,
-        assumed=False, openai="standard", transformers="output_logits", always_written=True,
+        None, Effect.RETURNS,
+        "Top logprobs that each arm records beside the chosen token's own; none for not even that. "
+        "[default: 0, with servers none]",
+        least=0, most=20, usual=0, compared=False, assumed=False, openai="standard", transformers="output_logits",
+        always_written=True,
     )  # fmt: skip
     include_stop_str_in_output: bool = _row(False, Effect.RETURNS, "Leave the stop string in the text.")
     bad_words: tuple[str, ...] = _row(
@@ -463,3 +469,9 @@ def wire() -> dict[str, dict[str, Json]]:
         }
         for row in asked()
     }
+
+
+def penalises(sampling: Mapping[str, Json]) -> bool:
+    """Does an engine choose from logits that these parameters moved by a penalty or a bias?"""
+    moving = [row for row in parameters() if row.effect is Effect.PENALISES or row.form is Form.BIAS]
+    return any(row.plain(sampling.get(row.name)) != row.plain(row.default) for row in moving)

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from parity.comparator.population.power import requests_needed
 from parity.messages import Message, message
-from parity.view import RunView
+from parity.view import RunView, next_commands
+
+MOST: Final = 0.5
+"""Rates above this are not said as one in so many."""
 
 
 def missed(view: RunView) -> Iterator[Message]:
     """The bound on what the run could not see."""
     for arm, bound in view.missed.items():
-        if 0 < bound < 1:
+        if MOST < bound < 1:
+            yield message(
+                "advice.missed_most",
+                "{arm}: a fault that hits fewer than {bound} of all completions could have been missed, at 95 % "
+                "confidence. To see one in {wanted} takes {needed} completions (`parity power`).",
+                arm=arm,
+                bound=f"{bound:.2g}",
+                wanted=f"{10 / bound:,.0f}",
+                needed=f"{requests_needed(bound / 10):,}",
+            )
+        elif 0 < bound < 1:
             yield message(
                 "advice.missed",
                 "{arm}: a fault that hits fewer than {bound} of all completions (1 in {one}) could have been missed, "
@@ -39,7 +53,7 @@ def next_steps(view: RunView) -> list[Message]:
         steps += _passed(view)
     elif run.verdict == "DIVERGED":
         steps += _diverged(view)
-    elif run.verdict == "INCONCLUSIVE":
+    elif run.verdict == "INCONCLUSIVE" and not next_commands(view):
         steps.append(
             message(
                 "advice.inconclusive",

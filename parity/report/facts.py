@@ -50,7 +50,7 @@ def title(view: RunView, texts: Texts) -> str:
         text = texts("title.benign", **common)
     elif not view.asked_for_finding and not view.run.greedy and not common["corrupt"]:
         text = texts("title.samples", **common)
-    elif view.asked_for_finding:
+    elif view.asked_for_finding or not common["corrupt"]:
         kinds = texts.kind(chosen.kind)
         name = "title.finding.whole" if chosen.position is None else "title.finding"
         text = texts(name, kinds=kinds, position=chosen.position, **common)

@@ -15,6 +15,7 @@ from parity.records import Json
 from parity.report.arm_lines import print_arms
 from parity.report.escape import code, inline, without_paths
 from parity.report.escape import table as markdown_table
+from parity.report.terminal import follow_ups
 from parity.text import clip, visible, wrap
 from parity.view import SHORT, ArmView, Output, RunView
 
@@ -86,6 +87,10 @@ def details(row: ArmView) -> Iterator[Message | str]:
         yield message("table.control", "positive control: {fault} planted", fault=row.control)
     if row.count("corrupt") and row.corrupt_interval:
         yield _corrupt_rate(row, *row.corrupt_interval)
+    if row.follow_ups:
+        first = [f"{kind} {count:,}" for kind, count in row.first_faults.items()]
+        yield message("table.first_faults", "first faults: {kinds}", kinds=first)
+        yield follow_ups(row)
     for kind in row.kinds:
         yield message(
             "table.kind",

@@ -13,7 +13,7 @@ from parity.messages import Message, message
 from parity.report import advice
 from parity.report.arm_lines import print_arms
 from parity.text import cell_width, clip, visible, wrap
-from parity.view import ArmView, FindingView, RunView
+from parity.view import ArmView, FindingView, NextCommand, RunView, next_commands
 from parity.view.tokens import TokenText
 
 _STYLE = {"PASS": "bold green", "DIVERGED": "bold red", "INCONCLUSIVE": "bold yellow", "ERROR": "bold red"}
@@ -54,12 +54,23 @@ def print_summary(console: Console, view: RunView, before_steps: Callable[[], No
     if before_steps is not None:
         console.print()
         before_steps()
-    steps = advice.next_steps(view)
-    if steps:
+    commands, steps = next_commands(view), advice.next_steps(view)
+    if commands or steps:
         console.print()
         _line(console, render(message("terminal.next", "What to do next:")), style="bold")
+        for command in commands:
+            _command(console, command)
         for step in steps:
             _wrapped(console, step, indent="- ")
+
+
+def _command(console: Console, command: NextCommand) -> None:
+    """What it does, and the command on a line of its own, which is not broken: it is there to be copied."""
+    _wrapped(console, command.what, indent="- ")
+    if command.text:
+        _line(console, "  " + visible(command.text))
+    if command.remark is not None:
+        _wrapped(console, command.remark, indent="  ")
 
 
 def _examples(console: Console, view: RunView) -> None:
@@ -168,14 +179,22 @@ def _below(arm: ArmView, said: Sequence[str]) -> Iterator[Message | str]:
     elif arm.planted:
         yield message("terminal.planted", "a fault was planted in its engine on purpose ({fault})", fault=arm.planted)
     if arm.corrupt:
-        kinds = [f"{count} {kind}" for kind, count in arm.corrupt.items()]
+        kinds = [f"{count} {kind}" for kind, count in arm.first_faults.items()]
         yield message("terminal.corrupt", "corrupt: {kinds}", kinds=kinds)
+    if arm.follow_ups:
+        yield follow_ups(arm)
     others = [one for cls, one in _others(arm).items() if arm.count(cls)]
     if others and not arm.is_baseline:
         yield message("terminal.others", "{others}", others=others)
     failure, *_ = ("" if arm.message is None else render(arm.message)).split("\n")
     if failure and not any(line.startswith(failure) for line in said):
         yield failure.removeprefix(f"{arm.name}: ")
+
+
+def follow_ups(arm: ArmView) -> Message:
+    """What was found in completions after their first faults."""
+    kinds = [f"{count} {kind}" for kind, count in arm.follow_ups.items()]
+    return message("terminal.follow_ups", "after these in the same completions: {kinds}", kinds=kinds)
 
 
 def _others(arm: ArmView) -> dict[str, Message]:
@@ -197,7 +216,9 @@ def _where(number: int, example: FindingView) -> Message:
     """Its number, what it is, and where."""
     at, more = example.position, (example.length or 1) - 1
     kind, arm, request = example.kind, example.arm, str(example.key)
-    if at is None:
+    if example.of_run:
+        what = message("terminal.where.run", "{kind} in {arm}, the run as a whole", kind=kind, arm=arm)
+    elif at is None:
         what = message("terminal.where", "{kind} in {arm}, request {request}", kind=kind, arm=arm, request=request)
     elif more < 1:
         what = message(

@@ -38,6 +38,7 @@ ENGLISH: dict[str, str] = {
     "heading.known": "Known reports with the same signature",
     "heading.both": "The other project",
     "heading.settings": "Settings of the arms",
+    "heading.next": "What would decide it",
     "heading.findings": "Findings",
     # the description
     "lead.corrupt": "The same {requests} prompts (token ids, {sampling}) were run on every arm and compared with "

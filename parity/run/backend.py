@@ -137,6 +137,15 @@ class OwnSettings(Protocol):
 
 
 @runtime_checkable
+class TakesUsual(Protocol):
+    """A backend with settings of its own that may be asked for what the user did not ask for."""
+
+    takes_usual: bool
+    """Whether it takes the usual values of sampling parameters (`Parameter.usual`). A server may answer what it does
+    not expect with an error, and a run must not end for what nobody asked for."""
+
+
+@runtime_checkable
 class Versioned(Protocol):
     """A backend that can run on other versions of its engine: `cpu@0.29.0`."""
 

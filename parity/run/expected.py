@@ -99,6 +99,16 @@ def check_score(score: Score, wanted: Mapping[ScoreKey, int]) -> Score:
                 named=named,
             )
         )
+    if score.logsumexp and len(score.logsumexp) != len(score.logprobs):
+        raise ProtocolError(
+            message(
+                "run.logsumexp_length",
+                "{found} values of logsumexp for {expected} tokens: {named}",
+                found=len(score.logsumexp),
+                expected=len(score.logprobs),
+                named=named,
+            )
+        )
     return score
 
 

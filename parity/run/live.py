@@ -81,7 +81,7 @@ class LiveArm:
                 said = link.receive(Doing.SCORING)
                 if isinstance(said, messages.Score):
                     score = link.checked(check_score, said, lengths)
-                    found[score.key] = TopLogprobs.from_json(score.logprobs)
+                    found[score.key] = score.parsed()
                 elif isinstance(said, messages.Scored):
                     return found
                 else:

@@ -7,6 +7,7 @@ JSON objects. What they mean for a plan is checked by `expected`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -19,7 +20,7 @@ from parity.capture.problems import Malformed
 from parity.messages import Message, message
 from parity.plan import Plan
 from parity.records import Completion as Parsed
-from parity.records import Header, Json, Key, ScoreKey
+from parity.records import Header, Json, Key, ScoreKey, TopLogprobs
 from parity.run.counting import Counters
 from parity.run.items import ScoreItem
 from parity.run.words import printable
@@ -94,6 +95,11 @@ class ScoreName(Struct, frozen=True, kw_only=True, tag_field="record", tag="scor
 
 class Score(ScoreName, frozen=True, kw_only=True, tag_field="record", tag="score"):
     logprobs: TopOfEach
+    logsumexp: list[float | None] | UnsetType | None = UNSET
+
+    def parsed(self) -> TopLogprobs:
+        sums = np.array(self.logsumexp, dtype=np.float64) if self.logsumexp else None
+        return replace(TopLogprobs.from_json(self.logprobs), logsumexp=sums)
 
 
 class Round(Struct, frozen=True, kw_only=True, tag_field="record", tag="round"):

@@ -101,8 +101,8 @@ class Browser(Store):
         condition, values = self._condition(run_id, where)
         index = sort.value
         if sort is FindingSort.WORST and descending and where is not None and where.kinds:
-            # Benign first, but of chosen kinds: the index by severity would walk through all near-ties.
-            # That by kind holds the severity too, finds the chosen kinds at once and sorts only them.
+            # Benign first, but of chosen kinds: the index by weight would walk through all near-ties.
+            # That by kind holds the weight too, finds the chosen kinds at once and sorts only them.
             index, condition = "kind", condition.replace("+kind IN", "kind IN")
         rows = self._read(
             f"SELECT id FROM findings INDEXED BY findings_by_{index} WHERE {condition}"

@@ -12,6 +12,7 @@ import orjson
 from parity.errors import ParityError
 from parity.messages import Message, message, verbatim
 from parity.records.gaps import KeptGaps
+from parity.records.next_steps import steps_from
 from parity.store.packing import unpack_gaps, unpack_tokens
 from parity.store.plans import plan_from
 from parity.store.rows import ArmRow, CompletionRow, FindingRow, RequestRow, RunRow, RunStatus, TriageState
@@ -102,8 +103,9 @@ def arm_row(row: sqlite3.Row) -> ArmRow:
         verdict=row["verdict"],
         reasons=messages_from(row["reasons"]),
         notes=tuple(map(Message.from_json, stats.get("notes", ()))),
+        next_steps=steps_from(stats.get("next_steps", ())),
         counts=orjson.loads(row["counts"]),
-        stats={name: value for name, value in stats.items() if name != "notes"},
+        stats={name: value for name, value in stats.items() if name not in ("notes", "next_steps")},
         tokens_per_second=row["tokens_per_second"],
         acceptance_rate=row["acceptance_rate"],
         acceptance_length=row["acceptance_length"],
@@ -150,6 +152,7 @@ def finding_row(row: sqlite3.Row) -> FindingRow:
         state=TriageState(row["state"]),
         evidence=orjson.loads(row["evidence"]),
         fingerprint=row["fingerprint"],
+        weight=row["weight"],
         label=row["label"],
     )
 

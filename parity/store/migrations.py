@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
+import orjson
 from sqlite_utils import Database, Migrations
+
+from parity.records import Kind, Severity, evidence_from_json
+from parity.records.weight import CORRUPT, weight_of
 
 migrations: Final = Migrations("parity")
 
-SORT_COLUMNS: Final = ("severity", "kind", "ordinal", "position", "gap", "state", "arm")
+SORT_COLUMNS: Final = ("weight", "kind", "ordinal", "position", "gap", "state", "arm")
 """Columns of `findings` that have a sort index named findings_by_<column>."""
 
 
@@ -171,3 +175,26 @@ def m003_gaps(db: Database) -> None:
         ) STRICT
         """
     )
+
+
+@migrations()
+def m004_weight(db: Database) -> None:
+    """The weight of each finding's evidence, by which the worst come first: in its own index, and in that by kind."""
+    db.conn.create_function("parity_weight", 5, _weight, deterministic=True)
+    for statement in (
+        "ALTER TABLE findings ADD COLUMN weight REAL NOT NULL DEFAULT 0",
+        "UPDATE findings SET weight = parity_weight(kind, severity, request, length, evidence)",
+        "DROP INDEX findings_by_severity",
+        "DROP INDEX findings_by_kind",
+        "CREATE INDEX findings_by_weight ON findings (run, weight DESC, id, severity, kind, arm, state, ordinal)",
+        "CREATE INDEX findings_by_kind ON findings (run, kind, id, severity, arm, state, ordinal, weight)",
+    ):
+        db.conn.execute(statement)
+
+
+def _weight(kind: str, severity: str, request: str, length: int | None, evidence: str) -> float:
+    try:
+        facts = evidence_from_json(kind, request, orjson.loads(evidence))
+    except (ValueError, KeyError, TypeError, AttributeError):  # damaged: reading the finding says so
+        return CORRUPT if severity == Severity.CORRUPT else 0.0
+    return weight_of(Kind(kind), severity, length, facts)

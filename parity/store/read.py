@@ -48,6 +48,13 @@ class Reader(Connection):
         )
         return [run_row(row) for row in rows]
 
+    def compared_with_plan(self, plan_hash: str) -> list[str]:
+        """Ids of the runs of a plan that came to a verdict, oldest first."""
+        rows = self._read(
+            "SELECT id FROM runs WHERE plan_hash = ? AND verdict IS NOT NULL ORDER BY created, number", (plan_hash,)
+        )
+        return [str(row["id"]) for row in rows]
+
     def count_runs(self) -> int:
         return int(self._read("SELECT count(*) FROM runs")[0][0])
 
@@ -173,7 +180,7 @@ class Reader(Connection):
 
     def count_findings(self, run_id: str, where: FindingFilter | None = None) -> int:
         condition, values = self._condition(run_id, where)
-        sql = f"SELECT count(*) FROM findings INDEXED BY findings_by_severity WHERE {condition}"
+        sql = f"SELECT count(*) FROM findings INDEXED BY findings_by_weight WHERE {condition}"
         return int(self._read(sql, values)[0][0])
 
     def counts_by_kind(self, run_id: str, where: FindingFilter | None = None) -> list[KindCount]:
@@ -204,8 +211,9 @@ class Reader(Connection):
     ) -> list[FindingRow]:
         """Rows `offset` to `offset + limit` of the findings that pass the filter, in this order.
 
-        Ascending WORST puts corrupt findings first. Each order reads one covering index from its start,
-        so the cost grows with `offset` (about 30 ns an entry) and not with the size of the evidence.
+        Ascending WORST puts the heaviest findings first, all corrupt ones before all others. Each order reads one
+        covering index from its start, so the cost grows with `offset` (about 30 ns an entry) and not with the size of
+        the evidence.
         """
         condition, values = self._condition(run_id, where)
         rows = self._read(
@@ -232,7 +240,7 @@ class Reader(Connection):
         if not here:
             return None
         value = here[0]["value"]
-        # Ascending order puts NULL first. WORST counts the other way round: corrupt before benign.
+        # Ascending order puts NULL first. WORST counts the other way round: the heaviest first.
         less = ">" if descending != (sort is FindingSort.WORST) else "<"
         if less == "<":
             before = f"({sort.value} < ? OR ({sort.value} IS NULL AND ? IS NOT NULL))"
@@ -289,6 +297,6 @@ class Reader(Connection):
 
 def _order(sort: FindingSort, descending: bool) -> str:
     if sort is FindingSort.WORST:
-        return "severity ASC, id DESC" if descending else "severity DESC, id ASC"
+        return "weight ASC, id DESC" if descending else "weight DESC, id ASC"
     direction = "DESC" if descending else "ASC"
     return f"{sort.value} {direction}, id {direction}"

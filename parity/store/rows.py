@@ -9,6 +9,7 @@ from enum import StrEnum
 from parity.messages import Message
 from parity.plan import Plan
 from parity.records import Evidence, Json, Key, TokenIds, evidence_from_json
+from parity.records.next_steps import NextStep
 
 
 class RunStatus(StrEnum):
@@ -31,7 +32,7 @@ class FindingSort(StrEnum):
     """Orders that have an index: the value is the column. Ties are broken by the order of insertion,
     which is arm, then request in the plan's order, round, sample, position."""
 
-    WORST = "severity"
+    WORST = "weight"
     KIND = "kind"
     REQUEST = "ordinal"
     POSITION = "position"
@@ -87,6 +88,8 @@ class ArmRow:
     reasons: tuple[Message, ...]
     notes: tuple[Message, ...]
     """What a reader of the verdict must know."""
+    next_steps: tuple[NextStep, ...]
+    """What would settle the reasons of an INCONCLUSIVE verdict; none in runs that an earlier parity stored."""
     counts: Mapping[str, int]
     """Findings by kind."""
     stats: Mapping[str, Json]
@@ -146,6 +149,8 @@ class FindingRow:
     state: TriageState
     evidence: Mapping[str, Json]
     fingerprint: str
+    weight: float = 0.0
+    """Of its evidence (`parity.records.weight`): the heaviest come first."""
     label: str = ""
     """The label of its triage."""
 

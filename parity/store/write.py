@@ -22,6 +22,7 @@ from parity.plan import Plan
 from parity.plan.digest import plan_hash
 from parity.records import Capture, Finding, Json, Key, Severity
 from parity.records.gaps import KeptGaps
+from parity.records.next_steps import NextStep
 from parity.store.connection import to_text
 from parity.store.packing import pack_gaps, pack_tokens
 from parity.store.plans import column_of
@@ -69,6 +70,7 @@ class ArmComparison:
     notes: Sequence[Message | str] = ()
     gaps: Mapping[Key, KeptGaps] = field(default_factory=dict)
     """Of each scored completion of the arm."""
+    next_steps: Sequence[NextStep] = ()
     baseline_gaps: Mapping[Key, KeptGaps] = field(default_factory=dict)
 
 
@@ -212,8 +214,8 @@ class Writer(Reader):
             _save_gaps(conn, baseline_id, comparison.baseline_gaps)
             conn.executemany(
                 "INSERT INTO findings (run, arm, ordinal, request, round, sample, kind, severity, position,"
-                " length, gap, state, evidence, fingerprint)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " length, gap, state, evidence, fingerprint, weight)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 _finding_rows(number, arm_id, plan, ordinals, triaged, comparison.findings),
             )
             conn.execute(
@@ -222,7 +224,13 @@ class Writer(Reader):
                     comparison.verdict,
                     to_text(_as_json(comparison.reasons)),
                     to_text({str(kind): count for kind, count in comparison.counts.items()}),
-                    to_text({**comparison.stats, "notes": _as_json(comparison.notes)}),
+                    to_text(
+                        {
+                            **comparison.stats,
+                            "notes": _as_json(comparison.notes),
+                            "next_steps": [one.to_json() for one in comparison.next_steps],
+                        }
+                    ),
                     arm_id,
                 ),
             )
@@ -331,4 +339,5 @@ def _finding_rows(
             triaged.get(name, "new"),
             to_text(finding.evidence.to_json()),
             name,
+            finding.weight,
         )

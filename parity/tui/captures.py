@@ -60,7 +60,7 @@ def load_extras(run: RunRow, baseline: ArmRow | None, candidate: ArmRow | None, 
     return Extras(
         reference=reference,
         candidate=ours.logprobs if ours else None,
-        baseline=theirs.logprobs if theirs is not None and theirs.logprobs is not None else scored(baseline),
+        baseline=None if theirs is None else theirs.lists or scored(baseline) or theirs.logprobs,
         spec=ours.spec if ours else None,
         gaps=_gaps(ours, reference, run.plan.sampling.to_json()),
         problem=problems[0] if problems else None,

@@ -24,6 +24,11 @@ def plain(value: object, *, keep: str = "") -> str:
     return visible(str(value), keep=keep)
 
 
+def counted(number: int, noun: str) -> str:
+    """ "1 token", "2 tokens"."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def fit(text: str, columns: int, *, right: bool = False, middle: bool = False) -> str:
     """`text` in exactly `columns` columns: padded, or cut with an ellipsis at the end or in the middle."""
     if columns <= 0:

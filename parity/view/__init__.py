@@ -10,6 +10,7 @@ they cannot say different things. It is the same whether it comes from the store
 
 from parity.view.arm import CONTROL, SHORT, ArmView, Figures, KindRate
 from parity.view.captures import of_captures
+from parity.view.commands import NextCommand, next_commands
 from parity.view.evidence import Evidence
 from parity.view.finding import FindingView
 from parity.view.run import LOOKED_AT, Output, Run, RunView
@@ -24,9 +25,11 @@ __all__ = [
     "Figures",
     "FindingView",
     "KindRate",
+    "NextCommand",
     "Output",
     "Run",
     "RunView",
+    "next_commands",
     "of_captures",
     "of_store",
 ]

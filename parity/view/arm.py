@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -15,6 +15,7 @@ from parity.comparator.population.power import measured_overdispersion
 from parity.comparator.statistics import wilson_interval
 from parity.messages import Message, message
 from parity.records import Json, Verdict
+from parity.records.next_steps import NextStep
 from parity.store.endings import Tally
 
 CONTROL: Final = "-control-"
@@ -49,6 +50,8 @@ class KindRate:
     rate: float
     low: float
     high: float
+    first: int = 0
+    """Of these completions, those whose first fault it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class Figures:
     accepted: int | None = None
     kinds: tuple[tuple[str, int], ...] = ()
     """(kind, corrupt completions)."""
+    first_faults: Mapping[str, int] = field(default_factory=dict)
+    """Completions by the kind of their first fault; empty where an older parity compared."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,8 @@ class ArmView:
     """Completions that the plan asks for."""
     needle: tuple[str, int, int] | None = None
     """(request, rounds in which it came out as it does alone, rounds) where a churned run looks for one."""
+    next_steps: tuple[NextStep, ...] = ()
+    """What would settle the reasons of an INCONCLUSIVE verdict; for each the best one first."""
 
     # ------------------------------------------------------------------ what it is
 
@@ -229,10 +236,30 @@ class ArmView:
 
     @cached_property
     def kinds(self) -> tuple[KindRate, ...]:
-        return tuple(
-            KindRate(kind, hits, hits / self.completions if self.completions else 0.0, *self._interval(hits))
+        """By kind; the one that is most often a completion's first fault comes first."""
+        first = self.figures.first_faults or dict(self.figures.kinds)
+        found = (
+            KindRate(
+                kind,
+                hits,
+                hits / self.completions if self.completions else 0.0,
+                *self._interval(hits),
+                first.get(kind, 0),
+            )
             for kind, hits in self.figures.kinds
         )
+        return tuple(sorted(found, key=lambda one: (-one.first, one.kind)))
+
+    @cached_property
+    def first_faults(self) -> Mapping[str, int]:
+        """Completions by the kind of their first fault, the most frequent first; of an older parity, findings by
+        kind."""
+        return {one.kind: one.first for one in self.kinds if one.first} or self.corrupt
+
+    @cached_property
+    def follow_ups(self) -> Mapping[str, int]:
+        """Completions that have a fault of a kind after their first one, which it mostly follows from."""
+        return {one.kind: one.completions - one.first for one in self.kinds if one.completions > one.first}
 
     def _interval(self, hits: int) -> tuple[float, float]:
         """Wilson's, over as many independent completions as these are worth."""

@@ -43,7 +43,7 @@ def of_captures(
                 if capture.header.arm in compared
                 for finding in _in_order(compared[capture.header.arm], requests)
             ),
-            key=lambda finding: not finding.is_corrupt,
+            key=lambda finding: -finding.weight,
         )
     )
     keys = [key for capture in captures for key in capture.completions]
@@ -131,6 +131,7 @@ def _arm(capture: Capture, comparison: Comparison | None, config: str, is_baseli
         tokens_per_second=result.tokens_per_second,
         acceptance_rate=result.acceptance_rate,
         acceptance_length=result.acceptance_length,
+        next_steps=() if comparison is None else comparison.next_steps,
     )
 
 

@@ -17,48 +17,54 @@ def find_target(store: Store, target: str | None) -> tuple[str, FindingRow | Non
     if not text:
         return store.run().id, None
     number = text.removeprefix("finding:")
-    finding = store.finding(int(number)) if number.isdecimal() and len(number) < 19 else None
-    if text.startswith("finding:"):
-        if finding is None:
-            raise ParityError(
-                message(
-                    "view.there_no_finding",
-                    "there is no finding {number} in {store}",
-                    number=number,
-                    store=str(store.path),
-                ),
-                hint=message("view.ids", "`parity runs show --json` has ids"),
-            )
-        return finding.run, finding
-    runs = [run for run in store.runs() if run.id.startswith(text)] if finding is not None else []
-    if finding is not None and runs:
-        raise ParityError(
-            message(
-                "view.number_finding_beginning",
-                "{text} is the number of a finding and the beginning of run {runs}",
-                text=text,
-                runs=runs[0].id,
-            ),
-            hint=message("view.write_finding_more", "write finding:{text}, or more of the run's id", text=text),
-        )
-    if finding is None and len(text) >= 8 and all(char in "0123456789abcdef" for char in text):
-        named = by_fingerprint(store, text)
-        if len({row.fingerprint for row in named}) > 1:
-            raise ParityError(
-                message(
-                    "view.begins_fingerprint_several", "{text} begins the fingerprint of several findings", text=text
-                ),
-                hint=message("view.write_more", "write more of it"),
-            )
-        if named:
-            return named[0].run, named[0]
-    if finding is not None:
-        return finding.run, finding
-    if number.isdecimal() and len(number) < 8 and not any(run.id.startswith(text) for run in store.runs()):
+    finding = _finding_or_run(store, text) if number == text else _finding_numbered(store, number)
+    return (store.run(text).id, None) if finding is None else (finding.run, finding)
+
+
+def _numbered(store: Store, text: str) -> FindingRow | None:
+    return store.finding(int(text)) if text.isdecimal() and len(text) < 19 else None
+
+
+def _finding_numbered(store: Store, number: str) -> FindingRow:
+    """Raises ParityError where there is none."""
+    found = _numbered(store, number)
+    if found is None:
         raise ParityError(
             message(
                 "view.there_no_finding", "there is no finding {number} in {store}", number=number, store=str(store.path)
             ),
             hint=message("view.ids", "`parity runs show --json` has ids"),
         )
-    return store.run(text).id, None
+    return found
+
+
+def _finding_or_run(store: Store, text: str) -> FindingRow | None:
+    """The finding that a bare `text` names; None where it may be a run. Raises ParityError where it may be both."""
+    finding = _numbered(store, text)
+    runs = [run.id for run in store.runs() if run.id.startswith(text)] if text.isdecimal() else []
+    if finding is not None and runs:
+        raise ParityError(
+            message(
+                "view.number_finding_beginning",
+                "{text} is the number of a finding and the beginning of run {runs}",
+                text=text,
+                runs=runs[0],
+            ),
+            hint=message("view.write_finding_more", "write finding:{text}, or more of the run's id", text=text),
+        )
+    if finding is None and len(text) >= 8 and all(char in "0123456789abcdef" for char in text):
+        return _with_fingerprint(store, text)
+    if text.isdecimal() and len(text) < 8 and not runs:
+        return _finding_numbered(store, text)
+    return finding
+
+
+def _with_fingerprint(store: Store, text: str) -> FindingRow | None:
+    """Raises ParityError where it is the beginning of several."""
+    named = by_fingerprint(store, text)
+    if len({row.fingerprint for row in named}) > 1:
+        raise ParityError(
+            message("view.begins_fingerprint_several", "{text} begins the fingerprint of several findings", text=text),
+            hint=message("view.write_more", "write more of it"),
+        )
+    return named[0] if named else None

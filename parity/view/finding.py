@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from parity.messages import Message
-from parity.records import RUN, Evidence, Key, Severity
+from parity.records import RUN, Evidence, Key, Kind, Severity
+from parity.records.weight import weight_of
 from parity.store import CompletionRow, RequestRow
 
 SAME_GAP: Final = 0.001
@@ -48,6 +49,11 @@ class FindingView:
     def of_run(self) -> bool:
         """About the run as a whole, not about one completion."""
         return self.request == RUN
+
+    @property
+    def weight(self) -> float:
+        """How heavy its evidence is."""
+        return weight_of(Kind(self.kind), self.severity, self.length, self.evidence)
 
     @property
     def why(self) -> Message:
@@ -101,10 +107,10 @@ class FindingView:
 
 
 def worst(findings: Sequence[FindingView]) -> FindingView | None:
-    """The corrupt finding with the widest gap and streams to show, else the widest near-tie."""
+    """The heaviest corrupt finding with streams to show, else the widest near-tie."""
 
-    def weight(finding: FindingView) -> tuple[bool, bool, float]:
+    def order(finding: FindingView) -> tuple[bool, bool, float]:
         shown = finding.candidate is not None and finding.position is not None
-        return finding.is_corrupt, shown, finding.gap or 0.0
+        return finding.is_corrupt, shown, finding.weight
 
-    return max(findings, key=weight, default=None)
+    return max(findings, key=order, default=None)

@@ -59,6 +59,12 @@ class Run:
     score_files: tuple[Path, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
     """Combinations that could not run: (arm, reason)."""
+    score: str | None = None
+    """Which completions the baseline was to score (`SCORE_MODES`); None where captures were compared."""
+    tolerance: float | str | None = None
+    """As it was asked for."""
+    arbiter: str | None = None
+    """The backend that was asked as the arbiter."""
 
     @property
     def greedy(self) -> bool:
@@ -149,7 +155,8 @@ class RunView:
     @cached_property
     def suspect(self) -> Suspect | None:
         verdicts = {arm.name: Verdict(arm.verdict) for arm in self.candidates if arm.verdict is not None}
-        return triangulate(verdicts, self.run.baseline)
+        against = [arm.name for arm in self.candidates if (arm.stats.get("arbiter") or {}).get("baseline_at_fault")]
+        return triangulate(verdicts, self.run.baseline, against)
 
     @property
     def projects(self) -> list[str]:

@@ -92,6 +92,9 @@ def _run(row: RunRow) -> Run:
         churn=plan.churn.to_json() if plan.churn != Churn() else {},
         score_files=tuple(_score_files(row)),
         skipped=tuple((one.arm, str(one.reason)) for one in plan.skipped),
+        score=plan.score.mode if row.source == "run" else None,
+        tolerance=plan.tolerance if row.source == "run" else None,
+        arbiter=None if plan.arbiter is None else plan.arbiter.backend,
     )
 
 
@@ -134,6 +137,7 @@ def _arm(store: Store, run: Run, row: ArmRow, config: str, planned: Arm | None, 
         acceptance_length=row.acceptance_length,
         expected=expected,
         needle=(needle, same, others) if needle and others else None,
+        next_steps=row.next_steps,
     )
 
 

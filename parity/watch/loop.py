@@ -12,6 +12,7 @@ from parity.messages import Message, Say, message
 from parity.pipeline import Outcome
 from parity.records import Json, Verdict
 from parity.run import Interrupted
+from parity.watch.evidence import NOTHING_YET, Change, Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,10 @@ class Probe:
     seconds: float
     outcome: Outcome | None
     failure: str | None = None
+    changes: tuple[Change, ...] = ()
+    """What has changed since the watch began, by all probes together."""
+    new_changes: tuple[Change, ...] = ()
+    """Those that the probe before did not show."""
 
     @property
     def verdict(self) -> Verdict:
@@ -37,6 +42,7 @@ class Probe:
             "seconds": round(self.seconds, 3),
             "verdict": str(self.verdict),
             "failure": self.failure,
+            "changes": [change.to_json() for change in self.changes],
             "result": None if self.outcome is None else self.outcome.to_json(),
         }
 
@@ -54,37 +60,45 @@ class Watched:
     probes: int = 0
     verdicts: dict[Verdict, int] | None = None
     stopped_by: Probe | None = None
+    changes: tuple[Change, ...] = ()
 
     def add(self, probe: Probe) -> None:
         self.probes += 1
+        self.changes = probe.changes
         counts = self.verdicts if self.verdicts is not None else {}
         counts[probe.verdict] = counts.get(probe.verdict, 0) + 1
         self.verdicts = counts
 
     @property
     def worst(self) -> Verdict:
-        """DIVERGED before ERROR: a server that was away for one probe must not hide what another one said."""
+        """DIVERGED before ERROR: a server that was away for one probe must not hide what another one said. A number
+        that has changed says of no probe that it is wrong, and leaves none of them clear."""
         counts = self.verdicts or {}
         order = (Verdict.DIVERGED, Verdict.ERROR, Verdict.INCONCLUSIVE, Verdict.PASS)
-        return next((verdict for verdict in order if counts.get(verdict)), Verdict.INCONCLUSIVE)
+        worst = next((verdict for verdict in order if counts.get(verdict)), Verdict.INCONCLUSIVE)
+        return Verdict.INCONCLUSIVE if worst is Verdict.PASS and self.changes else worst
 
 
 def watch(
-    probe: Callable[[], Outcome],
+    probe: Callable[[int], Outcome],
     listeners: tuple[Listener, ...],
     *,
     interval: float,
     probes: int | None,
     until: frozenset[Verdict],
+    until_changed: bool = False,
+    evidence: Evidence = NOTHING_YET,
     say: Say,
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Watched:
     """Probe every `interval` seconds, counted from start to start, `probes` times or for ever (None).
 
-    Ends early at a verdict in `until`. A probe that takes longer than the interval is followed by the next at once;
-    those that were due meanwhile are left out. A probe that fails is a verdict ERROR and the watch goes on: a
-    monitoring that dies with what it monitors is of no use. Raises what is not a ParityError.
+    `probe` is given its number, from 1. Ends early at a verdict in `until`, or when a number has changed
+    (`until_changed`); `evidence` is that of earlier probes of the same plan. A probe that takes longer than the
+    interval is followed by the next at once; those that were due meanwhile are left out. A probe that fails is a
+    verdict ERROR and the watch goes on: a monitoring that dies with what it monitors is of no use. Raises what is not
+    a ParityError.
     """
     watched = Watched()
     due = clock()
@@ -95,17 +109,24 @@ def watch(
         started = clock()
         outcome, failure = None, None
         try:
-            outcome = probe()
+            outcome = probe(watched.probes + 1)
         except Interrupted:
             raise
         except ParityError as error:
             failure = str(error)
-        done = Probe(watched.probes + 1, started, max(0.0, clock() - started), outcome, failure)
+        if outcome is not None:
+            comparisons = outcome.comparisons
+            evidence = evidence.after(outcome.run_id, {arm: comparisons[arm].stats for arm in comparisons})
+        changes, known = evidence.changes(), {(one.arm, one.measure) for one in watched.changes}
+        new = tuple(one for one in changes if (one.arm, one.measure) not in known)
+        done = Probe(watched.probes + 1, started, max(0.0, clock() - started), outcome, failure, changes, new)
         watched.add(done)
         say(_line(done))
+        for change in new:
+            say(change.sentence)
         for listener in listeners:
             listener.ended(done)
-        if done.verdict in until:
+        if done.verdict in until or (until_changed and changes):
             watched.stopped_by = done
             break
         due = max(due + interval, clock())

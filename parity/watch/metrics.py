@@ -30,6 +30,7 @@ class Metrics:
     | `parity_completions_total` | counter | `arm` |
     | `parity_corrupt_completions` | gauge, of the last probe | `arm` |
     | `parity_last_verdict` | gauge, 1 for the last probe's verdict, else 0 | `verdict` |
+    | `parity_change_evidence` | gauge, log10 of the e-value, where a number has changed | `arm`, `measure` |
     | `parity_probe_seconds` | histogram | |
     | `parity_last_probe_timestamp_seconds` | gauge | |
     """
@@ -53,6 +54,9 @@ class Metrics:
         self._completions = Counter("parity_completions", "Completions compared.", ["arm"], **on)
         self._corrupt = Gauge("parity_corrupt_completions", "Corrupt completions, last probe.", ["arm"], **on)
         self._verdict = Gauge("parity_last_verdict", "1 for the verdict of the last probe.", ["verdict"], **on)
+        self._changes = Gauge(
+            "parity_change_evidence", "log10 of the evidence that a number has changed.", ["arm", "measure"], **on
+        )
         self._seconds = Histogram(
             "parity_probe_seconds", "How long a probe took.", buckets=(1, 3, 10, 30, 60, 180, 600, 1800), **on
         )
@@ -86,6 +90,8 @@ class Metrics:
         self._last.set(probe.started)
         for verdict in Verdict:
             self._verdict.labels(verdict=str(verdict)).set(verdict is probe.verdict)
+        for change in probe.changes:
+            self._changes.labels(arm=change.arm, measure=change.measure).set(change.log10_e)
         if probe.outcome is None:
             return
         for arm, comparison in probe.outcome.comparisons.items():

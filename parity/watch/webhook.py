@@ -18,10 +18,10 @@ SHOWN = 20
 
 
 class Webhook:
-    """POSTs JSON to `url` for each probe whose verdict is in `verdicts`.
+    """POSTs JSON to `url` for each probe whose verdict is in `verdicts`, and when a number has changed.
 
-    The body has `text` (one line, what Slack and Mattermost show), `verdict`, `run`, `reasons` and up to twenty
-    corrupt findings. A receiver that fails is said and not retried: the next probe comes soon enough.
+    The body has `text` (one line, what Slack and Mattermost show), `verdict`, `run`, `reasons`, `changes` and up to
+    twenty corrupt findings. A receiver that fails is said and not retried: the next probe comes soon enough.
     """
 
     def __init__(self, url: str, verdicts: frozenset[Verdict], say: Say) -> None:
@@ -36,7 +36,7 @@ class Webhook:
         self.failures = 0
 
     def ended(self, probe: Probe) -> None:
-        if probe.verdict not in self._verdicts:
+        if probe.verdict not in self._verdicts and not probe.new_changes:
             return
         request = urllib.request.Request(
             self._url,
@@ -63,14 +63,15 @@ def body_of(probe: Probe) -> dict[str, Json]:
     """The body for a probe."""
     if probe.outcome is None:
         return {"text": f"parity: probe failed: {probe.failure}", "verdict": str(probe.verdict), "run": None,
-                "reasons": [probe.failure], "findings": []}  # fmt: skip
+                "reasons": [probe.failure], "changes": [], "findings": []}  # fmt: skip
     corrupt = [finding for comparison in probe.outcome.comparisons.values() for finding in comparison.corrupt]
-    reason = probe.outcome.reasons[0] if probe.outcome.reasons else ""
+    said = [*(change.sentence for change in probe.new_changes), *probe.outcome.reasons]
     return {
-        "text": f"parity: {probe.verdict}: {reason}",
+        "text": f"parity: {probe.verdict}: {said[0] if said else ''}",
         "verdict": str(probe.verdict),
         "run": probe.outcome.run_id,
-        "reasons": probe.outcome.reasons,
+        "reasons": [str(reason) for reason in probe.outcome.reasons],
+        "changes": [change.to_json() for change in probe.changes],
         "findings": [
             {
                 "arm": finding.arm,

@@ -46,10 +46,6 @@ def test_chunks_of_several_samples_are_put_together_in_any_order() -> None:
         ([chunk(text="a", token_ids=[1])], "no finish_reason"),
         ([chunk(text="a", finish_reason="stop"), chunk(text="b")], "after the finish_reason"),
         ([chunk(text="a", finish_reason="stop"), chunk(finish_reason="length")], "a second finish_reason"),
-        (
-            [chunk(text="a", token_ids=[1], finish_reason="stop"), {"choices": [], "usage": {"completion_tokens": 2}}],
-            "the chunks have 1 tokens, the server's usage says 2",
-        ),
     ],
 )
 def test_what_does_not_add_up_is_written_down(events: list[Any], words: str) -> None:
@@ -134,4 +130,7 @@ def test_how_a_completion_of_transformers_ends() -> None:
     assert said(writer(stop=["bc"]), 1, 2, 3, 4) == ("stop", "bc", "a")
     assert said(writer(stop=["bc"], min_tokens=3), 1, 2, 3, 4) == ("length", None, "abcd")  # said too early to count
     assert said(writer(stop=["cd"], min_tokens=3), 1, 2, 3, 4) == ("stop", "cd", "ab")
+    assert said(writer(stop=["bc"], include_stop_str_in_output=True), 1, 2, 3, 4) == ("stop", "bc", "abc")
+    assert said(writer(stop_token_ids=[2], include_stop_str_in_output=True), 1, 2, 3) == ("stop", 2, "ab")
+    assert said(writer(stop=["abc", "bc", "c"]), 1, 2, 3, 4) == ("stop", "abc", "")
     assert said(writer(), 1, 2) == (None, None, None)

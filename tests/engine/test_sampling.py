@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,20 @@ from engine_plan import make_plan
 from plans import plan_of
 
 from parity.capture import check_capture, read_capture
+from parity.comparator import CompareOptions, compare
+from parity.pipeline.analyse import detokenizer
 from parity.records import Capture, Key
 from parity.run import Backend, run_arm
 
 pytestmark = pytest.mark.engine
 
 ALLOWED = list(range(5, 16))
+STOP_IDS = list(range(256, 400))
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "ages": {"type": "array", "items": {"type": "integer"}}},
+    "required": ["name", "ages"],
+}
 OWN: dict[str, dict[str, Any]] = {
     "plain": {},
     "stop": {"stop": ["e"], "min_tokens": 3},
@@ -26,6 +35,13 @@ OWN: dict[str, dict[str, Any]] = {
     "regex": {"structured_outputs": {"regex": "[0-9]{3}"}},
     "bias": {"logit_bias": {"7": 100.0}},
     "warm": {"temperature": 2.0, "seed": 3},
+    "included": {"stop": ["e"], "include_stop_str_in_output": True},
+    "stop id": {"stop_token_ids": STOP_IDS, "min_tokens": 2},
+    "special": {"skip_special_tokens": False, "ignore_eos": True},
+    "json": {"structured_outputs": {"json": SCHEMA}},
+    "grammar": {"structured_outputs": {"grammar": 'root ::= "a" ("b" | "c")* "d"'}},
+    "warm rules": {"temperature": 1.5, "seed": 5, "bad_words": ["the", "and"], "min_tokens": 5, "stop": [" a"]},
+    "warm json": {"temperature": 1.5, "seed": 6, "structured_outputs": {"json": SCHEMA}},
 }
 """Each asked of the same prompt."""
 
@@ -73,3 +89,28 @@ def test_the_capture_says_what_each_was_asked(capture: Capture) -> None:
         assert completion.sampling == own
         assert capture.sampling_of(completion) == {**capture.header.sampling, **own}
     assert capture.header.engine["dropped"] == {}
+
+
+def test_an_engine_that_keeps_the_rules_is_not_accused_of_breaking_one(capture: Capture, cpu: Backend) -> None:
+    model = Path(make_plan(cpu)["model"]["path"])
+    again = replace(capture, header=replace(capture.header, arm="cpu/again"))
+    for tokenizer in (detokenizer(model), None):
+        result = compare(capture, again, options=CompareOptions(detokenize=tokenizer))
+        assert result.corrupt == []
+        assert not [reason for reason in result.reasons if "rule" in str(reason)]
+
+
+def test_each_rule_that_the_engine_kept_can_be_broken(capture: Capture, cpu: Backend) -> None:
+    """The completions that had no rules of their own, as if each had been asked for with the rules of another."""
+    model = Path(make_plan(cpu)["model"]["path"])
+    plain = capture.completions[Key("plain", 0, 0)]
+    for name in ("stop", "bad", "allowed", "choice", "regex", "json", "grammar"):
+        key = Key(name, 0, 0)
+        broken = replace(plain, key=key, sampling=OWN[name])
+        candidate = replace(
+            capture,
+            header=replace(capture.header, arm="cpu/again"),
+            completions={**capture.completions, key: broken},
+        )
+        result = compare(capture, candidate, options=CompareOptions(detokenize=detokenizer(model)))
+        assert {finding.request for finding in result.corrupt} == {name}

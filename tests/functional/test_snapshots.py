@@ -50,9 +50,9 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 PICTURES = {
     "runs": ((80, 24), ()),
     "findings": ((80, 24), ("enter", "z", "space", "j", "space")),
-    "row-leak": ((80, 24), ("enter", "j", "j", "j", "enter")),
-    "logprobs-wide": ((150, 40), ("enter", "j", "enter")),
-    "plain-text-light": ((80, 24), ("ctrl+t", "enter", "j", "j", "enter", "m")),
+    "row-leak": ((80, 24), ("enter", "enter")),
+    "logprobs-wide": ((150, 40), ("enter", "j", "j", "j", "j", "enter")),
+    "plain-text-light": ((80, 24), ("ctrl+t", "enter", "j", "j", "j", "enter", "m")),
     "triage": ((80, 24), ("enter", "t")),
 }
 

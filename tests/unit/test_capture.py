@@ -21,10 +21,13 @@ from parity.capture import (
     check_capture,
     decode_token_ids,
     encode_token_ids,
+    parse_score,
     read_capture,
     read_scores,
+    score_record,
     write_capture,
 )
+from parity.capture.problems import Malformed
 from parity.errors import ExitCode, ParityError
 from parity.records import Capture, Completion, Header, Key, ScoreKey, SpecTrace, TopLogprobs
 
@@ -178,13 +181,14 @@ def test_logprobs_of_another_length_load_and_are_checked(write: Writer, entries:
     if len(entries) == 3:
         assert problems == []
     else:
-        assert told(problems) == [(2, f"completion p0 round 0 sample 0: {len(entries)} logprobs for 3 tokens")]
+        count = "1 logprob" if len(entries) == 1 else f"{len(entries)} logprobs"
+        assert told(problems) == [(2, f"completion p0 round 0 sample 0: {count} for 3 tokens")]
 
 
 def test_scores_of_another_length_are_checked(write: Writer) -> None:
     path = write(HEADER, completion(), score(logprobs=[[[1, -0.5]]]), FOOTER)
     assert len(read_capture(path).scores) == 1
-    assert told(check_capture(path)) == [(3, "score of p0 round 0 sample 0: 1 entries for 3 tokens")]
+    assert told(check_capture(path)) == [(3, "score of p0 round 0 sample 0: 1 entry for 3 tokens")]
 
 
 # --------------------------------------------------------------------------- compact and compressed
@@ -608,3 +612,23 @@ def test_a_requests_own_limit_and_abort_are_kept(write: Writer, tmp_path: Path) 
 def test_a_limit_or_abort_of_the_wrong_type_is_refused(write: Writer, wrong: Record) -> None:
     with pytest.raises(CaptureError, match=f"line 2: completion: {next(iter(wrong))} must be"):
         read_capture(write(HEADER, completion(**wrong), FOOTER))
+
+
+def test_a_score_keeps_its_logsumexp(tmp_path: Path) -> None:
+    record = {
+        "record": "score", "arm": "cpu/mtp", "request": "p0", "round": 0, "sample": 0,
+        "logprobs": [[[7, -0.5]], [[8, -0.1]]], "logsumexp": [12.5, None],
+    }  # fmt: skip
+    path = tmp_path / "scores.jsonl"
+    path.write_text(json.dumps(record) + "\n")
+    (key, top), *_ = read_scores(path).items()
+    assert top.logsumexp is not None
+    assert (top.logsumexp[0], bool(np.isnan(top.logsumexp[1]))) == (12.5, True)
+    assert score_record(key, top) == record
+
+
+@pytest.mark.parametrize("sums", [[12.5], "x", [[1.0], [2.0]], [1.0, "x"], 3.0])
+def test_a_logsumexp_that_is_no_list_of_numbers_is_an_error(sums: object) -> None:
+    record = {"arm": "cpu/mtp", "request": "p0", "logprobs": [[[7, -0.5]], [[8, -0.1]]], "logsumexp": sums}
+    with pytest.raises(Malformed, match="logsumexp must be a list of 2 numbers"):
+        parse_score(record)

@@ -38,6 +38,7 @@ class TransformersBackend:
     takes_images = False
     loads_weights = True
     answers_anew = True
+    takes_usual = True
 
     def __init__(self) -> None:
         self._cpu = CpuBackend()

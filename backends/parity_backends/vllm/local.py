@@ -13,9 +13,6 @@ from parity.errors import ParityError
 from parity.messages import Message, message, verbatim
 from parity_backends.bundle import bundle
 
-DEFAULT_RATE = 0.1
-"""Share of the steps in which a positive control plants its fault."""
-
 PROBE = """
 import importlib.metadata as m, json, sys
 found = {"python": ".".join(map(str, sys.version_info[:3]))}
@@ -35,7 +32,7 @@ WORKER_MODULES = (
     "parity_backends.worker:protocol", "parity_backends.worker:sampling", "parity_backends.worker:records", "secrets",
     "environment", "table", "arguments", ENGINE_SETTINGS, "resolved", "parity_backends.worker:counters",
     "parity.records:plan_digest", "parity_backends.worker:identity", "faults",
-    "parity_backends.worker:seeds", "schedule", "rounds", "asynchronous", "arm", "main",
+    "parity_backends.worker:seeds", "schedule", "rounds", "asynchronous", "logits", "arm", "main",
 )  # fmt: skip
 """Of parity_backends.vllm.worker where no other is named, each after those it imports."""
 
@@ -85,7 +82,8 @@ def plant(fault: str) -> dict[str, str]:
     name, *settings = fault.split(":")
     try:
         values = dict(setting.split("=", 1) for setting in settings)
-        rate, seed = float(values.pop("rate", DEFAULT_RATE)), int(values.pop("seed", 0))
+        usual = parity_faults.FAULTS[name].usual_rate if name in parity_faults.FAULTS else 1.0
+        rate, seed = float(values.pop("rate", usual)), int(values.pop("seed", 0))
         return {**parity_faults.environment(name, rate, seed, "-", **values), **parity_faults.packed()}
     except ValueError as error:
         raise ParityError(

@@ -8,9 +8,11 @@ import numpy as np
 
 from parity.comparator.conclude import reasons
 from parity.comparator.conclude.verdict import decide
+from parity.comparator.detect import completeness
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs import settings
 from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.population import missed
 from parity.comparator.population.run import Run
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.kept import keep_gaps
@@ -19,7 +21,8 @@ from parity.comparator.stats import Stats
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Comparison, CompletionClass, Remarks
 from parity.messages import Message, message
-from parity.records import RUN, Finding, Key, Kind, Severity
+from parity.records import RUN, Finding, Key, Kind, Severity, Verdict
+from parity.records.next_steps import NextStep, Step
 
 
 def conclude(
@@ -36,11 +39,12 @@ def conclude(
     baseline, candidate = inputs.baseline, inputs.candidate
     ordered = tuple(sorted(findings, key=_order))
     against = _against(ordered, run.stats, inputs.differences)
+    verdict = decide(ordered, remarks.reasons)
     return Comparison(
         baseline=baseline.header.arm,
         candidate=candidate.header.arm,
-        verdict=decide(ordered, remarks.reasons),
-        reasons=(*(against + remarks.reasons or (_clean(run.stats),)), *remarks.limits),
+        verdict=verdict,
+        reasons=(*(_in_order(verdict, against, remarks.reasons) or (_clean(run.stats),)), *remarks.limits),
         findings=ordered,
         classes=classes,
         stats=run.stats,
@@ -48,27 +52,44 @@ def conclude(
         baseline_gaps=keep_gaps(_only_gaps(references), baseline, inputs.given[0]),
         candidate_gaps=keep_gaps(_of_candidate(inputs, references, pairs, run), candidate, inputs.given[1]),
         first_divergence={pairs.keys[row]: int(pairs.parts_at[row]) for row in np.flatnonzero(~pairs.identical)},
+        next_steps=_next_steps(remarks) if verdict is Verdict.INCONCLUSIVE else (),
     )
+
+
+def _in_order(verdict: Verdict, against: tuple[Message, ...], others: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The reason of the verdict first."""
+    return others + against if verdict is Verdict.INCONCLUSIVE else against + others
+
+
+def _next_steps(remarks: Remarks) -> tuple[NextStep, ...]:
+    """At least one for each reason: where a check names none, the same again."""
+    named = {one.settles for one in remarks.next_steps}
+    return remarks.next_steps + tuple(NextStep(Step.AGAIN, one.id) for one in remarks.reasons if one.id not in named)
 
 
 def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judged, run: Run) -> Remarks:
     """Everything that is said besides findings, in the order in which it is shown."""
     stats = run.stats
-    remarks = Remarks(inputs.questions.differences) + inputs.remarks + references.remarks
+    remarks = reasons.different_questions(inputs.questions.differences) + inputs.remarks + references.remarks
     if stats.sampling:
         remarks += reasons.random_sampling(stats.sampling, pairs)
     return (
         remarks
         + Remarks(notes=tuple(judged.notes))
         + reasons.noise(stats.noise_floor or None)
-        + reasons.drifted(stats.drift or None)
+        + reasons.drifted(stats.drift or None, stats.numerics or None)
+        + reasons.numerics(stats.numerics or None, run.findings, run.untested)
+        + completeness.returned_by_none(inputs.baseline, inputs.candidate)
         + reasons.nothing_compared(pairs)
         + reasons.cut_off(pairs)
+        + reasons.ends_unseen(inputs, pairs)
         + reasons.shaped(pairs, references)
+        + reasons.undecided(pairs, judged, references)
         + reasons.unjudged(judged, stats.unjudged)
         + reasons.limited(run.cut_short, stats.tokens_not_judged or 0, judged, references)
         + reasons.doubtful(judged, references.floor)
         + reasons.faulty_baseline(judged, references)
+        + reasons.broken_rules(judged)
         + reasons.blind(stats.chance_that_any_token_passes or None, run.near_ties)
         + reasons.flat(references.floor)
     )
@@ -86,14 +107,15 @@ def _against(findings: Iterable[Finding], stats: Stats, differences: settings.Di
     found = []
     keys = {finding.key for finding in corrupt if finding.request != RUN}
     tests = stats.sampling.failed if stats.sampling else ()
-    if keys or not tests:
+    of_arm = [finding for finding in corrupt if finding.kind is Kind.NUMERICS]
+    if keys or not (tests or of_arm):
         found.append(
             message(
                 "conclude.corrupt",
                 "{corrupt} of {completions} completions are corrupt: {kinds}",
                 corrupt=len(keys),
                 completions=stats.completions,
-                kinds=sorted({str(finding.kind) for finding in corrupt}),
+                kinds=sorted({str(finding.kind) for finding in corrupt} - {str(Kind.NUMERICS)}),
             )
         )
     if tests:
@@ -104,6 +126,14 @@ def _against(findings: Iterable[Finding], stats: Stats, differences: settings.Di
                 tests=tests,
             )
         )
+    found += [
+        message(
+            "conclude.numerics",
+            "the numerics of the run as a whole differ from the baseline's: {why}",
+            why=finding.evidence.why,
+        )
+        for finding in of_arm
+    ]
     other = settings.as_reason(differences)
     return (*found, other) if other else tuple(found)
 
@@ -120,13 +150,6 @@ def _clean(stats: Stats) -> Message:
         noise = message("conclude.part_at_near_ties", "{number} part at near-ties", number=stats.near_tie)
     else:
         noise = message("conclude.none_differs", "none differs")
-    missed: Message | str = ""
-    if stats.fault_rate_not_excluded:
-        missed = message(
-            "conclude.could_have_missed",
-            "; a fault that hits fewer than {rate:.2%} of completions, each by itself, could have been missed (95 %)",
-            rate=stats.fault_rate_not_excluded,
-        )
     skipped: Message | str = ""
     if stats.tokens_not_judged:
         skipped = message(
@@ -136,17 +159,61 @@ def _clean(stats: Stats) -> Message:
         )
     return message(
         "conclude.clean",
-        "{completions} completions, {noise}, none is corrupt{missed}{skipped}",
+        "{completions} completions, {noise}, none is corrupt{missed}{skipped}{numerics}",
+        numerics=_residuals(stats),
         completions=stats.completions,
         noise=noise,
-        missed=missed,
+        missed=_missed(stats),
         skipped=skipped,
     )
 
 
-def _order(finding: Finding) -> tuple[bool, str, int, int, int, str]:
+def _missed(stats: Stats) -> Message | str:
+    """What could have been wrong without being seen."""
+    known = [(missed.in_words(one), one.rate) for one in stats.missed]
+    parts = [
+        message("conclude.fewer_than", "{fault} in fewer than {rate:.2%} of completions", fault=fault, rate=rate)
+        if rate is not None
+        else message("conclude.however_many", "{fault} in however many completions", fault=fault)
+        for fault, rate in known
+    ]
+    if not parts:
+        return ""
+    return message(
+        "conclude.could_have_missed", "; {faults}, each by itself, could have been missed (95 %)", faults=parts
+    )
+
+
+def _residuals(stats: Stats) -> Message | str:
+    """What the arms' own logprobs say of their numerics."""
+    found = stats.numerics or None
+    if found is None or found.candidate is None:
+        return ""
+    if found.baseline is None:
+        return message(
+            "conclude.own_residuals",
+            "; over {tokens} tokens the arms' own logprobs differ by {sd:.4f} nats (sd), by {shift:+.5f} on average",
+            tokens=found.tokens,
+            sd=found.candidate.sd,
+            shift=found.mean_shift,
+        )
+    return message(
+        "conclude.residuals",
+        "; over {tokens} tokens logprobs lie {sd:.4f} nats (sd) off the scores, the baseline's {own:.4f}; beyond 0.1 "
+        "nats {wide:.1f} in 10,000, the baseline's {own_wide:.1f}; mean shift {shift:+.5f}",
+        tokens=found.tokens,
+        sd=found.candidate.sd,
+        own=found.baseline.sd,
+        wide=found.candidate.beyond["0.1"] * 1e4,
+        own_wide=found.baseline.beyond["0.1"] * 1e4,
+        shift=found.mean_shift,
+    )
+
+
+def _order(finding: Finding) -> tuple[float, str, int, int, int, str]:
+    """The heaviest first; those of equal weight by request and position."""
     return (
-        finding.severity is not Severity.CORRUPT,
+        -finding.weight,
         finding.request,
         finding.round,
         finding.sample,

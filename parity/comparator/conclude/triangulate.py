@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from parity.messages import Message, message
@@ -20,8 +20,13 @@ class Suspect:
     why: Message
 
 
-def triangulate(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | None:
+def triangulate(
+    verdicts: Mapping[str, Verdict], baseline: str, against_baseline: Collection[str] = ()
+) -> Suspect | None:
     """Name the suspect from the verdict of each candidate arm against one baseline (`backend/variant`).
+
+    `against_baseline`: candidates that an arbiter supports where they diverge, and not the baseline. Where there are
+    such, the verdicts of the others are against a faulty baseline and say nothing.
 
     With `base` and speculating arms on several backends: a backend whose `base` already diverges has a
     numerics problem of its own; a backend whose `base` passes while its speculation diverges has it in its
@@ -29,6 +34,15 @@ def triangulate(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | Non
     passes and another of the same backend diverges, its settings are suspected. None when nothing diverges or too
     little was run to tell.
     """
+    if against_baseline:
+        return Suspect(
+            message("suspect.baseline", "the baseline {baseline}", baseline=baseline),
+            message(
+                "suspect.arbiter_supports",
+                "where they differ, the arbiter supports {arms} and not the baseline",
+                arms=sorted(against_baseline),
+            ),
+        )
     verdicts = {**verdicts, baseline: Verdict.PASS}
     diverged = {arm for arm, verdict in verdicts.items() if verdict is Verdict.DIVERGED}
     if not diverged:

@@ -17,10 +17,8 @@ class Language:
         self._single = Counts(corpus)
         self._pair = Counts(pairs_of(corpus))
 
-    def probability(
-        self, span: TokenIds, speaks: npt.NDArray[np.bool_] | None, left_out: list[tuple[Counts, Counts]]
-    ) -> float:
-        """Chance that text of this run says `span` at one place, from the tokens that speak.
+    def probability(self, span: TokenIds, weights: FloatArray | None, left_out: list[tuple[Counts, Counts]]) -> float:
+        """Chance that text of this run says `span` at one place; each token counts by its weight (1 and all without).
 
         left_out: counts of tokens and of pairs, of streams that are not to be counted.
         """
@@ -37,7 +35,7 @@ class Language:
         before = count(self._single, singles, span[:-1])
         together = count(self._pair, pairs, pairs_of(span))
         chances = np.concatenate([alone[:1], (together + 2 * alone[1:]) / (before + 2)])
-        return float(np.prod(chances if speaks is None else chances[speaks]))
+        return float(np.prod(chances if weights is None else chances**weights))
 
 
 class Counts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -10,6 +10,8 @@ import numpy as np
 
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import Donors
+from parity.comparator.detect.rules import Broken
+from parity.comparator.detect.said import Writer
 from parity.comparator.detect.stops import StopRules
 from parity.comparator.reference.gaps import BoolArray, TokenGaps
 from parity.comparator.reference.scores import Reference
@@ -34,16 +36,16 @@ class Setup:
     tolerance: float
     """Nats, in force."""
     doubt: Doubt
-    plain: bool
-    """No penalties were asked for."""
     lists_show_choices: bool
     """The engine's own lists are what it chose from: no penalty, bias or ban stands between."""
     scores_show_lists: bool
     """The engines' own logprobs are of the kind that scores are."""
     donors: Callable[[], Donors]
     """Where tokens of another request may come from: everything that ran."""
-    detokenize: Callable[[Sequence[int]], str] | None
-    """Token ids to text, where the tokenizer is known to be the captures' own."""
+    writer: Writer
+    """How the candidate makes text of tokens."""
+    broken: Broken
+    """What the arms broke of the requests' own rules."""
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -71,6 +73,8 @@ class Case(msgspec.Struct, frozen=True):
     events: tuple[Event, ...] = ()
     """What is wrong."""
     benign: tuple[Event, ...] = ()
+    baseline_broke: bool = False
+    """The baseline alone broke a rule of the request: how it ends and what it says are no measure."""
     baseline_end: Message | None = None
     """Why it is the baseline's end that cannot be right."""
     doubtful: tuple[int, float] | None = None

@@ -15,6 +15,7 @@ from parity.comparator.inputs.questions import highest_own_temperature, temperat
 from parity.comparator.reference.scores import Reference
 from parity.comparator.statistics import in_two_stages
 from parity.comparator.streams.alignment import common_prefix
+from parity.comparator.types import Remarks
 from parity.messages import message
 from parity.records import Capture, Completion, Finding, Key, Kind
 from parity.records.evidence import CopyOfSampleEvidence, MissingEvidence, RoundsEvidence
@@ -28,24 +29,20 @@ baseline's samples of the same length differ."""
 
 
 def missing(baseline: Capture, candidate: Capture, not_asked: frozenset[str] = frozenset()) -> list[Finding]:
-    """Completions that one side has and the other lacks, and samples that neither has though n asked for them.
+    """Completions that one side has and the other lacks. What neither has though n asked for it is no fault of the
+    candidate's: see `returned_by_none`.
 
     `not_asked`: requests that were asked of one side alone (`plans.Plans`).
     """
     found, arms = [], (baseline, candidate)
-    asked = max(_asked(baseline), _asked(candidate))
-    if asked == 1 and baseline.completions.keys() == candidate.completions.keys():
+    if baseline.completions.keys() == candidate.completions.keys():
         return []
     shared_rounds: set[int] = set()
     if rounds_of_one(baseline, candidate):
         if not baseline.completions.keys() & candidate.completions.keys():
             return []  # captures of other requests: nothing is missing, nothing was compared
         shared_rounds = rounds(baseline) & rounds(candidate)
-    expected = dict.fromkeys(baseline.completions)
-    for key in list(baseline.completions) + list(candidate.completions):
-        for sample in range(asked):
-            expected.setdefault(Key(key.request, key.round, sample))
-    for key in dict.fromkeys([*expected, *candidate.completions]):
+    for key in dict.fromkeys([*baseline.completions, *candidate.completions]):
         in_baseline, in_candidate = key in baseline.completions, key in candidate.completions
         if (in_baseline and in_candidate) or (shared_rounds and key.round not in shared_rounds):
             continue
@@ -53,13 +50,35 @@ def missing(baseline: Capture, candidate: Capture, not_asked: frozenset[str] = f
             continue
         if in_baseline:
             who, why = "candidate", message("missing.candidate", "the candidate did not return this completion")
-        elif in_candidate:
+        else:
             who = "baseline"
             why = message("missing.baseline", "the baseline did not return this completion, so it was not compared")
-        else:
-            who, why = "both", message("missing.both", "n is {count}, neither side returned this sample", count=asked)
         found.append(finding(arms, key, Kind.MISSING_COMPLETION, MissingEvidence(why=why, missing_from=who)))
     return found
+
+
+def returned_by_none(baseline: Capture, candidate: Capture) -> Remarks:
+    """Samples that `n` asked for and that neither side returned."""
+    asked = max(_asked(baseline), _asked(candidate))
+    if asked == 1:
+        return Remarks()
+    known = baseline.completions.keys() | candidate.completions.keys()
+    requests = {(key.request, key.round) for key in known}
+    lacking = sum(Key(*request, sample) not in known for request in requests for sample in range(asked))
+    if not lacking:
+        return Remarks()
+    return Remarks(
+        reasons=(
+            message(
+                "missing.by_none",
+                "n is {asked}, and neither side returned {count} of {all} samples: what there is was compared. Take a "
+                "server that honours n, or more requests (`parity run --n 1 --rounds {asked}`)",
+                asked=asked,
+                count=lacking,
+                all=len(requests) * asked,
+            ),
+        )
+    )
 
 
 def _asked(capture: Capture) -> int:
@@ -199,7 +218,7 @@ def _log_likelihood(completion: Completion, inputs: Inputs, reference: Reference
     arm = inputs.candidate
     top = reference.score(arm.header.arm, completion)
     if top is None:
-        top = completion.logprobs
+        top = completion.lists
     if top is None or len(top) != len(completion.token_ids):
         return None
     sampling = arm.sampling_of(completion)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from parity.comparator.detect import near_ties, stops
 from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
 from parity.comparator.detect.events import Event
-from parity.comparator.reference.gaps import gap_of_other
+from parity.comparator.reference.gaps import gap_instead
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import EndEvidence, TokensEvidence
@@ -32,6 +32,8 @@ def _another_reason(case: Case, setup: Setup) -> Case:
     """Equal tokens, and other finish reasons."""
     a, b, rules = case.a, case.b, setup.rules
     if a.finish_reason is None or b.finish_reason is None or a.aborted or b.aborted:
+        return case
+    if case.baseline_broke or case.has(Kind.EARLY_STOP):
         return case
     if a.finish_reason == b.finish_reason or stops.same_end(a, b, rules):
         return case
@@ -103,6 +105,8 @@ def _explain_shortage(case: Case, setup: Setup) -> Case:
 def _early(case: Case, setup: Setup) -> Case:
     """The first of these that it is: cut off, the mere beginning of the baseline, ended by garbage."""
     b = case.b
+    if case.has(Kind.EARLY_STOP):
+        return case
     why = _cut_off(case, setup)
     if why is not None:
         return _with(case, Event(Kind.EARLY_STOP, len(b.token_ids), 0, EndEvidence(why=why)))
@@ -118,6 +122,8 @@ def _late(case: Case, setup: Setup) -> Case:
     """The candidate has all that the baseline has, and goes on."""
     a, b, at = case.a, case.b, len(case.a.token_ids)
     if len(b.token_ids) <= at or case.past is not None or case.flip not in (None, at) or case.events:
+        return case
+    if case.baseline_broke:
         return case
     too_short = stops.unexplained_end(a, setup.rules)
     if too_short is not None:
@@ -210,7 +216,7 @@ def _name_gained(case: Case, surplus: int) -> Case | None:
 
 def _name_lost(case: Case, missing: int) -> Case | None:
     """The request asked for more tokens than came: a junction that is not supported is where they went."""
-    named_already = (Kind.OMISSION, Kind.EARLY_STOP, Kind.INVALID_TOKEN)
+    named_already = (Kind.OMISSION, Kind.EARLY_STOP, Kind.INVALID_TOKEN, Kind.ROW_LEAK)
     loose = (n for n, one in enumerate(case.events) if one.kind not in named_already and one is not case.past)
     index = next(loose, None)
     if index is None or missing < 1:
@@ -261,6 +267,8 @@ def _ends_in_garble(case: Case, setup: Setup) -> bool:
 def _mere_beginning(case: Case, setup: Setup) -> Case:
     """The candidate is the baseline's beginning and ended there without a token that says so."""
     a, b, at = case.a, case.b, len(case.b.token_ids)
+    if case.baseline_broke:
+        return case
     too_long = stops.overrun(a, setup.rules)
     if too_long is not None and too_long.position <= at and not case.events:
         return replace(case, baseline_end=too_long.evidence.why)
@@ -286,6 +294,7 @@ def _mere_beginning(case: Case, setup: Setup) -> Case:
 
 def _gap_of_ending(a: Completion, at: int, setup: Setup) -> tuple[float, bool] | None:
     """(gap of the likeliest terminator at `at`, is it exact); None where nothing says it."""
-    top = setup.reference.score(setup.baseline.header.arm, a) or a.logprobs
-    gaps = [gap_of_other(top, at, token) for token in sorted(setup.rules.of(a).terminators)]
+    top = setup.reference.score(setup.baseline.header.arm, a) or a.lists
+    penalised, said = setup.reference.shaping(a).penalised(a), a.token_ids[:at]
+    gaps = [gap_instead(top, at, token, said, penalised) for token in sorted(setup.rules.of(a).terminators)]
     return min((gap for gap in gaps if gap is not None), default=None)

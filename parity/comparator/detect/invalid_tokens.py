@@ -7,11 +7,10 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup
 from parity.comparator.detect.events import Event
+from parity.comparator.inputs.text import INT32_MAX
 from parity.messages import message
 from parity.records import Kind, RaggedTokens, TokenIds
 from parity.records.evidence import InvalidTokenEvidence
-
-INT32_MAX = 2**31 - 1
 
 
 def invalid_rows(tokens: RaggedTokens, vocab_size: int | None) -> set[int]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.comparator.detect.bigrams import Counts, Language, pairs_of
+from parity.comparator.statistics import FloatArray
 from parity.comparator.streams.pairing import Pairs
 from parity.records import Capture, RaggedTokens, TokenIds
 
@@ -26,6 +27,9 @@ MAX_CHANCE = 0.02
 MAX_CHANCE_OF_FAULT = 2.0
 """The same where the reference has already rejected at least SPEAKING tokens of the span: that something is wrong
 is settled, and the question left is only where the tokens come from."""
+
+MAX_CHANCE_OF_ANOTHER = 1.0
+"""The same where the tokens have another explanation already: a loop, tokens emitted again or lost."""
 
 SPEAKING = 3
 
@@ -56,9 +60,14 @@ class Query:
     last: int
     earliest: int
     """The leak cannot begin before this position (the streams were still equal)."""
-    unsupported: npt.NDArray[np.bool_] | None
-    """Shape (T,): tokens the reference does not support. Only they speak for a leak: what the model itself would
-    say next may well be what it says elsewhere. None without a reference: all tokens speak."""
+    weights: FloatArray | None
+    """Shape (T,): how much each token speaks for a leak: 1 where the reference does not support it, 0 or little
+    where it does: what the model itself would say next may well be what it says elsewhere. None without a reference:
+    all tokens speak."""
+    place: int
+    """The position that the leak has to explain."""
+    strict: bool = False
+    """Another explanation of the tokens stands already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +82,6 @@ class Leak:
     chance: float
     """Matches of this span expected by chance in this run."""
     sharing: int
-
-    def covers(self, position: int) -> bool:
-        return self.start <= position < self.start + self.length
 
 
 class Donors:
@@ -115,6 +121,7 @@ class Donors:
         self._language: Language | None = None
         self._sampled: TokenIds | None = None
         self._own_counts: dict[str, list[tuple[Counts, Counts]]] = {}
+        self._threes: dict[str, npt.NDArray[np.int64]] = {}
 
     def search(self, queries: list[Query]) -> list[Leak | None]:
         """The most telling leak for each query, or None. One pass over the run for all of them."""
@@ -191,7 +198,7 @@ class Donors:
             donor = self._owners[index]
             if donor == query.request or length < SEED:
                 continue
-            if best is not None and length <= best.length:
+            if not start <= query.place < start + length or (best is not None and length <= best.length):
                 continue
             if any(first <= start and start + length <= last for first, last in own):
                 continue
@@ -206,12 +213,15 @@ class Donors:
             )
             if sharing > max(MAX_SHARING, len(self._numbers) // SHARED_BY):
                 continue
-            speaks = None if query.unsupported is None else query.unsupported[start : start + length]
-            chance = self._chance(span, speaks, {donor, query.request})
-            settled = speaks is not None and int(speaks.sum()) >= SPEAKING
-            if chance > (MAX_CHANCE_OF_FAULT if settled else MAX_CHANCE):
-                continue
+            weights = None if query.weights is None else query.weights[start : start + length]
+            if weights is not None and query.strict and self._alike(query.request, donor):
+                weights = np.floor(weights)  # the model itself comes to the same text after prompts alike
             at = diagonal + start - int(self._bounds[index])
+            chance = self._places(at, start) * self._probability(span, weights, {donor, query.request})
+            settled = weights is not None and int((weights >= 1).sum()) >= SPEAKING
+            most = MAX_CHANCE_OF_ANOTHER if query.strict else MAX_CHANCE_OF_FAULT
+            if chance > (most if settled else MAX_CHANCE):
+                continue
             best = Leak(start, length, donor, PARTS[self._part(index)], at, chance, sharing)
         return best
 
@@ -230,17 +240,45 @@ class Donors:
         forward = int(different[0]) if len(different) else limit
         return first, position - first + forward
 
-    def _chance(self, span: TokenIds, speaks: npt.NDArray[np.bool_] | None, without: Iterable[str]) -> float:
-        """Expected number of matches of `span` in the run, by a bigram model of all other requests' text.
+    def _alike(self, left: str, right: str) -> bool:
+        """Do the prompts of two requests share most of what stands three in a row in the shorter one?"""
+        one, other = self._prompt_threes(left), self._prompt_threes(right)
+        return 2 * len(np.intersect1d(one, other, assume_unique=True)) >= min(len(one), len(other))
+
+    def _prompt_threes(self, request: str) -> npt.NDArray[np.int64]:
+        """Hashes of all that stands three in a row in a prompt, ascending."""
+        if request not in self._threes:
+            words = np.ascontiguousarray(self._prompt(request)).view(np.uint64)
+            last = max(0, len(words) - 2)
+            self._threes[request] = np.unique(_mixed([words[offset : offset + last] for offset in range(3)]))
+        return self._threes[request]
+
+    def _prompt(self, request: str) -> TokenIds:
+        number, first = self._numbers.get(request, -1), int(self._first_streams[PARTS.index("prompt")])
+        mine = np.flatnonzero(self._owner_numbers[first:] == number)
+        if not len(mine):
+            return np.empty(0, dtype=np.int64)
+        base = self._bases[PARTS.index("prompt")]
+        start, end = (self._bounds[first + int(mine[0]) :][:2] - base).tolist()
+        return self._flats[PARTS.index("prompt")][start:end]
+
+    def _places(self, donor_start: int, start: int) -> int:
+        """Places of the run at which a match would have counted as one like this: where rows are mixed up, a stream is
+        taken up from its beginning or at the very same token, and there are far fewer such places than tokens."""
+        in_step = donor_start in (0, start)
+        return min(int(self._bases[-1]), 4 * len(self._owners)) if in_step else int(self._bases[-1])
+
+    def _probability(self, span: TokenIds, weights: FloatArray | None, without: Iterable[str]) -> float:
+        """Chance of `span` at one place of the run, by a bigram model of all other requests' text.
 
         An upper bound for very long spans: their first tokens are improbable enough.
         """
-        span, speaks = span[:_SPEAKING_MOST], None if speaks is None else speaks[:_SPEAKING_MOST]
+        span, weights = span[:_SPEAKING_MOST], None if weights is None else weights[:_SPEAKING_MOST]
         sample = self._sample()
         if self._language is None:
             self._language = Language(sample)
         left_out = [counted for request in without for counted in self._counted(request, sample)]
-        return int(self._bases[-1]) * self._language.probability(span, speaks, left_out)
+        return self._language.probability(span, weights, left_out)
 
     def _counted(self, request: str, sample: TokenIds) -> list[tuple[Counts, Counts]]:
         """Tokens and pairs in each of the request's streams, as far as the language was counted from them."""
@@ -261,6 +299,12 @@ class Donors:
         return self._sampled
 
 
+def threes(tokens: TokenIds) -> set[tuple[int, ...]]:
+    """All that stand three in a row."""
+    listed = tokens.tolist()
+    return set(zip(listed, listed[1:], listed[2:], strict=False))
+
+
 def _grams(tokens: TokenIds) -> npt.NDArray[np.int64]:
     """A 63-bit hash of each SEED tokens in a row, shape (max(0, T - SEED + 1),)."""
     count = len(tokens) - SEED + 1
@@ -273,7 +317,7 @@ def _grams(tokens: TokenIds) -> npt.NDArray[np.int64]:
 def _mixed(words: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.int64]:
     """Multiplicative hashing (Knuth 6.4): odd 64-bit constants, arithmetic modulo 2^64."""
     mixed = words[0] * _FACTORS[0]
-    for word, factor in zip(words[1:], _FACTORS[1:], strict=True):
+    for word, factor in zip(words[1:], _FACTORS[1:], strict=False):
         mixed += word * factor
     mixed >>= np.uint64(1)
     return mixed.view(np.int64)

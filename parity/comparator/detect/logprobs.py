@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps
-from parity.comparator.reference.scores import own_gaps
+from parity.comparator.reference.scores import LIKELY, Reference, own_gaps
+from parity.comparator.streams.pairing import Pairs
 from parity.messages import Message, message
-from parity.records import Completion, Evidence, Kind, TokenIds
+from parity.records import Completion, Evidence, Kind, RaggedTokens, TokenIds
 from parity.records.evidence import LogprobEvidence
 
 LOGPROB_TOLERANCE = 0.5
@@ -22,8 +25,10 @@ FEW = 1
 """Positions in a completion at which logprobs may disagree by up to ALONE times the tolerance: on the embedded
 checkpoint one clean token in some 10,000 comes to 0.49 nats."""
 
-LIKELY = -5.0
-"""Nats. Below this logprob two kernels disagree by more than the tolerance without a fault."""
+HEADROOM = 3.0
+"""Times the farthest that the baseline's own logprobs lie from their scores, which logprobs of the chosen tokens alone
+must exceed as well. They are recorded in every run, and in some models (routed experts, long contexts) decode and
+prefill are farther apart than LOGPROB_TOLERANCE now and then."""
 
 
 def logprob_mismatch(
@@ -32,11 +37,15 @@ def logprob_mismatch(
     until: int,
     baseline: Completion | None = None,
     parts_at: int = -1,
+    noise: Callable[[], float | None] | None = None,
 ) -> Event | None:
     """The engine's own logprobs: as many as tokens, numbers, of the chosen tokens, and near the scores.
 
     Where only FEW are off, and by little, the `baseline`'s own logprobs decide, if it has some: those of two engines
     that both decoded lie nearer to each other than to a score. Its tokens part from these at `parts_at` (-1: nowhere).
+
+    `noise`: what logprobs of the chosen tokens alone have to exceed HEADROOM times (nats; None: not known, then they
+    say nothing); without it all count alike.
 
     Looks at positions before `until` only: after a fault the engine's state is not the reference's.
     """
@@ -62,6 +71,9 @@ def logprob_mismatch(
         return None
     expected = reference.chosen[:until]
     off = _off(chosen, expected)
+    if off.any() and noise is not None and completion.lists is None:
+        known = noise()
+        off &= False if known is None else np.abs(chosen - expected) > HEADROOM * known
     few = int(off.sum()) <= FEW and not bool((np.abs(chosen - expected)[off] > ALONE * LOGPROB_TOLERANCE).any())
     if not off.any() or (few and not _baseline_differs(chosen, off, tokens, baseline, parts_at)):
         return None
@@ -69,6 +81,46 @@ def logprob_mismatch(
         "logprobs.scores", "the engine's logprobs disagree with the scores at {count} positions", count=int(off.sum())
     )
     return _event(off, chosen, expected, why)
+
+
+def doubtful_rows(pairs: Pairs, rows: Sequence[int]) -> frozenset[int]:
+    """Of these pairs with equal tokens, those to be looked at: where the candidate's own logprobs are of the chosen
+    tokens alone and are not one for each of them, are no logprobs, or are not about the baseline's.
+
+    Over all of them at once: each run records these, and looking at each pair would cost more than the comparison.
+    """
+    doubtful = set()
+    whole, own, theirs = [], [], []
+    for row in rows:
+        a, b = pairs.baseline[row], pairs.candidate[row]
+        if b.logprobs is None or b.lists is not None:
+            continue
+        if len(b.logprobs) != len(b.token_ids) or not b.logprobs.ids.shape[1]:
+            if len(b.token_ids) or len(b.logprobs):
+                doubtful.add(row)
+            continue
+        if a.lists is not None:
+            doubtful.add(row)
+            continue
+        whole.append(row)
+        own.append(b.logprobs)
+        beside = a.logprobs is not None and a.logprobs.ids.shape == b.logprobs.ids.shape
+        theirs.append(a.logprobs.values[:, 0] if a.logprobs is not None and beside else b.logprobs.values[:, 0])
+    if whole:
+        every = len(whole) == len(pairs.candidate)
+        tokens = pairs.candidate_tokens if every else RaggedTokens.of([pairs.candidate[row].token_ids for row in whole])
+        values = np.concatenate([one.values[:, 0] for one in own])
+        usable = (values <= 1e-3) & (values > -np.inf)  # NaN fails the test
+        usable &= np.concatenate([one.ids[:, 0] for one in own]) == tokens.flat
+        with np.errstate(invalid="ignore"):
+            far = np.abs(values - np.concatenate(theirs)) > LOGPROB_TOLERANCE / 2
+        doubtful.update(whole[index] for index in tokens.rows_with(far | ~usable))
+    return frozenset(doubtful)
+
+
+def noise_of(reference: Reference) -> Callable[[], float | None]:
+    """For `logprob_mismatch`: looked up where something is off, for it takes all of the baseline's scores."""
+    return lambda: reference.own_noise
 
 
 def _of_chosen(completion: Completion, until: int) -> tuple[BoolArray, FloatArray]:
@@ -163,7 +215,8 @@ def _at_equal_tokens(case: Case, setup: Setup) -> Event | None:
     if setup.scores_show_lists:
         gaps = setup.reference.gaps(setup.candidate.header.arm, b)
         gaps = setup.reference.gaps(setup.baseline.header.arm, a) if gaps is None else gaps
-    return logprob_mismatch(b, own_gaps(a) if gaps is None else gaps, len(b.token_ids), a)
+    reference = own_gaps(a) if gaps is None else gaps
+    return logprob_mismatch(b, reference, len(b.token_ids), a, noise=noise_of(setup.reference))
 
 
 def _after_parting(case: Case, setup: Setup) -> Event | None:
@@ -175,7 +228,7 @@ def _after_parting(case: Case, setup: Setup) -> Event | None:
     by_scores = case.from_scores and setup.scores_show_lists
     gaps = case.gaps if by_scores else own_gaps(a)
     until = len(b.token_ids) if by_scores else case.flip or 0
-    return unlisted_logprobs(b) or logprob_mismatch(b, gaps, until, a, case.parts_at)
+    return unlisted_logprobs(b) or logprob_mismatch(b, gaps, until, a, case.parts_at, noise_of(setup.reference))
 
 
 def _look(case: Case, setup: Setup) -> Case:

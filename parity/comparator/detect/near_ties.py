@@ -13,7 +13,9 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
 from parity.comparator.detect.events import Event
-from parity.comparator.reference.gaps import TokenGaps, gap_of_other
+from parity.comparator.reference.gaps import TokenGaps, gap_instead
+from parity.comparator.reference.residuals import chosen_logprobs
+from parity.comparator.reference.tolerance import OWN_BELIEF
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import NearTieEvidence
@@ -78,13 +80,14 @@ def _rival(case: Case, flip: int, setup: Setup) -> tuple[float, bool] | None:
     a, b = case.a, case.b
     if flip >= len(a.token_ids):
         return None
-    top = setup.reference.score(setup.candidate.header.arm, b) if case.from_scores else a.logprobs
-    return gap_of_other(top, flip, int(a.token_ids[flip]), own=int(b.token_ids[flip]))
+    top = setup.reference.score(setup.candidate.header.arm, b) if case.from_scores else a.lists
+    penalised = setup.reference.shaping(b).penalised(b)
+    return gap_instead(top, flip, int(a.token_ids[flip]), b.token_ids[:flip], penalised, own=int(b.token_ids[flip]))
 
 
 def _doubtful(case: Case, setup: Setup) -> Case:
     """A token or two little beyond the tolerance, and nothing else wrong."""
-    if case.gaps is None or not case.events or not _is_doubtful(case.events, case.gaps, setup):
+    if case.gaps is None or not case.events or not is_doubtful(case.b, case.events, case.gaps, setup):
         return case
     at, gap = case.widest()
     why = message(
@@ -95,9 +98,12 @@ def _doubtful(case: Case, setup: Setup) -> Case:
     return replace(case, events=(), benign=(*case.benign, event), doubtful=(at, gap))
 
 
-def _is_doubtful(events: Sequence[Event], gaps: TokenGaps, setup: Setup) -> bool:
-    """Not where a length says the same, a long chunk is lost or stands twice with long agreement after it, or a token
-    lies at an unknown distance."""
+def is_doubtful(b: Completion, events: Sequence[Event], gaps: TokenGaps, setup: Setup) -> bool:
+    """Is all that is wrong a token or two little beyond the tolerance?
+
+    Not where a length says the same, a long chunk is lost or stands twice with long agreement after it, or a token lies
+    at an unknown distance.
+    """
     if not all(event.kind.row.may_be_doubted and not _is_shown_otherwise(event) for event in events):
         return False
     beyond: set[int] = set()
@@ -108,7 +114,11 @@ def _is_doubtful(events: Sequence[Event], gaps: TokenGaps, setup: Setup) -> bool
             return False
         beyond.update(over.tolist())
     places = sorted(beyond)
-    return not bool(gaps.bounded[places].any()) and setup.doubt.covers(gaps.gap[places], len(gaps.gap))
+    if bool(np.isinf(gaps.most[places]).any()):
+        return False
+    residuals = chosen_logprobs([b])[places] - gaps.chosen[places]
+    is_believed = bool((residuals > OWN_BELIEF).all())
+    return setup.doubt.covers(gaps.gap[places], len(gaps.gap), is_believed=is_believed)
 
 
 def _is_shown_otherwise(event: Event) -> bool:

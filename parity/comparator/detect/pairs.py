@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,13 +10,16 @@ import numpy as np
 from parity.comparator.detect import findings, stops
 from parity.comparator.detect.cases import Case, Setup
 from parity.comparator.detect.events import Event
+from parity.comparator.detect.logprobs import doubtful_rows
 from parity.comparator.detect.near_ties import is_supported
 from parity.comparator.detect.registry import detectors
-from parity.comparator.reference.gaps import TokenGaps, gap_of_other
+from parity.comparator.detect.rules import Broken
+from parity.comparator.reference.gaps import TokenGaps, gap_instead
 from parity.comparator.reference.scores import gaps_at_divergence, own_rejections
 from parity.comparator.types import CompletionClass
 from parity.messages import Message, message
 from parity.records import Completion, Finding, Key
+from parity.records.kinds import Family
 
 CONTRADICTION = 0.25
 """Nats beyond the tolerance by which the reference must reject the baseline's own token to be taken as a
@@ -42,9 +45,13 @@ class Judged:
     baseline_ends: dict[Key, Message] = field(default_factory=dict)
     """Completions where it is the baseline's end that cannot be right, and why."""
     notes: list[Message] = field(default_factory=list)
+    seen: Mapping[str, float] = field(default_factory=dict)
+    """Of completions drawn at random: the share that would be found, were all of them faulty in this way."""
+    broken: Broken = field(default_factory=Broken)
+    """What the arms broke of the requests' own rules, in all pairs."""
 
     def __add__(self, other: Judged) -> Judged:
-        """What was found in other pairs as well."""
+        """What was found in other pairs as well; `broken` is of all pairs and stays."""
         return Judged(
             [*self.findings, *other.findings],
             self.classes | other.classes,
@@ -55,6 +62,8 @@ class Judged:
             [*self.contradicted, *other.contradicted],
             self.baseline_ends | other.baseline_ends,
             [*self.notes, *other.notes],
+            {**self.seen, **other.seen},
+            self.broken,
         )
 
 
@@ -82,7 +91,7 @@ def judge_pairs(setup: Setup) -> Judged:
             if case.suspect is not None and classes[case.b.key] == "unjudged" and not _baseline_is_wrong(case)
         },
         doubtful={case.b.key: case.doubtful for case in cases if case.doubtful is not None},
-        contradicted=[case.b.key for case in cases if case.contradicted],
+        contradicted=[case.b.key for case in cases if case.contradicted and not _broke_first(case)],
         baseline_ends={case.b.key: case.baseline_end for case in cases if case.baseline_end is not None},
         notes=[] if setup.scores_show_lists else [_OTHER_LISTS],
     )
@@ -113,7 +122,14 @@ def class_of(case: Case, tolerance: float) -> CompletionClass:
 
 
 def _baseline_is_wrong(case: Case) -> bool:
-    return case.baseline_end is not None or case.contradicted
+    return case.baseline_end is not None or case.contradicted or case.baseline_broke
+
+
+def _broke_first(case: Case) -> bool:
+    """Did an arm part from the other by breaking a rule of the request? Who did is named then."""
+    return case.baseline_broke or any(
+        event.kind.row.family is Family.RULES and event.position <= case.parts_at for event in case.events
+    )
 
 
 def _differing(setup: Setup) -> list[Case]:
@@ -142,7 +158,7 @@ def _case(
     if shaping.unknown:
         return Case(a, b, parts_at, past)
     gaps, is_the_others = gaps_at_divergence(a, b, parts_at, setup.tolerance, shaping) or (None, False)
-    if b.logprobs is not None and setup.lists_show_choices:
+    if b.lists is not None and setup.lists_show_choices:
         gaps = own_rejections(b, gaps, parts_at, setup.tolerance, shaping)
     return Case(a, b, parts_at, past, gaps, gap_is_the_others=is_the_others)
 
@@ -153,10 +169,11 @@ def _contradicts_baseline(a: Completion, b: Completion, first: int, setup: Setup
     Both sides saw the same text up to there and the baseline chose that token: the baseline is at fault
     there, or the score is not of these tokens. The candidate is not to blame for that.
     """
-    if first >= min(len(a.token_ids), len(b.token_ids)) or not setup.plain:
+    if first >= min(len(a.token_ids), len(b.token_ids)):
         return False
     top = setup.reference.score(setup.candidate.header.arm, b)
-    rival = gap_of_other(top, first, int(a.token_ids[first]), own=int(b.token_ids[first]))
+    penalised, said = setup.reference.shaping(b).penalised(b), b.token_ids[:first]
+    rival = gap_instead(top, first, int(a.token_ids[first]), said, penalised, own=int(b.token_ids[first]))
     return rival is not None and rival[0] > setup.tolerance + CONTRADICTION
 
 
@@ -164,16 +181,20 @@ def _identical(setup: Setup) -> list[Case]:
     """The pairs of equal tokens in which something else is to be looked at."""
     pairs = setup.pairs
     every = any(detector.at_equal_tokens for detector in detectors())
-    plain: Sequence[bool] = (pairs.identical & pairs.same_prompt).tolist()
+    same = pairs.identical & pairs.same_prompt
+    plain: Sequence[bool] = same.tolist()
+    doubtful = doubtful_rows(pairs, np.flatnonzero(same).tolist())
     return [
         Case(a, b, -1)
-        for a, b, is_plain in zip(pairs.baseline, pairs.candidate, plain, strict=True)
+        for row, (a, b, is_plain) in enumerate(zip(pairs.baseline, pairs.candidate, plain, strict=True))
         if is_plain
         and (
             a.finish_reason != b.finish_reason
             or a.text != b.text
-            or b.logprobs is not None
+            or b.lists is not None
+            or row in doubtful
             or b.key in setup.invalid
+            or b.key in setup.broken.candidate
             or every
         )
     ]

@@ -5,10 +5,29 @@ from __future__ import annotations
 
 from typing import Final
 
-from parity.comparator.detect import divergences, ends, invalid_tokens, logprobs, near_ties, overlaps, row_leaks, texts
+from parity.comparator.detect import (
+    broken,
+    divergences,
+    ends,
+    invalid_tokens,
+    logprobs,
+    near_ties,
+    overlaps,
+    penalties,
+    row_leaks,
+    texts,
+)
 from parity.comparator.detect.cases import Detector
 
-BEFORE: Final = (invalid_tokens.DETECTOR, divergences.DETECTOR, ends.DETECTOR, row_leaks.DETECTOR)
+BEFORE: Final = (
+    broken.DETECTOR,
+    invalid_tokens.DETECTOR,
+    divergences.DETECTOR,
+    row_leaks.TAKEN,
+    ends.DETECTOR,
+    row_leaks.DETECTOR,
+    penalties.DETECTOR,
+)
 AFTER: Final = (overlaps.DETECTOR, near_ties.DOUBTFUL, logprobs.DETECTOR, texts.DETECTOR, near_ties.DETECTOR)
 _more: list[Detector] = []
 

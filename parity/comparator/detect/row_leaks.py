@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup
 from parity.comparator.detect.events import Event
-from parity.comparator.detect.leak import SPEAKING, Donors, Leak, Query
+from parity.comparator.detect.leak import SPEAKING, Donors, Leak, Query, threes
+from parity.comparator.detect.near_ties import is_doubtful
 from parity.comparator.detect.unscored import proven_copy, seeming_leaks
-from parity.comparator.reference.gaps import BoolArray
+from parity.comparator.reference.gaps import BoolArray, FloatArray
 from parity.messages import message
 from parity.records import Kind, TokenIds
 from parity.records.evidence import JudgedBy, LeakEvidence, TokensEvidence
@@ -20,15 +22,28 @@ FOREIGN_AND_SUPPORTED = 3
 """A leak begins with fewer tokens than this that the reference supports: one or two of another text may happen to
 fit, more would be a text of the victim's own."""
 
+LONG = 12
+"""Tokens of another request, from which on the rest of a completion is compared with it before anything else is said
+of how the completion goes on and ends."""
+
+SUPPORTED = 1 / 3
+"""Weight of a token that the reference supports and that the request does not say elsewhere: the model may come to
+another request's text by itself, though hardly to all of it."""
+
+TAKEN_OVER = 24
+"""The same where the completion goes on after them."""
+
 _LOOSE = (Stretch.UNSUPPORTED, Stretch.COPY)
 """Stretches that may be another request's tokens."""
 
 
-def query_of(request: str, tokens: TokenIds, event: Event, unsupported: BoolArray | None) -> Query:
+def query_of(
+    request: str, tokens: TokenIds, event: Event, weights: FloatArray | None, *, strict: bool = False
+) -> Query:
     """Where to look for another request's tokens around an event."""
     first = max(event.earliest, event.position - 3)
     last = min(len(tokens), event.position + max(12, min(event.length, 64)))
-    return Query(request, tokens, first, last, event.earliest, unsupported)
+    return Query(request, tokens, first, last, event.earliest, weights, event.position, strict)
 
 
 def leaked(event: Event, leak: Leak, tokens: TokenIds) -> Event:
@@ -58,13 +73,79 @@ def leaked(event: Event, leak: Leak, tokens: TokenIds) -> Event:
     return replace(event, kind=Kind.ROW_LEAK, position=leak.start, length=leak.length, evidence=evidence)
 
 
+def taken_over(cases: list[Case], setup: Setup) -> list[Case]:
+    """The cases with events as leaks where, from an event on, the completion is another request's.
+
+    Its tokens may look like a loop, like tokens emitted again or like tokens lost: the donor's text is what it is. So
+    only tokens speak that the reference rejects and that the completion has not said before.
+    """
+    loose = [
+        (n, at)
+        for n, case in enumerate(cases)
+        if case.from_scores and not _is_doubtful(case, setup)
+        for at, event in enumerate(case.events)
+        if event.kind.row.stretch is not Stretch.NONE
+    ]
+    if not loose:
+        return cases
+    weights = {n: _weights(cases[n], setup.tolerance) for n, _ in loose}
+    queries = [
+        query_of(cases[n].b.key.request, cases[n].b.token_ids, cases[n].events[at], weights[n], strict=True)
+        for n, at in loose
+    ]
+    result = list(cases)
+    for (n, at), leak in zip(loose, setup.donors().search(queries), strict=True):
+        case = result[n]
+        event, tokens = case.events[at], case.b.token_ids
+        if leak is None:
+            continue
+        own = _without_own(event, leak)
+        if own.length < event.agrees_after + SPEAKING:
+            continue  # both streams go on alike
+        to_the_end = own.start + own.length == len(tokens)
+        if not to_the_end and _is_short(case, setup):
+            continue  # tokens were lost, and the model went on with its own
+        if own.length >= (LONG if to_the_end else TAKEN_OVER):
+            result[n] = replace(case, events=(*case.events[:at], leaked(event, own, tokens), *case.events[at + 1 :]))
+    return result
+
+
+def _is_doubtful(case: Case, setup: Setup) -> bool:
+    """One token little beyond the tolerance proves no other text: those of two requests may come together, and from
+    there on each says what the other does."""
+    return case.gaps is not None and bool(case.events) and is_doubtful(case.b, case.events, case.gaps, setup)
+
+
+def _is_short(case: Case, setup: Setup) -> bool:
+    """Ended by length with fewer tokens than were asked for."""
+    limit = setup.rules.limit(case.b)
+    return limit is not None and case.b.finish_reason == "length" and len(case.b.token_ids) < limit
+
+
+def _weights(case: Case, tolerance: float) -> FloatArray | None:
+    """How much each token speaks for another request: not at all where it belongs to three in a row that the request
+    has said before, and little where the reference supports it."""
+    rejected = case.unsupported(tolerance)
+    if rejected is None:
+        return None
+    prompt, own = case.b.prompt_token_ids, threes(case.b.prompt_token_ids) | threes(case.a.token_ids)
+    said, usual = np.zeros((2, len(case.b.token_ids)), dtype=np.bool_)
+    seen = threes(prompt)
+    tokens = case.b.token_ids.tolist()
+    for place in range(len(tokens) - 2):
+        three = tuple(tokens[place : place + 3])
+        said[place : place + 3] |= three in seen
+        usual[place : place + 3] |= three in own
+        seen.add(three)
+    return np.where(rejected, 1.0, np.where(usual, 0.0, SUPPORTED)) * ~said
+
+
 def _leak_wins(event: Event, leak: Leak, unsupported: BoolArray | None) -> bool:
     """Does the match with another request explain the event better than its structure does?"""
     end = leak.start + leak.length
-    covers = leak.covers(event.position)
     if event.kind.row.stretch is not Stretch.COPY:
-        return covers
-    if unsupported is None or not covers or leak.length < event.length + 4:
+        return True
+    if unsupported is None or leak.length < event.length + 4:
         return False
     # The copy explains its own tokens; only unsupported ones after it speak for another request.
     return int(unsupported[event.end : end].sum()) >= SPEAKING
@@ -105,7 +186,9 @@ def _named(cases: list[Case], loose: list[tuple[int, int]], donors: Donors, setu
     queries = []
     for n, at in loose:
         b = cases[n].b
-        queries.append(query_of(b.key.request, b.token_ids, cases[n].events[at], unsupported[n]))
+        rejected = unsupported[n]
+        weights = None if rejected is None else rejected.astype(np.float64)
+        queries.append(query_of(b.key.request, b.token_ids, cases[n].events[at], weights))
     result = list(cases)
     for (n, at), leak in zip(loose, donors.search(queries), strict=True):
         case = result[n]
@@ -142,4 +225,5 @@ def _unscored(cases: list[Case], bare: list[int], donors: Donors, setup: Setup) 
     return result
 
 
+TAKEN = Detector("rows taken over", frozenset({Kind.ROW_LEAK}), taken_over)
 DETECTOR = Detector("row leaks", frozenset({Kind.ROW_LEAK, Kind.DUPLICATION}), _look)

@@ -9,22 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from parity.comparator.detect import findings, invalid_tokens, logprobs, stops, texts
+from parity.comparator.detect import findings, invalid_tokens, logprobs, stops, trials, wording
 from parity.comparator.detect.events import Event, tokens_event
 from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.row_leaks import leaked, query_of
+from parity.comparator.detect.rules import Broken, Requested
+from parity.comparator.detect.said import Writer
 from parity.comparator.detect.structure import GARBLED_TOKENS
-from parity.comparator.detect.trust import trusted_detokenizer
+from parity.comparator.detect.temperatures import Temperatures, temperatures
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference import surprisal
-from parity.comparator.reference.gaps import PENALTY_REACH, TokenGaps
+from parity.comparator.reference.gaps import FloatArray, TokenGaps
 from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions
 from parity.messages import message
 from parity.records import Capture, Completion, Finding, Key, Kind, TopLogprobs
 from parity.records.evidence import EndEvidence, JudgedBy
+
+PENALTY_REACH = 5.0
+"""Nats that a repetition penalty is allowed to take off a token seen before, where the logits are not recorded: one of
+1.2 takes a sixth off a logit, and logits stay below 30."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +49,9 @@ class Draws:
     """The engine's own lists are what it drew from."""
     windows: int
     """Stretches looked at in the whole run."""
-    slack: float
-    """Nats taken off each token's surprisal."""
     alpha: float
-    detokenize: Callable[[Sequence[int]], str] | None
+    writer: Writer
+    broken: Broken
 
     def distribution(self, b: Completion) -> TopLogprobs | None:
         """What a completion was drawn from: its score, else its own lists where they show that; else None."""
@@ -54,14 +59,20 @@ class Draws:
             return None
         if b.key in self.scored:
             return self.scored[b.key][1]
-        return b.logprobs if self.lists_show_draws and _false_lists(b) is None else None
+        return b.lists if self.lists_show_draws and _false_lists(b) is None else None
 
 
 def judge_sampled(
-    inputs: Inputs, reference: Reference, pairs: Pairs, options: CompareOptions, donors: Callable[[], Donors]
+    inputs: Inputs,
+    reference: Reference,
+    pairs: Pairs,
+    options: CompareOptions,
+    donors: Callable[[], Donors],
+    requested: Requested,
 ) -> Judged:
     """Findings for each pair that was drawn at random; `inputs` and `pairs` are of these alone, `donors` of all."""
-    draws, arms = _draws(inputs, reference, pairs, options), (inputs.baseline, inputs.candidate)
+    draws, arms = _draws(inputs, reference, pairs, options, requested), (inputs.baseline, inputs.candidate)
+    bets = _bets(inputs, reference, draws)
     found: list[Finding] = []
     stretches: list[tuple[Completion, Event]] = []
     for row, (a, b) in enumerate(zip(pairs.baseline, pairs.candidate, strict=True)):
@@ -70,6 +81,10 @@ def judge_sampled(
             continue
         plain = _by_the_rules(a, b, draws, is_identical=bool(pairs.identical[row]))
         unlikely = _unlikely(b, draws)
+        warmth = None if plain else bets.event(b, draws.temperature_of(b), _judged_by(b, draws), unlikely)
+        if warmth is not None:
+            found.append(_finding(arms, b, warmth))
+            continue
         stretches += [
             (b, event) for event in unlikely if not any(one.position <= event.position < one.end for one in plain)
         ]
@@ -81,16 +96,38 @@ def judge_sampled(
         findings=found,
         classes={key: "corrupt" if key in corrupt else "sampled" for key in pairs.keys},
         gaps={key: gaps for key, (gaps, _) in draws.scored.items()},
+        notes=bets.notes,
+        seen=_seen(draws, bets, pairs.candidate) if not corrupt else {},
     )
 
 
-def _draws(inputs: Inputs, reference: Reference, pairs: Pairs, options: CompareOptions) -> Draws:
+def _bets(inputs: Inputs, reference: Reference, draws: Draws) -> Temperatures:
+    """The bets on the temperature of each completion of the candidate."""
+    own = {one.key: one.lists for one in inputs.baseline if one.lists is not None} if draws.lists_show_draws else {}
+    scored = {
+        key: top for key, (_, top) in reference.all_gaps(inputs.baseline.header.arm, list(inputs.baseline)).items()
+    }
+    known = {**own, **scored}
+    drawn = ((one, draws.distribution(one)) for one in inputs.candidate)
+    return temperatures(
+        ((one, known[one.key]) for one in inputs.baseline if one.key in known),
+        ((one, top) for one, top in drawn if top is not None),
+        (inputs.baseline, inputs.candidate),
+        reference,
+        draws.temperature_of,
+        draws.alpha,
+        draws.vocab_size,
+    )
+
+
+def _judged_by(b: Completion, draws: Draws) -> JudgedBy:
+    return JudgedBy.SCORES if b.key in draws.scored else JudgedBy.OWN_LIST
+
+
+def _draws(inputs: Inputs, reference: Reference, pairs: Pairs, options: CompareOptions, requested: Requested) -> Draws:
     baseline, candidate = inputs.baseline, inputs.candidate
     rules = stops.stop_rules(candidate.header, baseline)
     windows = len(candidate.tokens.flat) * len(surprisal.WINDOWS)
-    slack = surprisal.SLACK
-    if reference.penalises:
-        slack += PENALTY_REACH / inputs.temperature  # a penalty on the likely tokens makes others likelier by as much
     vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
     return Draws(
         baseline=baseline,
@@ -100,37 +137,49 @@ def _draws(inputs: Inputs, reference: Reference, pairs: Pairs, options: CompareO
         rules=replace(rules, keeps_terminator=False) if inputs.candidate_drops_eos else rules,
         vocab_size=vocab_size,
         scored=reference.all_gaps(candidate.header.arm, list(candidate)),
-        lists_show_draws=_lists_show_draws(inputs, windows, slack, vocab_size),
+        lists_show_draws=_lists_show_draws(inputs, reference, windows, vocab_size),
         windows=windows,
-        slack=slack,
         alpha=options.alpha,
-        detokenize=trusted_detokenizer(options, baseline),
+        writer=requested.writer,
+        broken=requested.broken,
     )
 
 
-def _lists_show_draws(inputs: Inputs, windows: int, slack: float, vocab_size: int | None) -> bool:
+def _lists_show_draws(inputs: Inputs, reference: Reference, windows: int, vocab_size: int | None) -> bool:
     """Are the engines' own lists what they drew from? The baseline's tokens are likely by its own, then."""
-    lists = [(one, one.logprobs) for one in inputs.baseline if one.logprobs is not None]
+    lists = [(one, one.lists) for one in inputs.baseline if one.lists is not None]
     raw = inputs.candidate.header.engine.get("logprobs_mode") == "raw_logprobs"
-    return (raw or bool(lists)) and not any(
-        surprisal.find_unlikely(
-            surprisal.tail_logs(top, one.token_ids, inputs.temperature_of(one), vocab_size),
-            windows,
-            surprisal.HABIT,
-            slack,
-        )
-        for one, top in lists
-    )
+
+    def is_unlikely(one: Completion, top: TopLogprobs) -> bool:
+        logs, slack = _tail_logs(one, top, reference, inputs.temperature_of(one), vocab_size)
+        return bool(surprisal.find_unlikely(logs, windows, surprisal.HABIT, slack))
+
+    return (raw or bool(lists)) and not any(is_unlikely(one, top) for one, top in lists)
+
+
+def _tail_logs(
+    one: Completion, top: TopLogprobs, reference: Reference, temperature: float, vocab_size: int | None
+) -> tuple[FloatArray, float]:
+    """(`surprisal.tail_logs` under the request's penalties, nats of slack for each token). Where the lists do not show
+    exactly what a penalty leaves of them, the slack allows for it: on the likely tokens it makes others likelier by as
+    much."""
+    penalised = reference.shaping(one).penalised(one)
+    if penalised is None or surprisal.shows_penalties(top, penalised):
+        return surprisal.tail_logs(top, one.token_ids, temperature, vocab_size, penalised), surprisal.SLACK
+    logs = surprisal.tail_logs(top, one.token_ids, temperature, vocab_size)
+    return logs, surprisal.SLACK + PENALTY_REACH / temperature
 
 
 def _by_the_rules(a: Completion, b: Completion, draws: Draws, *, is_identical: bool) -> list[Event]:
-    """What no distribution is needed for: ids, ends, lists that are none."""
-    events = list(invalid_tokens.invalid_tokens(b.token_ids, draws.vocab_size))
+    """What no distribution is needed for: rules of the request, ids, ends, lists that are none."""
+    events = list(draws.broken.candidate.get(b.key, ()))
+    kinds = {event.kind for event in events}
+    events += invalid_tokens.invalid_tokens(b.token_ids, draws.vocab_size)
     past = None if is_identical else stops.overrun(b, draws.rules)
-    if past is not None:
+    if past is not None and Kind.OVERRUN not in kinds:
         events.append(past)
     why = stops.unexplained_end(b, draws.rules)
-    if why is not None and stops.unexplained_end(a, draws.rules) is None:
+    if why is not None and Kind.EARLY_STOP not in kinds and stops.unexplained_end(a, draws.rules) is None:
         events.append(Event(Kind.EARLY_STOP, len(b.token_ids), 0, EndEvidence(why=why)))
     broken = _false_lists(b)
     return events if broken is None else [*events, broken]
@@ -139,12 +188,13 @@ def _by_the_rules(a: Completion, b: Completion, draws: Draws, *, is_identical: b
 def _by_its_claims(b: Completion, draws: Draws, *, is_likely: bool) -> list[Event]:
     """Logprobs that are not those of the scores, text that is not that of the tokens."""
     if is_likely and b.key in draws.scored and draws.distribution(b) is not None:
-        mismatch = logprobs.logprob_mismatch(b, draws.scored[b.key][0], len(b.token_ids))
+        noise = logprobs.noise_of(draws.reference)
+        mismatch = logprobs.logprob_mismatch(b, draws.scored[b.key][0], len(b.token_ids), noise=noise)
         if mismatch is not None:
             return [mismatch]
-    if draws.detokenize is None:
+    if draws.writer.render is None or draws.writer.requests.of(b).shapes_text:
         return []
-    text = texts.text_mismatch(b, draws.detokenize, cut_short=draws.rules.of(b).has_stop_strings)
+    text = wording.text_mismatch(b, draws.writer)
     return [] if text is None else [text]
 
 
@@ -157,12 +207,25 @@ def _unlikely(b: Completion, draws: Draws) -> list[Event]:
     top = draws.distribution(b)
     if top is None:
         return []
-    logs = surprisal.tail_logs(top, b.token_ids, draws.temperature_of(b), draws.vocab_size)
-    judged_by = JudgedBy.SCORES if b.key in draws.scored else JudgedBy.OWN_LIST
     return [
-        _unlikely_event(b, stretch, draws.rules).but(judged_by=judged_by)
-        for stretch in surprisal.find_unlikely(logs, draws.windows, draws.alpha, draws.slack)
+        _unlikely_event(b, stretch, draws.rules).but(judged_by=_judged_by(b, draws))
+        for stretch in _stretches(b, top, draws)
     ]
+
+
+def _stretches(b: Completion, top: TopLogprobs, draws: Draws) -> list[surprisal.Unlikely]:
+    logs, slack = _tail_logs(b, top, draws.reference, draws.temperature_of(b), draws.vocab_size)
+    return surprisal.find_unlikely(logs, draws.windows, draws.alpha, slack)
+
+
+def _seen(draws: Draws, bets: Temperatures, drawn: Sequence[Completion]) -> dict[str, float]:
+    """The share of hits that would be found, by fault."""
+    return {
+        "random_tokens": trials.random_tokens_seen(
+            drawn, draws.distribution, lambda one, top: bool(_stretches(one, top, draws)), draws.vocab_size
+        ),
+        "greedy": bets.greedy_seen * bets.completions / len(drawn) if drawn else 0.0,
+    }
 
 
 def _unlikely_event(b: Completion, stretch: surprisal.Unlikely, rules: stops.StopRules) -> Event:
@@ -187,7 +250,7 @@ def _with_leaks(
         return []
     found = donors().search([query_of(b.key.request, b.token_ids, event, None) for b, event in stretches])
     return [
-        (b, leaked(event, leak, b.token_ids) if leak is not None and leak.covers(event.position) else event)
+        (b, leaked(event, leak, b.token_ids) if leak is not None else event)
         for (b, event), leak in zip(stretches, found, strict=True)
     ]
 

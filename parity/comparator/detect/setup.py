@@ -9,10 +9,10 @@ from parity.comparator.detect import stops, trust
 from parity.comparator.detect.cases import Setup
 from parity.comparator.detect.invalid_tokens import invalid_rows
 from parity.comparator.detect.leak import Donors
+from parity.comparator.detect.rules import Requested
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.tolerance import Doubt
 from parity.comparator.streams.pairing import Pairs
-from parity.comparator.types import CompareOptions
 from parity.records import Capture
 
 
@@ -21,16 +21,15 @@ def setup_of(
     candidate: Capture,
     pairs: Pairs,
     reference: Reference,
-    options: CompareOptions,
     tolerance: float,
     doubt: Doubt,
     donors: Callable[[], Donors],
+    requested: Requested,
     *,
     drops_eos: bool = False,
 ) -> Setup:
     """`tolerance`: nats, in force. `drops_eos`: the candidate leaves out the token that it stopped at."""
     rules = stops.stop_rules(candidate.header, baseline)
-    plain = not reference.penalises
     vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
     arms = baseline.header.arm, candidate.header.arm
     return Setup(
@@ -43,9 +42,9 @@ def setup_of(
         invalid=frozenset(pairs.keys[row] for row in invalid_rows(pairs.candidate_tokens, vocab_size)),
         tolerance=tolerance,
         doubt=doubt,
-        plain=plain,
-        lists_show_choices=trust.lists_show_choices(baseline, reference, tolerance, plain=plain),
+        lists_show_choices=trust.lists_show_choices(baseline, reference, tolerance, plain=not reference.penalises),
         scores_show_lists=trust.scores_show_lists(pairs, reference, *arms),
         donors=donors,
-        detokenize=trust.trusted_detokenizer(options, baseline),
+        writer=requested.writer,
+        broken=requested.broken,
     )

@@ -1,15 +1,10 @@
-"""Habits of the engines that a run's own baseline shows: what their lists are, whether the tokenizer is theirs."""
+"""Habits of the engines that a run's own baseline shows: what their lists are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from parity.comparator.detect.logprobs import logprob_mismatch
-from parity.comparator.detect.texts import text_mismatch
-from parity.comparator.inputs.bans import terminators
 from parity.comparator.reference.scores import Reference, own_rejections
 from parity.comparator.streams.pairing import Pairs
-from parity.comparator.types import CompareOptions
 from parity.records import Capture
 
 CALIBRATION = 256
@@ -25,7 +20,7 @@ def lists_show_choices(baseline: Capture, reference: Reference, tolerance: float
     Greedy decoding takes the best. An engine whose lists are not what it chose from (penalties, bias, bad
     words) shows that in the baseline as well. `plain`: no penalties were asked for.
     """
-    lists = [one for one in baseline if one.logprobs is not None][:CALIBRATION]
+    lists = [one for one in baseline if one.lists is not None][:CALIBRATION]
     return (bool(lists) or plain) and not any(
         own_rejections(one, None, 0, tolerance, reference.shaping(one)) is not None for one in lists
     )
@@ -48,22 +43,3 @@ def scores_show_lists(pairs: Pairs, reference: Reference, baseline_arm: str, can
         looked += 1
         wrong += logprob_mismatch(a, view, until) is not None
     return wrong * 2 <= looked
-
-
-def trusted_detokenizer(options: CompareOptions, baseline: Capture) -> Callable[[Sequence[int]], str] | None:
-    """The tokenizer, if it is the one these captures were made with: it must reproduce the baseline's text."""
-    if options.detokenize is None:
-        return None
-    with_text = [one for one in baseline if one.text is not None and len(one.token_ids)][:32]
-    if not with_text:
-        return None
-    detokenize = options.detokenize
-    stops_at = terminators(baseline.header)
-    ended = [one for one in baseline if one.text is not None and len(one.token_ids)]
-    ended = [one for one in ended if int(one.token_ids[-1]) in stops_at][:32]  # is the EOS shown in the text?
-    cut_short = bool(baseline.header.sampling.get("stop"))
-    for group in (with_text, ended):
-        wrong = sum(text_mismatch(one, detokenize, cut_short=cut_short) is not None for one in group)
-        if wrong * 4 > len(group):
-            return None
-    return detokenize

@@ -61,10 +61,10 @@ def terminators(header: Header) -> frozenset[int]:
 
 def stop_tokens(sampling: Mapping[str, Json]) -> frozenset[int]:
     """`stop_token_ids`, as far as they are token ids."""
-    return _token_ids(sampling.get("stop_token_ids"))
+    return token_ids(sampling.get("stop_token_ids"))
 
 
-def _token_ids(value: Json) -> frozenset[int]:
+def token_ids(value: Json) -> frozenset[int]:
     return frozenset(one for one in value if isinstance(one, int)) if isinstance(value, list | tuple) else frozenset()
 
 
@@ -81,33 +81,35 @@ def _bans(arms: tuple[Capture, ...], samplings: list[Mapping[str, Json]]) -> Ban
     ending = frozenset().union(
         *(stop_tokens(one) | (frozenset() if one.get("ignore_eos") else eos) for one in samplings)
     )
-    allowed = [_token_ids(one.get("allowed_token_ids")) for one in samplings]
+    allowed = [token_ids(one.get("allowed_token_ids")) for one in samplings]
     return Bans(ending, until, frozenset().union(*allowed) if allowed and all(allowed) else None)
 
 
 def _lists_without(arm: Capture, bans: Mapping[Key, Bans], of_run: Bans) -> Capture:
     def trimmed(key: Key, one: Completion) -> Completion:
-        if one.logprobs is None:
+        if one.lists is None:
             return one
-        return replace(one, logprobs=_without(one.logprobs, bans.get(key, of_run), one.token_ids))
+        return replace(one, logprobs=_without(one.lists, bans.get(key, of_run), one.token_ids, own=True))
 
-    if all(one.logprobs is None for one in arm):
+    if all(one.lists is None for one in arm):
         return arm
     return replace(arm, completions={key: trimmed(key, one) for key, one in arm.completions.items()})
 
 
-def _without(top: TopLogprobs, bans: Bans, tokens: TokenIds | None) -> TopLogprobs:
-    """The lists without forbidden tokens; `tokens`: those that they are of."""
+def _without(top: TopLogprobs, bans: Bans, tokens: TokenIds | None, *, own: bool = False) -> TopLogprobs:
+    """The lists without forbidden tokens; `tokens`: those that they are of. An engine's `own` keep the chosen ones."""
     barred = np.zeros(top.ids.shape, dtype=np.bool_)
     if bans.ending:
         barred[: bans.until] = np.isin(top.ids[: bans.until], list(bans.ending))
     if bans.allowed is not None:
         barred |= ~np.isin(top.ids, list(bans.allowed)) | _ends_above(top, tokens)
+    if own and tokens is not None and len(tokens) == len(top):
+        barred &= top.ids != tokens[:, None]
     if not barred.any():
         return top
     ids, values = top.ids.copy(), top.values.copy()
     ids[barred], values[barred] = -1, np.nan
-    return TopLogprobs(ids, values)
+    return replace(top, ids=ids, values=values)
 
 
 def _ends_above(top: TopLogprobs, tokens: TokenIds | None) -> np.typing.NDArray[np.bool_]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parity.comparator.types import Remarks
+from parity.comparator.types import Remarks, reason
 from parity.messages import Message, message
 from parity.records import Capture
+from parity.records.next_steps import NextStep, Step
 
 COUNTED = ("steps", "arrivals_while_decoding", "aborted", "rows_joined", "rows_left", "rows_moved", "preemptions")
 
@@ -33,7 +34,8 @@ def remarks(candidate: Capture) -> Remarks:
                 "inputs.nothing_preempted",
                 "{arm}: the KV space was made small, and still no request was preempted",
                 arm=arm,
-            )
+            ),
+            Step.FEWER_BLOCKS,
         )
     if asked.get("abort_share") and counters.get("aborted") == 0:
         return _reason(
@@ -72,8 +74,8 @@ def remarks(candidate: Capture) -> Remarks:
     return Remarks()
 
 
-def _reason(one: Message) -> Remarks:
-    return Remarks(reasons=(one,))
+def _reason(one: Message, step: Step = Step.LONGER) -> Remarks:
+    return reason(one, NextStep(step, one.id, 4 if step is Step.LONGER else None))
 
 
 def _note(one: Message) -> Remarks:

@@ -14,6 +14,7 @@ import numpy as np
 from parity.comparator.inputs.bans import terminators, without_banned
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, ScoreKey, Scores, TopLogprobs
+from parity.records.engine_settings import draft_tokens
 
 RAW = (None, "raw_logprobs")
 """`logprobs_mode` in a header's `engine` that gives log-softmax of the logits as the model made them."""
@@ -38,11 +39,9 @@ class SameHabits:
     """The candidate leaves out the token that it stopped at, and the baseline keeps it."""
 
 
-def same_habits(baseline: Capture, candidate: Capture, scores: Scores | None) -> SameHabits:
+def same_habits(baseline: Capture, candidate: Capture, scores: Scores) -> SameHabits:
     """Both captures and all scores without what is mere habit, and notes on what was left out."""
-    merged: dict[ScoreKey, TopLogprobs] = {}
-    for source in (baseline.scores, candidate.scores, scores or {}):
-        merged.update(source)
+    merged = dict(scores)
     baseline, candidate, notes = _without_other_logprobs(baseline, candidate)
     known = _without_dropped_eos(baseline, candidate, merged)
     drops = known is not None and not _keeps(candidate, terminators(baseline.header) | terminators(candidate.header))
@@ -55,6 +54,18 @@ def same_habits(baseline: Capture, candidate: Capture, scores: Scores | None) ->
                 "equal",
                 plural="{count} completions are the same but for the EOS token, which only one of the arms keeps: "
                 "taken as equal",
+                count=count,
+            ),
+        )
+    baseline, candidate, merged, count = _without_rest_of_step(baseline, candidate, merged)
+    if count:
+        notes += (
+            message(
+                "inputs.rest_of_step",
+                "{count} completion is the same but for tokens after its stop string, made in the same speculative "
+                "step: taken as equal",
+                plural="{count} completions are the same but for tokens after their stop strings, made in the same "
+                "speculative step: taken as equal",
                 count=count,
             ),
         )
@@ -79,7 +90,7 @@ def _without_other_logprobs(baseline: Capture, candidate: Capture) -> tuple[Capt
                 )
             )
             arms[index] = _without_logprobs(arm)
-    if all(_says_nothing(arm) for arm in arms):
+    if all(says_nothing(arm) for arm in arms):
         notes.append(
             message(
                 "inputs.certain_logprobs",
@@ -98,7 +109,7 @@ def _without_logprobs(arm: Capture) -> Capture:
     return replace(arm, completions={key: replace(one, logprobs=None) for key, one in arm.completions.items()})
 
 
-def _says_nothing(arm: Capture) -> bool:
+def says_nothing(arm: Capture) -> bool:
     """Does every token of the arm, as far as looked at, have logprob 0 where others are listed?"""
     tokens = 0
     for one in _first(arm, _LOOKED_AT):
@@ -154,6 +165,61 @@ def _without_dropped_eos(
     return *pair, trimmed, len(shorter)
 
 
+def _without_rest_of_step(
+    baseline: Capture, candidate: Capture, scores: dict[ScoreKey, TopLogprobs]
+) -> tuple[Capture, Capture, dict[ScoreKey, TopLogprobs], int]:
+    """Pairs that stop strings ended in one speculative step: the shorter stream, with its text, on both sides.
+
+    vLLM up to v0.31 keeps the tokens after a stop string that the same step made, and where a step completes several
+    stop strings it takes the first of the list, not of the text (`vllm/v1/engine/detokenizer.py`).
+    """
+    arms = [baseline, candidate]
+    steps = [draft_tokens(arm.header.engine) for arm in arms]
+    if not any(steps):
+        return baseline, candidate, scores, 0
+    trimmed = dict(scores)
+    shorter: list[dict[Key, Completion]] = [{}, {}]
+    for key, one in baseline.completions.items():
+        other = candidate.completions.get(key)
+        if other is None or not (_at_stop_string(one) and _at_stop_string(other)):
+            continue
+        pair = (one, other)
+        longer = int(steps[1] > 0) if len(one.token_ids) == len(other.token_ids) else _longer(pair)
+        kept, cut = pair[1 - longer], pair[longer]
+        count, more = len(kept.token_ids), len(cut.token_ids) - len(kept.token_ids)
+        another = one.stop_reason != other.stop_reason
+        if not steps[longer] >= more >= 1 - another or (one.text != other.text and not another):
+            continue
+        if not np.array_equal(cut.token_ids[:count], kept.token_ids):
+            continue
+        lists = None if cut.logprobs is None else _first_lists(cut.logprobs, count)
+        shorter[longer][key] = replace(
+            cut, token_ids=cut.token_ids[:count], logprobs=lists, text=kept.text, stop_reason=kept.stop_reason
+        )
+        score_key = ScoreKey(arms[longer].header.arm, *key)
+        if score_key in trimmed:
+            trimmed[score_key] = _first_lists(trimmed[score_key], count)
+    arms = [
+        replace(arm, completions={**arm.completions, **cut}) if cut else arm
+        for arm, cut in zip(arms, shorter, strict=True)
+    ]
+    return arms[0], arms[1], trimmed, sum(map(len, shorter))
+
+
+def _at_stop_string(one: Completion) -> bool:
+    return one.finish_reason == "stop" and isinstance(one.stop_reason, str)
+
+
+def _longer(pair: tuple[Completion, Completion]) -> int:
+    return int(len(pair[1].token_ids) > len(pair[0].token_ids))
+
+
+def _first_lists(top: TopLogprobs, count: int) -> TopLogprobs:
+    """The lists of the first `count` tokens."""
+    rest = None if top.logsumexp is None else top.logsumexp[:count]
+    return TopLogprobs(top.ids[:count], top.values[:count], rest)
+
+
 def _stopped(one: Completion) -> bool:
     return one.finish_reason == "stop" and not isinstance(one.stop_reason, str)
 
@@ -171,4 +237,4 @@ def _keeps(arm: Capture, ends: frozenset[int]) -> bool | None:
 
 def _cut(top: TopLogprobs | None, length: int) -> TopLogprobs | None:
     """The lists of all but the last of `length` tokens."""
-    return TopLogprobs(top.ids[:-1], top.values[:-1]) if top is not None and len(top) == length else top
+    return top if top is None or len(top) != length else _first_lists(top, length - 1)

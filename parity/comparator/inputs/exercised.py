@@ -8,9 +8,10 @@ import msgspec
 
 from parity.comparator.inputs import churn
 from parity.comparator.stats import Exercised
-from parity.comparator.types import Remarks
+from parity.comparator.types import Remarks, reason
 from parity.messages import message
 from parity.records import Capture, engine_settings
+from parity.records.next_steps import NextStep, Step
 
 
 def speculates(capture: Capture) -> bool:
@@ -72,10 +73,10 @@ def _speculation(candidate: Capture, counts: tuple[int, int] | None) -> Remarks:
         none = message(
             "inputs.nothing_proposed", "{arm} proposed no draft tokens: speculation was not exercised", arm=arm
         )
-        return Remarks((none,))
+        return reason(none, NextStep(Step.LONGER, none.id, 4))
     if not accepted:
         none = message(
             "inputs.nothing_accepted", "{arm} accepted no draft tokens: speculation was not exercised", arm=arm
         )
-        return Remarks((none,))
+        return reason(none, NextStep(Step.LONGER, none.id, 4))
     return Remarks()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from parity.comparator.inputs import plans, resolved, servers, settings
 from parity.comparator.inputs.conventions import same_habits
+from parity.comparator.inputs.counts import Counts, counted
 from parity.comparator.inputs.exercised import exercised
+from parity.comparator.inputs.finish_reasons import as_openai, with_context
+from parity.comparator.inputs.own_lists import as_natural_logs, natural_scores
+from parity.comparator.inputs.prompts import as_asked
 from parity.comparator.inputs.questions import (
     Questions,
     different_questions,
@@ -15,6 +19,8 @@ from parity.comparator.inputs.questions import (
     temperature,
     temperature_in,
 )
+from parity.comparator.inputs.retokenised import on_the_same_tokens
+from parity.comparator.inputs.text_habits import as_written
 from parity.comparator.stats import Exercised
 from parity.comparator.types import Remarks
 from parity.records import Capture, Completion, Key, Scores
@@ -24,7 +30,8 @@ from parity.records import Capture, Completion, Key, Scores
 class Inputs:
     """Two captures without what is mere habit of whoever made them, and what can be said before any token is compared.
 
-    `given` are the captures as they came; all else is about the normalised ones.
+    `given` are the captures as they came, but for what a server does to prompts, texts and the names of ends; all else
+    is about the normalised ones.
     """
 
     given: tuple[Capture, Capture]
@@ -37,6 +44,8 @@ class Inputs:
     temperature: float
     """The run's, or the highest of a request's own where the run's is 0; 0 is greedy decoding."""
     questions: Questions
+    counts: Counts
+    """What the candidate's usage counts."""
     plans: plans.Plans
     differences: settings.Differences
     """How the arms differ besides what is compared."""
@@ -71,11 +80,30 @@ class Inputs:
         return replace(self, baseline=baseline, candidate=candidate)
 
 
-def normalise(baseline: Capture, candidate: Capture, scores: Scores | None) -> Inputs:
-    """Both captures ready to be compared; `scores` are added to those in the captures."""
+def normalise(
+    baseline: Capture,
+    candidate: Capture,
+    scores: Scores | None,
+    detokenize: Callable[[Sequence[int]], str] | None = None,
+) -> Inputs:
+    """Both captures ready to be compared; `scores` are added to those in the captures. `detokenize`: as in
+    `CompareOptions`."""
+    counts = counted(candidate)
+    baseline, ends_of_baseline = as_openai(baseline)
+    candidate, ends_of_candidate = as_openai(candidate)
+    asked = as_asked(baseline, candidate)
+    baseline, text_of_baseline = as_written(asked.baseline, asked.candidate, detokenize)
+    candidate, text_of_candidate = as_written(asked.candidate, asked.baseline, detokenize)
     given = baseline, candidate
-    same = same_habits(*servers.same_ids_for_same_text(baseline, candidate), scores)
+    baseline, candidate, lists = as_natural_logs(baseline, candidate)
+    known, kinds = natural_scores(baseline, candidate, scores, asked.echoed)
+    aligned = on_the_same_tokens(baseline, candidate, known, detokenize)
+    filled = with_context(aligned.candidate, aligned.baseline, aligned.scores)
+    both = with_context(filled.other, filled.arm, filled.scores)
+    same = same_habits(both.arm, both.other, both.scores)
     baseline, candidate = same.baseline, same.candidate
+    habits = ends_of_baseline + ends_of_candidate + asked.remarks + text_of_baseline + text_of_candidate
+    habits += lists + kinds + aligned.remarks + filled.remarks + both.remarks
     questions = different_questions(baseline, candidate)
     other_plans = plans.differences(baseline, candidate, questions.parameters)
     differences = settings.differences(baseline.header, candidate.header)
@@ -91,11 +119,14 @@ def normalise(baseline: Capture, candidate: Capture, scores: Scores | None) -> I
         plans=other_plans,
         differences=differences,
         exercised=proof,
+        counts=counts,
         remarks=Remarks(notes=same.notes)
+        + habits
+        + counts.remarks
         + other_plans.remarks
         + path
         + resolved.remarks(baseline.header, candidate.header)
-        + Remarks(plans.rounds_of_one(baseline, candidate))
+        + plans.as_remarks(plans.rounds_of_one(baseline, candidate))
         + Remarks(notes=settings.as_notes(differences))
         + servers.remarks(baseline, candidate),
     )

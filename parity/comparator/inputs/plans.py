@@ -6,12 +6,13 @@ none, or both the same, nothing is said here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Json
+from parity.records.next_steps import NextStep, Step
 
 SHOWN = 3
 """Requests named."""
@@ -76,7 +77,12 @@ def differences(baseline: Capture, candidate: Capture, reported: Collection[str]
                 "the same may not have been asked",
             )
         )
-    return Plans(alone, Remarks(tuple(reasons), tuple(notes)))
+    return Plans(alone, as_remarks(reasons) + Remarks(notes=tuple(notes)))
+
+
+def as_remarks(reasons: Sequence[Message]) -> Remarks:
+    """Each of these is settled by asking both sides the same."""
+    return Remarks(tuple(reasons), next_steps=tuple(NextStep(Step.SAME_QUESTIONS, one.id) for one in reasons))
 
 
 def _first_of_each(capture: Capture) -> dict[str, Completion]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from parity.comparator.inputs.text import same_text
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
-from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity, TokenIds
+from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity
 from parity.records.evidence import TextEvidence
 
 RETOKENISED = "retokenised"
@@ -34,45 +32,23 @@ def text_alone(header: Header) -> bool:
     return _served(header).get("token_source") == RETOKENISED
 
 
-def same_ids_for_same_text(baseline: Capture, candidate: Capture) -> tuple[Capture, Capture]:
-    """Both captures, with the same token ids where the texts are the same.
-
-    One text can be cut into tokens in several ways, and where a side gave text alone nobody knows how its engine
-    did. So equal texts that ended alike count as equal; texts that differ keep the ids they have.
-    """
-    if not (text_alone(baseline.header) or text_alone(candidate.header)):
-        return baseline, candidate
-    taken: dict[Key, TokenIds] = {}
-    from_baseline = text_alone(candidate.header)
-    source, target = (baseline, candidate) if from_baseline else (candidate, baseline)
-    for completion in target:
-        other = source.completions.get(completion.key)
-        if other is not None and _same_text(other, completion):
-            taken[completion.key] = other.token_ids
-    normalised = replace(
-        target,
-        completions={
-            key: replace(one, token_ids=taken[key], logprobs=None) if key in taken else one
-            for key, one in target.completions.items()
-        },
-    )
-    return (baseline, normalised) if from_baseline else (normalised, candidate)
+def is_streamed(header: Header) -> bool:
+    """Has this arm given its answers in chunks?"""
+    return _served(header).get("stream") is True
 
 
-def _same_text(a: Completion, b: Completion) -> bool:
-    if a.text is None or b.text is None or a.finish_reason != b.finish_reason:
-        return False
-    return same_text(a.text, b.text, normalised=True)
-
-
-def contradictions(baseline: Capture, candidate: Capture) -> list[Finding]:
-    """Answers of the candidate that do not add up: a stream's chunks against the counts after it, and the like."""
+def contradictions(baseline: Capture, candidate: Capture, miscounted: Mapping[Key, Message]) -> list[Finding]:
+    """Answers of the candidate that do not add up: a stream's chunks against each other, tokens against the usage
+    (`miscounted`, see counts.py). What every answer of a server has is its habit (`same_problems`)."""
     found = []
+    usual = _in_every_answer(candidate)
     for completion in candidate:
-        problems = (completion.server or {}).get("problems")
-        if not isinstance(problems, list) or not problems:
+        problems = [problem for problem in _problems(completion) if problem not in usual]
+        shown = [problem[:200] for problem in problems[:MOST_SHOWN]]
+        if completion.key in miscounted:
+            shown.append(str(miscounted[completion.key]))
+        if not shown:
             continue
-        shown = [str(problem)[:200] for problem in problems[:MOST_SHOWN]]
         found.append(
             Finding(
                 arm=candidate.header.arm,
@@ -95,6 +71,38 @@ def contradictions(baseline: Capture, candidate: Capture) -> list[Finding]:
     return found
 
 
+FEW = 4
+"""Answers that it takes to call a problem a habit."""
+
+
+def _problems(completion: Completion) -> list[str]:
+    problems = (completion.server or {}).get("problems")
+    return [str(problem) for problem in problems] if isinstance(problems, list) else []
+
+
+def _in_every_answer(capture: Capture) -> frozenset[str]:
+    """Problems, word for word, of all answers of an arm."""
+    if len(capture.completions) < FEW:
+        return frozenset()
+    return frozenset.intersection(*(frozenset(_problems(one)) for one in capture))
+
+
+def same_problems(capture: Capture) -> Remarks:
+    """What is odd in every answer of an arm is said once, and keeps the run from saying PASS."""
+    return Remarks(
+        reasons=tuple(
+            message(
+                "inputs.every_answer",
+                "{arm}: of every answer: {problem}. A habit of this server, or a fault that hits all: look at one by "
+                "hand (`curl`)",
+                arm=capture.header.arm,
+                problem=problem[:200],
+            )
+            for problem in sorted(_in_every_answer(capture))
+        )
+    )
+
+
 def remarks(baseline: Capture, candidate: Capture) -> Remarks:
     """What a verdict about these two must not be read as saying, and what could not be looked at in them."""
     arms: dict[str, list[str]] = {}
@@ -102,7 +110,7 @@ def remarks(baseline: Capture, candidate: Capture) -> Remarks:
         unchecked: Any = _served(capture.header).get("unchecked")
         for one in unchecked[:MOST_SHOWN] if isinstance(unchecked, list) else ():
             arms.setdefault(str(one)[:300], []).append(capture.header.arm)
-    return Remarks(
+    return same_problems(candidate) + Remarks(
         limits=tuple(
             message("inputs.text_alone", "{arm}: text alone was compared, not token ids", arm=capture.header.arm)
             for capture in (baseline, candidate)

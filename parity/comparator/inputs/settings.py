@@ -67,6 +67,40 @@ def differences(baseline: Header, candidate: Header) -> Differences:
     return {name: value for name, value in found.items() if value}
 
 
+_ENGINES = ("vllm", "torch", "triton", "flash", "sgl")
+"""How the packages begin that bring kernels."""
+
+_HARDWARE = ("devices", "machine", "cuda")
+"""What an environment says of the machine that decides kernels. Processors are named where there are no devices."""
+
+_CHOOSING = ("VLLM_ATTENTION_BACKEND", "VLLM_BATCH_INVARIANT")
+"""Environment variables that choose kernels."""
+
+
+def other_kernels(baseline: Header, candidate: Header, found: Differences) -> tuple[str, ...]:
+    """Names of all that is known to make the arms compute with other kernels; () where they run the same.
+
+    Batches, speculation, scheduling and graphs run the same kernels in other shapes: what these differ by is small.
+    """
+    names = ["backend"] if baseline.backend != candidate.backend else []
+    names += [name for name in found.get("versions", ()) if name.startswith(_ENGINES)]
+    names += list(found.get("precision", ()))
+    choosing = {row.key for row in engine_settings() if row.kernels}
+    names += [name for name in found.get("engine", ()) if name in choosing or "attention" in name]
+    names += list(found.get("checkpoint", ()))
+    environments = baseline.environment, candidate.environment
+    hardware = _HARDWARE if any(one.get("devices") for one in environments) else (*_HARDWARE, "cpu", "cpu_flags")
+    names += [name for name in hardware if _both_differ(*environments, name)]
+    left, right = (one.get("variables") for one in environments)
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        names += [name for name in _CHOOSING if left.get(name) != right.get(name)]
+    return tuple(dict.fromkeys(names))
+
+
+def _both_differ(left: Mapping[str, Json], right: Mapping[str, Json], name: str) -> bool:
+    return bool(left.get(name)) and bool(right.get(name)) and left[name] != right[name]
+
+
 def _differing(left: Json, right: Json) -> dict[str, tuple[Json, Json]]:
     if not (isinstance(left, Mapping) and isinstance(right, Mapping)):
         return {}

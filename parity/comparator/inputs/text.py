@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
+INT32_MAX = 2**31 - 1
+"""The largest token id that a tokenizer takes."""
+
 
 def same_text(text: str, expected: str, *, normalised: bool = False) -> bool:
     """Are two texts of one token stream the same, but for what detokenisers differ in?

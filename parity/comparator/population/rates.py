@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from parity.comparator.population.first_faults import first_faults
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.statistics import (
     FloatArray,
     fisher_more,
     mcnemar_more,
-    missed_rate_bound,
     sign_flip_more,
     wilson_interval,
 )
@@ -25,12 +25,16 @@ from parity.records.steps import steps_of
 LOOP_WINDOW = 48
 """Tokens at the end of a completion looked at for a loop."""
 
+QUANTILES_OF = 200_000
+"""Tokens, evenly spaced, whose quantiles are given for all."""
+
 DRIFT_RATIO = 2.0
 """A mean gap counts as drifted from twice the baseline's on, if the test says so as well."""
 
 
 def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -> Rates:
     """Completions by class, and the rate of corrupt completions by kind with 95 % Wilson intervals."""
+    findings = list(findings)
     by_class = Counter(classes.values())
     total = len(classes)
     judged = total - by_class["unjudged"] - by_class["missing"]
@@ -55,7 +59,7 @@ def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -
             )
             for kind, keys in sorted(by_kind.items())
         },
-        fault_rate_not_excluded=missed_rate_bound(judged) if not by_class["corrupt"] else None,
+        first_faults=first_faults(findings),
     )
 
 
@@ -140,7 +144,12 @@ def _quantiles(gaps: Mapping[Key, FloatArray]) -> dict[str, float]:
     names = ("0.5", "0.9", "0.99", "0.999", "1")
     if not len(everything):
         return {}
-    return {name: round(float(np.quantile(everything, float(name))), 5) for name in names}
+    some = everything[:: max(1, len(everything) // QUANTILES_OF)]
+    found = {
+        name: round(float(one), 5)
+        for name, one in zip(names, np.quantile(some, [float(name) for name in names]), strict=True)
+    }
+    return found | {"1": round(float(everything.max()), 5)}
 
 
 def places_of(completion: Completion) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]] | None:

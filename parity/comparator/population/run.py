@@ -11,15 +11,17 @@ from msgspec import UNSET
 
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs.normalise import Inputs
-from parity.comparator.population import rates, sampled
+from parity.comparator.population import missed, rates, sampled
 from parity.comparator.population.noise_floor import noise_floor
+from parity.comparator.population.penalties import not_kept
+from parity.comparator.population.whole_arm import whole_arm
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
 from parity.comparator.reference.surprisal import mean_surprisal, tail_logs
-from parity.comparator.stats import Doubtful, Loops, SamplingStats, Stats, Suspected
+from parity.comparator.stats import Doubtful, Loops, Missed, SamplingStats, Stats, Suspected
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompletionClass, run_finding
-from parity.messages import message
+from parity.messages import Message, message
 from parity.records import Capture, Completion, Finding, Key, Kind
 from parity.records.evidence import RunEvidence
 
@@ -42,6 +44,8 @@ class Run:
     """Completions of which the tokens after a near-tie are not judged; their number is in `stats`."""
     near_ties: int
     """Completions that part at a near-tie and are scored."""
+    untested: Message | None = None
+    """Why the residuals of the arms could not be tested."""
 
 
 def measure(
@@ -59,6 +63,8 @@ def measure(
     found = () if tests is None else _test_findings(inputs, tests)
     counted = rates.rates(classes, [*findings, *found])
     gaps = _shared(references, pairs) | judged.gaps
+    whole = whole_arm(inputs, references, pairs, judged, gaps, findings, alpha)
+    found = (*found, *whole.findings)
     cut_short, tokens_not_judged = _not_judged(pairs, judged)
     stats = Stats(
         **msgspec.structs.asdict(counted),
@@ -72,9 +78,12 @@ def measure(
         suspects=_suspects(judged) if counted.unjudged else UNSET,
         doubtful=_doubtful(judged) or UNSET,
         sampling=UNSET if tests is None else tests,
+        numerics=whole.numerics,
     )
+    of_drawn = missed.in_sampled(len(drawn.keys), judged.seen) if not counted.corrupt else ()
     if inputs.is_random and not greedy.keys:
-        return Run(stats, found, gaps, cut_short, 0)
+        stats = _with_missed(stats, *of_drawn)
+        return Run(stats, found, gaps, cut_short, 0, whole.missing)
     part = inputs.without(drawn.keys)
     loops = _loops(greedy)
     chance, near_ties = _chance_to_pass(greedy, judged, inputs.candidate.header.vocab_size, references.tolerance)
@@ -82,10 +91,7 @@ def measure(
         stats,
         loops=loops,
         noise_floor=noise_floor(part.baseline, greedy),
-        drift=rates.drift(
-            {key: one.gap for key, (one, _) in references.baseline.items() if key in part.baseline.completions},
-            {key: one.gap for key, one in gaps.items() if key in part.candidate.completions},
-        ),
+        drift=whole.drift,
         position_in_step=rates.position_in_step(
             part.candidate.completions,
             {key: one for key, one in judged.gaps.items() if key in part.candidate.completions},
@@ -93,7 +99,24 @@ def measure(
         ),
         chance_that_any_token_passes=UNSET if chance is None else round(chance, 4),
     )
-    return Run(stats, (*found, *_loop_findings(inputs, loops)), gaps, cut_short, near_ties)
+    if not counted.corrupt:
+        of_greedy = missed.in_greedy(*_judged_whole(greedy, judged), chance, references.tolerance)
+        stats = _with_missed(stats, of_greedy, *of_drawn)
+    own = (*_loop_findings(inputs, loops), *_penalty_findings(part, references, gaps))
+    return Run(stats, (*found, *own), gaps, cut_short, near_ties, whole.missing)
+
+
+def _judged_whole(pairs: Pairs, judged: Judged) -> tuple[int, int]:
+    """(completions equal to the baseline's, completions that part at near-ties and are judged to their end)."""
+    classes = [judged.classes.get(key) for key in pairs.keys]
+    whole = [one for one, key in zip(classes, pairs.keys, strict=True) if key not in judged.limited]
+    return classes.count("identical"), whole.count("near_tie")
+
+
+def _with_missed(stats: Stats, *found: Missed) -> Stats:
+    rates_of = [one.rate for one in found if one.rate is not None]
+    known = len(rates_of) == len(found) and bool(rates_of)
+    return msgspec.structs.replace(stats, missed=found, fault_rate_not_excluded=max(rates_of) if known else None)
 
 
 _KINDS_OF_TESTS: Mapping[str, Kind] = {
@@ -173,6 +196,16 @@ def _loop_findings(inputs: Inputs, loops: Loops) -> tuple[Finding, ...]:
     evidence = RunEvidence(why=why, **loops.to_json())
     arms = inputs.candidate.header.arm, inputs.baseline.header.arm
     return (run_finding(*arms, Kind.REPETITION, evidence),)
+
+
+def _penalty_findings(part: Inputs, references: References, gaps: Mapping[Key, TokenGaps]) -> tuple[Finding, ...]:
+    """`part`: what was decoded greedily."""
+    if not references.lookup.penalises:
+        return ()
+    arm = part.candidate.header.arm
+    scored = ((one, gaps[one.key]) for one in part.candidate if one.key in gaps)
+    evidence = not_kept(arm, scored, references.lookup)
+    return () if evidence is None else (run_finding(arm, part.baseline.header.arm, Kind.UNJUSTIFIED, evidence),)
 
 
 def _suspects(judged: Judged) -> tuple[Suspected, ...]:

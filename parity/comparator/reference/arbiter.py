@@ -2,7 +2,7 @@
 
 The arbiter (Hugging Face transformers in float32, say) has teacher-forced both sides' completions. Where the two
 part, a side is supported when every token of its own from there on lies within the arbiter's tolerance of its best
-token. The verdict stays the baseline's reference's; the arbiter's stands beside it.
+token. What follows for the verdict, where that is one side throughout, is `conclude.ruled`'s.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class Ruling:
     baseline_worst: float
     candidate_worst: float
     """The largest from there on."""
+    whole: bool = True
+    """Every token from there on has a gap, on both sides."""
 
     def to_json(self, arbiter: str) -> dict[str, Json]:
         why = self.why(arbiter)
@@ -93,7 +95,16 @@ def rulings(baseline: Capture, candidate: Capture, scores: Scores, tolerance: fl
             continue
         worst = [_worst(gaps, at) for gaps in (left, right)]
         supports: Side = _SUPPORTS[(worst[0] <= limit, worst[1] <= limit)]
-        found[key] = Ruling(key, at, supports, _gap(left, at), _gap(right, at), round(worst[0], 4), round(worst[1], 4))
+        found[key] = Ruling(
+            key,
+            at,
+            supports,
+            _gap(left, at),
+            _gap(right, at),
+            round(worst[0], 4),
+            round(worst[1], 4),
+            whole=not any(np.isnan(gaps[at:]).any() for gaps in (left, right)),
+        )
     return found
 
 
@@ -125,7 +136,7 @@ def with_rulings(comparison: Comparison, found: dict[Key, Ruling], arbiter: str,
     if not found:
         return comparison
     counts = Counter(ruling.supports for ruling in found.values())
-    reason = message(
+    count = message(
         "reference.arbiter",
         "arbiter {arbiter}, of {number} completions that differ: supports the baseline in {baseline}, the candidate in "
         "{candidate}, both in {both} (noise), neither in {neither}",
@@ -151,4 +162,4 @@ def with_rulings(comparison: Comparison, found: dict[Key, Ruling], arbiter: str,
         neither=counts["neither"],
     )
     stats = msgspec.structs.replace(comparison.stats, arbiter=numbers)
-    return replace(comparison, findings=findings, stats=stats, reasons=(*comparison.reasons, reason))
+    return replace(comparison, findings=findings, stats=stats, reasons=(*comparison.reasons, count))

@@ -36,9 +36,50 @@ FEW_POSITIONS = 64
 """Positions that it takes to see a step."""
 
 
+FINEST_STEP = 1 / 64
+"""Nats. Below it logprobs with a few decimals seem to have any step."""
+
+
 def logit_step(tops: Iterable[TopLogprobs]) -> float:
     """The step (nats) of the logits that some scores were made from, where it is more than the tolerance allows
     for: one of STEPS, else 0. Logits are rounded to bfloat16, and logprobs of one position keep their differences."""
+    known = best_differences(tops)
+    known = known[known < 4.0]
+    if len(known) < FEW_POSITIONS:
+        return 0.0
+    for step in STEPS:
+        if _share_of_multiples(known, step) >= STEPS_SEEN:
+            return step
+    return 0.0
+
+
+def logit_unit(differences: FloatArray) -> float | None:
+    """The bf16 unit (nats) of the best logits, from `best_differences`; None where these have no step.
+
+    The two best logits differ by whole units of the smaller one. Where half of the differences at most are multiples of
+    twice the step, as chance has it, that is the unit; where more are, the better ones have twice the step.
+    """
+    known = differences[differences < 8.0]
+    if len(known) < FEW_POSITIONS:
+        return None
+    step = 1.0
+    while _share_of_multiples(known, step) < STEPS_SEEN:
+        step /= 2
+        if step < FINEST_STEP:
+            return None
+    return 2 * step if _share_of_multiples(known, 2 * step) > UNIT_IS_TWICE else step
+
+
+UNIT_IS_TWICE = 0.55
+"""Share of multiples of twice the step from which that is the better logits' unit."""
+
+
+def _share_of_multiples(differences: FloatArray, step: float) -> float:
+    return float((np.abs(differences / step - np.round(differences / step)) * step < 3e-3).mean())
+
+
+def best_differences(tops: Iterable[TopLogprobs]) -> FloatArray:
+    """Nats between the two best logprobs of each position, where there are two."""
     differences = []
     for top in tops:
         if top.values.shape[1] < 2:
@@ -49,13 +90,7 @@ def logit_step(tops: Iterable[TopLogprobs]) -> float:
         with np.errstate(invalid="ignore", over="ignore"):
             differences.append(best[:, 0] - second)
     known = np.concatenate(differences) if differences else np.empty(0)
-    known = known[known < 4.0]
-    if len(known) < FEW_POSITIONS:
-        return 0.0
-    for step in STEPS:
-        if float((np.abs(known / step - np.round(known / step)) * step < 3e-3).mean()) >= STEPS_SEEN:
-            return step
-    return 0.0
+    return np.asarray(known[np.isfinite(known)])
 
 
 @dataclass(frozen=True, slots=True)

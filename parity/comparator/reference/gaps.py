@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from parity.comparator.reference.penalties import Penalised, most_raised, penalise
 from parity.records import Json, TokenIds, TopLogprobs
 
 FloatArray = npt.NDArray[np.float64]
@@ -26,17 +27,20 @@ BATCH = 16_384
 """Tokens whose lists are looked at together: enough to make calls cheap, few enough to stay in the processor's
 cache."""
 
-PENALTY_REACH = 5.0
-"""Nats that a penalty is allowed to take off a token seen before: a repetition penalty of 1.2 takes a sixth off a
-logit, and logits stay below 30."""
+ROUNDED = 1e-3
+"""Probability that logprobs written with a few decimals may leave out."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenGaps:
     """What the reference says of the T tokens of one completion; arrays of shape (T,), nats.
 
-    gap: best logprob minus the chosen token's, 0 where the chosen token is the best; NaN where unknown.
-    bounded: the chosen token was not among the listed ones, `gap` is only a lower bound.
+    gap: best logprob minus the chosen token's, 0 where the chosen token is the best; NaN where unknown. Under penalties
+        and biases it is what they leave of the logprobs, in units of the noise of a logit: where they multiply
+        differences, it is divided by as much.
+    bounded: `gap` is only a lower bound: the chosen token was not among the listed ones, or a penalty may have made
+        one the best that is not listed.
+    best, chosen: raw logprobs of the best token (after penalties) and of the chosen one.
     """
 
     gap: FloatArray
@@ -44,6 +48,10 @@ class TokenGaps:
     best_id: npt.NDArray[np.int64]
     best: FloatArray
     chosen: FloatArray
+    most: FloatArray
+    """The gap is at most this: infinite where nothing says so, `gap` where that is exact."""
+    wanted: FloatArray | None = None
+    """Under penalties: tokens that a list must hold at most, so that none can be missing; NaN where none is."""
 
     def unsupported(self, tolerance: float) -> BoolArray:
         return np.asarray(self.gap > tolerance)
@@ -53,11 +61,15 @@ class TokenGaps:
         gap = float(self.gap[position])
         if gap > tolerance:
             return False
-        return None if gap != gap or self.bounded[position] else True
+        return True if gap <= tolerance and self.most[position] < np.inf else None
 
     def unknown(self, tolerance: float) -> BoolArray:
         """Positions on which the reference has no say: nothing listed, or a bound that decides nothing."""
-        return np.isnan(self.gap) | (self.bounded & ~self.unsupported(tolerance))
+        return np.isnan(self.gap) | (np.isinf(self.most) & ~self.unsupported(tolerance))
+
+    def undecided(self, tolerance: float) -> BoolArray:
+        """Positions that are supported by what is known of the penalties, and might not be if more were known."""
+        return np.asarray((self.gap <= tolerance) & (self.most > tolerance) & np.isfinite(self.most))
 
     def at(self, position: int) -> dict[str, Json]:
         """The numbers of one position, for evidence."""
@@ -74,37 +86,48 @@ def _number(value: float) -> float | None:
     return round(float(value), 4) if np.isfinite(value) else None
 
 
-def token_gaps(top: TopLogprobs, token_ids: TokenIds, penalised: TokenIds | None = None) -> TokenGaps:
+def no_gaps(length: int) -> TokenGaps:
+    """Nothing is known of `length` tokens."""
+    nothing = np.full(length, np.nan)
+    return TokenGaps(
+        gap=nothing.copy(),
+        bounded=np.zeros(length, dtype=np.bool_),
+        best_id=np.full(length, -1, dtype=np.int64),
+        best=nothing.copy(),
+        chosen=nothing.copy(),
+        most=np.full(length, np.inf),
+    )
+
+
+def token_gaps(top: TopLogprobs, token_ids: TokenIds, penalised: Penalised | None = None) -> TokenGaps:
     """The gaps of `token_ids` (T,), from the reference's top tokens per position.
 
     Positions that the logprobs do not cover are unknown. Values above zero or NaN are no logprobs and are
     left out.
 
-    `penalised` is given where the engine applied a repetition, presence or frequency penalty, which raw logprobs
-    do not show: the tokens penalised from the start (the prompt's, for a repetition penalty; else none). A
-    penalty only pushes tokens down that were seen before, so the chosen token must still be about as good as
-    the best token *not* seen before; it may lie below a seen one.
+    `penalised` is given where the engine chose from other logits than the lists show: by penalties or biases.
     """
     length = len(token_ids)
     covered = min(length, len(top))
     if not covered or not top.ids.shape[1]:
-        return TokenGaps(
-            gap=np.full(length, np.nan),
-            bounded=np.zeros(length, dtype=np.bool_),
-            best_id=np.full(length, -1, dtype=np.int64),
-            best=np.full(length, np.nan),
-            chosen=np.full(length, np.nan),
-        )
-    result = _covered(top.ids[:covered], top.values[:covered], token_ids[:covered], penalised)
+        return no_gaps(length)
+    ids, values = top.ids[:covered], top.values[:covered]
+    if penalised is None:
+        result = _covered(ids, values, token_ids[:covered])
+    else:
+        result = _penalised(ids, values, top.logsumexp, token_ids[:covered], penalised)
     if covered == length:
         return result
-    missing = length - covered
+    rest = no_gaps(length - covered)
+    wanted = None if result.wanted is None else np.concatenate([result.wanted, rest.gap])
     return TokenGaps(
-        np.concatenate([result.gap, np.full(missing, np.nan)]),
-        np.concatenate([result.bounded, np.zeros(missing, dtype=np.bool_)]),
-        np.concatenate([result.best_id, np.full(missing, -1, dtype=np.int64)]),
-        np.concatenate([result.best, np.full(missing, np.nan)]),
-        np.concatenate([result.chosen, np.full(missing, np.nan)]),
+        np.concatenate([result.gap, rest.gap]),
+        np.concatenate([result.bounded, rest.bounded]),
+        np.concatenate([result.best_id, rest.best_id]),
+        np.concatenate([result.best, rest.best]),
+        np.concatenate([result.chosen, rest.chosen]),
+        np.concatenate([result.most, rest.most]),
+        wanted,
     )
 
 
@@ -129,32 +152,29 @@ def batched_token_gaps(scored: Sequence[tuple[TopLogprobs, TokenIds]]) -> list[T
                 np.concatenate([top.ids for top, _ in some]),
                 np.concatenate([top.values for top, _ in some]),
                 np.concatenate([tokens for _, tokens in some]),
-                None,
             )
             at = 0
             for row, (_, tokens) in zip(rows[begin:end], some, strict=True):
                 part = slice(at, at + len(tokens))
                 result[row] = TokenGaps(
-                    whole.gap[part], whole.bounded[part], whole.best_id[part], whole.best[part], whole.chosen[part]
+                    whole.gap[part],
+                    whole.bounded[part],
+                    whole.best_id[part],
+                    whole.best[part],
+                    whole.chosen[part],
+                    whole.most[part],
                 )
                 at += len(tokens)
             begin = end
     return [one for one in result if one is not None]
 
 
-def _covered(
-    ids: npt.NDArray[np.int64], values: FloatArray, token_ids: TokenIds, penalised: TokenIds | None
-) -> TokenGaps:
+def _covered(ids: npt.NDArray[np.int64], values: FloatArray, token_ids: TokenIds) -> TokenGaps:
     """`token_gaps` where every token has an entry: ids and values of shape (T, K), K and T above 0."""
     length, width = ids.shape
     best, own = np.full(length, -np.inf), np.full(length, -np.inf)
-    top_of_all = best
     best_id = np.full(length, -1, dtype=np.int64)
     listed = np.zeros(length, dtype=np.bool_)
-    seen = None
-    if penalised is not None:
-        seen = _seen_before(ids, token_ids, penalised)
-        top_of_all = best.copy()
     # Column by column: a reduction over K values a row costs numpy ten times as much.
     for column in range(width):
         usable = values[:, column] <= 1e-3  # NaN fails the test
@@ -163,10 +183,6 @@ def _covered(
         listed |= is_chosen
         np.maximum(own, logprobs, out=own, where=is_chosen)
         better = logprobs > best
-        if seen is not None:
-            # Where every listed token was seen before, the chosen one is its own only rival.
-            np.maximum(top_of_all, logprobs, out=top_of_all)
-            better &= ~seen[:, column] | is_chosen
         np.copyto(best, logprobs, where=better)
         np.copyto(best_id, ids[:, column], where=better)
     if not listed.all():
@@ -175,36 +191,118 @@ def _covered(
         own[~listed] = np.where(np.isneginf(usable_values), np.inf, usable_values).min(axis=1)
     with np.errstate(invalid="ignore"):
         gap = best - own
-        if penalised is not None:
-            # Below a token seen before by more than a penalty can take off is no work of a penalty.
-            gap = np.maximum(gap, top_of_all - own - PENALTY_REACH)
     nothing = np.isneginf(best)
     if nothing.any():
         gap[nothing] = best[nothing] = np.nan
+    bounded = ~listed & ~nothing
     chosen = own if listed.all() else np.where(listed, own, np.nan)
-    return TokenGaps(gap, ~listed & ~nothing, best_id, best, chosen)
+    return TokenGaps(gap, bounded, best_id, best, chosen, np.where(bounded, np.inf, gap))
+
+
+def _penalised(
+    ids: npt.NDArray[np.int64],
+    values: FloatArray,
+    recorded: FloatArray | None,
+    tokens: TokenIds,
+    penalised: Penalised,
+) -> TokenGaps:
+    """`_covered` where the engine chose by what penalties leave of the logprobs.
+
+    An upper and a lower bound of each gap come from what is not known: tokens that are not listed, and the
+    normaliser of the logits where a repetition penalty needs it. `gap` is the lower one.
+    """
+    length = len(tokens)
+    usable = values <= 1e-3
+    raw = np.where(usable, values, -np.inf)
+    is_chosen = ids == tokens[:, None]
+    listed = (is_chosen & usable).any(axis=1)
+    chosen = np.where(is_chosen, raw, -np.inf).max(axis=1)
+    last = last_listed(usable, raw, is_chosen)
+    own_raw = np.where(listed, chosen, last)
+    seen, seen_own = penalised.seen(ids, tokens), penalised.seen(tokens[:, None], tokens)
+    least, most = np.full(length, np.inf), np.full(length, -np.inf)
+    place = np.zeros(length, dtype=np.int64)
+    lowest, short = np.full(length, np.inf), np.zeros(length, dtype=np.bool_)
+    rows = np.arange(length)
+    for normaliser in penalised.normalisers(recorded, length):
+        scores, noise = penalise(raw, seen, penalised.penalties, normaliser)
+        scores = np.where(usable, scores, -np.inf)
+        own_scores, own_noise = penalise(own_raw[:, None], seen_own, penalised.penalties, normaliser)
+        own = own_scores[:, 0]
+        at = scores.argmax(axis=1)
+        best = scores[rows, at]
+        unit = np.maximum(1.0, np.maximum(noise[rows, at], own_noise[:, 0]))
+        unlisted = most_raised(last, ids, tokens, penalised, normaliser)
+        with np.errstate(invalid="ignore"):
+            gap = np.maximum(best - own, 0.0) / unit
+            highest = np.maximum(best, unlisted) - own
+        short |= unlisted - own > np.maximum(best - own, 0.0) + 1e-6
+        place = np.where(gap < least, at, place)
+        least, most = np.fmin(least, gap), np.fmax(most, np.maximum(highest / unit, gap))
+        lowest = np.fmin(lowest, own)
+    nothing = ~usable.any(axis=1) | ~np.isfinite(least)
+    least[nothing] = np.nan
+    most = np.where(nothing | ~listed, np.inf, most)
+    bounded = ~nothing & (most > least + 1e-6)
+    wanted = np.where(bounded & listed & short, _tokens_above(lowest, usable, raw, is_chosen, chosen), np.nan)
+    return TokenGaps(
+        least,
+        bounded,
+        np.where(nothing, -1, ids[rows, place]),
+        np.where(nothing, np.nan, raw[rows, place]),
+        np.where(listed, chosen, np.nan),
+        most,
+        wanted,
+    )
+
+
+def last_listed(usable: BoolArray, raw: FloatArray, is_chosen: BoolArray) -> FloatArray:
+    """The logprob (T,) that no unlisted token exceeds: that of the last of the best ones. A chosen token that is not
+    among the best ones stands in the list as well, which makes it longer than others."""
+    others = usable & ~is_chosen
+    own = np.where(is_chosen & usable, raw, -np.inf).max(axis=1)
+    rest = np.where(others, raw, np.inf).min(axis=1)
+    rest = np.where(np.isposinf(rest), own, rest)
+    count = others.sum(axis=1)
+    inside = (own > rest) | (np.where(is_chosen & usable, 1, 0).sum(axis=1) > 1)
+    # As long as the longest whose chosen token is among the best ones: this one is the last of them.
+    shortest = (count[inside] + 1).max(initial=0)
+    rest = np.where(~inside & (count < shortest) & np.isfinite(own), own, rest)
+    return np.asarray(np.minimum(rest, np.log(_left(others, raw, own) + ROUNDED)))
+
+
+def _tokens_above(
+    level: FloatArray, usable: BoolArray, raw: FloatArray, is_chosen: BoolArray, own: FloatArray
+) -> FloatArray:
+    """At most so many tokens have a logprob above `level` (T,), by what probability is left beside those listed."""
+    left = _left(usable & ~is_chosen, raw, own)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.ceil(usable.sum(axis=1) + left * np.exp(np.minimum(-level, 50.0))))
+
+
+def _left(others: BoolArray, raw: FloatArray, own: FloatArray) -> FloatArray:
+    """Probability (T,) that is left to tokens not listed; `own`: logprob of the chosen token, which some lists have
+    twice."""
+    return np.asarray(np.clip(1.0 - np.exp(raw).sum(axis=1, where=others) - np.exp(own), 0.0, 1.0))
 
 
 def gap_of_other(
     top: TopLogprobs | None,
     position: int,
     token_id: int,
-    penalised: TokenIds | None = None,
     *,
     own: int | None = None,
 ) -> tuple[float, bool] | None:
-    """How far `token_id` lies below the best token in the list of one position (nats).
+    """How far `token_id` lies below the best token in the list of one position (nats), without penalties.
 
-    `penalised`: all tokens that a penalty pushes down at this position; they are no rivals. `own`: the token that the
-    list was made for, which stands in it whatever its rank, so that others may lie between it and the rest.
+    `own`: the token that the list was made for, which stands in it whatever its rank, so that others may lie between it
+    and the rest.
 
     (gap, exact); with exact False the token is not listed and the gap is a lower bound. None: no list there.
     """
     if top is None or position >= len(top):
         return None
     ids, values = top.ids[position], top.values[position]
-    if penalised is not None:
-        values = np.where(np.isin(ids, penalised) & (ids != token_id), np.nan, values)
     # One short list: plain Python is faster than arrays here.
     usable = [
         (value, listed) for listed, value in zip(ids.tolist(), values.tolist(), strict=True) if -np.inf < value <= 1e-3
@@ -219,11 +317,24 @@ def gap_of_other(
     return best - min(ranked, default=best), False
 
 
-def _seen_before(ids: npt.NDArray[np.int64], token_ids: TokenIds, penalised: TokenIds) -> BoolArray:
-    """For ids of shape (T, K): does the id stand in `penalised` or before position t in token_ids?"""
-    known, first = np.unique(token_ids, return_index=True)
-    place = np.searchsorted(known, ids)
-    place_in = np.minimum(place, len(known) - 1)
-    earliest = np.where(known[place_in] == ids, first[place_in], len(token_ids))
-    seen = earliest < np.arange(len(token_ids))[:, None]
-    return np.asarray(seen | np.isin(ids, penalised))
+def gap_instead(
+    top: TopLogprobs | None,
+    position: int,
+    token_id: int,
+    said: TokenIds,
+    penalised: Penalised | None,
+    *,
+    own: int | None = None,
+) -> tuple[float, bool] | None:
+    """`gap_of_other` under penalties: `said` are the tokens before `position`."""
+    if penalised is None or top is None or position >= len(top):
+        return gap_of_other(top, position, token_id, own=own)
+    here = slice(position, position + 1)
+    ids, values = top.ids[here], top.values[here]
+    if own is not None and own != token_id and not (ids == token_id).any():
+        values = np.where(ids == own, np.nan, values)  # it says nothing of where the list ends
+    recorded = None if top.logsumexp is None else top.logsumexp[here]
+    history = said[:position]
+    view = _penalised(ids, values, recorded, np.array([token_id]), penalised.after(history))
+    gap = float(view.gap[0])
+    return None if gap != gap else (gap, not bool(view.bounded[0]))

@@ -9,6 +9,7 @@ from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference import tolerance as tolerances
 from parity.comparator.reference.floor import Floor, measure_floor
 from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.reference.sanity import wrong_scores
 from parity.comparator.reference.scores import Reference
 from parity.comparator.types import CompareOptions, Remarks
 from parity.records import DEFAULT_TOLERANCE, Key, TopLogprobs
@@ -33,13 +34,19 @@ class References:
 def references_of(inputs: Inputs, options: CompareOptions) -> References:
     """Raises ParityError for a tolerance that is none."""
     lookup = Reference(inputs.baseline, inputs.candidate, inputs.scores)
+    wrong = wrong_scores(inputs, lookup)
+    if wrong is not None:
+        lookup = Reference(inputs.baseline, inputs.candidate, {})
     baseline = lookup.all_gaps(inputs.baseline.header.arm, list(inputs.baseline))
     greedy = (baseline[one.key] for one in inputs.baseline if one.key in baseline and not inputs.is_drawn(one))
     floor = measure_floor(greedy, DEFAULT_TOLERANCE)
+    remarks = lookup.remarks if wrong is None else Remarks(reasons=(wrong,))
+    if not inputs.is_random:
+        remarks += tolerances.remarks(options, floor)
     return References(
         lookup,
         baseline,
         floor,
         tolerances.in_force(options, floor),
-        lookup.remarks + (Remarks() if inputs.is_random else tolerances.remarks(options, floor)),
+        remarks,
     )

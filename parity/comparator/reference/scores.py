@@ -7,16 +7,29 @@ it: one entry per token, the chosen token listed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
-from parity.comparator.reference.gaps import TokenGaps, batched_token_gaps, gap_of_other, token_gaps
+from parity.comparator.reference.gaps import (
+    FloatArray,
+    TokenGaps,
+    batched_token_gaps,
+    gap_instead,
+    no_gaps,
+    token_gaps,
+)
+from parity.comparator.reference.logit_range import logit_range
+from parity.comparator.reference.penalties import Penalised, Penalties
 from parity.comparator.reference.shaping import Shaping, shaping_of
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
-from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores, TopLogprobs
+from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs
+
+LIKELY = -5.0
+"""Nats. Below this logprob two kernels disagree by more than the tolerance without a fault."""
 
 MORE_THAN_HALF = float(np.log(0.5))
 """Nats: a token with more than half of the probability is the best one, whatever else there is."""
@@ -28,6 +41,7 @@ class Reference:
     def __init__(self, baseline: Capture, candidate: Capture, scores: Scores) -> None:
         """`scores`: all there are, those of the captures among them (`conventions.same_habits`)."""
         self._scores: Mapping[ScoreKey, TopLogprobs] = scores
+        self._baseline = baseline
         self.chosen_alone = bool(scores) and all(top.ids.shape[1] <= 1 for top in scores.values())
         """The scores list nothing but the chosen tokens: how good the best one was, they do not say."""
         self._ambiguous = baseline.header.arm == candidate.header.arm
@@ -37,10 +51,47 @@ class Reference:
         own = {repr(one): one for one in each}
         self._own_shaping = {name: shaping_of({**self._sampling, **sampling}) for name, sampling in own.items()}
         self._arms = {key.arm for key in scores}
+        self._learn_logits(baseline, candidate)
         self.remarks = Remarks(notes=self._notes(baseline, candidate))
 
     def __bool__(self) -> bool:
         return bool(self._scores)
+
+    def _learn_logits(self, baseline: Capture, candidate: Capture) -> None:
+        """Where a repetition penalty needs the logits and the scores do not record them, the baseline's own choices say
+        where they lie."""
+        shapings = (self._shaping, *self._own_shaping.values())
+        if all(one.penalties.is_additive for one in shapings):
+            return
+        found = logit_range(self._chosen_by_baseline(baseline, candidate))
+        self._shaping = self._shaping.within(found)
+        self._own_shaping = {name: shaping.within(found) for name, shaping in self._own_shaping.items()}
+
+    def _chosen_by_baseline(
+        self, baseline: Capture, candidate: Capture
+    ) -> Iterator[tuple[TopLogprobs, TokenIds, Penalised]]:
+        """Lists of tokens that the baseline chose: its scores, those of the candidate as far as it said the same, and
+        its own logprobs."""
+        for one in baseline:
+            penalised = self.shaping(one).penalised(one)
+            if penalised is None or penalised.penalties.is_additive:
+                continue
+            top, until = self.score(baseline.header.arm, one), len(one.token_ids)
+            other = candidate.completions.get(one.key)
+            if top is None and other is not None and np.array_equal(other.prompt_token_ids, one.prompt_token_ids):
+                top = self.score(candidate.header.arm, other)
+                together = min(len(one.token_ids), len(other.token_ids))
+                same = one.token_ids[:together] == other.token_ids[:together]
+                until = together if same.all() else int(same.argmin())
+            if top is None and _fits(one):
+                top, until = one.lists, len(one.token_ids)
+            if top is not None and until:
+                yield top, one.token_ids[:until], penalised
+
+    @property
+    def scores(self) -> Scores:
+        """All that are used."""
+        return self._scores
 
     def shaping(self, completion: Completion) -> Shaping:
         """What the request's parameters did to the logits that this completion was chosen from."""
@@ -50,6 +101,11 @@ class Reference:
     def penalises(self) -> bool:
         """Some request asked for a penalty."""
         return any(one.penalises for one in (self._shaping, *self._own_shaping.values()))
+
+    @property
+    def penalties_asked(self) -> tuple[Penalties, ...]:
+        """What the requests of the run asked for, each once."""
+        return tuple(dict.fromkeys(one.penalties for one in (self._shaping, *self._own_shaping.values())))
 
     @property
     def shaped_by(self) -> tuple[str, ...]:
@@ -95,6 +151,15 @@ class Reference:
         if top is None or not self._ambiguous:
             return top
         return top if len(top) == len(completion.token_ids) and _lists_all(top, completion) else None
+
+    @cached_property
+    def own_noise(self) -> float | None:
+        """Nats: the farthest that the baseline's own logprob of a likely token lies from its score; None where the
+        baseline has no own logprobs or is not scored."""
+        with_own = [one for one in self._baseline if _fits(one)]
+        scored = self.all_gaps(self._baseline.header.arm, with_own)
+        far = [own_distance(one, scored[one.key][0]) for one in with_own if one.key in scored]
+        return max((float(each.max(initial=0.0)) for each in far), default=None)
 
     def _notes(self, baseline: Capture, candidate: Capture) -> tuple[Message, ...]:
         notes = []
@@ -155,16 +220,16 @@ def gaps_at_divergence(
     if position >= length or position >= len(baseline.token_ids):
         return None
     chosen, other = int(candidate.token_ids[position]), int(baseline.token_ids[position])
-    penalised = shaping.penalised(candidate)
-    if penalised is not None:
-        penalised = np.concatenate([penalised, candidate.token_ids[:position]])
+    penalised, said = shaping.penalised(candidate), candidate.token_ids[:position]
     for source, token, own in ((baseline, chosen, other), (candidate, other, chosen)):
-        view = gap_of_other(source.logprobs, position, token, penalised, own=own) if _fits(source) else None
-        if source.logprobs is None or view is None or not (view[1] or view[0] > tolerance):
+        lists = source.lists if _fits(source) else None
+        view = gap_instead(lists, position, token, said, penalised, own=own)
+        if lists is None or view is None or not (view[1] or view[0] > tolerance):
             continue
-        result = token_gaps(TopLogprobs(np.empty((0, 1), np.int64), np.empty((0, 1))), candidate.token_ids)
+        result = no_gaps(length)
         result.gap[position], result.bounded[position] = max(0.0, view[0]), not view[1]
-        ids, values = source.logprobs.ids[position], source.logprobs.values[position]
+        result.most[position] = result.gap[position] if view[1] else np.inf
+        ids, values = lists.ids[position], lists.values[position]
         column = int(np.nanargmax(np.where(values <= 1e-3, values, -np.inf)))
         result.best_id[position], result.best[position] = ids[column], values[column]
         listed = values[ids == chosen]
@@ -176,6 +241,18 @@ def gaps_at_divergence(
 
 def _fits(completion: Completion) -> bool:
     return completion.logprobs is not None and len(completion.logprobs) == len(completion.token_ids)
+
+
+def own_distance(completion: Completion, reference: TokenGaps) -> FloatArray:
+    """Nats between the engine's own logprob of each token and the reference's, shape (T,); 0 where a token is unlikely
+    to both or one of them says nothing."""
+    own = own_gaps(completion)
+    if own is None:
+        return np.zeros(len(completion.token_ids))
+    with np.errstate(invalid="ignore"):
+        far = np.abs(own.chosen - reference.chosen)
+        far = np.where(np.maximum(own.chosen, reference.chosen) > LIKELY, far, 0.0)
+    return np.where(np.isfinite(far), far, 0.0)
 
 
 def own_gaps(completion: Completion) -> TokenGaps | None:
@@ -197,19 +274,20 @@ def own_rejections(
     Greedy decoding takes the best token, so a token further down than the tolerance was not chosen by the engine
     that made the list. A list that has its token on top proves nothing: a corrupt state makes corrupt lists.
     """
-    if completion.logprobs is None or not _fits(completion):
+    if completion.lists is None or not _fits(completion):
         return view
-    own = token_gaps(completion.logprobs, completion.token_ids, shaping.penalised(completion))
+    own = token_gaps(completion.lists, completion.token_ids, shaping.penalised(completion))
     rejected = own.unsupported(tolerance) & ~own.bounded
     rejected[:start] = False
     if not rejected.any():
         return view
     if view is None:
-        view = token_gaps(TopLogprobs(np.empty((0, 1), np.int64), np.empty((0, 1))), completion.token_ids)
+        view = no_gaps(len(completion.token_ids))
     rejected &= np.isnan(view.gap)
     return replace(
         view,
         gap=np.where(rejected, own.gap, view.gap),
+        most=np.where(rejected, own.most, view.most),
         best_id=np.where(rejected, own.best_id, view.best_id),
         best=np.where(rejected, own.best, view.best),
         chosen=np.where(rejected, own.chosen, view.chosen),

@@ -5,48 +5,65 @@ Bans are applied before (inputs/bans.py)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from parity.comparator.inputs.bans import APPLIED
-from parity.records import Completion, Json, TokenIds
+from parity.comparator.reference.penalties import ANY_LOGIT, Penalised, Penalties
+from parity.records import Completion, Json
 from parity.records.sampling import Effect, Parameter, parameters
+
+_COMPUTED = {
+    "repetition_penalty": "repetition",
+    "presence_penalty": "presence",
+    "frequency_penalty": "frequency",
+    "logit_bias": "bias",
+}
+"""Sampling parameters that are recomputed, and their fields in Penalties."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
     """What sampling parameters do to the logits of a completion."""
 
-    penalises: bool = False
-    """A penalty lowers tokens that were seen before."""
-    counts_prompt: bool = False
-    """Those of the prompt as well."""
+    penalties: Penalties = field(default_factory=Penalties)
+    """What is recomputed."""
     unknown: tuple[str, ...] = ()
     """Parameters that move logits in ways that nothing here can compute: that a token is not the best of the raw ones
     says nothing then."""
+    logit_range: tuple[float, float] = ANY_LOGIT
+    """Nats between which log(sum(exp(logits))) lies, where a list does not record it."""
 
-    def penalised(self, completion: Completion) -> TokenIds | None:
-        """Tokens that are lowered from the start, shape (P,); None without a penalty. Those of the output are lowered
-        once they were chosen."""
-        if not self.penalises:
+    @property
+    def penalises(self) -> bool:
+        """The engine chose by other logits than lists show, in ways that are recomputed."""
+        return bool(self.penalties)
+
+    def penalised(self, completion: Completion) -> Penalised | None:
+        """What changes its lists; None where nothing does."""
+        if not self.penalties:
             return None
-        return completion.prompt_token_ids if self.counts_prompt else np.empty(0, dtype=np.int64)
+        return Penalised(self.penalties, completion.prompt_token_ids, self.logit_range)
+
+    def within(self, logit_range: tuple[float, float]) -> Shaping:
+        return replace(self, logit_range=logit_range)
 
 
 def shaping_of(sampling: Mapping[str, Json]) -> Shaping:
     """From sampling parameters by name (rows of parity/records/sampling.py)."""
-    penalties, unknown = [], []
+    found: dict[str, Any] = {}
+    unknown = []
     for row in parameters():
         if row.effect not in (Effect.PENALISES, Effect.SHAPES) or row.name in APPLIED:
             continue
         if not _is_on(row, sampling.get(row.name)):
             continue
-        if row.effect is Effect.PENALISES and not _raises(row, sampling[row.name]):
-            penalties.append(row)
-        else:
+        value = _computed(row, sampling[row.name])
+        if value is None:
             unknown.append(row.name)
-    return Shaping(bool(penalties), any(row.counts_prompt for row in penalties), tuple(unknown))
+        else:
+            found[_COMPUTED[row.name]] = value
+    return Shaping(Penalties(**found), tuple(unknown))
 
 
 def _is_on(row: Parameter, value: Json) -> bool:
@@ -54,6 +71,15 @@ def _is_on(row: Parameter, value: Json) -> bool:
     return bool(plain) and plain != row.plain(row.default)
 
 
-def _raises(row: Parameter, value: Json) -> bool:
-    """A penalty below its neutral value makes tokens that were seen more likely."""
-    return isinstance(value, int | float) and isinstance(row.default, int | float) and value < row.default
+def _computed(row: Parameter, value: Json) -> float | tuple[tuple[int, float], ...] | None:
+    """The value as Penalties have it; None for what cannot be computed."""
+    if row.name not in _COMPUTED:
+        return None
+    if isinstance(value, Mapping):
+        try:
+            return tuple((int(token), float(added)) for token, added in value.items())
+        except (TypeError, ValueError):
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if row.name != "repetition_penalty" or value > 0 else None

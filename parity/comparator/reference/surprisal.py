@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parity.comparator.reference.penalties import Penalised, as_chosen
 from parity.comparator.statistics import FloatArray, gamma_tail
 from parity.records import TokenIds, TopLogprobs
 
@@ -42,13 +43,21 @@ class Unlikely:
     """Chance of such a stretch anywhere in the run (adjusted for every window looked at)."""
 
 
-def tail_logs(top: TopLogprobs, tokens: TokenIds, temperature: float, vocab_size: int | None) -> FloatArray:
+def tail_logs(
+    top: TopLogprobs,
+    tokens: TokenIds,
+    temperature: float,
+    vocab_size: int | None,
+    penalised: Penalised | None = None,
+) -> FloatArray:
     """log of an upper bound on P(a token at most as likely as the chosen one), shape (T,).
 
     For a token really drawn from the reference at this temperature, P(tail <= x) <= x: a conservative p-value.
     top_p, top_k and min_p only leave out tokens less likely than those drawn, so the bound holds under them too.
     The mass that is not listed is bounded by what is left of 1 and by the number of tokens there are.
     NaN where the score does not list the chosen token.
+
+    `penalised`: what the request's penalties do to the lists, where those show it exactly (`shows_penalties`).
     """
     length = min(len(tokens), len(top))
     result = np.full(len(tokens), np.nan)
@@ -56,13 +65,20 @@ def tail_logs(top: TopLogprobs, tokens: TokenIds, temperature: float, vocab_size
         return result
     ids, values = top.ids[:length], top.values[:length]
     listed = np.where(np.isnan(values), -np.inf, np.minimum(values, 0.0))
+    rest = np.clip(1.0 - np.exp(listed).sum(axis=1), 0.0, 1.0)
+    if penalised is not None:
+        recorded = None if top.logsumexp is None else top.logsumexp[:length]
+        chosen_from = as_chosen(ids, listed, recorded, tokens[:length], penalised)
+        if chosen_from is None:
+            raise ValueError("the lists do not show what the penalties leave of them")
+        listed, raised = chosen_from
+        rest = rest * np.exp(raised)
     is_chosen = ids == tokens[:length, None]
     chosen = np.where(is_chosen, listed, -np.inf).max(axis=1)
     power = 1.0 / temperature
     vocabulary = float(vocab_size or 200_000)
     weights = np.exp(listed * power)
     total = weights.sum(axis=1)
-    rest = np.clip(1.0 - np.exp(listed).sum(axis=1), 0.0, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         unlisted = rest * np.exp(chosen * (power - 1)) if power >= 1 else vocabulary ** (1 - power) * rest**power
         unlisted = np.minimum(unlisted, vocabulary * np.exp(chosen * power))
@@ -70,6 +86,11 @@ def tail_logs(top: TopLogprobs, tokens: TokenIds, temperature: float, vocab_size
         logs = np.log(np.minimum(1.0, (lower + unlisted) / total))
     result[:length] = np.where(np.isneginf(chosen) & ~is_chosen.any(axis=1), np.nan, logs)
     return result
+
+
+def shows_penalties(top: TopLogprobs, penalised: Penalised) -> bool:
+    """Do these lists say exactly what the penalties leave of them?"""
+    return len(penalised.normalisers(top.logsumexp, len(top))) == 1
 
 
 def mean_surprisal(logs: FloatArray) -> float:

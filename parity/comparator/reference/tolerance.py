@@ -30,6 +30,17 @@ DOUBTFUL_TOKENS = 2
 embedded checkpoint 3 of 28,453 tokens of a baseline lay 0.38 to 0.44 nats below the best when it scored itself."""
 
 
+OWN_BELIEF = 0.1
+"""Nats by which an engine's own logprob of a token lies above the score where its logits moved, and not its choice: a
+healthy engine's do so for 2 tokens in 10,000. An engine that hands out a wrong token knows as well as the reference how
+unlikely it is."""
+
+ENOUGH_TOKENS = 50_000
+"""Tokens of the baseline from which on the largest of its gaps says how far noise goes. A router that chooses another
+expert at a near-tie of its own moves a logit by a few tenths of a nat, once in 10,000 tokens: a clean run of 2,368 had
+such a token, 0.5 nats below the best, and a largest gap of 0.06 in its baseline."""
+
+
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """A few tokens little beyond the tolerance, and nothing else wrong: how far, and how many."""
@@ -42,9 +53,13 @@ class Doubt:
     free: float = 0.0
     """Nats that are two steps of the logits as the scores show them: tokens so near are not counted."""
 
-    def covers(self, gaps: FloatArray, length: int) -> bool:
-        """Are these gaps, of tokens beyond the tolerance in a completion of `length` tokens, no more than that?"""
-        if float(gaps.max()) > max(self.limit, self.free):
+    believed: float = 0.0
+    """As `limit`, where the engine itself saw the token as likelier than the reference does."""
+
+    def covers(self, gaps: FloatArray, length: int, *, is_believed: bool = False) -> bool:
+        """Are these gaps, of tokens beyond the tolerance in a completion of `length` tokens, no more than that?
+        `is_believed`: the engine's own logprobs of all of them are higher than the scores (`OWN_BELIEF`)."""
+        if float(gaps.max()) > max(self.limit, self.free, self.believed if is_believed else 0.0):
             return False
         return int((gaps > self.free).sum()) <= self._most(length)
 
@@ -100,4 +115,5 @@ def doubt_of(options: CompareOptions, floor: Floor | None, tolerance: float, sco
     limit = max(tolerance, min(DOUBT * tolerance, FLOOR_HEADROOM * floor.largest))
     if floor.largest > DOUBT * DEFAULT_TOLERANCE - 1e-3:  # the baseline itself goes beyond that
         limit = max(limit, min(DOUBT * floor.largest, NOT_NOISE))
-    return Doubt(limit, floor.share_beyond(tolerance), free=2 * step if floor.largest >= step else 0.0)
+    believed = DOUBT * tolerance if floor.tokens < ENOUGH_TOKENS else limit
+    return Doubt(limit, floor.share_beyond(tolerance), 2 * step if floor.largest >= step else 0.0, believed)

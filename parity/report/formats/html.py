@@ -19,8 +19,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from parity._version import __version__
+from parity.language import render
 from parity.messages import Message
 from parity.report import facts, svg
+from parity.report.escape import without_paths
 from parity.report.format import Document, Format
 from parity.report.formats.md import environment_lines
 from parity.report.plots import plots
@@ -29,7 +31,7 @@ from parity.report.texts import Texts
 from parity.report.texts import sentence as say
 from parity.store import CompletionRow
 from parity.text import visible
-from parity.view import FindingView, RunView
+from parity.view import FindingView, RunView, next_commands
 
 MOST_TOKENS = 600
 """Tokens of a stream shown, around the place in question."""
@@ -109,6 +111,14 @@ def html_report(view: RunView, texts: Texts | None = None) -> str:
             plots=[Markup(one) for one in drawn.values()],
             digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             lead=shown(_lead(view)),
+            following=[
+                (
+                    in_html(one.what, texts.language),
+                    visible(without_paths(one.text)),
+                    one.remark and render(one.remark, texts.language),
+                )
+                for one in next_commands(view)
+            ],
             columns=COLUMNS,
             roles={arm.name: facts.role(arm, texts) for arm in view.arms},
             cells={arm.name: facts.cells(arm) for arm in view.arms},

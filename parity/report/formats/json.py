@@ -15,7 +15,7 @@ from parity.report.format import Document, Format
 from parity.report.prose import in_markdown
 from parity.report.texts import Texts
 from parity.store import CompletionRow
-from parity.view import ArmView, FindingView, RunView
+from parity.view import ArmView, FindingView, RunView, next_commands
 
 SCHEMA = "parity.report/1"
 SCHEMA_FILE = "schema/report-1.schema.json"
@@ -60,6 +60,7 @@ def report_value(view: RunView, texts: Texts) -> dict[str, Json]:
         "inferred": [in_markdown(line, texts.language) for line in facts.inferred(view)],
         "not_checked": [in_markdown(line, texts.language) for line in facts.unchecked(view)],
         "notes": [str(note) for note in view.notes],
+        "next": [public(one.to_json()) for one in next_commands(view)],
         "messages": {
             "reasons": [reason.to_json() for reason in view.run.reasons],
             "notes": [note.to_json() for note in view.notes],

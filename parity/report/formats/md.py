@@ -22,7 +22,7 @@ from parity.report.known import Match, conditions, known_bugs, link, matches
 from parity.report.prose import in_markdown
 from parity.report.texts import Texts
 from parity.text import visible
-from parity.view import ArmView, FindingView, RunView
+from parity.view import ArmView, FindingView, NextCommand, RunView, next_commands
 
 COLUMNS = 400
 """Width of the texts shown around a token."""
@@ -178,6 +178,8 @@ def _description(
 ) -> Iterator[str]:
     yield _verdict(view, texts)
     yield _lead(view, texts)
+    if following := next_commands(view):
+        yield "\n\n".join([f"#### {texts('heading.next')}", *(_next(one, texts) for one in following)])
     if view.chosen is not None:
         yield from example(view, view.chosen, texts)
     arms = table_text.markdown(view, texts.language).rstrip()
@@ -195,6 +197,13 @@ def _description(
         text = texts("both.text", other=REPOSITORIES[other], title=code(f"[Bug]: {name}"), link=inline(where))
         yield f"#### {texts('heading.both')}\n\n{text}"
     yield f"<sub>{texts('footer', version=__version__, run=code(view.run.id))}</sub>"
+
+
+def _next(command: NextCommand, texts: Texts) -> str:
+    parts = [in_markdown(command.what, texts.language)]
+    parts += [block(without_paths(command.text), "sh")] if command.text else []
+    parts += [in_markdown(command.remark, texts.language)] if command.remark is not None else []
+    return "\n\n".join(parts)
 
 
 def _listed(heading: str, lines: Iterator[Message], texts: Texts) -> str:

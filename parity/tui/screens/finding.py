@@ -328,7 +328,7 @@ class FindingScreen(TriageScreen):
             return
         nothing: list[FindingRow] = []
         found = self.parity.attempt(lambda: store.findings_of_completion(self.run.id, arm, key), nothing)
-        worst = sorted(found, key=lambda row: (row.severity != "corrupt", row.id))
+        worst = sorted(found, key=lambda row: (-row.weight, row.id))
         self.visit(arm, key, worst[0] if worst else None)
 
     # ------------------------------------------------------------------ triage

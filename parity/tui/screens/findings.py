@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual import work
@@ -14,7 +14,7 @@ from textual.widgets import Input, Static
 
 from parity.errors import ParityError
 from parity.language import render
-from parity.records import Kind
+from parity.records import Kind, Verdict
 from parity.store import FindingRow, FindingSort, RunRow
 from parity.store.browse import Facet
 from parity.tui.bindings import APP, FINDINGS, bindings
@@ -25,6 +25,9 @@ from parity.tui.view import COLUMNS, GROUPS, SORT_NAMES, View, badge
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.strips import SummaryStrip
 from parity.tui.widgets.table import VirtualTable
+
+if TYPE_CHECKING:
+    from parity.view import NextCommand
 
 MANY = 100_000
 """Findings that an index walks through in some 20 ms."""
@@ -49,6 +52,7 @@ class FindingsScreen(SelectingScreen):
 
     def compose(self) -> ComposeResult:
         yield Static(classes="title", id="title")
+        yield Static(id="next")
         yield SummaryStrip(id="summary")
         yield Input(placeholder="text in request, prompt, label or note; Enter closes", id="search", disabled=True)
         yield VirtualTable[FindingRow](COLUMNS, self._fetch, lambda row: row.id, id="table")
@@ -65,6 +69,8 @@ class FindingsScreen(SelectingScreen):
         self.table.focus()
         self.refresh_rows(cursor=0)
         self.load_facets()
+        if self.run.verdict == Verdict.INCONCLUSIVE:
+            self.load_commands()
 
     # ------------------------------------------------------------------ data
 
@@ -157,6 +163,22 @@ class FindingsScreen(SelectingScreen):
     @work(thread=True, exclusive=True, group="facets")
     def load_facets(self) -> None:
         self._in_background(lambda: self.parity.background().facets(self.run.id), self._facets_are)
+
+    @work(thread=True, exclusive=True, group="commands")
+    def load_commands(self) -> None:
+        def commands() -> Sequence[NextCommand]:
+            from parity.view import next_commands, of_store  # the comparison with it, for which no first screen waits
+
+            return next_commands(of_store(self.parity.background(), self.run.id, limit=1))
+
+        self._in_background(commands, self._commands_are)
+
+    def _commands_are(self, commands: Sequence[NextCommand]) -> None:
+        """What would decide the run: each command whole, for it is there to be copied."""
+        lines = [plain(render(one.what)) + (f":\n  {plain(one.text)}" if one.text else "") for one in commands]
+        shown = self.query_one("#next", Static)
+        shown.display = bool(lines)
+        shown.update(Text("\n".join(lines)))
 
     @work(thread=True, exclusive=True, group="positions")
     def load_positions(self, view: View) -> None:

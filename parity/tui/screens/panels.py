@@ -14,7 +14,7 @@ from parity.records.evidence import LeakEvidence, TokensEvidence
 from parity.records.sampling import json_value
 from parity.records.steps import PREFILL
 from parity.store import CompletionRow, FindingRow, Triage, TriageChange
-from parity.tui.format import bar, fit, nats, plain, whole
+from parity.tui.format import bar, counted, fit, nats, plain, whole
 from parity.tui.screens.dialogs import history_text
 from parity.tui.screens.subject import Subject
 from parity.tui.tokens import Decoder, spaced
@@ -170,7 +170,7 @@ def origin(subject: Subject, palette: Palette) -> Text:
             (facts.candidate_tokens, "only in the candidate"),
         ):
             if tokens:
-                text.append(f"{title}, {len(tokens)} tokens: ", palette.title)
+                text.append(f"{title}, {counted(len(tokens), 'token')}: ", palette.title)
                 text.append("".join(subject.decoder.piece(whole(t, -1)).text for t in tokens[:200]) + "\n")
     if not text:
         text.append("Nothing is known of where these tokens come from.")
@@ -214,7 +214,7 @@ def prompt(subject: Subject, palette: Palette) -> Text:
     if request is None:
         text.append("not in the database\n")
     else:
-        text.append(f"({len(request.prompt_token_ids)} tokens)\n", palette.dim)
+        text.append(f"({counted(len(request.prompt_token_ids), 'token')})\n", palette.dim)
         shown = request.prompt if request.prompt is not None else subject.decoder.text(request.prompt_token_ids)
         text.append(plain(shown, keep="\n") + "\n")
     sampling = subject.run.plan.sampling
@@ -231,7 +231,7 @@ def prompt(subject: Subject, palette: Palette) -> Text:
         text.append(f"{plain(completion.arm)} ", palette.title)
         reason = plain(completion.finish_reason or "no finish reason")
         stop = f" {plain(completion.stop_reason)}" if completion.stop_reason is not None else ""
-        text.append(f"{completion.n_tokens} tokens, ended by {reason}{stop}")
+        text.append(f"{counted(completion.n_tokens, 'token')}, ended by {reason}{stop}")
         arm = subject.arms.get(completion.arm)
         if arm is not None and arm.acceptance_rate is not None:
             text.append(f", {arm.acceptance_rate:.0%} of the arm's drafts accepted")

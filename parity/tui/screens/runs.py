@@ -16,7 +16,7 @@ from parity.records import Kind
 from parity.store import ArmRow, RunRow, RunStatus
 from parity.store.browse import Browser
 from parity.tui.bindings import APP, RUNS, bindings
-from parity.tui.format import error_text, moment, plain, seconds, short_path
+from parity.tui.format import counted, error_text, moment, plain, seconds, short_path
 from parity.tui.progress import Progress, drawn
 from parity.tui.screens.base import ParityScreen
 from parity.tui.screens.dialogs import Confirm
@@ -185,7 +185,7 @@ class RunsScreen(ParityScreen):
         run, store = line.run, self.store
         text = Text(no_wrap=False)
         text.append(f"{plain(run.id)}", style="bold")
-        text.append(f"  {line.status}, model {plain(run.model)}, {len(line.arms)} arms\n")
+        text.append(f"  {line.status}, model {plain(run.model)}, {counted(len(line.arms), 'arm')}\n")
         text.append((_kinds(line.counts) or "no findings") + "\n")
         if line.planted:
             text.append(f"in positive controls, planted on purpose: {_kinds(line.planted)}\n", style="dim")
@@ -252,7 +252,8 @@ class RunsScreen(ParityScreen):
         self.app.push_screen(
             Confirm(
                 f"Delete run {run.id} of {moment(run.created)}?",
-                f"{line.findings:,} findings go from the database. Triage stays, it belongs to later runs too."
+                f"{counted(line.findings, 'finding')} {'goes' if line.findings == 1 else 'go'} from the database."
+                " Triage stays, it belongs to later runs too."
                 f" Files stay{f' in {run.directory}' if run.directory else ''}.",
             ),
             answered,

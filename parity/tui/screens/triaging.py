@@ -10,7 +10,7 @@ from parity.errors import ParityError
 from parity.messages import message
 from parity.store import FindingRow, RunRow, Triage, TriageChange, TriageState
 from parity.store.browse import Browser
-from parity.tui.format import plain
+from parity.tui.format import counted, plain
 from parity.tui.screens.base import ParityScreen
 from parity.tui.screens.dialogs import EditTriage
 from parity.tui.view import place
@@ -146,4 +146,4 @@ def finding_json(store: Browser, row: FindingRow) -> dict[str, Any]:
 
 
 def _count(number: int) -> str:
-    return "1 finding" if number == 1 else f"{number:,} findings"
+    return counted(number, "finding")

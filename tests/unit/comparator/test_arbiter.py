@@ -1,4 +1,4 @@
-"""The arbiter: whom it supports, and that it changes nothing else."""
+"""The arbiter: whom it supports, and what follows where that is one side throughout."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Sequence
 import pytest
 from captures import capture, completion
 
-from parity.comparator import compare
+from parity.comparator import Comparison, compare, triangulate
+from parity.comparator.conclude.ruled import decided
 from parity.comparator.reference.arbiter import Ruling, rulings, with_rulings
-from parity.records import Capture, Key, ScoreKey, Scores, TopLogprobs
+from parity.records import Capture, Key, ScoreKey, Scores, TopLogprobs, Verdict
+from parity.records.evidence import JudgedBy
+from parity.records.next_steps import Step
 
 KEY = Key("p0", 0, 0)
 A, B = [5, 6, 7, 8], [5, 6, 9, 8]
@@ -80,3 +83,114 @@ def test_it_is_told_beside_the_verdict_and_does_not_change_it() -> None:
     assert told["message"]["text"] == told["why"]
     assert told["message"]["parameters"]["finds"]["id"] == "arbiter.baseline"
     assert with_rulings(before, {}, "transformers", 0.25) is before
+
+
+# --------------------------------------------------------------------------- what follows for the verdict
+
+
+def judged(
+    streams: Sequence[tuple[Sequence[float], Sequence[float]]], scores: Scores | None = None, **head: object
+) -> Comparison:
+    """Completions that differ, with the arbiter's gaps of each side, compared without the baseline's scores."""
+    base = capture("cpu/base", *(completion(A, f"p{n}") for n in range(len(streams))))
+    other = capture("cpu/other", *(completion(B, f"p{n}") for n in range(len(streams))), **head)
+    ruled: Scores = {
+        ScoreKey(arm, f"p{n}", 0, 0): score(tokens, gaps)
+        for n, both in enumerate(streams)
+        for arm, tokens, gaps in zip(("cpu/base", "cpu/other"), (A, B), both, strict=True)
+    }
+    found = rulings(base, other, ruled, 0.25)
+    return decided(with_rulings(compare(base, other, scores), found, "hf", 0.25), found, "hf")
+
+
+FINE = [0.0, 0.0, 0.0, 0.0]
+WRONG = [0.0, 0.0, 6.0, 0.0]
+A_LITTLE = [0.0, 0.0, 0.8, 0.0]
+
+
+def test_without_its_word_the_run_is_open() -> None:
+    open_ = compare(said("cpu/base", A), said("cpu/other", B))
+    assert open_.verdict is Verdict.INCONCLUSIVE
+    assert Step.ARBITER in {one.step for one in open_.next_steps}
+
+
+def test_noise_is_a_pass() -> None:
+    result = judged([(FINE, FINE), (FINE, [0, 0, 0.4, 0])])
+    assert (result.verdict, result.next_steps) == (Verdict.PASS, ())
+    assert str(result.reasons[0]) == "hf finds both sides' tokens likely in 2 completions that differ: noise"
+    numbers = result.stats.to_json()
+    assert (numbers["near_tie"], numbers["unjudged"], numbers["judged"]) == (2, 0, 2)
+
+
+def test_noise_is_no_pass_where_something_else_is_open() -> None:
+    result = judged([(FINE, FINE)], engine={"speculative_config": {"method": "mtp"}}, counters={"draft_tokens": 0})
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert {one.settles for one in result.next_steps} == {"conclude.unjudged", "inputs.nothing_proposed"}
+
+
+def test_a_candidate_that_it_rejects_is_at_fault_and_has_findings() -> None:
+    result = judged([(FINE, WRONG), (FINE, FINE)])
+    assert result.verdict is Verdict.DIVERGED
+    assert str(result.reasons[0]).startswith("hf supports cpu/base and not cpu/other in 1 completion")
+    (finding,) = result.corrupt
+    assert (finding.key, finding.position, finding.evidence.judged_by) == (KEY, 2, JudgedBy.ARBITER)
+    assert finding.evidence.gap == pytest.approx(6.0)
+    assert result.classes == {KEY: "corrupt", Key("p1", 0, 0): "near_tie"}
+    assert not result.stats.baseline_at_fault
+
+
+def test_a_baseline_that_it_rejects_is_at_fault_and_the_candidate_is_not_accused() -> None:
+    result = judged([(WRONG, FINE), (FINE, FINE)])
+    assert result.verdict is Verdict.DIVERGED
+    assert str(result.reasons[0]).startswith("it is the baseline that is at fault: hf supports cpu/other")
+    assert result.corrupt == []
+    assert result.stats.baseline_at_fault
+    suspect = triangulate({"cpu/other": result.verdict}, "cpu/base", ["cpu/other"])
+    assert suspect is not None
+    assert str(suspect.name) == "the baseline cpu/base"
+
+
+def test_it_overrules_a_baseline_that_scores_the_candidate_itself() -> None:
+    """The faulty engine finds the right tokens wrong."""
+    result = judged([(WRONG, FINE)], {ScoreKey("cpu/other", *KEY): score(B, WRONG)})
+    assert result.verdict is Verdict.DIVERGED
+    assert str(result.reasons[0]).startswith("it is the baseline that is at fault")
+
+
+@pytest.mark.parametrize(
+    "streams",
+    [
+        [(FINE, WRONG), (WRONG, FINE)],  # now this side, now that
+        [(WRONG, WRONG)],  # neither
+        [(FINE, A_LITTLE)],  # one token little beyond: rounding of two engines
+        [(A_LITTLE, FINE)],
+    ],
+)
+def test_a_divided_opinion_decides_nothing(streams: list[tuple[list[float], list[float]]]) -> None:
+    result = judged(streams)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert not result.corrupt
+    assert result.next_steps
+
+
+def test_many_small_ones_on_one_side_decide() -> None:
+    assert judged([(FINE, A_LITTLE)] * 6).verdict is Verdict.INCONCLUSIVE
+    assert judged([(FINE, A_LITTLE)] * 7).verdict is Verdict.DIVERGED
+
+
+def test_what_was_asked_differently_stays_open() -> None:
+    base, other = said("cpu/base", A), capture("cpu/other", completion(B), max_tokens=7)
+    scores: Scores = {ScoreKey("cpu/base", *KEY): score(A, FINE), ScoreKey("cpu/other", *KEY): score(B, WRONG)}
+    found = rulings(base, other, scores, 0.25)
+    result = decided(with_rulings(compare(base, other), found, "hf", 0.25), found, "hf")
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert Step.SAME_QUESTIONS in {one.step for one in result.next_steps}
+
+
+def test_tokens_that_it_did_not_score_leave_the_run_open() -> None:
+    base, other = said("cpu/base", A), said("cpu/other", B)
+    holes = TopLogprobs.from_json([[[token, -0.5 if token != 9 else None]] for token in B])
+    scores: Scores = {ScoreKey("cpu/base", *KEY): score(A, FINE), ScoreKey("cpu/other", *KEY): holes}
+    found = rulings(base, other, scores, 0.25)
+    assert not found[KEY].whole
+    assert decided(with_rulings(compare(base, other), found, "hf", 0.25), found, "hf").verdict is Verdict.INCONCLUSIVE

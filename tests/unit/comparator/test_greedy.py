@@ -8,7 +8,7 @@ from captures import EOS, TEXT, capture, completion, score, scores, texts
 
 from parity.comparator import CompareOptions, compare
 from parity.comparator.streams.pairing import pair_up
-from parity.records import Finding, Kind, TopLogprobs, Verdict
+from parity.records import Finding, Kind, ScoreKey, TopLogprobs, Verdict
 
 FAULT = 9.0
 """Nats below the best token: no noise."""
@@ -205,6 +205,19 @@ def test_a_lone_token_little_beyond_the_tolerance(gap: float, floor: float | Non
     assert [one.position for one in result.findings] == [10]
     told = " ".join([*texts(result.reasons), *texts(result.notes)])
     assert ("little beyond the tolerance" in told) == (verdict is not Verdict.DIVERGED)
+
+
+@pytest.mark.parametrize(("own", "verdict"), [(0.2, Verdict.PASS), (0.02, Verdict.DIVERGED)])
+def test_a_lone_token_that_the_engine_itself_believed_in(own: float, verdict: Verdict) -> None:
+    """Its logits moved; or it handed out another token than they say."""
+    scored = score(LONE, {10: 0.4}, TEXT)
+    column = (scored.ids == np.array(LONE)[:, None]).argmax(axis=1)
+    said = np.take_along_axis(scored.values, column[:, None], axis=1)
+    said[10] += own
+    known = {ScoreKey("cpu/mtp", "p0", 0, 0): scored, ScoreKey("cpu/base", "p0", 0, 0): score(TEXT, {30: 0.05})}
+    candidate = completion(LONE, logprobs=TopLogprobs(np.array(LONE)[:, None], said))
+    result = compare(capture("cpu/base", completion(TEXT)), capture("cpu/mtp", candidate), known)
+    assert result.verdict is verdict
 
 
 def test_three_tokens_little_beyond_the_tolerance_are_a_fault() -> None:

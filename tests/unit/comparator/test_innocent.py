@@ -154,11 +154,9 @@ def test_an_eos_that_min_tokens_forbade_is_no_end_that_was_missed() -> None:
     assert result.verdict is Verdict.DIVERGED
 
 
-@pytest.mark.parametrize(
-    "asked", [{"logit_bias": {"7": 5}}, {"bad_words": ["x"]}, {"structured_outputs": {"json": "{}"}}]
-)
+@pytest.mark.parametrize("asked", [{"bad_words": ["x"]}, {"structured_outputs": {"json": "{}"}}])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_tokens_that_a_grammar_or_a_bias_chose_are_not_held_against_raw_scores(
+def test_tokens_that_a_ban_or_a_grammar_chose_are_not_held_against_raw_scores(
     asked: dict[str, Any], temperature: float
 ) -> None:
     stream = [*TEXT[:20], *range(300, 340)]

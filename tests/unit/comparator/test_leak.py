@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from captures import TEXT, capture, completion, score, scores
+import pytest
+from captures import EOS, TEXT, capture, completion, score, scores
 
 from parity.comparator import compare
 from parity.records import Completion, Finding, Kind
@@ -80,3 +81,16 @@ def test_a_match_may_not_run_over_the_end_of_a_donor() -> None:
     found = leaks([*TEXT[:20], *donor, *TEXT[30:]], range(20, 30), rest)
     assert found[0].kind is Kind.ROW_LEAK
     assert found[0].length == 5
+
+
+@pytest.mark.parametrize(("gap", "corrupt"), [(0.375, False), (3.0, True)])
+def test_texts_that_come_together_at_a_token_little_beyond_the_tolerance(gap: float, corrupt: bool) -> None:
+    """Two requests may come to say the same after a near-tie: one doubtful token at the start of it is no leak."""
+    rest = others()
+    same = [*rest[6].token_ids[:50].tolist(), EOS]
+    rest[6] = completion(same, "p7", prompt=rest[6].prompt_token_ids.tolist(), finish="stop")
+    mine = [*TEXT[:10], 199, *same[11:]]
+    base = capture("cpu/base", completion(TEXT), *rest)
+    candidate = capture("cpu/mtp", completion(mine, finish="stop"), *rest)
+    found = compare(base, candidate, scores("cpu/mtp", p0=score(mine, {10: 0.1, 11: gap})))
+    assert bool(found.corrupt) is corrupt

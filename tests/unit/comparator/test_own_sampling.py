@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from captures import EOS, TEXT, capture, completion, score, scores, texts
+from captures import EOS, TEXT, capture, completion, score, scores
 
 from parity.comparator import Comparison, compare
 from parity.records import Key, Kind, ScoreKey, TopLogprobs, Verdict
@@ -29,12 +29,18 @@ def test_a_penalty_of_one_request_is_in_its_gaps_alone() -> None:
     assert {one.key for one in found.corrupt} == {P0}
 
 
-def test_a_penalty_that_makes_tokens_likelier_leaves_gaps_open() -> None:
+def test_a_penalty_that_makes_tokens_likelier_is_in_its_gaps() -> None:
     top = TopLogprobs.from_json([[[100, -0.1]], [[103, -0.1], [100, -3.1]], [[102, -0.1]]])
     found = both([100, 101, 102], [100, 100, 102], top, presence_penalty=-2.0)
     assert found.candidate_gaps[P0].at(1) == 3.0
-    assert found.candidate_gaps[P1].at(1) is None
-    assert any("presence_penalty" in reason for reason in texts(found.reasons))
+    assert found.candidate_gaps[P1].at(1) == 1.0
+
+
+def test_a_bias_is_in_the_gaps() -> None:
+    top = TopLogprobs.from_json([[[100, -0.1]], [[103, -0.1], [101, -3.1]], [[102, -0.1]]])
+    found = both([100, 103, 102], [100, 101, 102], top, logit_bias={"101": 2.5, "102": -9})
+    assert (found.candidate_gaps[P0].at(1), found.candidate_gaps[P1].at(1)) == (3.0, 0.5)
+    assert found.candidate_gaps[P1].bounded.tolist() == [True, False, True]  # one that is not listed may be the best
 
 
 def test_only_tokens_that_were_allowed_are_rivals() -> None:
@@ -47,6 +53,13 @@ def test_a_list_that_ends_above_the_chosen_token_does_not_say_which_allowed_one_
     top = TopLogprobs.from_json([[[100, -0.1], [7, -4.0]], [[103, -0.1], [7, -1.0], [101, -3.1]]])
     found = both([100, 102], [100, 101], top, allowed_token_ids=[100, 101, 102])
     assert found.candidate_gaps[P1].at(1) is None
+
+
+def test_own_lists_that_end_above_an_allowed_token_still_say_its_logprob() -> None:
+    own = TopLogprobs.from_json([[[100, -0.1], [7, -4.0]], [[103, -0.1], [7, -1.0], [101, -3.1]]])
+    made = completion([100, 101], logprobs=own)
+    base, candidate = (capture(arm, made, allowed_token_ids=[100, 101, 102]) for arm in ("cpu/base", "cpu/mtp"))
+    assert compare(base, candidate, scores("cpu/mtp", p0=own)).verdict is Verdict.PASS
 
 
 def test_a_request_may_not_end_before_its_own_min_tokens() -> None:

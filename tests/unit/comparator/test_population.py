@@ -64,7 +64,7 @@ def noisy_scores(rng: np.random.Generator, arm: str, run: list[Completion], size
 
 
 @pytest.mark.parametrize(("size", "drifted"), [(0.01, False), (0.05, True)])
-def test_a_small_systematic_error_shows_and_rounding_noise_does_not(size: float, drifted: bool) -> None:
+def test_a_small_systematic_error_is_found_and_rounding_noise_is_not(size: float, drifted: bool) -> None:
     """No token crosses the tolerance; only the mean gap is five times the baseline's."""
     rng = np.random.default_rng(4)
     base = [completion(TEXT, f"p{n}") for n in range(64)]
@@ -74,10 +74,10 @@ def test_a_small_systematic_error_shows_and_rounding_noise_does_not(size: float,
         known[ScoreKey("cpu/mtp", f"p{n}", 0, 0)].values[10] = [-0.1, -0.2]
         known[ScoreKey("cpu/mtp", f"p{n}", 0, 0)].ids[10] = [300, TEXT[10]]
     result = compare(capture("cpu/base", *base), capture("cpu/mtp", *candidate), known)
-    assert result.verdict is Verdict.PASS
-    assert not result.corrupt
+    assert result.verdict is (Verdict.DIVERGED if drifted else Verdict.PASS)
+    assert [finding.kind for finding in result.corrupt] == ([Kind.NUMERICS] if drifted else [])
     assert result.stats.to_json()["drift"]["drifted"] is drifted
-    assert any("small systematic" in note for note in texts(result.notes)) is drifted
+    assert any("the mean gap is" in reason for reason in texts(result.reasons)) is drifted
 
 
 def test_drift_needs_enough_completions() -> None:

@@ -7,10 +7,14 @@ import math
 import random
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from captures import written
 from hypothesis import given
 from hypothesis import strategies as st
+from worlds import BASE, FLAT, World, speculating
 
 from parity.comparator.population.power import (
     chance_to_see,
@@ -96,3 +100,37 @@ def test_the_command() -> None:
     refused = command("--rate", "3")
     assert refused.returncode == 2
     assert "between 0 and 1" in refused.stderr
+
+
+def test_with_a_run_the_command_says_what_its_numerics_would_show(tmp_path: Path) -> None:
+    world = World(3, FLAT)
+    asked = world.requests(24, seed=3)
+    base, other = (world.run(asked, arm, max_tokens=64).capture for arm in (BASE, speculating(2)))
+    known = world.score(base, other)
+    database = str(tmp_path / "parity.db")
+    paths = [
+        str(written(tmp_path / f"{one.header.variant}.jsonl", one)) for one in (base, replace(other, scores=known))
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "parity", "compare", *paths, "--db", database, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    tokens = json.loads(done.stdout)["stats"]["numerics"]["tokens"]
+    (run,) = json.loads(
+        subprocess.run(
+            [sys.executable, "-m", "parity", "runs", "list", "--db", database, "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    )
+    made = json.loads(command("--run", run["run"], "--db", database, "--json").stdout)
+    (effects,) = made["numerics"].values()
+    assert effects[0]["tokens"] == tokens
+    shifts = [one["mean_shift"] for one in effects if one["mean_shift"] is not None]
+    assert shifts == sorted(shifts, reverse=True)
+    assert len(set(shifts)) > 3
+    missing = command("--run", "none", "--db", database)
+    assert missing.returncode == 2

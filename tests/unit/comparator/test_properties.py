@@ -135,8 +135,11 @@ def test_any_capture_against_itself_has_only_what_is_wrong_in_itself(one: Captur
     result = compare(one, one, {}, CompareOptions())
     corrupt = {f.kind for f in result.findings if f.severity is Severity.CORRUPT}
     assert corrupt <= WRONG_BY_ITSELF
-    # Nothing to compare, or an engine that broke off in both: no PASS.
+    # Nothing to compare, an engine that broke off in both, or one that broke a request's limit in both: no PASS.
     compared = any(len(c.token_ids) for c in one) and all(c.aborted or c.finish_reason != "abort" for c in one)
+    compared &= not any(reason.id == "conclude.both_broke" for reason in result.reasons)
+    # Nor where n samples were asked of each request and not all are there.
+    compared &= len(one.completions) >= len({key.request for key in one.completions}) * one.header.sampling.get("n", 1)
     assert result.verdict is (Verdict.DIVERGED if corrupt else Verdict.PASS if compared else Verdict.INCONCLUSIVE)
 
 

@@ -30,15 +30,18 @@ def test_every_fault_is_described_and_its_expected_kinds_exist() -> None:
     known = set(map(str, kinds()))
     for item in described:
         assert item["summary"]
-        assert "#" in item["emulates"]
+        assert not item["emulates"] or "#" in item["emulates"]
         assert set(item["expected"]) <= known
     assert json.loads(json.dumps(described)) == described
 
 
 def test_every_fault_is_planted_somewhere_and_nothing_else_is() -> None:
-    planted = [*plants.SAMPLED, *plants.LOGITS, *plants.METADATA, *plants.OUTPUT]
+    places = (plants.SAMPLED, plants.LOGITS, plants.METADATA, plants.OUTPUT)
+    places += (plants.MODEL, plants.ATTENTION, plants.LINEAR, plants.REQUEST)
+    planted = [name for place in places for name in place]
     assert sorted(planted) == sorted(catalogue.FAULTS)
-    assert {name for name, fault in catalogue.FAULTS.items() if fault.layer == "output"} == set(plants.OUTPUT)
+    for layer, place in (("output", plants.OUTPUT), ("request", plants.REQUEST)):
+        assert {name for name, fault in catalogue.FAULTS.items() if fault.layer == layer} == set(place)
 
 
 def test_environment_round_trips_through_the_text_that_the_engine_reads() -> None:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from parity_faults import prompt_key
+from support.captures import TEXT, capture, completion
 
-from parity.pipeline.controls import prompt_digest, read_planted
+from parity.comparator import compare
+from parity.comparator.types import run_finding
+from parity.errors import ParityError
+from parity.pipeline import PlanRequest, load_backends, make_plan
+from parity.pipeline.controls import Planted, judge, prompt_digest, read_planted
+from parity.pipeline.execute import execute
+from parity.records import Kind
+from parity.records.evidence import RunEvidence
 
 
 def test_prompts_are_named_as_the_fault_lab_names_them() -> None:
@@ -34,3 +45,25 @@ def test_only_whole_lines_count(tmp_path: Path) -> None:
     assert planted.installed
     assert dict(planted.prompts) == {"aa": 2}
     assert sys.getsizeof(planted.prompts) < 10_000
+
+
+def test_a_fault_that_shows_in_the_run_alone_is_caught() -> None:
+    candidate = capture("cpu/mtp", completion(TEXT))
+    found = compare(capture("cpu/base", completion(TEXT)), candidate)
+    planted = Planted(True, {prompt_digest([1, 2, 3]): 1})
+    assert not judge("cpu/mtp", "kv_fp8", planted, candidate, found).as_expected
+    of_the_run = run_finding("cpu/mtp", "cpu/base", Kind.GARBLED, RunEvidence(why=Kind.GARBLED.row.title))
+    caught = judge("cpu/mtp", "kv_fp8", planted, candidate, replace(found, findings=(of_the_run,)))
+    assert caught.as_expected
+    assert caught.sentence.id == "pipeline.control_caught_run"
+    asked = run_finding("cpu/mtp", "cpu/base", Kind.INPUT_MISMATCH, RunEvidence(why=Kind.GARBLED.row.title))
+    assert not judge("cpu/mtp", "kv_fp8", planted, candidate, replace(found, findings=(asked,))).as_expected
+
+
+def test_a_plan_of_controls_alone_is_refused_before_an_engine_starts(tmp_path: Path) -> None:
+    backends = load_backends(["cpu"])
+    request = PlanRequest(suite="smoke", variants=("base",), positive_controls=("kv_fp8",))
+    plan = make_plan(request, backends)
+    nothing: Any = None
+    with pytest.raises(ParityError, match="positive controls only"):
+        execute(plan, nothing, nothing, nothing, command="", versions={}, say=print)

@@ -341,8 +341,8 @@ def test_two_runs_at_once(parity: Parity) -> None:
 @pytest.mark.parametrize(
     ("fault", "code", "sentence"),
     [
-        ("corrupt", 0, "caught in fake/mtp-control-corrupt: planted in 1 step of 1 requests, found in 1 ("),
-        ("overlooked", 4, "planted in 1 step of 1 requests and found in none: this run would have missed that fault"),
+        ("corrupt", 0, "caught in fake/mtp-control-corrupt: planted in 1 step of 1 request, found in 1 ("),
+        ("overlooked", 4, "planted in 1 step of 1 request and found in none: this run would have missed that fault"),
         ("unfit", 4, "never came to be planted"),
         ("misplaced", 4, "the plugin never said that it was there"),
         ("none", 0, "control none: not reported, as it should be"),

@@ -164,7 +164,7 @@ def test_a_prompt_length_that_all_corrupt_requests_share_is_said() -> None:
     findings = [finding_case(id=7), finding_case(id=8, request="p1")]
     requests = [RequestRow(at, f"p{at}", "x", np.arange(length)) for at, length in enumerate((1, 1, 1, 5, 6))]
     case = make_case(findings=findings, requests=requests)
-    said = "every corrupt request has a prompt of 1 tokens: 2 of the 3 requests with such a prompt are corrupt, none of"
+    said = "every corrupt request has a prompt of 1 token: 2 of the 3 requests with such a prompt are corrupt, none of"
     assert said in bug_reports(case, wanted("vllm"))[0].markdown
     alike = make_case(findings=findings, requests=requests[:3])
     assert "every corrupt request" not in bug_reports(alike, wanted("vllm"))[0].markdown

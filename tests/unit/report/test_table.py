@@ -109,7 +109,7 @@ def test_a_stored_run(tmp_path: Path) -> None:
     notes = [str(note) for note in row.remarks]
     assert any("4 of 12 completions are missing" in note for note in notes)
     # p1 has 6 tokens in round 0 and 512 in round 1.
-    assert "needle p1: in 0 of 1 rounds of random batches as it is alone" in notes
+    assert "needle p1: in 0 of 1 round of random batches as it is alone" in notes
     (kind,) = row.kinds
     assert kind.kind == "garbled"
     assert 0.005 < kind.low < 0.125 < kind.high < 0.55

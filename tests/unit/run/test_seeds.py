@@ -42,7 +42,7 @@ def server_seeds(sampling: dict[str, Any], round_: int) -> list[int | None]:
 
     arm = SimpleNamespace(
         server={"model": "m"}, path="/v1/completions", dialect="vllm", wrap=False, as_text=False, rows={},
-        endpoint=SimpleNamespace(post_json=post_json),
+        lists_ids=False, endpoint=SimpleNamespace(post_json=post_json),
     )  # fmt: skip
     for one in REQUESTS:
         ServerArm._ask(arm, one, sampling, round_, stream=False)  # type: ignore[arg-type]

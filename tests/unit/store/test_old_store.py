@@ -10,7 +10,8 @@ import pytest
 
 from parity.plan import Request
 from parity.plan.digest import plan_hash
-from parity.records import Key
+from parity.records import Key, Kind
+from parity.records.weight import weight_of
 from parity.store import Store, TriageState
 
 OLD = Path(__file__).parents[2] / "data" / "old_store.db.gz"
@@ -37,6 +38,15 @@ def test_it_opens_and_shows_what_it_held(old: Path) -> None:
         assert (worst.kind, worst.severity, worst.state) == ("omission", "corrupt", TriageState.CONFIRMED)
         assert store.triage(worst.fingerprint).note == "seen"
         assert store.count_classes(run.id, "cpu/mtp") == {"corrupt": 1, "identical": 2, "near_tie": 1}
+
+
+def test_its_findings_are_weighed(old: Path) -> None:
+    with Store.open(old) as store:
+        rows = store.page_findings("20261101-120000-aaaa", limit=-1)
+        assert len(rows) > 1
+        for row in rows:
+            assert row.weight == weight_of(Kind(row.kind), row.severity, row.length, row.facts)
+        assert [row.weight for row in rows] == sorted((row.weight for row in rows), reverse=True)
 
 
 def test_its_plans_are_the_plans_they_were(old: Path) -> None:

@@ -137,9 +137,9 @@ def test_every_table_is_strict(store: Store) -> None:
 
 
 def _key(sort: FindingSort, row: FindingRow) -> Any:
-    value = getattr(row, {"ordinal": "ordinal", "severity": "severity"}.get(sort.value, sort.value))
+    value = getattr(row, sort.value)
     if sort is FindingSort.WORST:
-        return 0 if value == "corrupt" else 1
+        return -value
     if sort is FindingSort.ARM:
         return 0  # one candidate arm here
     return (value is not None, value)

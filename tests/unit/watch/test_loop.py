@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from parity.comparator import Comparison
+from parity.comparator.stats import Stats
 from parity.errors import BackendError, ParityError
+from parity.messages import verbatim
 from parity.pipeline import Outcome
 from parity.records import Verdict
 from parity.run import Interrupted
@@ -21,8 +24,8 @@ from parity.watch import Metrics, Probe, Webhook, watch
 ALL = frozenset(Verdict)
 
 
-def outcome(verdict: Verdict = Verdict.PASS) -> Outcome:
-    return Outcome("run-1", Path("nowhere"), verdict, ["because"])
+def outcome(verdict: Verdict = Verdict.PASS, comparisons: dict[str, Comparison] | None = None) -> Outcome:
+    return Outcome("run-1", Path("nowhere"), verdict, (verbatim("because"),), comparisons or {})
 
 
 class Clock:
@@ -46,7 +49,7 @@ class Probed:
         self.seconds = iter(seconds or [1.0] * len(verdicts))
         self.starts: list[float] = []
 
-    def __call__(self) -> Outcome:
+    def __call__(self, number: int) -> Outcome:
         self.starts.append(self.clock.now)
         self.clock.now += next(self.seconds)
         verdict = next(self.verdicts)
@@ -103,7 +106,7 @@ def test_it_ends_at_the_verdict_that_it_waits_for() -> None:
 
 
 def test_ctrl_c_is_no_failed_probe() -> None:
-    def probe() -> Outcome:
+    def probe(number: int) -> Outcome:
         raise Interrupted("stop")
 
     with pytest.raises(Interrupted):
@@ -162,6 +165,46 @@ def test_a_receiver_that_fails_is_said(status: int) -> None:
 def test_a_webhook_is_an_http_address(url: str) -> None:
     with pytest.raises(ParityError, match="not an http or https address"):
         Webhook(url, ALL, print)
+
+
+def changing(number: int) -> Outcome:
+    """A hundred probes of which nothing differs, then probes of which a part does."""
+    stats = Stats(completions=64, identical=64 if number <= 100 else 60 - number % 3)
+    compared = Comparison("replay/golden", "server/live", Verdict.PASS, (), (), {}, stats)
+    return outcome(Verdict.PASS, {"server/live": compared})
+
+
+def test_a_change_is_said_once_posted_once_and_leaves_the_watch_inconclusive() -> None:
+    clock, heard, said = Clock(), Heard(), []
+    with receiver() as (url, received):
+        hook = Webhook(url, frozenset({Verdict.DIVERGED}), print)
+        watched = watch(
+            changing,
+            (heard, hook),
+            interval=1,
+            probes=160,
+            until=frozenset(),
+            say=lambda line: said.append(str(line)),
+            clock=clock,
+            sleep=clock.sleep,
+        )
+    assert len([line for line in said if "share of completions that differ has changed" in line]) == 1
+    (body,) = received
+    assert body["verdict"] == "PASS"
+    assert "has changed" in body["text"]
+    assert [change["measure"] for change in body["changes"]] == ["differing"]
+    assert [probe.number for probe in heard.probes if probe.new_changes] == [
+        min(probe.number for probe in heard.probes if probe.changes)
+    ]
+    assert watched.worst is Verdict.INCONCLUSIVE
+
+
+def test_a_watch_may_end_at_a_change() -> None:
+    clock = Clock()
+    settings: dict[str, Any] = {"interval": 1, "probes": 160, "until": frozenset(), "say": lambda line: None}
+    watched = watch(changing, (), until_changed=True, clock=clock, sleep=clock.sleep, **settings)
+    assert watched.stopped_by is not None
+    assert 100 < watched.probes < 140
 
 
 # --------------------------------------------------------------------------- metrics

@@ -21,6 +21,8 @@ class Sample:
         self.index = index
         self.text: str | None = None
         self.token_ids: list[int] | None = None
+        self.listed: list[tuple[int, str]] | None = None
+        """Ids and texts of the tokens that stand in the logprobs, where these have ids and the answer has none."""
         self.logprobs: list[Any] | None = None
         self.finish_reason: str | None = None
         self.stop_reason: Any = None
@@ -74,24 +76,17 @@ class Answer:
         return found
 
     def check(self, *, streamed: bool) -> None:
-        """Do the counts agree with each other? What does not is written down with the sample."""
-        samples = list(self.samples.values())
-        for sample in samples:
+        """What does not add up is written down with the sample. Whether the usage counts these tokens the comparison
+        says, which sees what this server counts throughout."""
+        for sample in self.samples.values():
+            if sample.token_ids is None and sample.listed is not None:
+                sample.token_ids = [token for token, _ in sample.listed]
             if sample.finish_reason is None:
                 sample.problem("it has no finish_reason")
             if sample.token_ids is not None and sample.logprobs is not None:
                 tokens, listed = len(sample.token_ids), len(sample.logprobs)
                 if tokens != listed and streamed:
                     sample.problem("%d logprobs for %d tokens in its chunks" % (listed, tokens))
-        said = self.usage.get("completion_tokens")
-        if said is not None and samples and all(sample.token_ids is not None for sample in samples):
-            found = sum(len(sample.token_ids or []) for sample in samples)
-            if found != said:
-                for sample in samples:
-                    sample.problem(
-                        "%s %d tokens, the server's usage says %d"
-                        % ("the chunks have" if streamed else "the answer has", found, said)
-                    )
 
 
 def whole(message: Any, attempts: int) -> Answer:
@@ -155,6 +150,9 @@ def take(answer: Answer, sample: Sample, choice: dict[str, Any], inner: Any) -> 
         found = chat_entries(logprobs) if "content" in logprobs else completion_entries(logprobs)
         if found is not None:
             sample.logprobs = (sample.logprobs or []) + found
+            if choice.get("token_ids") is None and "content" in logprobs:
+                shown = [str(one.get("token")) for one in logprobs["content"]]
+                sample.listed = (sample.listed or []) + [(entry[0][0], text) for entry, text in zip(found, shown)]  # noqa: B905 - Python 3.9
     reason = choice.get("finish_reason")
     if reason is not None:
         if not isinstance(reason, str):
@@ -180,16 +178,20 @@ def id_of(token: Any) -> int | None:
     return None
 
 
-def pairs(chosen: Any, value: Any, top: Iterable[tuple[Any, Any]]) -> list[Any] | None:
+def id_in(entry: dict[str, Any]) -> int | None:
+    """The id of an entry of `content`: llama.cpp's server writes it beside the token's text."""
+    own = entry.get("id")
+    return own if type(own) is int else id_of(entry.get("token"))
+
+
+def pairs(chosen: int | None, value: Any, top: Iterable[tuple[int | None, Any]]) -> list[Any] | None:
     """[[token_id, logprob], ...], the chosen token first; None where the chosen token is given as text."""
-    first = id_of(chosen)
-    if first is None:
+    if chosen is None:
         return None
-    listed = {first: value}
+    listed = {chosen: value}
     for token, logprob in top:
-        found = id_of(token)
-        if found is not None:
-            listed.setdefault(found, logprob)
+        if token is not None:
+            listed.setdefault(token, logprob)
     return [[token, None if logprob is None else number(logprob)] for token, logprob in listed.items()]
 
 
@@ -199,7 +201,10 @@ def completion_entries(logprobs: dict[str, Any]) -> list[Any] | None:
     top = logprobs.get("top_logprobs") or [None] * len(tokens)
     if not len(tokens) == len(values) == len(top):
         raise ServerError("logprobs whose lists have different lengths")
-    found = [pairs(a, b, (c or {}).items()) for a, b, c in zip(tokens, values, top)]  # noqa: B905 - Python 3.9
+    found = [
+        pairs(id_of(a), b, [(id_of(token), logprob) for token, logprob in (c or {}).items()])
+        for a, b, c in zip(tokens, values, top)  # noqa: B905 - Python 3.9
+    ]
     return None if any(entry is None for entry in found) else found
 
 
@@ -207,9 +212,9 @@ def chat_entries(logprobs: dict[str, Any]) -> list[Any] | None:
     """Entries from the chat endpoint's `content`; None where they are of texts, not of ids."""
     found = [
         pairs(
-            one.get("token"),
+            id_in(one),
             one.get("logprob"),
-            [(other.get("token"), other.get("logprob")) for other in one.get("top_logprobs") or []],
+            [(id_in(other), other.get("logprob")) for other in one.get("top_logprobs") or []],
         )
         for one in logprobs.get("content") or []
     ]

@@ -21,6 +21,8 @@ from .asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, has_images, not_
 from .transport import Endpoint, Refused, ServerError
 
 WAKE_SECONDS = 0.5
+NO_CHARACTER = "\ufffd"
+"""What a tokenizer shows for bytes that make no character."""
 MODEL_CHECK = "that the server has the plan's checkpoint: it names its model, and its weights cannot be seen"
 TEXT_ONLY = (
     "token ids: the server gives text alone, so they were made again from the text with the plan's tokenizer "
@@ -48,6 +50,10 @@ class ServerArm:
         self.wrap = all(arm["engine"].get("endpoint") == "chat" for arm in plan["arms"])
         self.tokenizer: Any = None
         self.gives_ids = True
+        self.lists_ids = False
+        """Token ids stand in the lists of logprobs alone, so these are asked for."""
+        self.heeds_vllm = True
+        """Its answers show that the server takes vLLM's own parameters."""
 
     # ------------------------------------------------------------------ start
 
@@ -73,6 +79,7 @@ class ServerArm:
         unchecked += [] if self.gives_ids else [TEXT_ONLY]
         unchecked += [] if gives_prompt else [PROMPT_UNSEEN]
         unchecked += ["%s=%r: the server takes no such parameter, it was not sent" % item for item in missing.items()]
+        unchecked += [] if self.heeds_vllm else self._in_doubt()
         asked = self.plan["sampling"]
         sent = sampling_body(asked, self.rows, self.dialect, self.path, asked.get("seed"))
         model = self.plan["model"]
@@ -128,11 +135,29 @@ class ServerArm:
             sample = answer.samples.get(0)
             if sample is None:
                 raise ServerError("%s%s: an answer without a choice" % (self.endpoint.shown, self.path))
+            self.heeds_vllm = dialect != VLLM or (sample.token_ids is not None and sample.listed is None)
             self.gives_ids = sample.token_ids is not None
             break
-        if not self.gives_ids:
+        if not self.gives_ids and not sampling.get("logprobs"):
+            self._try_lists(request, sampling)
+        if not self.gives_ids or not self.heeds_vllm:
             self._load_tokenizer()
         return answer.prompt_token_ids is not None
+
+    def _try_lists(self, request: dict[str, Any], sampling: dict[str, Any]) -> None:
+        """A server may give token ids with logprobs and not without."""
+        try:
+            sample = self._ask(request, dict(sampling, logprobs=1), 0, stream=False).samples.get(0)
+        except Refused:
+            return
+        self.gives_ids = self.lists_ids = sample is not None and sample.token_ids is not None
+
+    def _in_doubt(self) -> list[str]:
+        """Parameters of vLLM's own that matter: sent to a server that lets pass what it does not know."""
+        found: dict[str, Any] = {}
+        for asked in all_sampling(self.plan):
+            found.update(not_sent(asked, self.rows, OPENAI))
+        return ["%s=%r: it was sent, and nothing shows that this server takes it" % item for item in found.items()]
 
     def _load_tokenizer(self) -> None:
         try:
@@ -146,6 +171,8 @@ class ServerArm:
     # ------------------------------------------------------------------ one request
 
     def _ask(self, request: dict[str, Any], sampling: dict[str, Any], round_: int, *, stream: bool) -> Answer:
+        if self.lists_ids and not sampling.get("logprobs"):
+            sampling = dict(sampling, logprobs=1)
         try:
             body = call_body(
                 request,
@@ -245,6 +272,10 @@ class ServerArm:
         token_ids = sample.token_ids
         if token_ids is None and self.gives_ids:
             raise ServerError("request %r: an answer without token_ids; earlier ones had them" % request["id"])
+        logprobs = sample.logprobs
+        if token_ids is not None and sample.listed is not None:
+            token_ids = self._whole_characters(sample.listed)
+            logprobs = logprobs if len(token_ids) == len(sample.listed) else None
         if token_ids is None:
             token_ids = self._retokenised(sample, sampling_of(self.plan, request))
         said: dict[str, Any] = dict(answer.said, seconds=round(seconds, 4), attempts=answer.attempts)
@@ -266,11 +297,23 @@ class ServerArm:
             "text": sample.text,
             "finish_reason": sample.finish_reason,
             "stop_reason": sample.stop_reason,
-            "logprobs": sample.logprobs,
+            "logprobs": logprobs,
             "server": said,
         }
         record.update(own(request))
         return record
+
+    def _whole_characters(self, listed: list[tuple[int, str]]) -> list[int]:
+        """The ids that logprobs list, and the others of a character that several tokens make: llama.cpp's
+        server has one entry for it, with the last one's id."""
+        found: list[int] = []
+        for token, text in listed:
+            parts = [token]
+            if text and NO_CHARACTER not in text and NO_CHARACTER in self.tokenizer.decode([token]):
+                made = self.tokenizer.encode(text, add_special_tokens=False).ids
+                parts = list(made) if made and made[-1] == token else parts
+            found += parts
+        return found
 
     def _retokenised(self, sample: Sample, sampling: dict[str, Any]) -> list[int]:
         ids: list[int] = list(self.tokenizer.encode(sample.text or "", add_special_tokens=False).ids)
@@ -288,7 +331,11 @@ class ServerArm:
         """Teacher-force prompt + completion by `prompt_logprobs`, each distinct sequence once."""
         sequences: dict[tuple[tuple[int, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
         done = tokens = 0
-        cannot = None if self.dialect == VLLM and self.gives_ids else "the server gives no prompt_logprobs"
+        cannot = (
+            None
+            if self.dialect == VLLM and self.gives_ids and self.heeds_vllm
+            else "the server gives no prompt_logprobs"
+        )
         for item in items:
             key = {name: item[name] for name in ("arm", "request", "round", "sample")}
             if cannot is not None:

@@ -75,7 +75,10 @@ class Endpoint:
             return self._json(path, answer.content_type, answer.read_all()), answer.attempts
 
     def post_stream(self, path: str, body: dict[str, Any]) -> Iterator[Any]:
-        """The parsed events of a streamed answer, up to [DONE]. Raises Refused, ServerError for a truncated one."""
+        """The parsed events of a streamed answer, up to [DONE], or to the end of the answer where every choice has its
+        finish_reason: not every server says [DONE]. Raises Refused, ServerError for a truncated one."""
+        begun: set[Any] = set()
+        ended: set[Any] = set()
         with self._call("POST", path, body) as answer:
             if not answer.content_type.startswith("text/event-stream"):
                 raise ServerError(self._not_what(path, "a stream", answer.content_type, answer.read_all()))
@@ -92,7 +95,12 @@ class Endpoint:
                     raise ServerError("%s%s: a chunk that is not an object" % (self.shown, path))
                 if event.get("error") is not None:
                     raise ServerError("%s%s: failed in the middle: %s" % (self.shown, path, self._said(data.encode())))
+                for choice in event.get("choices") or []:
+                    if isinstance(choice, dict):
+                        (begun if choice.get("finish_reason") is None else ended).add(str(choice.get("index", 0)))
                 yield event
+            if ended and begun <= ended:
+                return
             raise ServerError("%s%s: the stream ended before [DONE]: it is truncated" % (self.shown, path))
 
     def expire(self) -> None:

@@ -54,8 +54,9 @@ class Reference:
         if batch:
             yield batch
 
-    def score(self, batch: list[tuple[tuple[int, ...], tuple[int, ...]]], top: int) -> list[list[Any]]:
-        """Entries for every output token of each (prompt, output): the chosen token first, then the top ones."""
+    def score(self, batch: list[tuple[tuple[int, ...], tuple[int, ...]]], top: int) -> list[dict[str, Any]]:
+        """What a score says of each (prompt, output): entries for every output token, the chosen token first, then the
+        top ones; and log(sum(exp(logits))), which makes logits of them."""
         torch = self.torch
         rows = [list(prompt + out) for prompt, out in batch]
         width = max(len(row) for row in rows)
@@ -66,13 +67,15 @@ class Reference:
             found = []
             for row, (prompt, out) in enumerate(batch):
                 mine = logits[row, len(prompt) - 1 : len(prompt) + len(out) - 1].float()
-                found.append(self.entries(torch.log_softmax(mine, dim=-1), out, top))
+                sums = [round(value, 4) for value in torch.logsumexp(mine, dim=-1).tolist()]
+                logprobs = self.entries(torch.log_softmax(mine, dim=-1), out, top)
+                found.append({"logprobs": logprobs, "logsumexp": sums})
         return found
 
     def entries(self, logprobs: Any, chosen: Any, top: int) -> list[Any]:
-        """[[token_id, nats], ...] per row of `logprobs` (T, V)."""
+        """[[token_id, nats], ...] per row of `logprobs` (T, V): the chosen token, and the `top` best ones."""
         torch = self.torch
-        best = torch.topk(logprobs, max(1, top), dim=-1)
+        best = torch.topk(logprobs, top, dim=-1)
         own = logprobs.gather(1, torch.tensor(list(chosen), device=logprobs.device)[:, None])[:, 0].tolist()
         entries = []
         for token, value, ids, values in zip(chosen, own, best.indices.tolist(), best.values.tolist()):  # noqa: B905
@@ -128,6 +131,7 @@ class Writer:
         self.max_tokens = int(sampling["max_tokens"])
         self.eos = [] if sampling.get("ignore_eos") else eos
         self.stops = list(sampling.get("stop") or [])
+        self.includes_stop = bool(sampling.get("include_stop_str_in_output"))
         self.stop_ids = list(sampling.get("stop_token_ids") or [])
         self.top = sampling.get("logprobs")
         self.token_ids: list[int] = []
@@ -185,18 +189,23 @@ class Writer:
         elif len(self.token_ids) >= self.max_tokens:
             self.finish_reason = "length"
         if self.finish_reason is not None:
-            self.text = self._text(self.token_ids[:-1] if self.stop_reason is not None else self.token_ids)
+            unsaid = self.stop_reason is not None and not self.includes_stop
+            self.text = self._text(self.token_ids[:-1] if unsaid else self.token_ids)
         return self.done
 
     def _text(self, ids: list[int]) -> str:
         return self.decode(ids, skip_special_tokens=bool(self.sampling.get("skip_special_tokens", True)))
 
     def _stopped(self) -> bool:
-        """Has a stop string come up? The text ends before it."""
+        """Has a stop string come up? The text ends before the one that is complete first, or right after it."""
         text = self._text(self.token_ids)
-        for stop in self.stops:
+        found = []
+        for place, stop in enumerate(self.stops):
             at = text.find(stop, max(0, self.skipped - len(stop) + 1) if self.skipped else 0)
             if at >= 0 and at + len(stop) > self.skipped:
-                self.text, self.finish_reason, self.stop_reason = text[:at], "stop", stop
-                return True
-        return False
+                found.append((at + len(stop), place, at, stop))
+        if not found:
+            return False
+        end, _, at, stop = min(found)
+        self.text, self.finish_reason, self.stop_reason = text[: end if self.includes_stop else at], "stop", stop
+        return True

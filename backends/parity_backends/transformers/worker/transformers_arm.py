@@ -182,11 +182,11 @@ class TransformersArm:
         for batch in self.reference.batches(list(sequences)):
             if self.stop.is_set():
                 raise Stopped
-            for sequence, logprobs in zip(batch, self.reference.score(batch, top)):  # noqa: B905 - Python 3.9
+            for sequence, scored in zip(batch, self.reference.score(batch, top)):  # noqa: B905 - Python 3.9
                 for key in sequences[sequence]:
-                    self.channel.record(dict(record="score", logprobs=logprobs, **key))
+                    self.channel.record(dict(record="score", **scored, **key))
                     done += 1
-                tokens += len(logprobs)
+                tokens += len(scored["logprobs"])
             self.channel.event("progress", running=len(sequences), completions=done, tokens=tokens)
         self.channel.event("scored", items=len(items), sequences=len(sequences), tokens=tokens)
         return done

@@ -20,6 +20,13 @@ MATMUL_PRECISION = {"ieee": "highest", "tf32": "high"}
 
 FIRST_HIGHEST = (0, 14, 0)
 
+NO_LOGPROBS_BEFORE = (0, 14)
+"""vLLM: before, a request that asks for logprobs is not speculated for, or gets wrong ones (vllm#34497)."""
+
+ENDS_AT_LOGPROBS = ((0, 13), (0, 23))
+"""vllm-ascend, from the first of these releases, before the second: a step with drafts and logprobs ends the engine
+unless scheduling is asynchronous (0.18.0, `model_runner_v1.py`: lists of logprobs are taken for counts)."""
+
 
 def release(version: str) -> tuple[int, ...]:
     """Numbers of a version: "0.23.0.post1+cu129" is (0, 23, 0, 1)."""
@@ -56,6 +63,7 @@ class Table:
         elif not self.read:
             self.source = "the newest release in the table before %s" % version
         self.ascend = ascend is not None
+        self.ascend_number = release(ascend) if ascend else ()
         for section in ASCEND_NAMES:
             now = names_at(ASCEND_NAMES[section], release(ascend)) if ascend else set()
             self.known[section] = self.known.get(section, set()) | now
@@ -147,6 +155,28 @@ def translate_sampling(
         elif value is not None:
             dropped["sampling." + name] = "vLLM %s has no such parameter" % table.version
     return given, dropped
+
+
+def no_logprobs(engine: dict[str, Any], table: Table, asked: list[dict[str, Any]]) -> Optional[str]:
+    """Why an engine with these arguments is not asked for the logprobs of the chosen tokens, or None where it is.
+
+    `asked`: sampling parameters. For more logprobs, which somebody asked for, ValueError is raised where the engine
+    would end at them.
+    """
+    if not engine.get("speculative_config"):
+        return None
+    first, fixed = ENDS_AT_LOGPROBS
+    if first <= table.ascend_number < fixed and engine.get("async_scheduling") is False:
+        why = (
+            "this vllm-ascend ends at logprobs together with speculation; async_scheduling=true, or a release from "
+            "0.23.0 on, gives them"
+        )
+        for top in [sampling["logprobs"] for sampling in asked if sampling.get("logprobs")]:
+            raise ValueError("logprobs=%d: %s" % (top, why))
+        return why
+    if table.number < NO_LOGPROBS_BEFORE:
+        return "vLLM %s does not speculate for requests with logprobs, or gives wrong ones" % table.version
+    return None
 
 
 def as_engine_values(given: dict[str, Any]) -> dict[str, Any]:

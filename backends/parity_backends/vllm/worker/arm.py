@@ -16,10 +16,11 @@ from parity_backends.worker.records import entries
 from parity_backends.worker.sampling import all_sampling, rows_of, sampling_of
 from parity_backends.worker.seeds import seed_of
 
-from .arguments import as_engine_values, installed_table, translate, translate_sampling
+from .arguments import as_engine_values, installed_table, no_logprobs, translate, translate_sampling
 from .asynchronous import AsyncEngine
 from .environment import STARTED_WITH, environment
 from .faults import unpack_faults
+from .logits import RawLogits, logsumexps
 from .resolved import resolved_engine
 from .rounds import PROGRESS_SECONDS, Round, add_up
 from .schedule import round_schedule
@@ -28,6 +29,9 @@ from .secrets import without_secrets
 
 class Arm:
     """An engine with the settings of one arm, and the plan's requests."""
+
+    no_logprobs: Optional[str] = None
+    """Why the engine is not asked for the logprobs of the chosen tokens, where it is not."""
 
     def __init__(self, plan: dict[str, Any], name: str, channel: Channel, stop: threading.Event) -> None:
         self.plan = plan
@@ -49,9 +53,12 @@ class Arm:
         asked = dict(self.arm["engine"])
         model = asked.pop("model", None) or self.plan["model"]["path"]
         given = translate(asked, self.arm.get("env") or {}, self.table)
+        self.no_logprobs = no_logprobs(given.engine, self.table, all_sampling(self.plan))
         not_sampled: dict[str, str] = {}
         for wanted in all_sampling(self.plan):
             not_sampled.update(translate_sampling(wanted, self.table, rows_of(self.plan))[1])
+            if self.no_logprobs and wanted.get("logprobs") == 0:
+                not_sampled["sampling.logprobs"] = self.no_logprobs
         changed = change_variables(self.arm.get("env") or {}, given.variables)
         self._open({"model": model, **given.engine})
         self.ready_at = time.perf_counter()
@@ -137,6 +144,8 @@ class Arm:
         from vllm.sampling_params import RequestOutputKind
 
         params = self._params(request, round_)
+        if self.no_logprobs and params.logprobs == 0:
+            params.logprobs = None
         if not whole:
             params.output_kind = RequestOutputKind.CUMULATIVE
         try:
@@ -219,16 +228,19 @@ class Arm:
                 sequences.setdefault(sequence, []).append(key)
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=top, detokenize=False)
         params.output_kind = RequestOutputKind.FINAL_ONLY
-        waiting = {
-            self._add(list(prompt + out), params): (len(prompt), keys) for (prompt, out), keys in sequences.items()
-        }
+        logits = self._logits(sequences, params) if self.penalises_logits else {}
+        waiting = {self._add(list(prompt + out), params): (prompt, out) for prompt, out in sequences}
 
         def finished(output: Any) -> tuple[int, int]:
             nonlocal done, tokens
-            length, keys = waiting[output.request_id.split("-", 1)[0]]
-            logprobs = entries(output.prompt_logprobs[length:])
-            for key in keys:
-                self.channel.record(dict(record="score", logprobs=logprobs, **key))
+            sequence = waiting[output.request_id.split("-", 1)[0]]
+            logprobs = entries(output.prompt_logprobs[len(sequence[0]) :])
+            scored = {"logprobs": logprobs}
+            sums = logsumexps(logprobs, logits[sequence]) if sequence in logits else None
+            if sums is not None:
+                scored["logsumexp"] = sums
+            for key in sequences[sequence]:
+                self.channel.record(dict(record="score", **scored, **key))
                 done += 1
             tokens += len(logprobs)
             return done, tokens
@@ -236,6 +248,28 @@ class Arm:
         self._drain(finished, done, tokens)
         self.channel.event("scored", items=len(items), sequences=len(waiting), tokens=tokens)
         return done
+
+    @property
+    def penalises_logits(self) -> bool:
+        """A repetition penalty takes off a share of the logit, which logprobs do not show."""
+        asked = [one.get("repetition_penalty") for one in all_sampling(self.plan)]
+        return not self.asynchronous and any(value not in (None, 1.0) for value in asked)
+
+    def _logits(self, sequences: Any, params: Any) -> dict[Any, Any]:
+        """[[token_id, logit], …] of the chosen token and the best one at each scored position, by sequence."""
+        params = params.clone()
+        params.prompt_logprobs = 1
+        found: dict[Any, Any] = {}
+        with RawLogits():
+            waiting = {self._add(list(prompt + out), params): (prompt, out) for prompt, out in sequences}
+
+            def finished(output: Any) -> tuple[int, int]:
+                sequence = waiting[output.request_id.split("-", 1)[0]]
+                found[sequence] = entries(output.prompt_logprobs[len(sequence[0]) :])
+                return 0, 0
+
+            self._drain(finished, 0, 0)
+        return found
 
     def close(self) -> None:
         core = getattr(getattr(self, "engine", None), "engine_core", None)

@@ -1,0 +1,183 @@
+"""Where the arbiter decides: it supports one side throughout, and the baseline's own reference left that open.
+
+One side in every completion that differs, or both (noise), and by more than rounding explains. A candidate that the
+baseline's reference cleared stays cleared: two engines may disagree about a near-tie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import replace
+
+import msgspec
+from msgspec import UnsetType
+
+from parity.comparator.population.rates import rates
+from parity.comparator.reference.arbiter import ARBITER_TOLERANCE, Ruling, Side
+from parity.comparator.reference.floor import NOT_NOISE
+from parity.comparator.types import Comparison, CompletionClass
+from parity.messages import message
+from parity.records import Finding, Key, Kind, Severity, Verdict, words
+from parity.records.evidence import JudgedBy, Numbers, TokensEvidence
+from parity.records.next_steps import Step
+
+DECISIVE = ARBITER_TOLERANCE * NOT_NOISE
+"""Nats below the arbiter's best token that are not explained by rounding, even that of two engines."""
+
+ONE_SIDED = 0.01
+"""Chance at which noise that hits either side alike would leave one side alone unsupported so often."""
+
+
+def decided(comparison: Comparison, found: Mapping[Key, Ruling], arbiter: str) -> Comparison:
+    """The comparison (with its rulings, `with_rulings`), with what follows for its verdict and its headline.
+
+    An INCONCLUSIVE run is decided where every completion that differs has a ruling and the arms were asked the same.
+    Where the candidate is supported and the baseline is not, it is the baseline that is at fault, whatever its own
+    scores say of the candidate.
+    """
+    side = side_of(found)
+    if side is None or not comparison.first_divergence.keys() <= {key for key, one in found.items() if one.whole}:
+        return comparison
+    if any(one.step is Step.SAME_QUESTIONS for one in comparison.next_steps):
+        return comparison
+    if side == "candidate":
+        return _against_baseline(comparison, found, arbiter)
+    if comparison.verdict is not Verdict.INCONCLUSIVE:
+        return comparison
+    return _against_candidate(comparison, found, arbiter) if side == "baseline" else _noise(comparison, found, arbiter)
+
+
+def side_of(found: Mapping[Key, Ruling]) -> Side | None:
+    """The one side that is supported throughout, beside completions in which both are; "both" where that is all.
+
+    None where it is now this side and now that, or neither, and where noise could look the same.
+    """
+    sides = {ruling.supports for ruling in found.values()} - {"both"}
+    if not sides:
+        return "both" if found else None
+    if len(sides) > 1 or sides == {"neither"}:
+        return None
+    (side,) = sides
+    worst = [
+        ruling.candidate_worst if side == "baseline" else ruling.baseline_worst
+        for ruling in found.values()
+        if ruling.supports == side
+    ]
+    return side if max(worst) > DECISIVE or 0.5 ** len(worst) <= ONE_SIDED else None
+
+
+def _against_baseline(comparison: Comparison, found: Mapping[Key, Ruling], arbiter: str) -> Comparison:
+    corrupt = {one.key for one in comparison.findings if one.severity is Severity.CORRUPT}
+    if comparison.verdict is Verdict.PASS or not corrupt <= found.keys():
+        return comparison
+    ruled = comparison.stats.arbiter
+    assert not isinstance(ruled, UnsetType)
+    said = message(
+        "arbiter.baseline_at_fault",
+        "it is the baseline that is at fault: {arbiter} supports {candidate} and not {baseline} in {completions}, and "
+        "nowhere the other way round",
+        arbiter=arbiter,
+        candidate=comparison.candidate,
+        baseline=comparison.baseline,
+        completions=words.completions(sum(one.supports == "candidate" for one in found.values())),
+    )
+    numbers = msgspec.structs.replace(ruled, baseline_at_fault=True)
+    settled = _settled(comparison)
+    return replace(
+        comparison,
+        verdict=Verdict.DIVERGED,
+        reasons=(said, *(one for one in comparison.reasons if one.id not in settled)),
+        stats=msgspec.structs.replace(comparison.stats, arbiter=numbers),
+        next_steps=(),
+    )
+
+
+def _against_candidate(comparison: Comparison, found: Mapping[Key, Ruling], arbiter: str) -> Comparison:
+    """A finding for each completion in which the candidate's tokens are rejected."""
+    rejected = {key: ruling for key, ruling in found.items() if ruling.supports == "baseline"}
+    settled = _settled(comparison)
+    said = message(
+        "arbiter.candidate_at_fault",
+        "{arbiter} supports {baseline} and not {candidate} in {completions}, and nowhere the other way round",
+        arbiter=arbiter,
+        candidate=comparison.candidate,
+        baseline=comparison.baseline,
+        completions=words.completions(len(rejected)),
+    )
+    findings = (
+        *(_finding(comparison, ruling, arbiter) for ruling in rejected.values()),
+        *(one for one in comparison.findings if one.key not in rejected),
+    )
+    return _counted(
+        replace(
+            comparison,
+            verdict=Verdict.DIVERGED,
+            reasons=(said, *(one for one in comparison.reasons if one.id not in settled)),
+            findings=findings,
+            next_steps=(),
+        ),
+        {**_noisy(comparison, found), **dict.fromkeys(rejected, "corrupt")},
+    )
+
+
+def _noise(comparison: Comparison, found: Mapping[Key, Ruling], arbiter: str) -> Comparison:
+    """PASS, where nothing else was open."""
+    settled = _settled(comparison)
+    if not settled or {one.settles for one in comparison.next_steps} > settled:
+        return comparison
+    said = message(
+        "arbiter.noise",
+        "{arbiter} finds both sides' tokens likely in {number} completions that differ: noise",
+        arbiter=arbiter,
+        number=len(found),
+    )
+    return _counted(
+        replace(
+            comparison,
+            verdict=Verdict.PASS,
+            reasons=(said, *(one for one in comparison.reasons if one.id not in settled)),
+            next_steps=(),
+        ),
+        _noisy(comparison, found),
+    )
+
+
+def _settled(comparison: Comparison) -> Set[str]:
+    """Ids of the reasons that an arbiter settles."""
+    return {one.settles for one in comparison.next_steps if one.step is Step.ARBITER}
+
+
+def _noisy(comparison: Comparison, found: Mapping[Key, Ruling]) -> dict[Key, CompletionClass]:
+    """Classes in which what nothing judged is a near-tie where the arbiter finds both sides likely."""
+    return {
+        key: "near_tie" if one == "unjudged" and key in found and found[key].supports == "both" else one
+        for key, one in comparison.classes.items()
+    }
+
+
+def _counted(comparison: Comparison, classes: Mapping[Key, CompletionClass]) -> Comparison:
+    """The comparison with these classes, and the numbers that follow from them."""
+    counted = msgspec.structs.asdict(rates(classes, comparison.findings))
+    return replace(comparison, classes=classes, stats=msgspec.structs.replace(comparison.stats, **counted))
+
+
+def _finding(comparison: Comparison, ruling: Ruling, arbiter: str) -> Finding:
+    return Finding(
+        arm=comparison.candidate,
+        baseline=comparison.baseline,
+        request=ruling.key.request,
+        round=ruling.key.round,
+        sample=ruling.key.sample,
+        kind=Kind.UNJUSTIFIED,
+        severity=Severity.CORRUPT,
+        position=ruling.position,
+        length=1,
+        evidence=TokensEvidence(
+            why=ruling.why(arbiter),
+            numbers=Numbers(gap=ruling.candidate_gap),
+            largest_gap=ruling.candidate_worst,
+            judged_by=JudgedBy.ARBITER,
+            first_divergent_token=ruling.position,
+            arbiter=ruling.to_json(arbiter),
+        ),
+    )

@@ -1,0 +1,129 @@
+"""Does a completion follow the grammar that its request asked for? Recomputed from the text of its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from parity.comparator.detect.events import Event
+from parity.comparator.detect.said import Writer
+from parity.comparator.grammar import Spec, judge
+from parity.comparator.inputs.asked import Asked
+from parity.comparator.types import Tokenizer
+from parity.messages import message
+from parity.records import Completion, Json, Kind
+from parity.records.evidence import RuleEvidence
+
+
+class Look(NamedTuple):
+    event: Event | None
+    is_open: bool
+    """Not all of it could be checked."""
+
+
+FOLLOWS, OPEN = Look(None, False), Look(None, True)
+
+
+class _Part(NamedTuple):
+    """What the grammar is asked about."""
+
+    text: str
+    is_whole: bool
+    tokens: list[int] | None
+    """Those that the text is of, where a tokenizer can say so."""
+
+
+def look(completion: Completion, asked: Asked, writer: Writer) -> Look:
+    """A violation, if there is one."""
+    spec = asked.grammar
+    if spec is None:
+        return FOLLOWS
+    if reasons(writer.requests.arm.header.engine) or completion.finish_reason in ("tool_calls", "function_call"):
+        return OPEN  # the grammar begins somewhere inside
+    part = _part(completion, asked, writer)
+    if part is None:
+        return OPEN
+    special = _special(part, writer)
+    text = part.text if special is None else writer.text(part.tokens[:special] if part.tokens else [], asked)
+    answer = judge(spec, text, whole=part.is_whole and special is None)
+    if answer.at is None and special is None:
+        return OPEN if answer.is_open else FOLLOWS
+    at = len(text) if answer.at is None else answer.at
+    place = special if answer.at is None or part.tokens is None else _token_at(at, part, asked, writer)
+    position = 0 if place is None else place
+    if asked.allowed is not None or asked.bad_words or position < asked.min_tokens:
+        return OPEN  # the rules together may have left nothing to choose
+    length = len(completion.token_ids) - position
+    return Look(Event(Kind.GRAMMAR_VIOLATION, position, max(1, length), _evidence(spec, text, at, special)), False)
+
+
+def _evidence(spec: Spec, text: str, at: int, special: int | None) -> RuleEvidence:
+    if at < len(text):
+        why = message(
+            "grammar.refused",
+            "its {form} refuses the output from character {character} on",
+            form=spec.form,
+            character=at,
+        )
+    elif special is not None:
+        why = message(
+            "grammar.special", "a special token stands in the output, where its {form} has none", form=spec.form
+        )
+    else:
+        why = message("grammar.unfinished", "the output ends where its {form} is not complete", form=spec.form)
+    return RuleEvidence(why=why, rule="structured_outputs", character=at, text=text[max(0, at - 20) : at + 40])
+
+
+def _part(completion: Completion, asked: Asked, writer: Writer) -> _Part | None:
+    """None where nothing says what the text is."""
+    last = asked.ends_with(completion)
+    if writer.render is not None and writer.has_ids and not writer.is_server:
+        tokens = completion.token_ids.tolist()
+        ended = [place for place, token in enumerate(tokens) if token in asked.eos]
+        if ended:  # what comes after it, where it is ignored, follows nothing
+            tokens = tokens[: ended[0]]
+            return _Part(_render(tokens, writer), True, tokens)
+        if last is not None:
+            tokens = tokens[:-1]
+        return _Part(_render(tokens, writer), False, tokens)
+    if completion.text is None or asked.ignores_eos or not asked.skips_special:
+        return None
+    stopped = completion.finish_reason == "stop" and not isinstance(completion.stop_reason, str | int)
+    whole = stopped and not asked.stops and not asked.stop_ids and not completion.aborted
+    return _Part(completion.text.rstrip("\ufffd"), whole, None)
+
+
+def _render(tokens: list[int], writer: Writer) -> str:
+    return writer.text(tokens, _PLAIN).rstrip("\ufffd")
+
+
+_PLAIN = Asked()
+
+
+def _special(part: _Part, writer: Writer) -> int | None:
+    """The first special token inside."""
+    if part.tokens is None or not isinstance(writer.render, Tokenizer):
+        return None
+    if writer.render.with_special(part.tokens).rstrip("\ufffd") == part.text:
+        return None
+    render = writer.render
+    each = enumerate(part.tokens)
+    return next((place for place, token in each if render.with_special([token]) and not render([token])), None)
+
+
+def _token_at(character: int, part: _Part, asked: Asked, writer: Writer) -> int:
+    """The token that a character belongs to; the one after the last where the text ends before it."""
+    assert part.tokens is not None
+    if character >= len(part.text):
+        return len(part.tokens)
+    return max(0, writer.tokens_for(character + 1, part.tokens, _PLAIN) - 1)
+
+
+def reasons(engine: Mapping[str, Json]) -> bool:
+    """Does the engine let a model think before the grammar begins?"""
+    for name, value in engine.items():
+        if "reasoning_parser" in name and value:
+            return True
+        if isinstance(value, Mapping) and reasons(value):
+            return True
+    return False

@@ -1,0 +1,281 @@
+"""The request's own rules: proven from what was asked and the completion alone, whatever scores say.
+
+Asked of both arms, drawn at random or not, before anything else is looked at. Who broke a rule is named: the candidate
+by a finding, the baseline by a reason of the verdict. Where both arms break the same rule in the same completion, or
+the baseline breaks it throughout, the engine does not keep to it in either arm: that is a reason too, and nobody is
+accused of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Final
+
+import numpy as np
+
+from parity.comparator.detect import forbidden, grammars, stop_strings, stops, tokenizers, wording
+from parity.comparator.detect.events import Event
+from parity.comparator.detect.said import Writer, writer_of
+from parity.comparator.inputs.asked import Asked
+from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.streams.pairing import Pairs
+from parity.comparator.types import CompareOptions
+from parity.messages import Message, message
+from parity.records import Completion, Key, Kind
+from parity.records.evidence import EndEvidence
+from parity.records.sampling import parameter
+
+HABIT = 4
+"""A rule that the baseline breaks in one of so many completions, or more often, is none that the engine keeps."""
+
+FEW = 4
+"""Completions under a rule that it takes to say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One of two, as the rules look at it."""
+
+    completions: Mapping[Key, Completion]
+    writer: Writer
+    stops: stops.StopRules
+    read_words: Callable[[tuple[str, ...]], tuple[forbidden.Word, ...]] | None
+    """Bad words to tokens; None: no tokenizer is known to be the arms' own."""
+    too_long: frozenset[Key]
+    """Completions that may go on past their end."""
+
+    def words(self, asked: Asked) -> tuple[forbidden.Word, ...]:
+        return self.read_words(asked.bad_words) if asked.bad_words and self.read_words is not None else ()
+
+
+Found = Iterator[Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    name: str
+    applies: Callable[[Asked], bool]
+    look: Callable[[Completion, Asked, Arm], Found]
+    needs_ids: bool = True
+    """Nothing is known of it where token ids were made from text."""
+
+
+def _allowed(one: Completion, asked: Asked, arm: Arm) -> Found:
+    return forbidden.not_allowed(one, asked, arm.words(asked))
+
+
+def _bad(one: Completion, asked: Asked, arm: Arm) -> Found:
+    return forbidden.bad(one, asked, arm.words(asked))
+
+
+def _too_early(one: Completion, asked: Asked, arm: Arm) -> Found:
+    yield from forbidden.before_min_tokens(one, asked, arm.words(asked))
+    if one.finish_reason != "stop" or one.aborted or isinstance(one.stop_reason, str):
+        return
+    last = asked.ends_with(one)
+    count = len(one.token_ids) - (last is not None)
+    if count >= asked.min_tokens:
+        return
+    if last is None and (asked.stops or arm.writer.is_server):
+        return  # a stop string ended it, perhaps, or tokens are not in the stream
+    if not forbidden.is_any_left(one.token_ids, count, asked, arm.words(asked)):
+        return
+    why = message(
+        "early_stop.min_tokens",
+        "ends after {tokens} tokens where min_tokens is {least}",
+        tokens=count,
+        least=asked.min_tokens,
+    )
+    evidence = EndEvidence(why=why, finish_reason="stop", terminator=last)
+    yield Event(Kind.EARLY_STOP, count, int(last is not None), evidence)
+
+
+def _ignored(one: Completion, asked: Asked, arm: Arm) -> Found:
+    """An end at the EOS that was to be ignored."""
+    if one.finish_reason != "stop" or one.aborted or one.stop_reason is not None:
+        return
+    last = int(one.token_ids[-1]) if len(one.token_ids) else None
+    by_eos = last in asked.eos - asked.stop_ids
+    if not by_eos and (asked.stops or asked.stop_ids):
+        return
+    why = message("early_stop.ignored_eos", "ends at an EOS, though ignore_eos was asked")
+    evidence = EndEvidence(why=why, finish_reason="stop", terminator=last if by_eos else None)
+    yield Event(Kind.EARLY_STOP, len(one.token_ids) - by_eos, int(by_eos), evidence)
+
+
+def _overrun(one: Completion, asked: Asked, arm: Arm) -> Found:
+    found = stops.overrun(one, arm.stops) if one.key in arm.too_long else None
+    if found is not None:
+        yield found
+
+
+def _stop_strings(one: Completion, asked: Asked, arm: Arm) -> Found:
+    return stop_strings.broken(one, asked, arm.writer)
+
+
+def _text(one: Completion, asked: Asked, arm: Arm) -> Found:
+    found = wording.text_mismatch(one, arm.writer) if arm.writer.render is not None else None
+    if found is not None:
+        yield found
+
+
+OVERRUN: Final = Rule("max_tokens", lambda asked: True, _overrun)
+"""Tokens after a terminator or past `max_tokens`. Of streams that differ the detectors of ends say more (ends.py)."""
+
+STOP: Final = Rule("stop", lambda asked: bool(asked.stops), _stop_strings, needs_ids=False)
+GRAMMAR: Final = "structured_outputs"
+
+RULES: Final = (
+    Rule("allowed_token_ids", lambda asked: asked.allowed is not None, _allowed),
+    Rule("bad_words", lambda asked: bool(asked.bad_words), _bad),
+    Rule("min_tokens", lambda asked: asked.min_tokens > 0, _too_early),
+    Rule("ignore_eos", lambda asked: asked.ignores_eos, _ignored),
+    STOP,
+    Rule("text", lambda asked: asked.shapes_text and not asked.stops, _text),
+    OVERRUN,
+)
+
+
+_NAMES: Final = (*(rule.name for rule in RULES), GRAMMAR)
+_OF_VLLM: Final = tuple(name for name in _NAMES if (row := parameter(name)) is not None and row.openai == "vllm")
+"""Rules that OpenAI's protocol has not: a server may let them pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one completion makes of the rules of its request."""
+
+    broken: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
+    """By rule."""
+    under: tuple[str, ...] = ()
+    """The rules that there are."""
+    open_grammar: str | None = None
+    """The form of a grammar that could not be checked to the end."""
+    unread_words: bool = False
+    """It has bad words, and nothing says which tokens they are."""
+
+
+def look_at(one: Completion, arm: Arm) -> Look:
+    """All rules of one request."""
+    asked = arm.writer.requests.of(one)
+    rules = [rule for rule in RULES if rule.applies(asked) and (arm.writer.has_ids or not rule.needs_ids)]
+    found = {rule.name: events for rule in rules if (events := tuple(rule.look(one, asked, arm)))}
+    under = [rule.name for rule in rules]
+    open_grammar = None
+    if asked.grammar is not None:
+        look = grammars.look(one, asked, arm.writer)
+        under.append(GRAMMAR)
+        if look.event is not None:
+            found[GRAMMAR] = (look.event,)
+        open_grammar = asked.grammar.form if look.is_open else None
+    unread = bool(asked.bad_words) and (arm.read_words is None or not arm.writer.has_ids)
+    return Look(found, tuple(under), open_grammar, unread)
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """What was found in all pairs."""
+
+    candidate: Mapping[Key, tuple[Event, ...]] = field(default_factory=dict)
+    """What the candidate did and the baseline did not."""
+    baseline: Mapping[Key, Message] = field(default_factory=dict)
+    """Completions in which the baseline alone broke a rule, and how."""
+    both: Mapping[Key, Message] = field(default_factory=dict)
+    """Completions in which both arms broke one, or in which the candidate did what the baseline does throughout."""
+    unheeded: Mapping[Key, Message] = field(default_factory=dict)
+    """Completions in which a server breaks a rule that it does not keep to at all."""
+    unread_words: int = 0
+    """Completions whose `bad_words` could not be checked, for want of a tokenizer."""
+    open_grammars: tuple[str, ...] = ()
+    """The form of each grammar that could not be checked to the end, one for each completion."""
+
+    def excuses(self, key: Key) -> bool:
+        """Does the candidate break a rule there of which it is not accused?"""
+        return key in self.both or key in self.unheeded
+
+
+def break_rules(baseline: Arm, candidate: Arm, pairs: Pairs) -> Broken:
+    """All rules, over the pairs that were asked alike."""
+    rows = np.flatnonzero(pairs.same_prompt).tolist()
+    keys = [pairs.keys[row] for row in rows]
+    ours = {key: look_at(candidate.completions[key], candidate) for key in keys}
+    theirs = {key: look_at(baseline.completions[key], baseline) for key in keys}
+    excused, unknown = _habits(theirs), _served_habits(ours, candidate)
+    accused: dict[Key, tuple[Event, ...]] = {}
+    alone: dict[Key, Message] = {}
+    both: dict[Key, Message] = {}
+    unheeded: dict[Key, Message] = {}
+    equal = {pairs.keys[row] for row in rows if pairs.identical[row]}
+    for key, look in ours.items():
+        other = theirs[key].broken
+        for rule, events in look.broken.items():
+            if rule == OVERRUN.name and key not in equal:
+                continue
+            if rule in other or rule in excused:
+                both.setdefault(key, events[0].evidence.why)
+            elif rule in unknown:
+                unheeded.setdefault(key, events[0].evidence.why)
+            else:
+                accused[key] = (*accused.get(key, ()), *events)
+        for rule, events in other.items():
+            if rule not in look.broken:
+                alone.setdefault(key, events[0].evidence.why)
+    return Broken(
+        accused,
+        alone,
+        both,
+        unheeded,
+        sum(look.unread_words for look in ours.values()),
+        tuple(look.open_grammar for look in ours.values() if look.open_grammar is not None),
+    )
+
+
+def _habits(looks: Mapping[Key, Look], rules: Collection[str] = _NAMES) -> set[str]:
+    """Of these rules, those that an arm does not keep."""
+    under = Counter(rule for look in looks.values() for rule in look.under)
+    broken = Counter(rule for look in looks.values() for rule in look.broken)
+    return {rule for rule in rules if under[rule] >= FEW and broken[rule] * HABIT >= max(1, under[rule])}
+
+
+def _served_habits(looks: Mapping[Key, Look], arm: Arm) -> set[str]:
+    """What a server does not know or answers in another way: vLLM's own parameters, unless it is vLLM; a stop string
+    that is left in the text, or taken away, throughout."""
+    if not arm.writer.is_server:
+        return set()
+    ended = [look for key, look in looks.items() if arm.completions[key].finish_reason == "stop"]
+    stopped = [look.broken.get(STOP.name, ()) for look in ended if STOP.name in look.under]
+    shown = all(event.kind is Kind.TEXT_MISMATCH for events in stopped for event in events)
+    count = sum(map(bool, stopped))
+    always = {STOP.name} if shown and count >= FEW and count * HABIT >= len(stopped) * (HABIT - 1) else set()
+    return always | _habits(looks, _OF_VLLM)
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """The rules of a run's requests, looked at once for all pairs."""
+
+    writer: Writer
+    """How the candidate makes text of tokens."""
+    broken: Broken
+
+
+def requested(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Requested:
+    """What the arms made of their requests' own rules."""
+    baseline, candidate = inputs.baseline, inputs.candidate
+    render = tokenizers.trusted_detokenizer(options, baseline)
+    tokenizer = tokenizers.words_tokenizer(options, render, baseline)
+    words = None if tokenizer is None else cache(partial(forbidden.bad_words, tokenizer=tokenizer))
+    sides = []
+    for arm, other, given in ((baseline, candidate, inputs.given[0]), (candidate, baseline, inputs.given[1])):
+        rules = stops.stop_rules(arm.header, baseline)
+        writer = writer_of(arm, other, render)
+        # A step's rest is taken off streams to compare them, and a rule is about it; a server's habits are about none.
+        known = arm.completions if writer.is_server else given.completions
+        completions = [known[key] for key in pairs.keys]
+        late = stops.may_overrun(completions, rules)
+        too_long = frozenset(one.key for one, flag in zip(completions, late, strict=True) if flag)
+        sides.append(Arm(known, writer, rules, words, too_long))
+    return Requested(sides[1].writer, break_rules(sides[0], sides[1], pairs))

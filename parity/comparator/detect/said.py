@@ -1,0 +1,138 @@
+"""The text that a completion must have: what its tokens say, up to the stop string that ends it.
+
+vLLM detokenises as tokens come and looks for stop strings after each step (`vllm/v1/engine/detokenizer.py`): the one
+that is complete first ends the completion, not before `min_tokens` tokens. A step with speculation makes several
+tokens: up to v0.31 those after the stop string stay in `token_ids`, and of several stop strings in one step the first
+of the list is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from parity.comparator.inputs import servers
+from parity.comparator.inputs.asked import Asked, Requests, requests_of
+from parity.comparator.inputs.exercised import speculates
+from parity.comparator.inputs.text import INT32_MAX
+from parity.comparator.types import Tokenizer
+from parity.records import Capture, Completion
+from parity.records.engine_settings import draft_tokens
+
+UNKNOWN_STEP = 16
+"""Tokens past the first one of a step, of an engine that speculates and does not say how far."""
+
+SERVED_STEP = 32
+"""The same of a server, which may work in steps of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A stop string in a text: characters [start, end)."""
+
+    stop: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """How one arm makes text of tokens."""
+
+    requests: Requests
+    render: Callable[[Sequence[int]], str] | None
+    """None: no tokenizer is known to be the arm's own."""
+    step: int
+    """Tokens that may come after the one that ends a completion, in the same step."""
+    is_server: bool
+    has_ids: bool
+    """The token ids are the engine's own."""
+
+    def text(self, tokens: Sequence[int], asked: Asked) -> str:
+        """The text of tokens, special ones as the request wanted."""
+        assert self.render is not None
+        ids = [int(token) for token in tokens if 0 <= token <= INT32_MAX]
+        if not asked.skips_special and isinstance(self.render, Tokenizer):
+            return self.render.with_special(ids)
+        return self.render(ids)
+
+    def tokens_for(self, characters: int, tokens: Sequence[int], asked: Asked) -> int:
+        """Leading tokens that the first `characters` characters need: by bisection, since texts of prefixes grow."""
+        low, high = 0, len(tokens)
+        while low < high:
+            middle = (low + high) // 2
+            if len(self.text(tokens[:middle], asked).rstrip("\ufffd")) >= characters:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+
+def writer_of(arm: Capture, other: Capture, render: Callable[[Sequence[int]], str] | None) -> Writer:
+    """`other`: the arm that it is compared with."""
+    is_server = servers.served(arm.header)
+    step = draft_tokens(arm.header.engine) or (UNKNOWN_STEP if speculates(arm) else 0)
+    requests = requests_of(arm, other.header)
+    own_ids = not servers.text_alone(arm.header)
+    return Writer(requests, render, SERVED_STEP if is_server else step, is_server, own_ids)
+
+
+def first_match(text: str, stops: Sequence[str], after: int = 0) -> Match | None:
+    """The stop string that is complete first, and not within the first `after` characters; of several the first of
+    the list."""
+    found: Match | None = None
+    for stop in stops:
+        at = text.find(stop, max(0, after - len(stop) + 1))
+        if at >= 0 and (found is None or at + len(stop) < found.end):
+            found = Match(stop, at, at + len(stop))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the tokens of a completion say."""
+
+    text: str
+    """All of it."""
+    match: Match | None
+    """The stop string that should have ended it."""
+    tokens: int
+    """Leading tokens up to the one that completes the stop string; all of them without one."""
+    right: tuple[str, ...]
+    """Texts that are right, the most usual first."""
+
+
+def said(completion: Completion, asked: Asked, writer: Writer) -> Said:
+    """Raises AssertionError without a tokenizer."""
+    tokens = completion.token_ids.tolist()
+    whole = writer.text(tokens, asked)
+    match = None
+    if asked.stops:
+        free = len(writer.text(tokens[: asked.min_tokens], asked).rstrip("\ufffd")) if asked.min_tokens else 0
+        # A token that ends the completion is no text, and says no stop string.
+        unsaid = asked.ends_with(completion) is not None and not asked.includes_stop
+        match = first_match(writer.text(tokens[:-1], asked) if unsaid else whole, asked.stops, free)
+    if match is None:
+        return Said(whole, None, len(tokens), _uncut(completion, asked, writer, whole))
+    needed = writer.tokens_for(match.end, tokens, asked)
+    right = [_cut(whole, match, asked)]
+    if writer.step:  # found in one step, another of the list may have been taken
+        begun = len(writer.text(tokens[: max(0, len(tokens) - 1 - writer.step)], asked).rstrip("\ufffd"))
+        others = (first_match(whole, [stop], max(begun, match.start)) for stop in asked.stops)
+        right += [_cut(whole, one, asked) for one in others if one is not None and match.end > begun]
+    return Said(whole, match, needed, tuple(dict.fromkeys(right)))
+
+
+def _cut(text: str, match: Match, asked: Asked) -> str:
+    return text[: match.end if asked.includes_stop else match.start]
+
+
+def _uncut(completion: Completion, asked: Asked, writer: Writer, whole: str) -> tuple[str, ...]:
+    """Texts of a completion that no stop string ended: with the token that ended it and without."""
+    last = asked.ends_with(completion)
+    if last is None:
+        return (whole,)
+    without = writer.text(completion.token_ids.tolist()[:-1], asked)
+    if last in asked.eos or writer.is_server:
+        return (without, whole)
+    return (whole,) if asked.includes_stop else (without,)

@@ -1,0 +1,104 @@
+"""Stop strings: tokens that go on after one, a text that is not cut there, an end that claims one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parity.comparator.detect import wording
+from parity.comparator.detect.events import Event
+from parity.comparator.detect.said import Said, Writer, first_match, said
+from parity.comparator.inputs.asked import Asked
+from parity.messages import Message, message
+from parity.records import Completion, Kind
+from parity.records.evidence import EndEvidence, TextEvidence
+
+CHARACTERS = 16
+"""Characters of a long token: text left by a step of several tokens, where no tokenizer says which token it is of."""
+
+
+def broken(completion: Completion, asked: Asked, writer: Writer) -> Iterator[Event]:
+    """What a completion makes wrong of the stop strings that were asked."""
+    if not asked.stops or completion.aborted:
+        return
+    if writer.render is None or not writer.has_ids:
+        yield from _by_text(completion, asked, writer)
+        return
+    found = said(completion, asked, writer)
+    gone_on = _goes_on(completion, found, writer)
+    claimed = _claims(completion, asked, found, writer)
+    if gone_on is not None:
+        yield gone_on
+    if claimed is not None:
+        yield claimed
+    text = wording.text_mismatch(completion, writer)
+    if text is not None and gone_on is None:
+        yield text
+
+
+def _goes_on(completion: Completion, found: Said, writer: Writer) -> Event | None:
+    after = len(completion.token_ids) - found.tokens
+    if found.match is None or after <= writer.step:
+        return None
+    why = message(
+        "overrun.stop_string",
+        "the stop string {stop!r} is complete at token {position}; {count} tokens follow",
+        stop=found.match.stop,
+        position=found.tokens - 1,
+        count=after,
+    )
+    return Event(Kind.OVERRUN, found.tokens, after, EndEvidence(why=why, finish_reason=completion.finish_reason))
+
+
+def _claims(completion: Completion, asked: Asked, found: Said, writer: Writer) -> Event | None:
+    """It says that a stop string ended it, and its tokens say none."""
+    if found.match is not None or completion.finish_reason != "stop" or writer.is_server:
+        return None
+    if not isinstance(completion.stop_reason, str):
+        return None
+    why = message(
+        "early_stop.no_stop_string",
+        "ends at the stop string {stop!r}, which its tokens do not say",
+        stop=completion.stop_reason,
+    )
+    return Event(
+        Kind.EARLY_STOP, len(completion.token_ids), 0, EndEvidence(why=why, finish_reason=completion.finish_reason)
+    )
+
+
+def _by_text(completion: Completion, asked: Asked, writer: Writer) -> Iterator[Event]:
+    """Without a tokenizer: what the text alone proves."""
+    text = completion.text
+    if text is None or asked.min_tokens:
+        return  # a stop string within min_tokens may stand there
+    match = first_match(text, asked.stops)
+    by_string = completion.finish_reason == "stop" and isinstance(completion.stop_reason, str)
+    if match is None:
+        if isinstance(completion.stop_reason, str) and by_string and asked.includes_stop:
+            yield _text_event(completion, wording.stop_gone(completion.stop_reason), len(text))
+        return
+    rest = len(text) - match.end
+    stopped = completion.finish_reason == "stop"
+    if asked.includes_stop and stopped and rest == 0:
+        return
+    if by_string and match.stop != completion.stop_reason and rest <= CHARACTERS * writer.step:
+        return  # several in one step
+    if stopped and (rest == 0 or by_string):
+        why = wording.after_stop(match.stop) if asked.includes_stop else wording.stop_left(match.stop)
+        yield _text_event(completion, why, match.start)
+        return
+    why = message(
+        "overrun.stop_text",
+        "the stop string {stop!r} stands at character {character} of the text, and {count} characters follow",
+        stop=match.stop,
+        character=match.start,
+        count=rest,
+    )
+    yield Event(
+        Kind.OVERRUN, 0, len(completion.token_ids), EndEvidence(why=why, finish_reason=completion.finish_reason)
+    )
+
+
+def _text_event(completion: Completion, why: Message, at: int) -> Event:
+    text = completion.text or ""
+    evidence = TextEvidence(why=why, character=at, text=text[max(0, at - 20) : at + 40])
+    return Event(Kind.TEXT_MISMATCH, 0, len(completion.token_ids), evidence)

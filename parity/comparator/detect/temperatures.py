@@ -1,0 +1,167 @@
+"""Completions drawn at another temperature than the one that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parity.comparator.detect.events import Event
+from parity.comparator.detect.trials import TRIED
+from parity.comparator.reference.scores import Reference
+from parity.comparator.reference.temperature import Bet, Cut, Draws, bets, draws_of, listed_width, looks_like
+from parity.messages import Message, message
+from parity.records import Capture, Completion, Key, Kind, TokenIds, TopLogprobs
+from parity.records.evidence import JudgedBy, TemperatureEvidence
+
+LOWEST = 0.05
+"""Below, an engine's own rules decide what a temperature means."""
+
+HABIT = 4.0
+"""Factor on what the bets win against the baseline's own completions beyond chance: so much more a completion of the
+candidate must lose to be at fault. Where an engine draws by rules that are not modelled, both arms show it."""
+
+USUAL = 0.95
+"""Share of the baseline's completions that are taken for clean."""
+
+AS_WELL = 3.0
+"""Nats that the bet must win outside stretches that no sampler draws, for a hotter temperature to explain them."""
+
+_OTHER_DISTRIBUTIONS = ("allowed_token_ids", "bad_words")
+"""Sampling parameters with which the rest of a list is not what could be drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warmth:
+    """A completion that looks as if drawn at another temperature."""
+
+    position: int
+    log_won: float
+    looks_like: float
+    draws: Draws
+    places: TokenIds
+    cut: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class Temperatures:
+    """What the bets on the candidate's completions won."""
+
+    found: Mapping[Key, Warmth]
+    completions: int
+    """How many were bet on."""
+    habit: float
+    """Log of what the baseline's own completions lose beyond chance."""
+    greedy_seen: float
+    """Share of the completions bet on that would be found, had the best token been taken at each place."""
+
+    def event(self, b: Completion, asked: float, judged_by: JudgedBy, unlikely: Sequence[Event]) -> Event | None:
+        """What is wrong with this completion's temperature. `unlikely`: stretches that no sampler draws as asked; they
+        are the fault where the rest does not look any hotter."""
+        found = self.found.get(b.key)
+        if found is None or found.looks_like == asked or (unlikely and found.looks_like < asked):
+            return None
+        if unlikely:
+            apart = ~np.isin(found.places, [place for one in unlikely for place in range(one.position, one.end)])
+            (rest,) = bets([found.draws.where(apart)], asked, found.cut)
+            if rest is None or rest.log_won < AS_WELL:
+                return None
+        p_value = float(min(1.0, np.exp(-found.log_won) * self.completions))
+        why = message(
+            "wrong_temperature.why",
+            "looks like temperature {looks}, asked for was {asked}",
+            looks=f"{found.looks_like:g}",
+            asked=f"{asked:g}",
+        )
+        length = len(b.token_ids) - found.position
+        evidence = TemperatureEvidence(
+            why=why, asked=asked, looks_like=found.looks_like, p_value=p_value, judged_by=judged_by
+        )
+        return Event(Kind.WRONG_TEMPERATURE, found.position, length, evidence)
+
+    @property
+    def notes(self) -> list[Message]:
+        if self.habit <= 0:
+            return []
+        return [
+            message(
+                "wrong_temperature.habit",
+                "by its scores the baseline does not draw at the temperature that was asked for either (another order "
+                "of temperature and cut-off?): completions are judged less sharply by it",
+            )
+        ]
+
+
+def temperatures(
+    baseline: Iterable[tuple[Completion, TopLogprobs]],
+    candidate: Iterable[tuple[Completion, TopLogprobs]],
+    arms: tuple[Capture, Capture],
+    reference: Reference,
+    asked: Callable[[Completion], float],
+    alpha: float,
+    vocab_size: int | None,
+) -> Temperatures:
+    """The bets on all completions with lists; `alpha`: the chance of one false alarm in the run."""
+    sides = [list(baseline), list(candidate)]
+    width = listed_width([top for side in sides for _, top in side])
+
+    def outcomes(arm: Capture, side: list[tuple[Completion, TopLogprobs]]) -> dict[tuple[float, Cut], list[_Drawn]]:
+        found: dict[tuple[float, Cut], list[_Drawn]] = {}
+        for one, top in side:
+            sampling, shaping = arm.sampling_of(one), reference.shaping(one)
+            if shaping.penalises or shaping.unknown or any(sampling.get(name) for name in _OTHER_DISTRIBUTIONS):
+                continue
+            if asked(one) >= LOWEST:
+                drawn = _Drawn(one.key, *draws_of(top, one.token_ids, width, vocab_size))
+                found.setdefault((asked(one), Cut.of(sampling)), []).append(drawn)
+        return found
+
+    def won(grouped: Mapping[tuple[float, Cut], list[_Drawn]]) -> list[tuple[_Drawn, Cut, Bet]]:
+        return [
+            (drawn, cut, bet)
+            for (temperature, cut), many in grouped.items()
+            for drawn, bet in zip(many, bets([one.draws for one in many], temperature, cut), strict=True)
+            if bet is not None
+        ]
+
+    usual, mine = (won(outcomes(arm, side)) for arm, side in zip(arms, sides, strict=True))
+    # Without bets on the baseline the candidate's own completions must do: half of them are taken for clean.
+    known, share = (usual, USUAL) if usual else (mine, 0.5)
+    logs = [bet.log_won for _, _, bet in known]
+    habit = max(0.0, float(np.quantile(logs, share)) + float(np.log(1 - share))) if logs else 0.0
+    least = float(np.log(max(1, len(mine)) / alpha)) + HABIT * habit
+    found = {
+        drawn.key: Warmth(
+            int(drawn.places[bet.start]),
+            bet.log_won,
+            looks_like(drawn.draws.where(slice(bet.start, None)), cut),
+            drawn.draws,
+            drawn.places,
+            cut,
+        )
+        for drawn, cut, bet in mine
+        if bet.log_won >= least
+    }
+    return Temperatures(found, len(mine), habit, _greedy_seen(outcomes(arms[1], sides[1][:: _step(sides[1])]), least))
+
+
+def _step(side: Sequence[object]) -> int:
+    return max(1, len(side) // TRIED)
+
+
+def _greedy_seen(grouped: Mapping[tuple[float, Cut], list[_Drawn]], least: float) -> float:
+    tried = seen = 0
+    for (temperature, cut), many in grouped.items():
+        best = [replace(one.draws, drawn=np.zeros_like(one.draws.drawn)) for one in many]
+        won = bets(best, temperature, cut)
+        tried += len(won)
+        seen += sum(bet is not None and bet.log_won >= least for bet in won)
+    return seen / tried if tried else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    key: Key
+    draws: Draws
+    places: TokenIds

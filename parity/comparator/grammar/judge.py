@@ -1,0 +1,195 @@
+"""One answer for all that a request may ask a completion to follow."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from parity.comparator.grammar import automaton, ebnf, json_text, schema
+from parity.records.sampling import GRAMMARS
+
+Json = Any
+Form = Literal["json", "regex", "choice", "grammar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a completion must follow."""
+
+    form: Form | str
+    """A form that is none of these cannot be checked."""
+    given: str
+    """A JSON schema, a regular expression, a JSON list of choices, or a grammar (EBNF, Lark)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`at`: the first character that cannot stand there, its length where the text ends too early; None: it follows,
+    as far as `is_open` says."""
+
+    at: int | None = None
+    is_open: bool = False
+    """It follows as far as is known: not all of the grammar could be looked at."""
+
+
+FOLLOWS = Answer()
+OPEN = Answer(is_open=True)
+
+
+def spec_of(sampling: Mapping[str, Json]) -> Spec | None:
+    """From sampling parameters, of vLLM's and OpenAI's names; None where nothing is asked."""
+    for name in ("structured_outputs", "guided_decoding"):
+        found = sampling.get(name)
+        if isinstance(found, Mapping) and found:
+            return _of_structured(found)
+    asked = sampling.get("response_format")
+    if isinstance(asked, Mapping) and asked.get("type") in ("json_object", "json_schema"):
+        inner = asked.get("json_schema")
+        wanted = inner.get("schema") if isinstance(inner, Mapping) else None
+        return Spec("json", json.dumps(wanted if isinstance(wanted, Mapping) else {"type": "object"}))
+    return None
+
+
+def _of_structured(found: Mapping[str, Json]) -> Spec | None:
+    for form in GRAMMARS:
+        value = found.get(form)
+        if value and isinstance(value, GRAMMARS[form]):
+            return Spec(form, value if isinstance(value, str) else json.dumps(value))
+    if found.get("json_object"):
+        return Spec("json", '{"type": "object"}')
+    other = [name for name, value in found.items() if value]
+    return Spec(f"{other[0]}?", "") if other else None
+
+
+def judge(spec: Spec, text: str, *, whole: bool) -> Answer:
+    """Does a text follow? `whole`: it has come to its end; else more might have come."""
+    judged = {"json": _json, "regex": _regex, "choice": _choice, "grammar": _grammar}.get(spec.form)
+    return OPEN if judged is None else judged(spec.given, text, whole)
+
+
+def _choice(given: str, text: str, whole: bool) -> Answer:
+    try:
+        choices = json.loads(given)
+    except ValueError:
+        return OPEN
+    if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
+        return OPEN
+    if text in choices if whole else any(one.startswith(text) for one in choices):
+        return FOLLOWS
+    shared = max(_shared(one, text) for one in choices)
+    return Answer(shared)
+
+
+def _shared(one: str, other: str) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (x, y) in pairs if x != y), min(len(one), len(other)))
+
+
+def _regex(given: str, text: str, whole: bool) -> Answer:
+    """Engines take `.` for any character, and anchors for nothing."""
+    plain = given.removeprefix("^")
+    if plain.endswith("$") and not plain.endswith("\\$"):
+        plain = plain[:-1]
+    walked = automaton.walk("regex", f"(?s:{plain})", text)
+    if walked is not None:
+        if walked.at is not None:
+            return Answer(walked.at)
+        return FOLLOWS if walked.is_whole or not whole else Answer(len(text))
+    if not whole or not _compiles(given):
+        return OPEN  # of another dialect
+    return FOLLOWS if re.fullmatch(given, text, re.DOTALL) else Answer(len(text))
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError):
+        return False
+    return True
+
+
+def _grammar(given: str, text: str, whole: bool) -> Answer:
+    walked = ebnf.walk(given, text) if ebnf.is_ebnf(given) else automaton.walk("grammar", given, text)
+    if walked is None:
+        return OPEN
+    if walked.at is not None:
+        return Answer(walked.at)
+    return FOLLOWS if walked.is_whole or not whole else Answer(len(text))
+
+
+def _json(given: str, text: str, whole: bool) -> Answer:
+    scan = json_text.scan(text)
+    if scan.at is not None:
+        return Answer(scan.at)
+    if whole and not scan.is_whole:
+        return Answer(len(text))
+    wanted = _schema(given)
+    if wanted is None:
+        return OPEN
+    if scan.is_whole and schema.allows(wanted, scan.plain):
+        return FOLLOWS
+    keys = scan.keys
+    if scan.half_key is not None:  # any member that begins so may be meant, before those that the schema has first
+        meant = [name for name in sorted(_members(wanted) - set(keys)) if name.startswith(scan.half_key)]
+        walks = [automaton.walk("json", _ordered(wanted, (*keys, name)), scan.plain) for name in meant]
+        if any(one is not None and one.at is None for one in walks):
+            return FOLLOWS
+    ordered = _ordered(wanted, keys)
+    walked = automaton.walk("json", ordered, scan.plain)
+    if scan.is_whole and whole:
+        valid = schema.allows(wanted, scan.plain)
+        if walked is None:
+            return OPEN if valid is None else Answer(len(text))
+        if walked.at is None and walked.is_whole:
+            return FOLLOWS
+        return Answer(len(text) if walked.at is None else scan.place(walked.at, len(text)))
+    if walked is None:
+        return OPEN
+    if walked.at is None:
+        return FOLLOWS
+    # Members in an order that the schema has not: which of them may still come is not computed.
+    again = scan.half_key is not None and any(key.startswith(scan.half_key) for key in keys)
+    is_free = ordered != json.dumps(wanted) or scan.has_disorder or again or _extra(wanted, scan)
+    return OPEN if is_free or scan.has_exponent else Answer(scan.place(walked.at, len(text)))
+
+
+def _ordered(wanted: Json, keys: tuple[str, ...]) -> str:
+    return json.dumps(schema.in_order(wanted, keys))
+
+
+def _extra(wanted: Json, scan: json_text.Scan) -> bool:
+    """Does a text name members that the schema does not name and may allow?"""
+    named = set(scan.keys) <= _members(wanted) and scan.half_key is None
+    return not named and not _closed(wanted)
+
+
+def _closed(wanted: Json) -> bool:
+    """Do all objects have the members that are named, and no other?"""
+    if isinstance(wanted, Mapping):
+        named = isinstance(wanted.get("properties"), Mapping)
+        is_object = named or wanted.get("type") == "object"
+        return not (is_object and wanted.get("additionalProperties") is not False) and all(
+            _closed(one) for one in wanted.values()
+        )
+    return all(_closed(one) for one in wanted) if isinstance(wanted, list) else True
+
+
+def _members(wanted: Json) -> set[str]:
+    if isinstance(wanted, Mapping):
+        named = wanted.get("properties")
+        own = set(named) if isinstance(named, Mapping) else set()
+        return own.union(*(_members(one) for one in wanted.values())) if wanted else own
+    return set().union(*(_members(one) for one in wanted)) if isinstance(wanted, list) and wanted else set()
+
+
+@lru_cache(maxsize=512)
+def _schema(given: str) -> Json:
+    """The schema as engines enforce it; None for one that is none."""
+    try:
+        return schema.relaxed(json.loads(given))
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,110 @@
+"""What a server's usage counts, against the tokens that it gave.
+
+Not all count alike: the EOS that is left out of the answer, one sample of several. What an arm does throughout is taken
+as its way of counting; an answer that does not follow it has lost or gained tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from parity.comparator.inputs.servers import is_streamed, text_alone
+from parity.comparator.types import Remarks
+from parity.messages import Message, message
+from parity.records import Capture, Completion, Key
+
+FEW = 4
+"""Answers that it takes to learn a way of counting."""
+
+Answer = Sequence[Completion]
+"""The samples of one request and round."""
+
+
+def _all(answer: Answer) -> int:
+    return sum(len(one.token_ids) for one in answer)
+
+
+def _with_ends(answer: Answer) -> int:
+    return _all(answer) + sum(one.finish_reason == "stop" for one in answer)
+
+
+def _one_sample(answer: Answer) -> int:
+    return len(answer[0].token_ids)
+
+
+WAYS: Mapping[str, Callable[[Answer], int]] = {"all": _all, "ends": _with_ends, "first": _one_sample}
+"""What may be counted, by its name."""
+
+WHAT: Mapping[str, Message] = {
+    "ends": message("counts.ends", "the tokens at which it stops as well, which it leaves out of the answers"),
+    "first": message("counts.first", "the first sample of a request alone"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """`wrong`: completions whose answer does not follow the arm's way of counting, each with what is said of it."""
+
+    wrong: Mapping[Key, Message] = field(default_factory=dict)
+    remarks: Remarks = field(default_factory=Remarks)
+
+
+def counted(capture: Capture) -> Counts:
+    """The usage of all answers of an arm against their tokens; nothing where these were made from the text."""
+    if text_alone(capture.header):
+        return Counts()
+    answers: dict[tuple[str, int], list[Completion]] = {}
+    for one in capture:
+        if _said(one) is not None and not one.aborted:
+            answers.setdefault((one.key.request, one.key.round), []).append(one)
+    odd = [answer for answer in answers.values() if _all(answer) != _said(answer[0])]
+    if not odd:
+        return Counts()
+    streamed = is_streamed(capture.header)
+    name, way = max(WAYS.items(), key=lambda item: sum(item[1](one) == _said(one[0]) for one in answers.values()))
+    fitting = sum(way(one) == _said(one[0]) for one in answers.values())
+    if len(answers) < FEW or fitting * 2 < len(answers):
+        offsets = {(_said(answer[0]) or 0) - _all(answer) for answer in answers.values()}
+        if len(answers) >= FEW and len(offsets) == 1 and not streamed:
+            return Counts(remarks=Remarks(reasons=(_counts_otherwise(capture.header.arm, offsets.pop()),)))
+        name, way = "all", _all
+    wrong = {
+        one.key: _contradiction(_all(answer), _said(answer[0]), streamed=streamed)
+        for answer in answers.values()
+        if way(answer) != _said(answer[0])
+        for one in answer
+    }
+    if name == "all":
+        return Counts(wrong)
+    note = message("inputs.counts", "the usage of {arm} counts {what}", arm=capture.header.arm, what=WHAT[name])
+    return Counts(wrong, Remarks(notes=(note,)))
+
+
+def _contradiction(found: int, said: int | None, *, streamed: bool) -> Message:
+    if streamed:
+        return message(
+            "text.usage_of_chunks",
+            "the chunks have {found} tokens, the server's usage says {said}",
+            found=found,
+            said=said,
+        )
+    return message(
+        "text.usage", "the answer has {found} tokens, the server's usage says {said}", found=found, said=said
+    )
+
+
+def _said(one: Completion) -> int | None:
+    usage = (one.server or {}).get("usage")
+    value = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _counts_otherwise(arm: str, offset: int) -> Message:
+    return message(
+        "inputs.counts_otherwise",
+        "{arm}: in every answer the usage differs from the number of tokens by {offset}: the server counts otherwise, "
+        "or all its answers have lost or gained tokens (ask it again with `--server-option stream=true`, and compare)",
+        arm=arm,
+        offset=offset,
+    )

@@ -1,0 +1,174 @@
+"""How completions ended, in OpenAI's words: other servers have others, and some have one for everything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from parity.comparator.inputs.bans import terminators
+from parity.comparator.inputs.servers import served, text_alone
+from parity.comparator.types import Remarks
+from parity.messages import Message, message
+from parity.records import Capture, Completion, ScoreKey, Scores
+
+NAMES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            "stop",
+            "eos",
+            "eos_token",
+            "eos_found",
+            "end_of_text",
+            "endoftext",
+            "end_turn",
+            "end_of_turn",
+            "stop_sequence",
+            "stop_string",
+            "stop_token",
+            "stop_words",
+            "complete",
+            "completed",
+            "finished",
+        ),
+        "stop",
+    ),
+    **dict.fromkeys(
+        (
+            "length",
+            "limit",
+            "max_tokens",
+            "max_new_tokens",
+            "max_output_tokens",
+            "max_length",
+            "model_length",
+            "context_length",
+            "token_limit",
+        ),
+        "length",
+    ),
+}
+"""Names that servers give (Text Generation Inference, Anthropic, Cohere, Gemini, llama.cpp among them), in small
+letters, and OpenAI's for them."""
+
+
+def as_openai(arm: Capture) -> tuple[Capture, Remarks]:
+    """The arm with OpenAI's finish reasons. Names that are not known stay as they are."""
+    renamed = {
+        key: name
+        for key, one in arm.completions.items()
+        if one.finish_reason is not None
+        and (name := NAMES.get(str(one.finish_reason).lower().replace("-", "_"), one.finish_reason))
+        != one.finish_reason
+    }
+    if renamed:
+        changed = {key: replace(arm.completions[key], finish_reason=name) for key, name in renamed.items()}
+        arm = replace(arm, completions={**arm.completions, **changed})
+    arm, notes = _one_for_all(arm)
+    return arm, Remarks(notes=notes)
+
+
+def _one_for_all(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
+    """A server that says "stop" whatever happened: at the last token allowed, and without a stop token, it is
+    "length". Only where it never says so."""
+    if not served(arm.header) or text_alone(arm.header) or any(one.finish_reason == "length" for one in arm):
+        return arm, ()
+    ends = list(terminators(arm.header))
+    full = {
+        key: replace(one, finish_reason="length")
+        for key, one in arm.completions.items()
+        if one.finish_reason == "stop"
+        and one.stop_reason is None
+        and (limit := _limit(arm, one)) is not None
+        and len(one.token_ids) == limit
+        and not np.isin(one.token_ids[-1:], ends).any()
+    }
+    if not full:
+        return arm, ()
+    note = message(
+        "inputs.never_length",
+        '{arm} says "stop" at the limit of tokens as well: {count} completion taken as ended by length',
+        plural='{arm} says "stop" at the limit of tokens as well: {count} completions taken as ended by length',
+        arm=arm.header.arm,
+        count=len(full),
+    )
+    return replace(arm, completions={**arm.completions, **full}), (note,)
+
+
+def _limit(arm: Capture, one: Completion) -> int | None:
+    value = arm.sampling_of(one).get("max_tokens")
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Both arms and all scores where one of the arms has filled its context."""
+
+    arm: Capture
+    other: Capture
+    scores: Scores
+    remarks: Remarks = field(default_factory=Remarks)
+
+
+def with_context(arm: Capture, other: Capture, scores: Scores) -> Filled:
+    """The arm with the length of its context, where the server does not say it and its answers show it. The other arm's
+    completions that go on from there are taken as far as the context goes.
+
+    Answers that ended by length before their limit, most with the same number of tokens together with their prompt,
+    and none with more: these filled the context.
+    """
+    known: Any = arm.header.engine.get("max_model_len")
+    if known is not None or not served(arm.header) or text_alone(arm.header):
+        return Filled(arm, other, scores)
+    early = [
+        one
+        for one in arm
+        if one.finish_reason == "length"
+        and not one.aborted
+        and (limit := _limit(arm, one)) is not None
+        and len(one.token_ids) < limit
+    ]
+    context, count = max(Counter(map(_total, early)).items(), key=lambda item: item[1], default=(0, 0))
+    if count < 2 or count * 2 <= len(early) or any(_total(one) > context for one in arm):
+        return Filled(arm, other, scores)
+    early = [one for one in early if _total(one) == context]
+    note = message(
+        "inputs.context",
+        "{arm}: {count} completions end by length before their limit, all at {context} tokens with their prompt: the "
+        "server's context, and nothing says how they go on",
+        arm=arm.header.arm,
+        count=len(early),
+        context=context,
+    )
+    header = replace(arm.header, engine={**arm.header.engine, "max_model_len": context})
+    cut, known_scores = dict(other.completions), dict(scores)
+    for one in early:
+        twin, size = other.completions.get(one.key), len(one.token_ids)
+        if twin is None or len(twin.token_ids) <= size or not np.array_equal(twin.token_ids[:size], one.token_ids):
+            continue
+        cut[one.key] = _beginning(twin, one)
+        score_key = ScoreKey(other.header.arm, *one.key)
+        if score_key in known_scores and score_key.arm != arm.header.arm:
+            known_scores[score_key] = known_scores[score_key].part(stop=size)
+    return Filled(replace(arm, header=header), replace(other, completions=cut), known_scores, Remarks(notes=(note,)))
+
+
+def _beginning(twin: Completion, one: Completion) -> Completion:
+    """The twin as far as `one` goes, with its text and its end."""
+    size, lists = len(one.token_ids), twin.logprobs
+    lists = lists.part(stop=size) if lists is not None and len(lists) == len(twin.token_ids) else lists
+    return replace(
+        twin,
+        token_ids=twin.token_ids[:size],
+        text=None if twin.text is None else one.text,
+        finish_reason=one.finish_reason,
+        stop_reason=one.stop_reason,
+        logprobs=lists,
+    )
+
+
+def _total(one: Completion) -> int:
+    return len(one.prompt_token_ids) + len(one.token_ids)

@@ -1,0 +1,197 @@
+"""Prompts as the servers saw them: never reported, begun with one token more, cut from the left, said again in front.
+
+What was asked of both is compared. A prompt that one server changed in a way of its own makes another question: such
+completions are left out with a reason, and nobody is accused for the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from parity.comparator.inputs.servers import served
+from parity.comparator.types import Remarks
+from parity.messages import Message, message
+from parity.records import Capture, Completion, Key, ScoreKey, TokenIds
+
+MOST_ADDED = 1
+"""Tokens that a server may put before every prompt of its own accord. What has more is another template, and an
+`input_mismatch`."""
+
+FEW = 2
+"""Prompts that must show a habit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    baseline: Capture
+    candidate: Capture
+    remarks: Remarks = field(default_factory=Remarks)
+    echoed: frozenset[ScoreKey] = frozenset()
+    """Completions that began with their prompt. Whoever scored them put it there twice: their scores say nothing."""
+
+    def swapped(self) -> Prompts:
+        return replace(self, baseline=self.candidate, candidate=self.baseline)
+
+
+def as_asked(baseline: Capture, candidate: Capture) -> Prompts:
+    """Both captures without what is mere habit in their prompts; what was asked otherwise is left out of both."""
+    both = Prompts(baseline, candidate)
+    for rule in (_filled, _without_echo, _without_additions, _without_cut, _without_read_in_part):
+        both = rule(both)
+        both = rule(both.swapped()).swapped()
+    return both
+
+
+# Each rule looks at the habits of the `candidate`; `as_asked` turns the pair round for the baseline's.
+
+
+def _filled(both: Prompts) -> Prompts:
+    """A server that reports no prompt at all: the other arm's stands for it."""
+    arm, other = both.candidate, both.baseline
+    if not arm.completions or len(arm.prompts.flat) or not len(other.prompts.flat):
+        return both
+    filled = {
+        key: replace(one, prompt_token_ids=other.completions[key].prompt_token_ids)
+        for key, one in arm.completions.items()
+        if key in other.completions
+    }
+    limit = message(
+        "inputs.no_prompts",
+        "{arm}: its prompts were not recorded, so that it was asked the same is not checked",
+        arm=arm.header.arm,
+    )
+    arm = replace(arm, completions={**arm.completions, **filled})
+    return replace(both, candidate=arm, remarks=both.remarks + Remarks(limits=(limit,)))
+
+
+def _without_echo(both: Prompts) -> Prompts:
+    """A server that says the prompt again at the beginning of every output."""
+    arm = both.candidate
+    sizes = {key: len(one.prompt_token_ids) for key, one in arm.completions.items()}
+    if not served(arm.header) or not sizes or not all(_echoes(one) for one in arm):
+        return both
+    if all(_echoes(both.baseline.completions[key]) for key in sizes if key in both.baseline.completions):
+        return both  # both arms' outputs begin so: a model that repeats what it is asked
+    cut = {key: _from(one, sizes[key]) for key, one in arm.completions.items()}
+    note = message("inputs.echo", "{arm} begins every output with its prompt: left out", arm=arm.header.arm)
+    return replace(
+        both,
+        candidate=replace(arm, completions=cut),
+        remarks=both.remarks + Remarks(notes=(note,)),
+        echoed=both.echoed | {ScoreKey(arm.header.arm, *key) for key in cut},
+    )
+
+
+def _echoes(one: Completion) -> bool:
+    size = len(one.prompt_token_ids)
+    return size > 0 and np.array_equal(one.token_ids[:size], one.prompt_token_ids)
+
+
+def _from(one: Completion, size: int) -> Completion:
+    """The completion without its first `size` tokens; its text stays, and is known to begin with the prompt."""
+    lists = one.logprobs
+    if lists is not None and len(lists) == len(one.token_ids):
+        lists = lists.part(size)
+    return replace(one, token_ids=one.token_ids[size:], logprobs=lists)
+
+
+def _without_additions(both: Prompts) -> Prompts:
+    """A server that puts the same few tokens (a BOS) before every prompt: the model was asked something else."""
+    pairs = _differing(both)
+    if len(pairs) < FEW or len(pairs) < len(both.candidate.completions.keys() & both.baseline.completions.keys()):
+        return both
+    added = {tuple(b[: len(b) - len(a)].tolist()) for a, b in pairs.values() if _ends_with(b, a)}
+    if len(added) != 1 or not all(_ends_with(b, a) for a, b in pairs.values()):
+        return both
+    tokens = next(iter(added))
+    if len(tokens) > MOST_ADDED:
+        return both
+    reason = message(
+        "inputs.prompts_begun",
+        "every prompt of {arm} begins with {tokens}, which {other} has not: the model was not asked the same, and "
+        "nothing was compared. Have the server leave it out (vLLM: `add_special_tokens: false`), or give both its "
+        "token ids",
+        arm=both.candidate.header.arm,
+        other=both.baseline.header.arm,
+        tokens=list(tokens),
+    )
+    return _left_out(both, pairs, reason)
+
+
+def _without_cut(both: Prompts) -> Prompts:
+    """A server that keeps the last tokens of a prompt too long for it."""
+    pairs = {key: (a, b) for key, (a, b) in _differing(both).items() if 0 < len(b) < len(a) and _ends_with(a, b)}
+    kept = {len(b) for _, b in pairs.values()}
+    lost = {len(a) - len(b) for a, b in pairs.values()}
+    if len(pairs) < FEW or len(kept) != 1 or len(lost) == 1 or not served(both.candidate.header):
+        return both  # as many tokens less in each are another template
+    size = kept.pop()
+    if any(len(one.prompt_token_ids) > size for one in both.candidate):
+        return both
+    return _left_out(both, pairs, _cut(both.candidate.header.arm, len(pairs), size))
+
+
+def _without_read_in_part(both: Prompts) -> Prompts:
+    """A server that reports no prompt, and whose usage counts fewer tokens than the prompt has."""
+    arm = both.candidate
+    if not served(arm.header) or not arm.completions:
+        return both
+    counted = {key: count for key, one in arm.completions.items() if (count := _prompt_tokens(one)) is not None}
+    short = {key: count for key, count in counted.items() if count < len(arm.completions[key].prompt_token_ids)}
+    fewer = {len(arm.completions[key].prompt_token_ids) - count for key, count in short.items()}
+    if not short or (len(short) == len(counted) and len(fewer) == 1):
+        return both  # each by as many: another way of counting
+    if len(set(short.values())) != 1 and any(
+        len(one.prompt_token_ids) > max(short.values()) for key, one in arm.completions.items() if key not in short
+    ):
+        return both
+    pairs = {key: (arm.completions[key].prompt_token_ids,) * 2 for key in short}
+    return _left_out(both, pairs, _cut(arm.header.arm, len(short), max(short.values())))
+
+
+def _cut(arm: str, count: int, size: int) -> Message:
+    return message(
+        "inputs.prompts_cut",
+        "{arm} read no more than {size} tokens of the prompt of {count} completion: not compared. Give the server a "
+        "longer context, or take shorter prompts",
+        plural="{arm} read no more than {size} tokens of the prompts of {count} completions: not compared. Give the "
+        "server a longer context, or take shorter prompts",
+        arm=arm,
+        count=count,
+        size=size,
+    )
+
+
+def _prompt_tokens(one: Completion) -> int | None:
+    usage = (one.server or {}).get("usage")
+    value = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _differing(both: Prompts) -> dict[Key, tuple[TokenIds, TokenIds]]:
+    """(baseline's prompt, candidate's) of the pairs in which they differ."""
+    found = {}
+    for key, one in both.candidate.completions.items():
+        other = both.baseline.completions.get(key)
+        if other is not None and not np.array_equal(one.prompt_token_ids, other.prompt_token_ids):
+            found[key] = (other.prompt_token_ids, one.prompt_token_ids)
+    return found
+
+
+def _ends_with(whole: TokenIds, end: TokenIds) -> bool:
+    return len(end) < len(whole) and len(end) > 0 and np.array_equal(whole[len(whole) - len(end) :], end)
+
+
+def _left_out(both: Prompts, keys: Mapping[Key, object], reason: Message) -> Prompts:
+    def keep(arm: Capture) -> Capture:
+        return replace(arm, completions={key: one for key, one in arm.completions.items() if key not in keys})
+
+    return replace(
+        both,
+        baseline=keep(both.baseline),
+        candidate=keep(both.candidate),
+        remarks=both.remarks + Remarks(reasons=(reason,)),
+    )

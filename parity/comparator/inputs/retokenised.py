@@ -1,0 +1,237 @@
+"""Text without token ids: the ids were made again from it, and the engine may have chosen others.
+
+A text can be cut into tokens in several ways. So the stream of a server that gave text alone is brought to the other
+arm's tokens as far as the texts agree, and where they part nothing is said of a token that only this way of cutting has
+made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from parity.comparator.inputs.bans import terminators
+from parity.comparator.inputs.servers import text_alone
+from parity.comparator.inputs.text import INT32_MAX, first_difference, same_text
+from parity.comparator.types import Remarks
+from parity.messages import Message, message
+from parity.records import Capture, Completion, Key, ScoreKey, Scores, TokenIds, TopLogprobs
+
+Detokenize = Callable[[Sequence[int]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    baseline: Capture
+    candidate: Capture
+    scores: dict[ScoreKey, TopLogprobs]
+    remarks: Remarks = field(default_factory=Remarks)
+
+
+def on_the_same_tokens(baseline: Capture, candidate: Capture, scores: Scores, detokenize: Detokenize | None) -> Aligned:
+    """Both captures with the same ids for the same beginning of a text, and scores that fit."""
+    sides = [text_alone(arm.header) for arm in (baseline, candidate)]
+    if not any(sides):
+        return Aligned(baseline, candidate, dict(scores))
+    target, source = (candidate, baseline) if sides[1] else (baseline, candidate)
+    made = dict(scores)
+    changed: dict[Key, Completion] = {}
+    trim = _blanks(source, target)
+    blank = _blank_first(source, target)
+    unread: set[Key] = set()
+    left = 0
+    end = _end_token(source, target)
+    for key, given in target.completions.items():
+        one = given if end is None else _ended(given, target, end)
+        other = source.completions.get(key)
+        if other is None or one.text is None or other.text is None:
+            continue
+        begin = len(other.text) - len(other.text.lstrip()) if trim else 0
+        text = other.text[:begin] + one.text if trim else one.text[blank:]
+        score_key = ScoreKey(target.header.arm, *key)
+        if other.finish_reason == one.finish_reason and _same(other.text, text):
+            changed[key] = replace(one, token_ids=other.token_ids, text=other.text, logprobs=None)
+            made.pop(score_key, None)
+        elif np.array_equal(one.token_ids, other.token_ids):
+            changed[key] = replace(one, text=other.text)
+        elif detokenize is None:
+            left += 1
+            changed[key] = replace(one, text=None, logprobs=None)
+            unread.add(key)
+            made.pop(score_key, None)
+        else:
+            changed[key], score = _one(one, other, text, len(text) - len(one.text), made.get(score_key), detokenize)
+            if score is None:
+                made.pop(score_key, None)
+            else:
+                made[score_key] = score
+    if detokenize is not None:
+        made |= _supported_alone(source, made, frozenset(), detokenize)
+        made |= _supported_alone(target, made, changed, detokenize)
+    target = replace(target, completions={**target.completions, **changed})
+    without = {key: replace(source.completions[key], logprobs=None) for key in unread}
+    source = replace(source, completions={**source.completions, **without})
+    reasons: tuple[Message, ...] = ()
+    if left:
+        reasons = (
+            message(
+                "inputs.text_needs_tokenizer",
+                "{arm}: {count} texts differ, and without the tokenizer nobody can say at which token: name the "
+                "checkpoint (`parity compare --model DIRECTORY`)",
+                arm=target.header.arm,
+                count=left,
+            ),
+        )
+    pair = (source, target) if sides[1] else (target, source)
+    return Aligned(*pair, made, Remarks(reasons=reasons))
+
+
+def _end_token(source: Capture, target: Capture) -> int | None:
+    """The one token that ends a completion, where the source keeps it."""
+    ends = terminators(source.header) | terminators(target.header)
+    if len(ends) != 1:
+        return None
+    end = next(iter(ends))
+    return end if any(len(one.token_ids) and int(one.token_ids[-1]) == end for one in source) else None
+
+
+def _ended(one: Completion, arm: Capture, end: int) -> Completion:
+    """The completion with the token that ended it, which a text does not show, where nothing else can have."""
+    if one.finish_reason != "stop" or one.stop_reason is not None or arm.sampling_of(one).get("stop"):
+        return one
+    if len(one.token_ids) and int(one.token_ids[-1]) == end:
+        return one
+    return replace(one, token_ids=np.append(one.token_ids, end))
+
+
+def _supported_alone(arm: Capture, scores: Scores, but: Collection[Key], detokenize: Detokenize) -> Scores:
+    """`supported` scores of an arm that gave text alone."""
+    if not text_alone(arm.header):
+        return {}
+    return {
+        score_key: supported(one.token_ids, one.text or "", top, detokenize)
+        for key, one in arm.completions.items()
+        if key not in but
+        and (top := scores.get(score_key := ScoreKey(arm.header.arm, *key))) is not None
+        and len(top) == len(one.token_ids)
+    }
+
+
+def _blanks(source: Capture, target: Capture) -> bool:
+    """Does the target take blanks off the beginning of every text, and the source not?"""
+    pairs = [
+        (other.text, one.text)
+        for key, one in target.completions.items()
+        if one.text and (other := source.completions.get(key)) is not None and other.text
+    ]
+    led = [mine for theirs, mine in pairs if theirs[0].isspace()]
+    return len(led) > 1 and not any(mine[0].isspace() for _, mine in pairs)
+
+
+def _blank_first(source: Capture, target: Capture) -> int:
+    """Characters that the target puts before every text, and the source does not: one blank, or none."""
+    texts = [one.text for one in target if one.text]
+    if len(texts) < 2 or not all(text.startswith(" ") for text in texts):
+        return 0
+    return 0 if all(one.text.startswith(" ") for one in source if one.text) else 1
+
+
+def _same(theirs: str, mine: str) -> bool:
+    return same_text(theirs, mine, normalised=True) or same_text(theirs.strip(), mine.strip(), normalised=True)
+
+
+def _one(
+    one: Completion, other: Completion, text: str, shift: int, score: TopLogprobs | None, detokenize: Detokenize
+) -> tuple[Completion, TopLogprobs | None]:
+    """`one` with the other's tokens as far as its `text` (`shift` characters of which are the other's) is the same."""
+    theirs, mine = _Stream(other.token_ids, detokenize), _Stream(one.token_ids, detokenize, shift)
+    common = first_difference(detokenize(theirs.readable), text)
+    kept = theirs.last_before(common)
+    place = theirs.end(kept)
+    at = mine.first_from(place)
+    while kept and mine.end(at) != place:
+        kept -= 1
+        place = theirs.end(kept)
+        at = mine.first_from(place)
+    middle = one.token_ids[:0]
+    rest = at
+    likely = _spelled(other.logprobs, kept, text[place:], detokenize)
+    if likely is not None:
+        middle, rest = np.array([likely[0]], dtype=np.int64), mine.first_from(place + likely[1])
+    tokens = np.concatenate([other.token_ids[:kept], middle, one.token_ids[rest:]])
+    if score is not None and len(score) == len(one.token_ids):
+        lists = [_blank(kept, score), *([score.part(at, at + 1)] if len(middle) else []), score.part(rest)]
+        score = TopLogprobs(
+            np.concatenate([part.ids for part in lists]), np.concatenate([part.values for part in lists])
+        )
+        score = supported(tokens, text, score, detokenize) if len(score) == len(tokens) else None
+    return replace(one, token_ids=tokens, text=None, logprobs=None), score
+
+
+class _Stream:
+    """A token stream with the place in the text at which each token ends."""
+
+    def __init__(self, tokens: TokenIds, detokenize: Detokenize, shift: int = 0) -> None:
+        self.tokens, self._detokenize, self._shift = tokens, detokenize, shift
+        self.readable = [int(token) for token in tokens if 0 <= token <= INT32_MAX]
+
+    def end(self, count: int) -> int:
+        """The characters of the first `count` tokens, bytes that make no character yet left out."""
+        return (self._shift if count else 0) + len(self._detokenize(self.readable[:count]).rstrip("\ufffd"))
+
+    def last_before(self, place: int) -> int:
+        """The most tokens that end at `place` or before it."""
+        low, high = 0, len(self.readable)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.end(middle) <= place else (low, middle - 1)
+        return low
+
+    def first_from(self, place: int) -> int:
+        """The fewest tokens that end at `place` or after it."""
+        low, high = 0, len(self.readable)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.end(middle) >= place else (middle + 1, high)
+        return low
+
+
+def _spelled(top: TopLogprobs | None, position: int, rest: str, detokenize: Detokenize) -> tuple[int, int] | None:
+    """The likeliest token listed there that the text goes on with, and its length in characters."""
+    if top is None or position >= len(top):
+        return None
+    ids, values = top.ids[position], top.values[position]
+    for column in np.argsort(-np.where(np.isfinite(values), values, -np.inf)).tolist():
+        spelled = detokenize([int(ids[column])]) if 0 <= ids[column] <= INT32_MAX else ""
+        if spelled and "\ufffd" not in spelled and rest.startswith(spelled):
+            return int(ids[column]), len(spelled)
+    return None
+
+
+def supported(tokens: TokenIds, text: str, score: TopLogprobs, detokenize: Detokenize) -> TopLogprobs:
+    """The score with the tokens on top at whose place the reference's best one spells the same text: the engine may
+    have said that one, and nobody knows how it went on inside it."""
+    values = score.values.copy()
+    stream = _Stream(tokens, detokenize)
+    covered = 0
+    spellings: dict[int, str] = {}
+    finite = np.where(np.isfinite(values), values, -np.inf)
+    best = finite.argmax(axis=1) if values.shape[1] else np.zeros(len(values), dtype=np.int64)
+    for position in np.flatnonzero(score.ids[np.arange(len(best)), best] != tokens[: len(best)]).tolist():
+        place = stream.end(position)
+        token = int(score.ids[position, best[position]])
+        if token not in spellings:
+            spellings[token] = detokenize([token]) if 0 <= token <= INT32_MAX else ""
+        spelled = spellings[token]
+        starts = bool(spelled) and "\ufffd" not in spelled and text.startswith(spelled, place)
+        if starts or place < covered:
+            covered = max(covered, place + len(spelled)) if starts else covered
+            values[position, score.ids[position] == tokens[position]] = finite[position, best[position]]
+    return replace(score, values=values)
+
+
+def _blank(count: int, like: TopLogprobs) -> TopLogprobs:
+    shape = (count, like.ids.shape[1])
+    return TopLogprobs(np.full(shape, -1, dtype=np.int64), np.full(shape, np.nan))

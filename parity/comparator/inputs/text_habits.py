@@ -1,0 +1,174 @@
+"""What servers do to every text: blanks at its ends taken off or put there, special tokens shown, the prompt in front.
+
+Learned from texts beside what they should be: what the tokenizer says, else the other arm's of the same tokens. A habit
+is what nearly all texts of an arm have, and these are taken as what they should be; the text that has not is a fault as
+before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+
+from parity.comparator.inputs.bans import terminators
+from parity.comparator.inputs.servers import served
+from parity.comparator.inputs.text import INT32_MAX, same_text
+from parity.comparator.types import Remarks
+from parity.messages import Message, message
+from parity.records import Capture, Completion, TokenIds
+
+_LOOKED_AT = 256
+"""Completions looked at to learn a habit."""
+
+LIKE_IT = 0.95
+"""Share of the texts that must have a habit: some may have a fault of their own."""
+
+FEW = 2
+"""Texts that must show it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A text, and what its token ids say."""
+
+    text: str
+    expected: str
+    prompt: str | None = None
+    """The prompt's text, where it is known."""
+    at_end_token: bool = False
+    """The ids end with the token that stopped it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextHabit:
+    """`plain` makes texts comparable: of a sample's text and of what it should be."""
+
+    what: Message | None = None
+    plain: Callable[[Sample], tuple[str, str]] = lambda one: (one.text, one.expected)
+
+    def same(self, one: Sample, *, normalised: bool = False) -> bool:
+        return same_text(*self.plain(one), normalised=normalised)
+
+
+NONE = TextHabit()
+
+
+def habit_of(samples: Sequence[Sample]) -> TextHabit:
+    """The habit that explains texts which are not what they should be; NONE where there is none, or no need of one."""
+    odd = [one for one in samples if not same_text(one.text, one.expected)]
+    if len(odd) < FEW:
+        return NONE
+    habit = max(_habits(odd), key=lambda habit: _explained(habit, samples))
+    throughout = _explained(habit, odd) >= LIKE_IT * len(odd) and _explained(habit, samples) >= LIKE_IT * len(samples)
+    return habit if throughout else NONE
+
+
+def _explained(habit: TextHabit, samples: Sequence[Sample]) -> int:
+    return sum(habit.same(one) for one in samples)
+
+
+def _habits(odd: Sequence[Sample]) -> list[TextHabit]:
+    """Those that these texts could come from, the smallest first."""
+    found = [_EMPTY] if not any(one.text for one in odd) else [*_BLANKS]
+    endings = {one.text[len(one.expected) :] for one in odd if one.at_end_token and one.text.startswith(one.expected)}
+    if len(endings) == 1 and (ending := endings.pop()):
+        found.append(_ending(ending))
+    if all(one.prompt for one in odd):
+        found.append(_ECHO)
+    elif all(one.prompt is None for one in odd):
+        found.append(_MORE)
+    return found
+
+
+def _stripped_left(one: Sample) -> tuple[str, str]:
+    return one.text, one.expected.lstrip()
+
+
+def _stripped_right(one: Sample) -> tuple[str, str]:
+    return one.text, one.expected.rstrip()
+
+
+def _stripped(one: Sample) -> tuple[str, str]:
+    return one.text, one.expected.strip()
+
+
+def _with_blank(one: Sample) -> tuple[str, str]:
+    return one.text, " " + one.expected
+
+
+def _without_prompt(one: Sample) -> tuple[str, str]:
+    return one.text, (one.prompt or "") + one.expected
+
+
+def _end_alone(one: Sample) -> tuple[str, str]:
+    return one.text[max(0, len(one.text) - len(one.expected)) :], one.expected
+
+
+_EMPTY = TextHabit(message("text.habit_empty", "it gives no text"), lambda one: (one.text, ""))
+_BLANKS = (
+    TextHabit(message("text.habit_left", "it takes blanks off the beginning of its texts"), _stripped_left),
+    TextHabit(message("text.habit_right", "it takes blanks off the end of its texts"), _stripped_right),
+    TextHabit(message("text.habit_both", "it takes blanks off both ends of its texts"), _stripped),
+    TextHabit(message("text.habit_blank", "it begins every text with a blank"), _with_blank),
+)
+_ECHO = TextHabit(message("text.habit_echo", "it begins every text with the prompt"), _without_prompt)
+
+_MORE = TextHabit(
+    message("text.habit_more", "its texts begin with something else (their prompts?), which was not looked at"),
+    _end_alone,
+)
+
+
+def _ending(ending: str) -> TextHabit:
+    return TextHabit(
+        message("text.habit_ending", "it shows the token that ends a text, {ending}", ending=repr(ending)),
+        lambda one: (one.text, one.expected + ending if one.at_end_token else one.expected),
+    )
+
+
+Detokenize = Callable[[Sequence[int]], str]
+
+
+def as_written(arm: Capture, other: Capture, detokenize: Detokenize | None) -> tuple[Capture, Remarks]:
+    """The arm without what a server does to every text."""
+    if not served(arm.header):
+        return arm, Remarks()
+    ends = terminators(arm.header) | terminators(other.header)
+    pairs = ((one, sample) for one in arm if (sample := _sample(one, other, detokenize, ends)) is not None)
+    habit = habit_of([sample for one, sample in islice(pairs, _LOOKED_AT) if not _may_be_cut(arm, one)])
+    if habit.what is None:
+        return arm, Remarks()
+    plain = {
+        one.key: replace(one, text=sample.expected)
+        for one in arm
+        if (sample := _sample(one, other, detokenize, ends)) is not None and habit.same(sample)
+    }
+    note = message("inputs.habit", "{arm}: {what}", arm=arm.header.arm, what=habit.what)
+    return replace(arm, completions={**arm.completions, **plain}), Remarks(notes=(note,))
+
+
+def _may_be_cut(arm: Capture, one: Completion) -> bool:
+    """May a stop string have ended it?"""
+    return isinstance(one.stop_reason, str) or (one.finish_reason == "stop" and bool(arm.sampling_of(one).get("stop")))
+
+
+def _sample(one: Completion, other: Capture, detokenize: Detokenize | None, ends: Collection[int]) -> Sample | None:
+    """A completion's text beside what it should be; None where nothing says that."""
+    if one.text is None or not len(one.token_ids):
+        return None
+    at_end = one.finish_reason == "stop" and int(one.token_ids[-1]) in ends
+    if detokenize is not None:
+        expected = detokenize(_readable(one.token_ids))
+        return Sample(one.text, expected, detokenize(_readable(one.prompt_token_ids)), at_end)
+    twin = other.completions.get(one.key)
+    if twin is None or twin.text is None or not np.array_equal(one.token_ids, twin.token_ids):
+        return None
+    return Sample(one.text, twin.text, None, at_end)
+
+
+def _readable(token_ids: TokenIds) -> list[int]:
+    """The ids that a tokenizer takes."""
+    return [int(token) for token in token_ids if 0 <= token <= INT32_MAX]

@@ -1,0 +1,61 @@
+"""What a clean run could have missed: for each way to be wrong, the rate of completions that it excludes.
+
+N clean completions exclude a fault that hits each of them by itself at a rate above about 3 / N, if every hit is seen.
+Where only a share of hits is seen, N completions tell as much as that share of them. The share is measured on the run
+itself: with its own scores, tolerance and error rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from parity.comparator.detect.trials import STRETCH
+from parity.comparator.statistics import missed_rate_bound
+from parity.comparator.stats import Missed
+from parity.messages import Message, message
+
+SIZES: Final[Mapping[str, float]] = MappingProxyType({"random_tokens": float(STRETCH)})
+
+WORDS: Final[Mapping[str, Callable[[float], Message]]] = MappingProxyType(
+    {
+        "wrong_token": lambda size: message(
+            "missed.wrong_token", "a token more than {tolerance:.3g} nats below the best", tolerance=size
+        ),
+        "other_token": lambda _: message("missed.other_token", "a token other than the baseline's"),
+        "random_tokens": lambda size: message(
+            "missed.random_tokens", "{count} random tokens in a row", count=int(size)
+        ),
+        "greedy": lambda _: message("missed.greedy", "greedy decoding"),
+    }
+)
+"""Each fault in words, by its name and size."""
+
+
+def in_words(one: Missed) -> Message:
+    """The fault, for a sentence."""
+    return WORDS[one.fault](one.size)
+
+
+def in_greedy(identical: int, near_ties: int, chance: float | None, tolerance: float) -> Missed:
+    """identical: completions equal to the baseline's; near_ties: those that part and were judged to their end, after
+    which a wrong token passes with this chance."""
+    seen = identical + near_ties * (1 - (chance or 0.0))
+    fault = "wrong_token" if near_ties else "other_token"
+    total = identical + near_ties
+    return Missed(fault=fault, size=tolerance, seen=seen / total if total else 0.0, rate=_bound(seen))
+
+
+def in_sampled(completions: int, seen: Mapping[str, float]) -> tuple[Missed, ...]:
+    """completions: how many were drawn at random; seen: share of hits that are found, by fault."""
+    return tuple(
+        Missed(fault=name, size=SIZES.get(name, 0.0), seen=share, rate=_bound(share * completions))
+        for name, share in seen.items()
+    )
+
+
+def _bound(seen: float) -> float | None:
+    """The rate that so many completions exclude; None where they exclude none."""
+    bound = missed_rate_bound(seen)
+    return None if bound is None or bound >= 1 else bound

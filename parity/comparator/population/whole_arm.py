@@ -1,0 +1,288 @@
+"""From a comparison's pairs, scores and findings to the numerics of the arm as a whole, and the finding about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from parity.comparator.detect.pairs import Judged
+from parity.comparator.inputs import settings
+from parity.comparator.inputs.conventions import RAW
+from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.population import numerics, rates
+from parity.comparator.reference.floor import NOT_NOISE, best_differences, logit_unit
+from parity.comparator.reference.gaps import FloatArray, TokenGaps
+from parity.comparator.reference.references import References
+from parity.comparator.reference.residuals import PairedResiduals, paired_residuals
+from parity.comparator.stats import Drift, Numerics
+from parity.comparator.streams.contexts import repeated_until
+from parity.comparator.streams.pairing import Pairs
+from parity.comparator.types import run_finding
+from parity.messages import Message, message
+from parity.records import Finding, Key, Kind, Severity
+from parity.records.evidence import NumericsEvidence
+
+OWN_KIND = 0.05
+"""Nats of median residual from which an arm's own logprobs are of another kind than the scores (a temperature,
+penalties, another base of the logarithm): those of healthy arms are below 0.01."""
+
+OTHER_KIND = 0.2
+"""The same of the candidate alone, where the baseline's are of the right kind."""
+
+LISTS_SAMPLED = 512
+"""Scores looked at for the unit of the logits and for how near the two best tokens lie."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The tokens of each pair that may speak for the arm as a whole: those that repeat no other pair's, before anything
+    that is wrong."""
+
+    since: Mapping[Key, int]
+    until: Mapping[Key, int]
+
+    def of(self, key: Key) -> slice:
+        return slice(self.since.get(key), self.until.get(key))
+
+
+@dataclass(frozen=True, slots=True)
+class WholeArm:
+    """The numerics of a run: the numbers, the finding, and why a number is missing."""
+
+    numerics: Numerics | None
+    drift: Drift | None
+    findings: tuple[Finding, ...] = ()
+    missing: Message | None = None
+    """Why residuals could not be tested."""
+
+
+def whole_arm(
+    inputs: Inputs,
+    references: References,
+    pairs: Pairs,
+    judged: Judged,
+    gaps: Mapping[Key, TokenGaps],
+    findings: Sequence[Finding],
+    alpha: float,
+) -> WholeArm:
+    """`gaps`: of the candidate's scored completions; `findings`: those of completions."""
+    part = Part(repeated_until(pairs), _until(findings, judged))
+    unit, differences = _lists(references, inputs)
+    residuals, missing = _residuals(inputs, references, pairs, gaps, part)
+    drift, of_gaps = _gaps(inputs, references, pairs, judged, gaps, part, differences, unit or numerics.UNIT)
+    found = numerics.measure_numerics(residuals, of_gaps, unit, alpha)
+    if found is None:
+        return WholeArm(None, drift, missing=missing)
+    kernels = settings.other_kernels(inputs.baseline.header, inputs.candidate.header, inputs.differences)
+    found = msgspec.structs.replace(found, other_kernels=kernels)
+    return WholeArm(found, drift, _findings(inputs, found, drift, of_gaps), missing)
+
+
+def _until(findings: Sequence[Finding], judged: Judged) -> dict[Key, int]:
+    """Tokens of a pair that may speak for the arm as a whole: those before anything that is wrong in it."""
+    found: dict[Key, int] = dict.fromkeys((*judged.contradicted, *judged.baseline_ends), 0)
+    for finding in findings:
+        if finding.severity is Severity.CORRUPT:
+            found[finding.key] = min(found.get(finding.key, finding.position or 0), finding.position or 0)
+    return found
+
+
+# ------------------------------------------------------------------ residuals
+
+
+def _residuals(
+    inputs: Inputs,
+    references: References,
+    pairs: Pairs,
+    gaps: Mapping[Key, TokenGaps],
+    part: Part,
+) -> tuple[PairedResiduals | None, Message | None]:
+    """(residuals, why there are none)."""
+    silent = [arm.header.arm for arm in (inputs.baseline, inputs.candidate) if all(one.logprobs is None for one in arm)]
+    if silent or not pairs.keys:
+        return None, _silent(silent) if pairs.keys else None
+    rows = np.flatnonzero(pairs.same_prompt).tolist()
+    sides = [pairs.baseline[row] for row in rows], [pairs.candidate[row] for row in rows]
+    own = {key: one for key, (one, _) in references.baseline.items()}
+    alone = [one for one in sides[1] if one.key not in gaps and one.key not in own]
+    scored = references.lookup.all_gaps(inputs.candidate.header.arm, alone)
+    others = {**gaps, **{key: one for key, (one, _) in scored.items()}}
+    vocab_size = inputs.candidate.header.vocab_size or inputs.baseline.header.vocab_size
+    found = paired_residuals(
+        sides, [int(pairs.parts_at[row]) for row in rows], (own, others), part.since, part.until, vocab_size
+    )
+    if found is None:
+        return None, message(
+            "numerics.no_token", "no token has a logprob of its own in both arms and a score: nothing could be tested"
+        )
+    if found.by_scores and not found.baseline.any():  # scores that stand in for its own logprobs (a golden run)
+        return None, _silent([inputs.baseline.header.arm])
+    sizes = [
+        float(np.median(np.abs(one[:: max(1, len(one) // rates.QUANTILES_OF)])))
+        for one in (found.baseline, found.candidate)
+    ]
+    said = all(arm.header.engine.get("logprobs_mode") == RAW[1] for arm in (inputs.baseline, inputs.candidate))
+    if sizes[0] > OWN_KIND or (sizes[1] > OTHER_KIND and not (said and found.by_scores)):
+        return None, message(
+            "numerics.other_kind",
+            "the arms' own logprobs are of another kind than what they are compared with (half of them differ by more "
+            "than {size:.3f} nats: a temperature, penalties, or scores that are not theirs)",
+            size=max(sizes),
+        )
+    return found, None
+
+
+def _silent(arms: list[str]) -> Message:
+    return message(
+        "numerics.no_logprobs",
+        "{arms} recorded no logprobs of the chosen tokens (capture with `--logprobs 0`)",
+        arms=arms,
+    )
+
+
+# ------------------------------------------------------------------ gaps
+
+
+def _lists(references: References, inputs: Inputs) -> tuple[float | None, FloatArray]:
+    """(bf16 unit of the logits, nats between the two best tokens), from some of the scores."""
+    tops = [top for _, top in references.baseline.values()] or list(inputs.scores.values())
+    step = max(1, len(tops) // LISTS_SAMPLED)
+    differences = best_differences(tops[::step])
+    return logit_unit(differences), differences
+
+
+def _gaps(
+    inputs: Inputs,
+    references: References,
+    pairs: Pairs,
+    judged: Judged,
+    gaps: Mapping[Key, TokenGaps],
+    part: Part,
+    differences: FloatArray,
+    unit: float,
+) -> tuple[Drift | None, numerics.Gaps]:
+    """What the gaps of greedy completions say of the arms."""
+    greedy = {key for key, drawn in zip(pairs.keys, pairs.random.tolist(), strict=True) if not drawn}
+    own = {key: one.gap[part.of(key)] for key, (one, _) in references.baseline.items() if key in greedy}
+    other = {key: one.gap[part.of(key)] for key, one in gaps.items() if key in greedy}
+    drift = rates.drift(own, other)
+    if drift is None:
+        return None, numerics.Gaps()
+    beyond = {key for key, (at, _) in judged.doubtful.items() if key in greedy and at >= part.since.get(key, 0)}
+    tolerance = references.tolerance
+    parted = {key for key, equal in zip(pairs.keys, pairs.identical.tolist(), strict=True) if not equal}
+    strict = {
+        key
+        for key in parted & own.keys() & other.keys()
+        if bool(((own[key] > tolerance) & (own[key] < NOT_NOISE)).any())
+    }
+    return drift, numerics.Gaps(
+        drift,
+        only_candidate=len(beyond - strict),
+        only_baseline=len(strict - beyond),
+        of_one_unit=numerics.gaps_of_one_unit(differences, unit),
+    )
+
+
+# ------------------------------------------------------------------ the finding
+
+
+def _findings(inputs: Inputs, found: Numerics, drift: Drift | None, gaps: numerics.Gaps) -> tuple[Finding, ...]:
+    if not found.failed:
+        return ()
+    same = not found.other_kernels
+    evidence = NumericsEvidence(
+        why=_why(found, drift, gaps),
+        tests=found.failed,
+        p_value=min(found.adjusted[name] for name in found.failed),
+        more_than_one_unit=found.more_than_one_unit,
+        tokens=found.tokens or None,
+        completions=found.completions or None,
+        scale_ratio=_rounded(found.scale_ratio),
+        logit_noise_in_units=_rounded(found.logit_noise_in_units),
+        mean_shift=_rounded(found.mean_shift, 6),
+        extra_wide_per_10_000=_rounded(found.extra_wide_per_10_000, 2),
+        largest_residual=None if found.candidate is None else _rounded(found.candidate.largest),
+        mean_gap_ratio=None if drift is None else _rounded(drift.ratio),
+        other_kernels=found.other_kernels or None,
+    )
+    severity = Severity.CORRUPT if same and found.more_than_one_unit else Severity.BENIGN
+    return (run_finding(inputs.candidate.header.arm, inputs.baseline.header.arm, Kind.NUMERICS, evidence, severity),)
+
+
+def _rounded(value: float | None, digits: int = 4) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _why(found: Numerics, drift: Drift | None, gaps: numerics.Gaps) -> Message:
+    """By how much, whether rounding explains it, and what follows."""
+    return message(
+        "numerics.why",
+        "{sizes} (p = {p_value:.2g}); {rounding}; {kernels}",
+        sizes=_sizes(found, drift, gaps),
+        p_value=min(found.adjusted[name] for name in found.failed),
+        rounding=message("numerics.more", "that is more than one bf16 unit of noise on every logit would explain")
+        if found.more_than_one_unit
+        else message("numerics.no_more", "one bf16 unit of noise on every logit would explain that"),
+        kernels=message(
+            "numerics.other_kernels",
+            "the arms compute with other {settings}, which may be all there is to it",
+            settings=list(found.other_kernels),
+        )
+        if found.other_kernels
+        else message("numerics.same_kernels", "both arms ran the same kernels, which differ by less"),
+    )
+
+
+def _sizes(found: Numerics, drift: Drift | None, gaps: numerics.Gaps) -> list[Message]:
+    said = []
+    if found.scale_ratio is not None and {"scale", "unit"} & set(found.failed):
+        said.append(
+            message(
+                "numerics.scale",
+                "the logits are {ratio:.2f} times as noisy as the baseline's ({units:.2f} bf16 units)",
+                ratio=found.scale_ratio,
+                units=found.logit_noise_in_units,
+            )
+        )
+    elif "unit" in found.failed:
+        said.append(
+            message(
+                "numerics.unit",
+                "the logits differ by {units:.2f} bf16 units from the baseline's",
+                units=found.logit_noise_in_units,
+            )
+        )
+    if "shift" in found.failed:
+        said.append(message("numerics.shift", "the logprobs are shifted by {shift:+.4f} nats", shift=found.mean_shift))
+    if {"tail", "tail_alone", "mid_tail", "far_tail"} & set(found.failed):
+        said.append(
+            message(
+                "numerics.tail",
+                "{extra:.1f} more tokens in 10,000 have a logprob that is off by more than 0.1 nats",
+                extra=found.extra_wide_per_10_000,
+            )
+        )
+    if drift is not None and {"gaps", "gaps_beyond"} & set(found.failed):
+        said.append(
+            message(
+                "numerics.gaps",
+                "the mean gap is {candidate:.4f} nats, the baseline's {baseline:.4f}",
+                candidate=drift.candidate_mean_gap,
+                baseline=drift.baseline_mean_gap,
+            )
+        )
+    if "doubt" in found.failed:
+        said.append(
+            message(
+                "numerics.doubt",
+                "{candidate} completions have a token or two a little beyond the tolerance where the baseline's has "
+                "none, and {baseline} the other way round",
+                candidate=gaps.only_candidate,
+                baseline=gaps.only_baseline,
+            )
+        )
+    return said

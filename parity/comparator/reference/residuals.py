@@ -1,0 +1,189 @@
+"""The residual of a token: the engine's own logprob of it minus the score's.
+
+Both are of one token after the same tokens, so whatever the model thinks of it cancels and what is left is rounding:
+of the kernel that chose the token, of the kernel that scored it, and of nothing else in a healthy engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps
+from parity.records import Completion, Key, RaggedTokens, TopLogprobs
+
+NO_LOGPROB = 1e-3
+"""Nats. A value above it is no logprob."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairedResiduals:
+    """The residuals of both arms at the N tokens where both are known, pairs in a row and tokens in order.
+
+    baseline, candidate: own logprob minus score, nats, shape (N,); the baseline's are 0 where there are no scores, and
+    the candidate's are against the baseline's own logprobs then. score: logprob of the candidate's token and of the
+    baseline's by the score (else by the baseline itself), shape (N,). row: the pair, place: the token's position.
+    """
+
+    baseline: FloatArray
+    candidate: FloatArray
+    baseline_score: FloatArray
+    candidate_score: FloatArray
+    row: np.typing.NDArray[np.int64]
+    place: np.typing.NDArray[np.int64]
+    by_scores: bool
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def chosen_logprobs(completions: Sequence[Completion], tokens: RaggedTokens | None = None) -> FloatArray:
+    """The engine's own logprobs of the chosen tokens, all completions in a row; NaN where it lists none, shape (T,).
+
+    tokens: those of all of them, where they are in a row already.
+    """
+    tops = [one.logprobs for one in completions]
+    if tokens is not None and all(
+        top is not None and top.ids.shape == (len(one.token_ids), 1) for one, top in zip(completions, tops, strict=True)
+    ):  # the usual case
+        ids = np.concatenate([top.ids for top in tops if top is not None])
+        return _chosen(ids, np.concatenate([top.values for top in tops if top is not None]), tokens.flat)
+    found: list[FloatArray] = [np.full(len(one.token_ids), np.nan) for one in completions]
+    by_width: dict[int, list[int]] = {}
+    for at, one in enumerate(completions):
+        if one.logprobs is None or not len(one.token_ids) or not one.logprobs.ids.shape[1]:
+            continue
+        if len(one.logprobs) == len(one.token_ids):
+            by_width.setdefault(one.logprobs.ids.shape[1], []).append(at)
+        else:
+            found[at] = _with_unequal_lengths(one, one.logprobs)
+    for members in by_width.values():
+        some = RaggedTokens.of([completions[at].token_ids for at in members])
+        flat = _chosen(
+            np.concatenate([top.ids for at in members if (top := tops[at]) is not None]),
+            np.concatenate([top.values for at in members if (top := tops[at]) is not None]),
+            some.flat,
+        )
+        for at, (begin, end) in zip(members, pairwise(some.offsets.tolist()), strict=True):
+            found[at] = flat[begin:end]
+    return np.concatenate(found) if found else np.empty(0)
+
+
+def _with_unequal_lengths(one: Completion, top: TopLogprobs) -> FloatArray:
+    covered = min(len(top), len(one.token_ids))
+    found = np.full(len(one.token_ids), np.nan)
+    found[:covered] = _chosen(top.ids[:covered], top.values[:covered], one.token_ids[:covered])
+    return found
+
+
+def _chosen(ids: np.typing.NDArray[np.int64], values: FloatArray, tokens: np.typing.NDArray[np.int64]) -> FloatArray:
+    """The value of each token in its list, NaN where it is not listed or no logprob; ids of shape (T, K)."""
+    if ids.shape[1] == 1:
+        found = np.where(ids[:, 0] == tokens, values[:, 0], np.nan)
+    else:
+        found = np.full(len(tokens), np.nan)
+        for column in range(ids.shape[1]):
+            here = (ids[:, column] == tokens) & np.isnan(found)
+            np.copyto(found, values[:, column], where=here)
+    with np.errstate(invalid="ignore"):
+        found[~((found <= NO_LOGPROB) & (found > -np.inf))] = np.nan
+    return np.minimum(found, 0.0, out=found)
+
+
+def paired_residuals(
+    sides: tuple[Sequence[Completion], Sequence[Completion]],
+    parts_at: Sequence[int],
+    scores: tuple[Mapping[Key, TokenGaps], Mapping[Key, TokenGaps]],
+    since: Mapping[Key, int],
+    until: Mapping[Key, int],
+    vocab_size: int | None,
+) -> PairedResiduals | None:
+    """The residuals of P pairs of the same prompts, the baseline's and the candidate's completions; None where no pair
+    has logprobs of its own on both sides.
+
+    parts_at: as in `Pairs`. scores: gaps by score of the baseline's and of the candidate's completions; up to where a
+    pair parts, the score of the one is the score of the other. since, until: the tokens of a pair to look at, where not
+    all of them. Tokens from the first id outside the vocabulary on are left out.
+    """
+    listed = [a.logprobs is not None and b.logprobs is not None for a, b in zip(*sides, strict=True)]
+    rows = [row for row, one in enumerate(sides[1]) if listed[row] and until.get(one.key, 1) > 0]
+    if not rows:
+        return None
+    sides = [sides[0][row] for row in rows], [sides[1][row] for row in rows]
+    parts = [int(parts_at[row]) if parts_at[row] >= 0 else None for row in rows]
+    keys = [one.key for one in sides[1]]
+    by_scores = any(key in scores[0] or key in scores[1] for key in keys)
+    tokens = [RaggedTokens.of([one.token_ids for one in side]) for side in sides]
+    lengths = [
+        min(len(a.token_ids), len(b.token_ids), until.get(key, len(b.token_ids)))
+        for key, a, b in zip(keys, *sides, strict=True)
+    ]
+    if not by_scores:
+        lengths = [most if part is None else min(most, part) for most, part in zip(lengths, parts, strict=True)]
+    size = np.array(lengths, dtype=np.int64)
+    begin = np.cumsum(size) - size
+    place = np.arange(int(size.sum())) - np.repeat(begin, size)
+    own = [chosen_logprobs(side, flat) for side, flat in zip(sides, tokens, strict=True)]
+    for side, start in enumerate(one.offsets for one in tokens):
+        if not np.array_equal(np.diff(start), size):
+            own[side] = own[side][np.repeat(start[:-1], size) + place]
+    row = np.repeat(np.array(rows, dtype=np.int64), size)
+    score = [_scores_of(side, keys, parts, lengths, scores) for side in (0, 1)] if by_scores else [own[0], own[0]]
+    residuals = [mine - said for mine, said in zip(own, score, strict=True)]
+    known = np.isfinite(residuals[0]) & np.isfinite(residuals[1])
+    if since:
+        known &= place >= np.repeat(np.array([since.get(key, 0) for key in keys], dtype=np.int64), size)
+    if vocab_size is not None:
+        known &= _before_invalid(tokens, place, size, vocab_size)
+    if not known.any():
+        return None
+    if known.all():
+        return PairedResiduals(residuals[0], residuals[1], score[0], score[1], row, place, by_scores)
+    return PairedResiduals(
+        residuals[0][known], residuals[1][known], score[0][known], score[1][known], row[known], place[known], by_scores
+    )
+
+
+def _scores_of(
+    side: int,
+    keys: Sequence[Key],
+    parts: Sequence[int | None],
+    lengths: Sequence[int],
+    scores: tuple[Mapping[Key, TokenGaps], Mapping[Key, TokenGaps]],
+) -> FloatArray:
+    """Scores of the tokens of one side, pairs in a row: by its own score, else by the other's up to where they part."""
+    found: list[FloatArray] = []
+    for key, part, length in zip(keys, parts, lengths, strict=True):
+        own, other = scores[side].get(key), scores[1 - side].get(key)
+        if own is not None:
+            found.append(_padded(own.chosen[:length], length))
+        elif other is not None:
+            found.append(_padded(other.chosen[: length if part is None else min(part, length)], length))
+        else:
+            found.append(np.full(length, np.nan))
+    return np.concatenate(found) if found else np.empty(0)
+
+
+def _padded(values: FloatArray, length: int) -> FloatArray:
+    return values if len(values) == length else np.concatenate([values, np.full(length - len(values), np.nan)])
+
+
+def _before_invalid(
+    tokens: Sequence[RaggedTokens],
+    place: np.typing.NDArray[np.int64],
+    size: np.typing.NDArray[np.int64],
+    most: int,
+) -> BoolArray:
+    """Tokens that stand before the first id that is none, on either side; shape of `place`."""
+    first = np.full(len(size), np.iinfo(np.int64).max)
+    for side in tokens:
+        wrong = (side.flat >= most) | (side.flat < 0)
+        for row in side.rows_with(wrong):
+            here = wrong[side.offsets[row] : side.offsets[row + 1]]
+            first[row] = min(int(first[row]), int(here.argmax()))
+    if (first == np.iinfo(np.int64).max).all():
+        return np.ones(len(place), dtype=np.bool_)
+    return np.asarray(place < np.repeat(first, size))

@@ -1,0 +1,226 @@
+"""Are the scores those of these arms? The tokens that an engine itself has chosen say so.
+
+A greedy engine takes the best token, and a drawn one is likely. Scores that reject such tokens throughout are of other
+tokens, other places or another model, and accuse nobody: all of them are left out, and the verdict says what seems to
+be wrong with them. What their numbers are, base and sign, is asked before (`inputs/numbers.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+
+import numpy as np
+
+from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.reference.floor import NOT_NOISE
+from parity.comparator.reference.gaps import BoolArray, gap_of_other
+from parity.comparator.reference.scores import Reference
+from parity.comparator.reference.shaping import Shaping
+from parity.messages import Message, message
+from parity.records import Completion, Key, Scores, TokenIds, TopLogprobs
+
+_LOOKED_AT = 256
+"""Completions looked at."""
+
+FEW_TOKENS = 16
+"""Tokens that it takes to say anything."""
+
+FEW_COMPLETIONS = 4
+"""Completions from which on it counts how many of them have a rejected token."""
+
+REJECTED = 0.5
+"""Share of the completions with a token of the engines' own that is rejected, from which on all scores are left out;
+where there are few completions, share of the tokens."""
+
+ACCEPTED = 0.8
+"""Share that must be accepted another way round to say that this is what went wrong."""
+
+
+def wrong_scores(inputs: Inputs, reference: Reference) -> Message | None:
+    """Why no score of these can be used, and what to do; None where they are of these arms."""
+    if not inputs.scores:
+        return None
+    return _of_others(inputs, inputs.scores) or _rejecting(inputs, reference)
+
+
+# ------------------------------------------------------------------ whose they are
+
+
+def _of_others(inputs: Inputs, scores: Scores) -> Message | None:
+    """Scores that name no completion of either arm."""
+    arms = {capture.header.arm: capture for capture in inputs.given}
+    if any(key.arm in arms and Key(*key[1:]) in arms[key.arm].completions for key in scores):
+        return None
+    if not _are_needed(inputs):
+        return None
+    named = sorted({key.arm for key in scores})
+    if not arms.keys() & set(named):
+        near = [match[0] for name in named if (match := get_close_matches(name, arms, n=1, cutoff=0.6))]
+        return message(
+            "scores.other_arms",
+            "the scores are of {named}, and neither of the arms has that name ({arms}): none was used. Write "
+            '`"arm": "{near}"` in each score record, and compare again',
+            named=named,
+            arms=list(arms),
+            near=near[0] if near else inputs.candidate.header.arm,
+        )
+    return message(
+        "scores.other_requests",
+        "the scores name requests, rounds or samples that neither capture has (first: {first}): none was used. Score "
+        "these captures (`parity run --score all`), or name the right file",
+        first=str(Key(*next(iter(scores))[1:])),
+    )
+
+
+def _are_needed(inputs: Inputs) -> bool:
+    """Is there a pair that scores would decide?"""
+    baseline, candidate = inputs.baseline.completions, inputs.candidate.completions
+    return any(
+        not np.array_equal(one.token_ids, candidate[key].token_ids) for key, one in baseline.items() if key in candidate
+    )
+
+
+# ------------------------------------------------------------------ what they say of an engine's own tokens
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """Tokens that the baseline chose, and the lists of the score that is about them."""
+
+    tokens: TokenIds
+    top: TopLogprobs
+    rejected: BoolArray
+    """Shape (T,): more than NOT_NOISE below the best, or, without a penalty, not listed."""
+
+
+def _rejecting(inputs: Inputs, reference: Reference) -> Message | None:
+    """Scores that reject what both engines chose."""
+    own = list(islice(_own_tokens(inputs, reference), _LOOKED_AT))
+    tokens = sum(len(one.tokens) for one in own)
+    rejected = sum(int(one.rejected.sum()) for one in own)
+    if tokens < FEW_TOKENS:
+        return None
+    hit = sum(bool(one.rejected.any()) for one in own)
+    share = hit / len(own) if len(own) >= FEW_COMPLETIONS else rejected / tokens
+    if share < REJECTED and _at_partings(inputs, reference) < REJECTED:
+        return None
+    return message(
+        "scores.reject_all",
+        "the scores reject {share:.0%} of the tokens that the engines themselves have chosen: none was used, and "
+        "nobody is accused by them. {why}",
+        share=rejected / tokens,
+        why=_why(own),
+    )
+
+
+def _own_tokens(inputs: Inputs, reference: Reference) -> Iterator[_Own]:
+    """By the baseline's own scores, else by the candidate's as far as both streams are equal. What is drawn at random
+    may lie anywhere, and is no witness."""
+    baseline, candidate = inputs.baseline, inputs.candidate
+    for key, a in baseline.completions.items():
+        if inputs.is_drawn(a):
+            continue
+        arm, one, size = baseline.header.arm, a, len(a.token_ids)
+        if reference.score(arm, one) is None and (b := candidate.completions.get(key)) is not None:
+            arm, one, size = candidate.header.arm, b, _common(a, b)
+        top, gaps = reference.score(arm, one), reference.gaps(arm, one)
+        if top is None or gaps is None:
+            continue
+        size = min(size, len(top))
+        if size:
+            # Under a penalty a list says less: what it leaves open is no rejection.
+            unlisted = gaps.bounded & (not _is_shaped(reference.shaping(one)))
+            yield _Own(one.token_ids[:size], top, ((gaps.gap > NOT_NOISE) | unlisted)[:size])
+
+
+def _at_partings(inputs: Inputs, reference: Reference) -> float:
+    """Share of the pairs that part in which the candidate's score rejects the token that the baseline has chosen there.
+    0 where they are few."""
+    looked = wrong = 0
+    for key, a in inputs.baseline.completions.items():
+        b = inputs.candidate.completions.get(key)
+        top = None if b is None or inputs.is_drawn(a) else reference.score(inputs.candidate.header.arm, b)
+        if b is None or top is None or not np.array_equal(a.prompt_token_ids, b.prompt_token_ids):
+            continue
+        at = _common(a, b)
+        if at >= min(len(a.token_ids), len(b.token_ids)) or at >= len(top) or _is_shaped(reference.shaping(b)):
+            continue
+        rival = gap_of_other(top, at, int(a.token_ids[at]), own=int(b.token_ids[at]))
+        if rival is not None:
+            looked += 1
+            wrong += rival[0] > NOT_NOISE
+    return wrong / looked if looked >= FEW_COMPLETIONS else 0.0
+
+
+def _is_shaped(shaping: Shaping) -> bool:
+    return shaping.penalises or bool(shaping.unknown)
+
+
+def _common(a: Completion, b: Completion) -> int:
+    size = min(len(a.token_ids), len(b.token_ids))
+    different = np.flatnonzero(a.token_ids[:size] != b.token_ids[:size])
+    return int(different[0]) if len(different) else size
+
+
+def _rejected(tokens: TokenIds, top: TopLogprobs, shift: int) -> float:
+    """Share of the tokens more than NOT_NOISE below the best of the list `shift` places on, or not in it."""
+    rows = np.arange(len(tokens)) + shift
+    inside = (rows >= 0) & (rows < len(top))
+    if not inside.any() or not top.ids.shape[1]:
+        return 1.0
+    ids, values = top.ids[rows[inside]], top.values[rows[inside]]
+    usable = np.where(np.isfinite(values), values, -np.inf)
+    own = np.where(ids == tokens[inside][:, None], usable, -np.inf).max(axis=1)
+    known = np.isfinite(usable).any(axis=1)
+    if not known.any():
+        return 0.0
+    return float((own[known] < usable[known].max(axis=1) - NOT_NOISE).mean())
+
+
+def _why(own: Sequence[_Own]) -> Message:
+    for shift, why in _SHIFTED.items():
+        if float(np.median([_rejected(one.tokens, one.top, shift) for one in own])) < 1 - ACCEPTED:
+            return why
+    listed = [float((one.top.ids[: len(one.tokens)] == one.tokens[:, None]).any(axis=1).mean()) for one in own]
+    if float(np.median(listed)) < 1 - ACCEPTED:
+        if _fits_another(own):
+            return message(
+                "scores.mixed_up",
+                "They fit other completions of the run: the requests of the score records are mixed up",
+            )
+        return message(
+            "scores.other_tokens",
+            "Their lists do not hold these tokens at all: they are of other completions, or of another tokenizer. "
+            "Score these captures (`parity run --score all`)",
+        )
+    return message(
+        "scores.other_model",
+        "They are of another model, or of other logits: score with the baseline's own engine "
+        "(`parity run --score all`)",
+    )
+
+
+_SHIFTED = {
+    -1: message(
+        "scores.early",
+        "Each list stands one place too early: write the list that the first output token was chosen from at entry 0",
+    ),
+    1: message(
+        "scores.late",
+        "Each list stands one place too late (a model's output at t is about token t + 1): write the list that the "
+        "first output token was chosen from at entry 0",
+    ),
+}
+"""By the places from a token to the list that fits it."""
+
+
+def _fits_another(own: Sequence[_Own]) -> bool:
+    """Do most lists fit the tokens of another completion?"""
+    some = own[:16]
+    fitting = sum(
+        any(_rejected(other.tokens, one.top, 0) < 1 - ACCEPTED for other in own if other is not one) for one in some
+    )
+    return fitting * 2 > len(some)

@@ -1,0 +1,280 @@
+"""At which temperature was a completion drawn? A bet against the one that was asked for, one completion at a time.
+
+The lists name the best tokens at each position; all others are one outcome, "the rest", whose share at another
+temperature than 1 is known within bounds. For each other temperature the bet is its likelihood over the largest that
+the asked one allows. The mean of such ratios exceeds 1/a with a chance of at most a where the tokens were drawn as
+asked (Markov's inequality; Grünwald, de Heide, Koolen 2024, Safe Testing): no distribution is assumed and no sample
+size is too small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from parity.comparator.statistics import FloatArray
+from parity.records import Json, TokenIds, TopLogprobs
+
+GREEDY = 0.02
+"""What decoding without randomness is taken for: two tokens this near to each other (nats) may change places."""
+
+FACTORS = (0.25, 0.5, 0.7, 1.5, 2.0, 4.0)
+"""Of the temperature asked for, bet on, beside GREEDY and 1."""
+
+SHOWN = (GREEDY, *(n / 10 for n in range(1, 31)))
+"""Temperatures of which the likeliest is shown."""
+
+ENOUGH = 0.02
+"""Nats a token by which the kernels of two engines may let tokens look as if drawn at another temperature."""
+
+PIECE = 16
+"""Tokens: at every so many the row may have changed to another temperature."""
+
+FEWEST = 8
+"""Tokens that it takes."""
+
+HEDGE = 0.02
+"""Share of a bet that stays on the temperature asked for."""
+
+CUT_SLACK = 0.01
+"""Share by which a cut may lie elsewhere for the engine that drew."""
+
+_AT_ONCE = 256
+"""Completions whose lists are looked at together."""
+
+_LEAST = -50.0
+"""Log of the least likelihood of a token that counts."""
+
+_SURE = 1e-4
+"""Probability by which a list's own numbers may be off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """The outcomes of N positions: which listed token was drawn, or none of them.
+
+    logs: (N, K), logprobs of the K best tokens, best first. rest: (N,), probability of all others together.
+    drawn: (N,), column of the drawn token, K where it is none of them. others: how many tokens the rest are.
+    """
+
+    logs: FloatArray
+    rest: FloatArray
+    drawn: npt.NDArray[np.int64]
+    others: int
+
+    def __len__(self) -> int:
+        return len(self.drawn)
+
+    def where(self, kept: npt.NDArray[np.bool_] | slice) -> Draws:
+        """Some of the positions."""
+        return Draws(self.logs[kept], self.rest[kept], self.drawn[kept], self.others)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How the request cuts the distribution off (top_k 0, top_p 1 and min_p 0: not at all)."""
+
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    @staticmethod
+    def of(sampling: Mapping[str, Json]) -> Cut:
+        def number(name: str, default: float) -> float:
+            value = sampling.get(name)
+            return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+
+        return Cut(max(0, int(number("top_k", 0))), number("top_p", 1.0) or 1.0, number("min_p", 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Bet:
+    """What the other temperatures have won against the one asked for."""
+
+    log_won: float
+    """Log of an e-value: at most 1 on average where the tokens were drawn as asked."""
+    start: int
+    """Index of the outcome from which on the other temperature fits."""
+
+
+def listed_width(lists: Sequence[TopLogprobs]) -> int:
+    """How many of the best tokens every list of a run names, besides the chosen one: fewer in one position of 100 at
+    most."""
+    counts = [np.asarray(_usable(top).sum(axis=1)) for top in lists if top.ids.shape[1]]
+    return int(np.quantile(np.concatenate(counts), 0.01, method="lower")) if counts else 0
+
+
+def draws_of(top: TopLogprobs, tokens: TokenIds, width: int, vocab_size: int | None) -> tuple[Draws, TokenIds]:
+    """The outcomes of the positions that have a list, and these positions, shape (N,)."""
+    length = min(len(tokens), len(top))
+    nothing = Draws(np.empty((0, width)), np.empty(0), np.empty(0, dtype=np.int64), 1), np.empty(0, dtype=np.int64)
+    if width < 1 or top.ids.shape[1] < width or not length:
+        return nothing
+    ids, usable = top.ids[:length], _usable(top)[:length]
+    values = np.where(usable, np.minimum(top.values[:length], 0.0), -np.inf)
+    chosen = np.where((ids == tokens[:length, None]) & usable, values, -np.inf).max(axis=1)
+    # The drawn token stands in the list whatever its rank: where there is one more than usual, it is none of the best.
+    order = np.argsort(-values, axis=1, kind="stable")[:, :width]
+    best, best_ids = np.take_along_axis(values, order, 1), np.take_along_axis(ids, order, 1)
+    banned = ((ids >= 0) & ~usable & (np.cumsum(ids >= 0, axis=1) > 0)).any(axis=1) & (usable.sum(axis=1) < width)
+    known = np.isfinite(best).all(axis=1) & np.isfinite(chosen) & ~banned
+    place = np.flatnonzero(known)
+    hit = best_ids[place] == tokens[place, None]
+    rest = np.clip(1.0 - np.exp(best[place]).sum(axis=1), 0.0, 1.0)
+    drawn = np.where(hit.any(axis=1), hit.argmax(axis=1), width)
+    rest = np.where(drawn == width, np.maximum(rest, np.exp(chosen[place])), rest)
+    return Draws(best[place], rest, drawn, max(1, (vocab_size or 200_000) - width)), place
+
+
+def _usable(top: TopLogprobs) -> npt.NDArray[np.bool_]:
+    """Entries that are logprobs of a token that no entry before them has, shape (T, K)."""
+    usable: npt.NDArray[np.bool_] = np.isfinite(top.values) & (top.ids >= 0)
+    ordered = np.sort(np.where(usable, top.ids, -1 - np.arange(top.ids.shape[1])), axis=1)
+    twice = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
+    ids = top.ids[twice]
+    for column in range(1, ids.shape[1]):
+        again = (ids[:, :column] == ids[:, column : column + 1]) & usable[twice, :column]
+        usable[twice, column] &= ~again.any(axis=1)
+    return usable
+
+
+def _weights(draws: Draws, temperature: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weights at a temperature relative to the best token's: the listed ones', (N, K), and the least and the most that
+    the rest may have together, (N,)."""
+    power = 1.0 / temperature
+    best = draws.logs[:, 0]
+    listed = np.exp((draws.logs - best[:, None]) * power)
+    last = draws.logs[:, -1]
+    # Each token of the rest is at most as likely as the last one listed, and there are `others` of them.
+    low, high = (np.log(np.maximum(draws.rest + off, 1e-12)) for off in (-_SURE, _SURE))
+    spread = (1.0 - power) * np.log(draws.others)
+
+    def gathered(rest: FloatArray) -> FloatArray:
+        return np.asarray(rest + (power - 1.0) * np.maximum(last, rest - np.log(draws.others)), dtype=np.float64)
+
+    if power >= 1.0:
+        least, most = spread + power * low, gathered(high)
+    else:
+        least, most = gathered(low), spread + power * high
+    floor = np.log(draws.others) + power * last  # all of them as likely as the last one listed
+    least, most = (np.exp(np.minimum(one, floor) - power * best) for one in (least, most))
+    return listed, np.where(draws.rest <= _SURE, 0.0, np.minimum(least, most)), most
+
+
+def _kept(
+    listed: FloatArray, rest: FloatArray, cut: Cut, slack: float = 0.0
+) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    """How many of the listed tokens the request's cut keeps, shape (N,), at least one (K: all of them, and what it
+    keeps of the rest), and what these weigh together at least. `slack`: share by which the numbers may be off, so that
+    fewer are kept. `rest`: weight of the rest after min_p and top_k."""
+    width = listed.shape[1]
+    kept = np.full(len(listed), width, dtype=np.int64)
+    if cut.min_p > 0:
+        kept = np.minimum(kept, (listed >= cut.min_p * (1 + slack)).sum(axis=1))
+    if 0 < cut.top_k < width:
+        kept = np.minimum(kept, cut.top_k)
+    kept = np.maximum(kept, 1)
+    sums = np.cumsum(listed, axis=1)
+    total = sums[np.arange(len(kept)), kept - 1] + np.where(kept == width, rest, 0.0)
+    if cut.top_p < 1:  # of what the others leave
+        total = (cut.top_p - slack) * total
+        reached = sums >= total[:, None]
+        kept = np.minimum(kept, np.where(reached.any(axis=1), reached.argmax(axis=1) + 1, width))
+    return kept, total
+
+
+def _of_rest(listed: FloatArray, kept: npt.NDArray[np.int64], rest: FloatArray, cut: Cut) -> FloatArray:
+    """What the cut leaves of the rest's weight, at most."""
+    width = listed.shape[1]
+    if cut.top_k:
+        rest = np.minimum(rest, max(0, cut.top_k - width) * listed[:, -1])
+    return np.where((kept < width) | (listed[:, -1] < cut.min_p), 0.0, rest)
+
+
+def most_likely(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
+    """Log of the largest probability that each drawn token may have had, shape (N,)."""
+    listed, least, most = _weights(draws, temperature)
+    whole, row, width = listed.sum(axis=1), np.arange(len(draws)), listed.shape[1]
+    if cut.min_p > 0:
+        least = np.zeros_like(least)  # how much of the rest it leaves, the lists do not say
+    if cut.top_k:
+        least = least * min(1.0, max(0, cut.top_k - width) / draws.others)
+    fewest, weight = _kept(listed, least, cut, CUT_SLACK)
+    if cut.top_k:
+        most = np.minimum(most, max(1, cut.top_k - width) * listed[:, -1])
+    # A token that is kept keeps all better ones with it.
+    column = np.minimum(draws.drawn, width - 1)
+    sharing = np.maximum(np.cumsum(listed, axis=1)[row, np.maximum(column, fewest - 1)], weight)
+    of_rest = np.log(most) - np.log(whole + most)
+    of_listed = np.log(listed[row, column]) - np.log(sharing)
+    return np.asarray(np.minimum(np.where(draws.drawn == width, of_rest, of_listed), 0.0), dtype=np.float64)
+
+
+def likelihood(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
+    """Log of the probability of each drawn token at a temperature, with the middle of what the rest may weigh; (N,)."""
+    listed, least, most = _weights(draws, temperature)
+    rest = np.sqrt(np.maximum(least, most * 1e-6) * most)
+    kept, _ = _kept(listed, _of_rest(listed, np.full(len(listed), listed.shape[1]), rest, cut), cut)
+    rest = _of_rest(listed, kept, rest, cut)
+    width = listed.shape[1]
+    weights = np.concatenate([np.where(np.arange(width) < kept[:, None], listed, 0.0), rest[:, None]], axis=1)
+    with np.errstate(divide="ignore"):
+        return np.asarray(
+            np.log(weights[np.arange(len(draws)), draws.drawn]) - np.log(weights.sum(axis=1)), dtype=np.float64
+        )
+
+
+def bets(many: Sequence[Draws], asked: float, cut: Cut) -> list[Bet | None]:
+    """The bets on completions that asked for the same; None where too few tokens have lists."""
+    result: list[Bet | None] = [None] * len(many)
+    rows = [row for row, one in enumerate(many) if len(one) >= FEWEST and one.logs.shape[1] >= 2]
+    for begin in range(0, len(rows), _AT_ONCE):
+        part = rows[begin : begin + _AT_ONCE]
+        won = _won(_joined([many[row] for row in part]), asked, cut)
+        ends = np.cumsum([len(many[row]) for row in part]).tolist()
+        for row, first, last in zip(part, [0, *ends], ends, strict=False):
+            result[row] = _bet(won[:, first:last])
+    return result
+
+
+def looks_like(draws: Draws, cut: Cut) -> float:
+    """The temperature under which the tokens are likeliest; 0 is greedy."""
+    fits = [float(np.maximum(likelihood(draws, one, cut), _LEAST).sum()) for one in SHOWN]
+    found = SHOWN[int(np.argmax(fits))]
+    return 0.0 if found == GREEDY else found
+
+
+def _joined(many: Sequence[Draws]) -> Draws:
+    return Draws(
+        np.concatenate([one.logs for one in many]),
+        np.concatenate([one.rest for one in many]),
+        np.concatenate([one.drawn for one in many]),
+        many[0].others,
+    )
+
+
+def _won(draws: Draws, asked: float, cut: Cut) -> FloatArray:
+    """What each other temperature wins at each position (nats), shape (A, N)."""
+    allowed = most_likely(draws, asked, cut)
+    others = sorted({GREEDY, *(asked * factor for factor in FACTORS), *({1.0} if abs(asked - 1) > 0.1 else set())})
+    # What the asked temperature makes possible stays possible: one odd token does not lose the bet.
+    hedge = np.log(HEDGE) + likelihood(draws, asked, cut)
+    return np.stack(
+        [
+            np.maximum(np.logaddexp(np.log(1 - HEDGE) + likelihood(draws, other, cut), hedge), _LEAST)
+            - allowed
+            - ENOUGH
+            for other in others
+        ]
+    )
+
+
+def _bet(won: FloatArray) -> Bet:
+    """The mean over all other temperatures, and over the places from which on they may be in force; (A, N)."""
+    starts = np.arange(0, won.shape[1] - FEWEST + 1, PIECE)
+    logs = np.cumsum(won[:, ::-1], axis=1)[:, ::-1][:, starts]
+    most = float(logs.max())
+    return Bet(most + float(np.log(np.exp(logs - most).mean())), int(starts[int(logs.max(axis=0).argmax())]))

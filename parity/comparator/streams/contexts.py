@@ -1,0 +1,51 @@
+"""Contexts that a run holds more than once: rounds and copies of a request.
+
+An engine that is asked the same again answers with the same tokens, and often with the same rounding. What a token's
+logprob shows after the same tokens is then no second measurement.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from parity.comparator.streams.pairing import Pairs
+from parity.records import Key
+
+
+def repeated_until(pairs: Pairs) -> Mapping[Key, int]:
+    """For pairs that begin as another round or copy of their request does: how many tokens of both streams they share
+    with it.
+
+    Of all pairs that share a beginning one does not count as a repetition. Pairs that repeat nothing are left out.
+    """
+    groups: dict[tuple[str, bytes], list[int]] = defaultdict(list)
+    for row, one in enumerate(pairs.candidate):
+        request, _, _ = one.key.request.partition("#")  # `--samples` names copies id#1, id#2, …
+        groups[request, one.prompt_token_ids.tobytes()].append(row)
+    found: dict[Key, int] = {}
+    for rows in groups.values():
+        if len(rows) > 1:
+            found.update(_shared(pairs, rows))
+    return found
+
+
+def _shared(pairs: Pairs, rows: list[int]) -> Iterator[tuple[Key, int]]:
+    """Pairs of one request in the order of their tokens: the longest beginning that is shared with an earlier one is
+    that shared with the one right before."""
+    longest = max(max(len(pairs.baseline[row].token_ids), len(pairs.candidate[row].token_ids)) for row in rows)
+    if not longest:
+        return
+    both = np.full((len(rows), longest, 2), -1, dtype=np.int64)
+    for at, row in enumerate(rows):
+        for side, one in enumerate((pairs.baseline[row], pairs.candidate[row])):
+            both[at, : len(one.token_ids), side] = one.token_ids
+    order = sorted(range(len(rows)), key=lambda at: both[at].tobytes())
+    ordered = both[order]
+    different = (ordered[1:] != ordered[:-1]).any(axis=2)
+    shared = np.where(different.any(axis=1), different.argmax(axis=1), longest)
+    for at, length in zip(order[1:], shared.tolist(), strict=True):
+        if length:
+            yield pairs.keys[rows[at]], length

@@ -1,0 +1,118 @@
+"""Grammar of small numbers: a template says "{count} completions are", and of one that becomes "1 completion is".
+
+Templates name the number and the noun after it, so they can be made to agree in one place. Sentences that a number
+changes further than that have a `plural` of their own (`parity.messages.message`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+NOUNS: Final = {
+    "answers": "answer",
+    "arrivals": "arrival",
+    "choices": "choice",
+    "combinations": "combination",
+    "packages": "package",
+    "parameters": "parameter",
+    "preemptions": "preemption",
+    "tensors": "tensor",
+    "arms": "arm",
+    "bytes": "byte",
+    "candidates": "candidate",
+    "characters": "character",
+    "completions": "completion",
+    "entries": "entry",
+    "findings": "finding",
+    "groups": "group",
+    "hours": "hour",
+    "lines": "line",
+    "logprobs": "logprob",
+    "minutes": "minute",
+    "numbers": "number",
+    "near-ties": "near-tie",
+    "ones": "one",
+    "others": "other",
+    "positions": "position",
+    "probes": "probe",
+    "prompts": "prompt",
+    "records": "record",
+    "requests": "request",
+    "rounds": "round",
+    "rows": "row",
+    "runs": "run",
+    "samples": "sample",
+    "scores": "score",
+    "seconds": "second",
+    "settings": "setting",
+    "shots": "shot",
+    "starts": "start",
+    "steps": "step",
+    "times": "time",
+    "tokens": "token",
+    "values": "value",
+    "versions": "version",
+}
+"""Plural and singular of what is counted."""
+
+VERBS: Final = {
+    "are": "is",
+    "come": "comes",
+    "count": "counts",
+    "differ": "differs",
+    "end": "ends",
+    "exclude": "excludes",
+    "follow": "follows",
+    "have": "has",
+    "hold": "holds",
+    "lie": "lies",
+    "part": "parts",
+    "stand": "stands",
+    "were": "was",
+}
+"""Plural and singular of what they do."""
+
+ADJECTIVES: Final = (
+    "older", "more", "other", "output", "draft", "engine", "new", "clean", "corrupt", "sampled", "KV", "best",
+    "prompt",
+)  # fmt: skip
+"""Words that may stand between the number and the noun."""
+
+_FIELD: Final = r"(?<!\{)\{%s(?:![rsa])?(?::[^{}]*)?\}"
+_PHRASE: Final = re.compile(
+    r"(?:" + _FIELD % r"(?P<part>\w+)" + r" of (?:the )?(?:same )?)?"
+    + _FIELD % r"(?P<whole>\w+)"
+    + rf"(?: (?:{'|'.join(ADJECTIVES)}))*"
+    + rf" (?P<noun>{'|'.join(NOUNS)})\b(?!')"
+    + rf"(?: (?:that |could not be )?(?P<verb>{'|'.join(VERBS)})\b)?"
+)  # fmt: skip
+
+
+def agreeing(template: str, parameters: Mapping[str, object]) -> str:
+    """The template with nouns and verbs in the singular where their number is 1."""
+    ones = frozenset(name for name, value in parameters.items() if _is_one(value))
+    return _agreeing(template, ones) if ones else template
+
+
+def _is_one(value: object) -> bool:
+    return (isinstance(value, int) and not isinstance(value, bool) and value == 1) or value == "1"
+
+
+@lru_cache(maxsize=1024)
+def _agreeing(template: str, ones: frozenset[str]) -> str:
+    def phrase(found: re.Match[str]) -> str:
+        text, begin = found.group(), found.start()
+        changes: list[tuple[int, int, str]] = []
+        subject = found["part"] or found["whole"]
+        if found["verb"] and subject in ones:
+            changes.append((*found.span("verb"), VERBS[found["verb"]]))
+        if found["whole"] in ones:
+            changes.append((*found.span("noun"), NOUNS[found["noun"]]))
+        for first, last, word in changes:
+            text = text[: first - begin] + word + text[last - begin :]
+        return text
+
+    return _PHRASE.sub(phrase, template)

@@ -1,0 +1,82 @@
+"""What would decide a run that its verdict leaves open: data, which `parity.view.commands` turns into a command.
+
+The comparison knows what is missing; it knows neither where the captures lie nor which engines there are. So it names
+the steps, the best one first, and whoever shows the run writes the first that can be taken there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from parity.messages import Json
+
+
+class Step(StrEnum):
+    """One thing to do."""
+
+    SCORE = "score"
+    """The baseline's engine scores all completions, its own among them."""
+    SCORE_TOP = "score_top"
+    """It scores them with longer lists: `number` tokens at each place."""
+    ARBITER = "arbiter"
+    """An engine that is no arm scores both sides where they differ. Greedy decoding only."""
+    REFERENCE = "reference"
+    """An engine that can score becomes the baseline of what was captured."""
+    SWAP = "swap"
+    """Another arm becomes the baseline."""
+    LOGPROBS = "logprobs"
+    """The same again, each arm with `number` logprobs of its own."""
+    SAME_QUESTIONS = "same_questions"
+    """The candidate is asked what the baseline was asked."""
+    AGAIN = "again"
+    """The same plan once more."""
+    ROUNDS = "rounds"
+    """The same with `number` times as many rounds."""
+    LONGER = "longer"
+    """The same with `number` times as many output tokens."""
+    FEWER_BLOCKS = "fewer_blocks"
+    """The same with half the KV blocks."""
+    UNSHAPED = "unshaped"
+    """The same without the sampling parameters `names`."""
+    CALIBRATE = "calibrate"
+    """The tolerance is measured: the baseline scores its own completions."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """A step, and the reason (its message's id) that it would settle."""
+
+    step: Step
+    settles: str
+    number: int | None = None
+    names: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "step": str(self.step),
+            "settles": self.settles,
+            **({} if self.number is None else {"number": self.number}),
+            **({"names": list(self.names)} if self.names else {}),
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Json]) -> NextStep | None:
+        """From `to_json`; None for a step of a later version."""
+        number, names = value.get("number"), value.get("names")
+        try:
+            step = Step(str(value["step"]))
+        except (KeyError, ValueError):
+            return None
+        return NextStep(
+            step,
+            str(value.get("settles", "")),
+            number if isinstance(number, int) else None,
+            tuple(map(str, names)) if isinstance(names, list) else (),
+        )
+
+
+def steps_from(values: Iterable[Mapping[str, Json]]) -> tuple[NextStep, ...]:
+    """From a list of `to_json`, those that this version knows."""
+    return tuple(step for value in values if (step := NextStep.from_json(value)) is not None)

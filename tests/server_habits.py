@@ -1,0 +1,601 @@
+"""Conventions of servers and of other people's scores: each turns a pair of captures into what such a server writes.
+
+The pair is world A of the planted set: what an engine made, with true scores, clean or with one planted fault. It gets
+what the set leaves out: texts by the embedded tokenizer, both arms' own logprobs (the scores with the noise of one more
+kernel), scores of the baseline's completions that the candidate repeats, and a stop at an EOS in every third row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from planted_set import ARMS, Case, cases, clean
+from tokenizers import Tokenizer
+
+from parity.comparator import CompareOptions, Comparison, compare
+from parity.records import Capture, Completion, Key, ScoreKey, TopLogprobs
+
+MODEL = Path(__file__).resolve().parents[1] / "parity" / "models" / "tiny-qwen3-next-mtp"
+EOS = 0
+ENDS_AT = 100
+"""Tokens of the rows that stop at an EOS, without it."""
+NOISE = 0.014
+"""Nats between an engine's own logprob and the score, as measured on clean arms (standard deviation). Both arms decode
+equal tokens with the same kernels, and have the same of it."""
+
+Scored = dict[ScoreKey, TopLogprobs]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What is compared, and what one habit after another has made of it."""
+
+    baseline: Capture
+    candidate: Capture
+    scores: Scored
+    faulty: Key | None = None
+    """The row with the planted fault."""
+
+    def asked(self, *, with_text_check: bool = True) -> Comparison:
+        options = CompareOptions(detokenize=detokenize if with_text_check else None)
+        return compare(self.baseline, self.candidate, self.scores, options)
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+
+
+def detokenize(ids: Any) -> str:
+    return str(tokenizer().decode([int(one) for one in ids], skip_special_tokens=True))
+
+
+def each(arm: Capture, change: Callable[[Completion], Completion]) -> Capture:
+    return replace(arm, completions={key: change(one) for key, one in arm.completions.items()})
+
+
+def served(arm: Capture, **said: Any) -> Capture:
+    """The arm as a server's: no engine's settings, and what the worker writes of it."""
+    header = replace(arm.header, backend="server", engine={}, extra={**arm.header.extra, "served": dict(said)})
+    return replace(arm, header=header, counters={})
+
+
+# ------------------------------------------------------------------ the pair
+
+
+def plain(case: Case | None = None, seed: int = 0) -> Pair:
+    """Both arms with everything that an honest server can say; with the fault of `case` in the candidate."""
+    baseline, candidate, scores = clean("A")
+    known = scores
+    if case is not None:
+        candidate, scores = case.candidate, case.scores
+    ends = {key for row, key in enumerate(baseline.completions) if row % 3 == 0}
+    ends -= {case.key} if case is not None else set()
+    rows: list[dict[Key, Completion]] = [{}, {}]
+    merged: Scored = {}
+    for row, key in enumerate(baseline.completions):
+        a, b = baseline.completions[key], candidate.completions[key]
+        top = scores[ScoreKey(ARMS[1], *key)]
+        agreed = _common(a.token_ids, clean("A")[1].completions[key].token_ids)
+        whole = _cut(known[ScoreKey(ARMS[1], *key)], agreed + 1)  # where they part, both read the same
+        rest = _certain(a.token_ids[len(whole) :], whole.ids.shape[1])
+        top_a = TopLogprobs(np.concatenate([whole.ids, rest.ids]), np.concatenate([whole.values, rest.values]))
+        for side, one, lists in ((0, a, top_a), (1, b, top)):
+            lists = _chosen_last(lists, one.token_ids)
+            finish = one.finish_reason
+            tokens = one.token_ids
+            if key in ends and len(tokens) > ENDS_AT:
+                tokens = np.append(tokens[:ENDS_AT], EOS)
+                end = _certain(tokens[-1:], lists.ids.shape[1])
+                cut = _cut(lists, ENDS_AT)
+                lists = TopLogprobs(np.concatenate([cut.ids, end.ids]), np.concatenate([cut.values, end.values]))
+                finish = "stop"
+            if side == 1 or agreed == len(a.token_ids):
+                merged[ScoreKey(ARMS[side], *key)] = lists
+            noise = np.random.default_rng([seed, row]).normal(0, NOISE, lists.values.shape)
+            own = TopLogprobs(lists.ids, np.minimum(lists.values + noise, 0.0))
+            rows[side][key] = replace(
+                one, token_ids=tokens, text=detokenize(tokens), finish_reason=finish, logprobs=own
+            )
+    return Pair(
+        replace(baseline, completions=rows[0]),
+        replace(candidate, completions=rows[1]),
+        merged,
+        None if case is None else case.key,
+    )
+
+
+def _common(a: np.ndarray, b: np.ndarray) -> int:
+    size = min(len(a), len(b))
+    different = np.flatnonzero(a[:size] != b[:size])
+    return int(different[0]) if len(different) else size
+
+
+def _cut(top: TopLogprobs, length: int) -> TopLogprobs:
+    return TopLogprobs(top.ids[:length], top.values[:length])
+
+
+def _certain(tokens: np.ndarray, width: int) -> TopLogprobs:
+    """Lists that have these tokens on top."""
+    ids = np.tile(np.arange(3, 3 + width), (len(tokens), 1))
+    values = np.tile(np.array([-0.05, *(-4.0 - n for n in range(width - 1))]), (len(tokens), 1))
+    ids[:, 0] = tokens
+    return TopLogprobs(ids.astype(np.int64), values)
+
+
+def _chosen_last(top: TopLogprobs, tokens: np.ndarray) -> TopLogprobs:
+    """The lists with the engine's own token in them, as the set has it in its last column."""
+    ids = top.ids.copy()
+    size = min(len(ids), len(tokens))
+    missing = ~(ids[:size] == tokens[:size, None]).any(axis=1)
+    ids[:size, -1] = np.where(missing, tokens[:size], ids[:size, -1])
+    return TopLogprobs(ids, top.values)
+
+
+FAULTS = ("drop5", "dup8", "leak12", "garbled-random6", "sub-random", "loop3", "eos")
+
+
+@cache
+def planted(fault: str, which: int = 0) -> Pair:
+    """The plain pair with one fault, in a row that nothing else is done to."""
+    rows = list(clean("A")[0].completions)
+    found = [
+        case
+        for case in cases("A")
+        if case.fault == fault and not (case.traceless or case.after_near_tie) and rows.index(case.key) % 3
+    ]
+    return plain(found[which])
+
+
+# ------------------------------------------------------------------ habits
+
+Habit = Callable[[Pair], Pair]
+HABITS: dict[str, Habit] = {}
+"""By name; each is what one server does throughout, at the candidate unless its name says otherwise."""
+
+
+def habit(make: Habit) -> Habit:
+    HABITS[make.__name__] = make
+    return make
+
+
+def candidate_rows(pair: Pair, change: Callable[[Completion], Completion], **said: Any) -> Pair:
+    return replace(pair, candidate=each(served(pair.candidate, **said), change))
+
+
+def text_alone(pair: Pair, change: Callable[[str], str] = str, *, adds_eos: bool = True) -> Pair:
+    """As the worker writes it: ids made from the text, no logprobs, no scores of ids that nobody gave."""
+
+    def made(one: Completion) -> Completion:
+        text = change(one.text or "")
+        ids = tokenizer().encode(text, add_special_tokens=False).ids
+        ids += [EOS] if adds_eos and one.finish_reason == "stop" else []
+        return replace(one, text=text, token_ids=np.array(ids, dtype=np.int64), logprobs=None)
+
+    pair = candidate_rows(pair, made, token_source="retokenised", prompt_source="plan")
+    return replace(pair, scores={key: top for key, top in pair.scores.items() if key.arm != ARMS[1]})
+
+
+# Text
+
+
+@habit
+def strips_leading_blanks(pair: Pair) -> Pair:
+    return candidate_rows(pair, lambda one: replace(one, text=(one.text or "").lstrip()))
+
+
+@habit
+def strips_trailing_blanks(pair: Pair) -> Pair:
+    return candidate_rows(pair, lambda one: replace(one, text=(one.text or "").rstrip()))
+
+
+@habit
+def strips_both_ends(pair: Pair) -> Pair:
+    return candidate_rows(pair, lambda one: replace(one, text=(one.text or "").strip()))
+
+
+@habit
+def shows_special_tokens(pair: Pair) -> Pair:
+    def shown(one: Completion) -> Completion:
+        return replace(one, text=tokenizer().decode(one.token_ids.tolist(), skip_special_tokens=False))
+
+    return candidate_rows(pair, shown)
+
+
+@habit
+def begins_with_a_blank(pair: Pair) -> Pair:
+    return candidate_rows(pair, lambda one: replace(one, text=" " + (one.text or "")))
+
+
+@habit
+def gives_no_text(pair: Pair) -> Pair:
+    return candidate_rows(pair, lambda one: replace(one, text=None))
+
+
+@habit
+def gives_empty_text(pair: Pair) -> Pair:
+    return candidate_rows(pair, lambda one: replace(one, text=""))
+
+
+@habit
+def baseline_strips_blanks(pair: Pair) -> Pair:
+    return replace(pair, baseline=each(served(pair.baseline), lambda one: replace(one, text=(one.text or "").strip())))
+
+
+@habit
+def text_and_no_ids(pair: Pair) -> Pair:
+    return text_alone(pair)
+
+
+@habit
+def stripped_text_and_no_ids(pair: Pair) -> Pair:
+    return text_alone(pair, str.strip)
+
+
+@habit
+def text_with_a_blank_and_no_ids(pair: Pair) -> Pair:
+    return text_alone(pair, lambda text: " " + text)
+
+
+@habit
+def scored_text_and_no_ids(pair: Pair) -> Pair:
+    """Ids made from the text are often the engine's own; then the reference can say something of them."""
+    scores = dict(pair.scores)
+    made = text_alone(pair)
+    for key, one in made.candidate.completions.items():
+        score_key = ScoreKey(ARMS[1], *key)
+        if score_key in scores and np.array_equal(one.token_ids, pair.candidate.completions[key].token_ids):
+            made.scores[score_key] = scores[score_key]
+    return made
+
+
+# The prompt
+
+
+@habit
+def reports_no_prompt(pair: Pair) -> Pair:
+    none = np.empty(0, dtype=np.int64)
+    return candidate_rows(pair, lambda one: replace(one, prompt_token_ids=none), prompt_source=None)
+
+
+@habit
+def baseline_reports_no_prompt(pair: Pair) -> Pair:
+    none = np.empty(0, dtype=np.int64)
+    return replace(pair, baseline=each(pair.baseline, lambda one: replace(one, prompt_token_ids=none)))
+
+
+@habit
+def begins_the_prompt_with_bos(pair: Pair) -> Pair:
+    return candidate_rows(pair, lambda one: replace(one, prompt_token_ids=np.append([EOS], one.prompt_token_ids)))
+
+
+@habit
+def echoes_tokens(pair: Pair) -> Pair:
+    def echoed(one: Completion) -> Completion:
+        tokens = np.concatenate([one.prompt_token_ids, one.token_ids])
+        text = detokenize(one.prompt_token_ids) + (one.text or "")
+        return replace(one, token_ids=tokens, text=text, logprobs=_after(one.logprobs, len(one.prompt_token_ids)))
+
+    return candidate_rows(pair, echoed)
+
+
+def _after(top: TopLogprobs | None, missing: int) -> TopLogprobs | None:
+    """Lists with `missing` empty ones before them."""
+    if top is None:
+        return None
+    shape = (missing, top.ids.shape[1])
+    return TopLogprobs(
+        np.concatenate([np.full(shape, -1), top.ids]), np.concatenate([np.full(shape, np.nan), top.values])
+    )
+
+
+@habit
+def echoes_text(pair: Pair) -> Pair:
+    return candidate_rows(
+        pair, lambda one: replace(one, text=detokenize(one.prompt_token_ids) + (one.text or "")), prompt_source="plan"
+    )
+
+
+@habit
+def echoes_text_and_gives_no_ids(pair: Pair) -> Pair:
+    made = text_alone(pair)
+
+    def echoed(one: Completion) -> Completion:
+        text = detokenize(one.prompt_token_ids) + (one.text or "")
+        ids = tokenizer().encode(text, add_special_tokens=False).ids
+        return replace(one, text=text, token_ids=np.array(ids, dtype=np.int64))
+
+    return replace(made, candidate=each(made.candidate, echoed))
+
+
+@habit
+def cuts_prompts_from_the_left(pair: Pair) -> Pair:
+    def cut(one: Completion) -> Completion:
+        return replace(one, prompt_token_ids=one.prompt_token_ids[-8:])
+
+    longest = max(len(one.prompt_token_ids) for one in pair.candidate)
+    assert longest > 8
+    return candidate_rows(pair, cut)
+
+
+@habit
+def says_it_read_less_of_the_prompt(pair: Pair) -> Pair:
+    def said(one: Completion) -> Completion:
+        usage = {"prompt_tokens": min(8, len(one.prompt_token_ids)), "completion_tokens": len(one.token_ids)}
+        return replace(one, server={"usage": usage})
+
+    return candidate_rows(pair, said, prompt_source="plan")
+
+
+# Ends
+
+
+def _without_eos(one: Completion) -> Completion:
+    if one.finish_reason != "stop" or not len(one.token_ids) or int(one.token_ids[-1]) != EOS:
+        return one
+    length = len(one.token_ids) - 1
+    top = one.logprobs
+    return replace(one, token_ids=one.token_ids[:length], logprobs=None if top is None else _cut(top, length))
+
+
+@habit
+def drops_the_eos(pair: Pair) -> Pair:
+    pair = candidate_rows(pair, _without_eos)
+    return replace(pair, scores=fitting(pair))
+
+
+def fitting(pair: Pair) -> Scored:
+    """The scores, cut to the tokens that there are."""
+    arms = {arm.header.arm: arm for arm in (pair.baseline, pair.candidate)}
+    return {key: _cut(top, len(arms[key.arm].completions[Key(*key[1:])].token_ids)) for key, top in pair.scores.items()}
+
+
+@habit
+def baseline_drops_the_eos(pair: Pair) -> Pair:
+    pair = replace(pair, baseline=each(served(pair.baseline), _without_eos))
+    return replace(pair, scores=fitting(pair))
+
+
+@habit
+def drops_the_eos_but_its_logprobs(pair: Pair) -> Pair:
+    def dropped(one: Completion) -> Completion:
+        return replace(_without_eos(one), logprobs=one.logprobs)
+
+    pair = candidate_rows(pair, dropped)
+    return replace(pair, scores=fitting(pair))
+
+
+def _with_reasons(pair: Pair, names: dict[str, str | None]) -> Pair:
+    return candidate_rows(pair, lambda one: replace(one, finish_reason=names.get(str(one.finish_reason))))
+
+
+@habit
+def says_eos_token(pair: Pair) -> Pair:
+    return _with_reasons(pair, {"stop": "eos_token", "length": "length"})
+
+
+@habit
+def says_stop_sequence_and_max_tokens(pair: Pair) -> Pair:
+    return _with_reasons(pair, {"stop": "stop_sequence", "length": "max_tokens"})
+
+
+@habit
+def says_reasons_in_capitals(pair: Pair) -> Pair:
+    return _with_reasons(pair, {"stop": "STOP", "length": "MAX_TOKENS"})
+
+
+@habit
+def says_no_finish_reason(pair: Pair) -> Pair:
+    return _with_reasons(pair, {})
+
+
+@habit
+def says_stop_always(pair: Pair) -> Pair:
+    return _with_reasons(pair, {"stop": "stop", "length": "stop"})
+
+
+@habit
+def ends_at_its_context(pair: Pair) -> Pair:
+    """A context shorter than prompt and limit together: the longest ten rows end by length before the limit."""
+    totals = sorted(len(one.prompt_token_ids) + len(one.token_ids) for one in pair.candidate)
+    context = totals[-10] - 1
+
+    def ended(one: Completion) -> Completion:
+        room = context - len(one.prompt_token_ids)
+        if len(one.token_ids) <= room or one.key == pair.faulty:
+            return one
+        tokens = one.token_ids[:room]
+        top = None if one.logprobs is None else _cut(one.logprobs, room)
+        return replace(one, token_ids=tokens, text=detokenize(tokens), logprobs=top, finish_reason="length")
+
+    pair = candidate_rows(pair, ended)
+    return replace(pair, scores=fitting(pair))
+
+
+# Logprobs
+
+
+def _logprobs(pair: Pair, change: Callable[[Completion, TopLogprobs], TopLogprobs | None], **said: Any) -> Pair:
+    def changed(one: Completion) -> Completion:
+        return one if one.logprobs is None else replace(one, logprobs=change(one, one.logprobs))
+
+    return candidate_rows(pair, changed, **said)
+
+
+@habit
+def gives_no_logprobs(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: None)
+
+
+@habit
+def gives_logprobs_of_the_first_token(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: _cut(top, 1))
+
+
+@habit
+def gives_logprobs_but_for_the_first_token(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: TopLogprobs(top.ids[1:], top.values[1:]))
+
+
+@habit
+def gives_the_prompts_logprobs_too(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: _after(top, len(one.prompt_token_ids)))
+
+
+@habit
+def gives_certain_logprobs(pair: Pair) -> Pair:
+    """Processed logprobs of greedy decoding: 0 for the chosen token, minus infinity for the rest."""
+
+    def certain(one: Completion, top: TopLogprobs) -> TopLogprobs:
+        return TopLogprobs(top.ids, np.where(top.ids == one.token_ids[: len(top), None], 0.0, -np.inf))
+
+    return _logprobs(pair, certain)
+
+
+@habit
+def gives_logprobs_at_another_temperature(pair: Pair) -> Pair:
+    """Log-softmax at a temperature of 0.5, over what is listed."""
+
+    def scaled(one: Completion, top: TopLogprobs) -> TopLogprobs:
+        values = top.values * 2
+        total = np.log(np.nansum(np.exp(values), axis=1, keepdims=True))
+        return TopLogprobs(top.ids, values - total)
+
+    return _logprobs(pair, scaled)
+
+
+@habit
+def gives_probabilities(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: TopLogprobs(top.ids, np.exp(top.values)))
+
+
+@habit
+def gives_base_2_logprobs(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: TopLogprobs(top.ids, top.values / np.log(2)))
+
+
+@habit
+def gives_base_10_logprobs(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: TopLogprobs(top.ids, top.values / np.log(10)))
+
+
+@habit
+def gives_positive_logprobs(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: TopLogprobs(top.ids, -top.values))
+
+
+# Counts, samples, streams
+
+
+def _usage(one: Completion, completion_tokens: int) -> Completion:
+    counted = {"completion_tokens": completion_tokens, "prompt_tokens": len(one.prompt_token_ids)}
+    return replace(one, server={"usage": counted})
+
+
+@habit
+def counts_the_eos_in_its_usage(pair: Pair) -> Pair:
+    pair = candidate_rows(pair, lambda one: _usage(_without_eos(one), len(one.token_ids)))
+    return replace(pair, scores=fitting(pair))
+
+
+@habit
+def counts_otherwise(pair: Pair) -> Pair:
+    return candidate_rows(pair, lambda one: _usage(one, len(one.token_ids) + 1))
+
+
+@habit
+def gives_no_reason_and_says_so(pair: Pair) -> Pair:
+    said = {"problems": ["it has no finish_reason"]}
+    return candidate_rows(pair, lambda one: replace(one, finish_reason=None, server=said))
+
+
+@habit
+def gives_fewer_samples_than_asked(pair: Pair) -> Pair:
+    def asked(arm: Capture) -> Capture:
+        return replace(arm, header=replace(arm.header, sampling={**arm.header.sampling, "n": 4}))
+
+    return replace(pair, baseline=asked(served(pair.baseline)), candidate=asked(served(pair.candidate)))
+
+
+# ------------------------------------------------------------------ scores of other people
+
+SCORES: dict[str, Habit] = {}
+"""By name; each makes scores that accuse whoever believes them."""
+
+
+def _wrong(make: Habit) -> Habit:
+    SCORES[make.__name__] = make
+    return make
+
+
+def _each_score(pair: Pair, change: Callable[[TopLogprobs], TopLogprobs]) -> Pair:
+    return replace(pair, scores={key: change(top) for key, top in pair.scores.items()})
+
+
+@_wrong
+def shifted_to_the_next_token(pair: Pair) -> Pair:
+    return _each_score(pair, lambda top: TopLogprobs(np.roll(top.ids, -1, axis=0), np.roll(top.values, -1, axis=0)))
+
+
+@_wrong
+def shifted_to_the_last_token(pair: Pair) -> Pair:
+    return _each_score(pair, lambda top: TopLogprobs(np.roll(top.ids, 1, axis=0), np.roll(top.values, 1, axis=0)))
+
+
+@_wrong
+def without_the_first_token(pair: Pair) -> Pair:
+    return _each_score(pair, lambda top: TopLogprobs(top.ids[1:], top.values[1:]))
+
+
+@_wrong
+def of_a_misspelt_arm(pair: Pair) -> Pair:
+    return replace(pair, scores={key._replace(arm=key.arm.replace("/", "-")): top for key, top in pair.scores.items()})
+
+
+@_wrong
+def of_other_requests(pair: Pair) -> Pair:
+    return replace(pair, scores={key._replace(request="x" + key.request): top for key, top in pair.scores.items()})
+
+
+@_wrong
+def mixed_up(pair: Pair) -> Pair:
+    arm = [key for key in pair.scores if key.arm == ARMS[1]]
+    moved = dict(zip(arm, [*arm[5:], *arm[:5]], strict=True))
+    return replace(pair, scores={key: pair.scores[other] for key, other in moved.items()})
+
+
+@_wrong
+def of_another_tokenizer(pair: Pair) -> Pair:
+    return _each_score(pair, lambda top: TopLogprobs((top.ids * 7 + 3) % 2048, top.values))
+
+
+@_wrong
+def of_another_model(pair: Pair) -> Pair:
+    random = np.random.default_rng(0)
+
+    def other(top: TopLogprobs) -> TopLogprobs:
+        values = -random.exponential(3.0, top.values.shape)
+        total = np.log(np.exp(values).sum(axis=1, keepdims=True) + 0.05)
+        return TopLogprobs(top.ids, values - total)
+
+    return _each_score(pair, other)
+
+
+@_wrong
+def of_probabilities(pair: Pair) -> Pair:
+    return _each_score(pair, lambda top: TopLogprobs(top.ids, np.exp(top.values)))
+
+
+@_wrong
+def with_the_other_sign(pair: Pair) -> Pair:
+    return _each_score(pair, lambda top: TopLogprobs(top.ids, -top.values))
+
+
+@_wrong
+def to_base_10(pair: Pair) -> Pair:
+    return _each_score(pair, lambda top: TopLogprobs(top.ids, top.values / np.log(10)))

@@ -1,0 +1,212 @@
+"""Texts, and beginnings of texts, against the grammars that a request may ask for."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parity.comparator.grammar import Answer, Spec, automaton, ebnf, json_text, judge, spec_of
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 5},
+        "ages": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        "kind": {"enum": ["a", "b"]},
+    },
+    "required": ["name", "ages"],
+    "additionalProperties": False,
+}
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+people = st.fixed_dictionaries(
+    {"name": st.text(max_size=5), "ages": st.lists(st.integers(0, 10**6), max_size=3)},
+    optional={"kind": st.sampled_from("ab")},
+)
+styles = st.fixed_dictionaries({"ensure_ascii": st.booleans(), "indent": st.sampled_from([None, 0, 2])})
+
+
+def reads(text: str) -> bool:
+    try:
+        json.loads(text, parse_constant=lambda name: 1 / 0)
+    except (ValueError, ZeroDivisionError):
+        return False
+    return True
+
+
+@settings(deadline=None)
+@given(values, styles)
+def test_a_json_text_is_whole_and_each_beginning_of_it_is_one(value: Any, style: dict[str, Any]) -> None:
+    text = json.dumps(value, **style)
+    found = json_text.scan(text)
+    assert (found.at, found.is_whole) == (None, True)
+    assert len(found.plain) == len(found.places)
+    assert [end for end in range(len(text)) if json_text.scan(text[:end]).at is not None] == []
+
+
+@settings(deadline=None)
+@given(st.text('{}[]",:01-.e tfn\\u\n', max_size=12))
+def test_any_text_is_json_where_python_says_so(text: str) -> None:
+    found = json_text.scan(text)
+    assert found.is_whole == (found.at is None and reads(text))
+    if found.at is not None:
+        assert not reads(text)
+        assert json_text.scan(text[: found.at]).at is None
+
+
+@settings(deadline=None)
+@given(people, styles, st.permutations(["name", "ages", "kind"]), st.data())
+def test_what_a_schema_allows_follows_however_it_is_written(
+    person: dict[str, Any], style: dict[str, Any], order: list[str], data: st.DataObject
+) -> None:
+    text = json.dumps({name: person[name] for name in order if name in person}, **style)
+    spec = Spec("json", json.dumps(SCHEMA))
+    assert judge(spec, text, whole=True) == Answer()
+    assert judge(spec, text[: data.draw(st.integers(0, len(text)))], whole=False).at is None
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "at"),
+    [
+        ('{"name": 1', False, 9),
+        ('{"name": "abcdef', False, 15),
+        ('{"nane"', False, 4),
+        ('{"name":"a","ages":[1,-', False, 22),
+        ('{"name":"a","ages":[]}x', False, 22),
+        ('{"name":"a"}', True, 11),
+        ('{"name":"a","ages":[1]', True, 22),
+        ("Sure: {}", False, 0),
+        ('{"name":"a","ages":[],"kind":"c"}', True, 30),
+    ],
+)
+def test_where_a_text_leaves_its_schema(text: str, whole: bool, at: int) -> None:
+    assert judge(Spec("json", json.dumps(SCHEMA)), text, whole=whole).at == at
+
+
+def test_two_objects_may_have_their_members_in_two_orders() -> None:
+    spec = Spec("json", json.dumps({"type": "array", "items": SCHEMA}))
+    text = '[{"ages": [], "name": ""}, {"name": "", "ages": []}]'
+    assert [end for end in range(len(text)) if judge(spec, text[:end], whole=False).at is not None] == []
+
+
+def test_a_number_may_be_written_with_an_exponent() -> None:
+    spec = Spec("json", '{"type": "array", "items": {"type": "number", "minimum": 0}}')
+    for text in ("[1e", "[1e-", "[1e-7, 3", "[1e-7, 3]"):
+        assert judge(spec, text, whole=text.endswith("]")).at is None
+
+
+def test_what_engines_need_not_enforce_is_no_violation() -> None:
+    loose = {"oneOf": [{"type": "integer"}, {"type": "number"}], "multipleOf": 2, "not": {"const": 3}}
+    assert judge(Spec("json", json.dumps(loose)), "3", whole=True) == Answer()
+    patterns = {"type": "object", "patternProperties": {"^a": {"type": "integer"}}, "additionalProperties": False}
+    assert judge(Spec("json", json.dumps(patterns)), '{"ab": 1}', whole=True) == Answer()
+
+
+@pytest.mark.parametrize(
+    ("form", "given", "text", "whole", "at"),
+    [
+        ("regex", "[0-9]{3}", "123", True, None),
+        ("regex", "[0-9]{3}", "12", False, None),
+        ("regex", "[0-9]{3}", "12", True, 2),
+        ("regex", "[0-9]{3}", "12a", False, 2),
+        ("regex", "^a.b$", "a\nb", True, None),
+        ("regex", "^a.b$", "a\nb", False, None),
+        ("choice", '["yes", "no"]', "yes", True, None),
+        ("choice", '["yes", "no"]', "ye", False, None),
+        ("choice", '["yes", "no"]', "ye", True, 2),
+        ("choice", '["yes", "no"]', "yo", False, 1),
+        ("grammar", 'root ::= "a"+ ("," "b"){1,2}', "aa,b", True, None),
+        ("grammar", 'root ::= "a"+ ("," "b"){1,2}', "aa,b,", True, 5),
+        ("grammar", 'root ::= "a"+ ("," "b"){1,2}', "aa,b,b,", False, 6),
+        ("grammar", 'root ::= [a-z]+ "end"', "bend", True, None),
+        ("grammar", 'start: "a" "b"', "ab", True, None),
+        ("grammar", 'start: "a" "b"', "b", False, 0),
+    ],
+)
+def test_forms(form: str, given: str, text: str, whole: bool, at: int | None) -> None:
+    assert judge(Spec(form, given), text, whole=whole) == Answer(at)
+
+
+@pytest.mark.parametrize(
+    ("form", "given"),
+    [("json", "no schema"), ("regex", "(?=a)["), ("choice", "7"), ("grammar", "a ::= b"), ("structural_tag", "x")],
+)
+def test_what_cannot_be_read_is_open(form: str, given: str) -> None:
+    assert judge(Spec(form, given), "{}", whole=False).is_open
+
+
+def test_without_llguidance_a_whole_text_is_checked_and_a_beginning_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automaton, "_library", lambda: None)
+    spec = Spec("json", json.dumps(SCHEMA))
+    assert judge(spec, '{"name": 1, "ages": []}', whole=True).at is not None
+    assert judge(spec, '{"ages": [], "name": ""}', whole=True) == Answer()
+    assert judge(spec, '{"name": 1', whole=False) == Answer(is_open=True)
+    assert judge(spec, "no", whole=False).at == 1
+    assert judge(Spec("regex", "[0-9]+"), "1a", whole=True).at is not None
+    assert judge(Spec("regex", "[0-9]+"), "1", whole=False).is_open
+    assert judge(Spec("grammar", 'start: "a"'), "b", whole=True).is_open
+
+
+SAME = [
+    ("[a-c]*b", 'root ::= [a-c]* "b"'),
+    ("(a|bc){1,3}d?", 'root ::= x{1,3} "d"?\nx ::= "a" | "b" "c" # two'),
+    ("((ab)*c)+", 'root ::= (("a" "b")* "c")+'),
+    ("a?a?a?b", 'root ::= a a a "b"\na ::= "a"?'),
+    (r"[^a\-]{2}", r"root ::= [^a\-]{2}"),
+]
+
+
+@settings(deadline=None)
+@given(st.sampled_from(SAME), st.text("abcd-", max_size=8))
+def test_a_grammar_and_the_regular_expression_that_means_the_same(same: tuple[str, str], text: str) -> None:
+    pattern, grammar = same
+    found = ebnf.walk(grammar, text)
+    assert found is not None
+    assert found.is_whole == bool(re.fullmatch(pattern, text))
+    begins = automaton.walk("regex", pattern, text)
+    assert begins is not None
+    assert found.at == begins.at
+
+
+def test_a_grammar_that_recurs_everywhere() -> None:
+    grammar = 'root ::= sum\nsum ::= sum "+" sum | "(" sum ")" | n\nn ::= [0-9] | ""'
+    for text in ("1+(2+3)", "+", "", "((1)"):
+        found = ebnf.walk(grammar, text)
+        assert found is not None
+        assert found.at is None
+    assert ebnf.walk(grammar, "1)") == ebnf.Walk(1, False)
+
+
+@settings(deadline=None)
+@given(st.text('root ::="[]()|*+?{}1,\n\\x', max_size=30), st.text("ab", max_size=4))
+def test_any_text_as_a_grammar_ends_in_an_answer(grammar: str, text: str) -> None:
+    found = ebnf.walk("root ::= " + grammar, text)
+    assert found is None or found.at is None or 0 <= found.at < len(text)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "form"),
+    [
+        ({}, None),
+        ({"structured_outputs": None}, None),
+        ({"structured_outputs": {"choice": ["a"]}}, "choice"),
+        ({"structured_outputs": {"json": {"type": "object"}, "regex": None}}, "json"),
+        ({"structured_outputs": {"structural_tag": "{}"}}, "structural_tag?"),
+        ({"structured_outputs": {"regex": ["a"]}}, "regex?"),
+        ({"guided_decoding": {"json_object": True}}, "json"),
+        ({"response_format": {"type": "json_object"}}, "json"),
+        ({"response_format": {"type": "text"}}, None),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "array"}}}}, "json"),
+    ],
+)
+def test_what_a_request_may_call_it(sampling: dict[str, Any], form: str | None) -> None:
+    found = spec_of(sampling)
+    assert (None if found is None else found.form) == form

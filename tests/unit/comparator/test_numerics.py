@@ -1,0 +1,406 @@
+"""Numerics of a whole arm: residuals, the tests of them, and the finding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from captures import texts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import BASE, FLAT, PEAKED, SMALL, WIDE, Fault, Made, World, speculating
+from worlds.engine import Arm
+from worlds.faults import numerics as numeric_faults
+
+from parity.comparator import Comparison, compare
+from parity.comparator.inputs.settings import other_kernels
+from parity.comparator.population import numerics
+from parity.comparator.population.numerics import Gaps, measure_numerics
+from parity.comparator.reference.floor import best_differences, logit_unit
+from parity.comparator.reference.gaps import token_gaps
+from parity.comparator.reference.residuals import PairedResiduals, chosen_logprobs, paired_residuals
+from parity.comparator.statistics import paired_mean, poisson_tail, student_tail, symmetric_sum
+from parity.comparator.stats import Numerics, Stats
+from parity.records import Capture, Finding, Kind, ScoreKey, Scores, Severity, TopLogprobs, Verdict
+from parity.records.evidence import NumericsEvidence
+
+ALPHA = 0.001
+
+
+def made(
+    fault: Fault | None, arm: Arm, *, shape: Any = FLAT, rows: int = 64, **sampling: Any
+) -> tuple[Capture, Capture, Scores]:
+    world = World(5, shape)
+    asked = world.requests(rows, seed=5)
+    rules = {"max_tokens": 64, **sampling}
+    base = world.run(asked, BASE, **rules)
+    other: Made = world.run(asked, arm, fault=fault, **rules)
+    return base.capture, other.capture, world.score(base.capture, other.capture)
+
+
+def planted(name: str, size: str) -> Fault:
+    return next(one for one in numeric_faults() if (one.name, one.size) == (name, size))
+
+
+def judged(fault: Fault | None, arm: Arm, **how: Any) -> Comparison:
+    return compare(*made(fault, arm, **how))
+
+
+def of_numerics(result: Comparison) -> list[Finding]:
+    return [one for one in result.findings if one.kind is Kind.NUMERICS]
+
+
+def numbers(result: Comparison) -> Numerics:
+    assert isinstance(result.stats.numerics, Numerics)
+    return result.stats.numerics
+
+
+# ------------------------------------------------------------------ planted, and clean
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("output weights scaled", "0.3%"),
+        ("output weights scaled", "-1.0%"),
+        ("bias on half of the ids", "0.2 nats"),
+        ("weights quantised", "fp8"),
+        ("position off by one", "1 step in 20"),
+        ("noise on every logit", "2 bf16 units"),
+    ],
+)
+@pytest.mark.parametrize("shape", [FLAT, PEAKED], ids=["flat", "peaked"])
+def test_numbers_that_are_wrong_everywhere_are_found_in_12288_tokens(name: str, size: str, shape: Any) -> None:
+    result = judged(planted(name, size), speculating(2), shape=shape, rows=192)
+    assert result.verdict is Verdict.DIVERGED
+    assert [one.severity for one in of_numerics(result)] == [Severity.CORRUPT]
+    assert numbers(result).more_than_one_unit
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("KV cache quantised", "fp8"), ("weights quantised", "int8"), ("noise on every logit", "1 bf16 units")],
+)
+def test_what_a_bf16_unit_may_explain_is_no_pass(name: str, size: str) -> None:
+    result = judged(planted(name, size), speculating(2), shape=PEAKED)
+    assert result.verdict is not Verdict.PASS
+    found = of_numerics(result)[0]
+    assert isinstance(found.evidence, NumericsEvidence)
+    assert found.evidence.scale_ratio is not None
+    assert found.evidence.scale_ratio > numerics.LEAST_FACTOR
+    if result.verdict is Verdict.INCONCLUSIVE:
+        assert not found.evidence.more_than_one_unit
+        assert "one bf16 unit of noise on every logit would explain that" in str(found.evidence.why)
+
+
+@pytest.mark.parametrize("arm", [speculating(1), speculating(3), SMALL, WIDE], ids=lambda arm: str(arm.name))
+@pytest.mark.parametrize(
+    "sampling",
+    [{}, {"repetition_penalty": 1.2}, {"temperature": 0.8}],
+    ids=["greedy", "penalty", "sampled"],
+)
+def test_clean_arms_have_numerics_that_agree(arm: Arm, sampling: Mapping[str, Any]) -> None:
+    result = judged(None, arm, **sampling)
+    assert not of_numerics(result)
+    found = numbers(result)
+    assert (found.failed, found.source) == ((), "scores")
+    assert found.tokens > 2_000
+    assert found.unit == 1 / 16
+
+
+def test_the_clean_verdict_says_the_figures() -> None:
+    result = judged(None, speculating(2))
+    found = numbers(result)
+    assert result.verdict is Verdict.PASS
+    assert f"over {found.tokens} tokens logprobs lie" in texts(result.reasons)[0]
+    assert found.detectable is not None
+    assert found.detectable.scale_factor is not None
+
+
+def test_a_baseline_that_is_noisier_accuses_nobody() -> None:
+    base, other, scores = made(planted("KV cache quantised", "fp8"), speculating(2))
+    assert not of_numerics(compare(other, base, scores))
+
+
+def test_one_wild_row_is_no_matter_of_the_run() -> None:
+    base, other, scores = made(None, speculating(2))
+    key, one = next(iter(other.completions.items()))
+    assert one.logprobs is not None
+    wild = TopLogprobs(one.logprobs.ids, one.logprobs.values - 5.0)
+    other = replace(other, completions={**other.completions, key: replace(one, logprobs=wild)})
+    assert not of_numerics(compare(base, other, scores))
+
+
+def test_several_wild_rows_are_no_matter_of_the_run() -> None:
+    """Their tokens are as wrong as can be, and nobody finds a fault of their own."""
+    base, other, scores = made(None, speculating(2))
+    rows = {
+        key: replace(one, logprobs=TopLogprobs(one.logprobs.ids, np.minimum(one.logprobs.values + 0.3, 0.0)))
+        for key, one in list(other.completions.items())[:2]
+        if one.logprobs is not None
+    }
+    assert not of_numerics(compare(base, replace(other, completions={**other.completions, **rows}), scores))
+
+
+# ------------------------------------------------------------------ which kernels, which logprobs
+
+
+def test_other_kernels_are_reported_with_their_size_and_accuse_nobody() -> None:
+    base, other, scores = made(planted("weights quantised", "fp8"), speculating(2), rows=48)
+    declared = replace(other, header=replace(other.header, engine={**other.header.engine, "dtype": "float16"}))
+    base = replace(base, header=replace(base.header, engine={**base.header.engine, "dtype": "bfloat16"}))
+    result = compare(base, declared, scores)
+    found = of_numerics(result)[0]
+    assert found.severity is Severity.BENIGN
+    assert isinstance(found.evidence, NumericsEvidence)
+    assert found.evidence.other_kernels == ("dtype",)
+    assert any("the arms compute with other dtype" in reason for reason in texts(result.reasons))
+
+
+def test_batches_and_speculation_run_the_same_kernels() -> None:
+    base, other, _ = made(None, speculating(2), rows=4)
+    assert other_kernels(base.header, other.header, {"engine": {"max_num_seqs": (8, 16)}}) == ()
+    assert other_kernels(base.header, replace(other.header, backend="npu"), {}) == ("backend",)
+    found = other_kernels(
+        base.header,
+        other.header,
+        {"versions": {"vllm": ("1", "2"), "numpy": ("1", "2")}, "engine": {"attention_backend": ("A", "B")}},
+    )
+    assert found == ("vllm", "attention_backend")
+
+
+def test_logprobs_of_another_kind_are_not_compared() -> None:
+    base, other, scores = made(None, speculating(2))
+    arms = [
+        replace(
+            arm,
+            completions={
+                key: replace(one, logprobs=TopLogprobs(one.logprobs.ids, one.logprobs.values * 0.7))
+                for key, one in arm.completions.items()
+                if one.logprobs is not None
+            },
+        )
+        for arm in (base, other)
+    ]
+    result = compare(arms[0], arms[1], scores)
+    assert not of_numerics(result)
+    assert any("of another kind than what they are compared with" in note for note in texts(result.notes))
+
+
+def test_without_scores_the_arms_are_compared_with_each_other() -> None:
+    base, other, _ = made(planted("output weights scaled", "1.0%"), speculating(2))
+    result = compare(base, other)
+    assert numbers(result).source == "own"
+    assert "shift" in numbers(result).failed
+    clean = compare(*made(None, speculating(2))[:2])
+    assert not numbers(clean).failed
+    assert numbers(clean).tokens > 1_000
+
+
+def test_without_logprobs_a_note_says_so() -> None:
+    result = judged(None, speculating(2), rows=16, logprobs=None)
+    assert any("recorded no logprobs of the chosen tokens" in note for note in texts(result.notes))
+
+
+def test_scores_of_the_differing_alone_are_enough() -> None:
+    """Up to where a pair parts, the score of the one is the score of the other."""
+    base, other, scores = made(None, speculating(2))
+    differing = {key: one for key, one in scores.items() if key.arm == other.header.arm}
+    found = numbers(compare(base, other, differing))
+    assert found.source == "scores"
+    assert found.baseline is not None
+    assert found.baseline.sd == pytest.approx(numbers(compare(base, other, scores)).baseline.sd, rel=0.2)  # type: ignore[union-attr]
+
+
+# ------------------------------------------------------------------ residuals
+
+
+def test_a_residual_is_the_own_logprob_minus_the_score() -> None:
+    base, other, scores = made(None, speculating(2), rows=8)
+    sides = list(base), [other.completions[key] for key in base.completions]
+    parts = [_parts(a.token_ids, b.token_ids) for a, b in zip(*sides, strict=True)]
+    gaps = tuple(
+        {one.key: token_gaps(scores[ScoreKey(arm.header.arm, *one.key)], one.token_ids) for one in arm}
+        for arm in (base, other)
+    )
+    key = sides[0][0].key
+    found = paired_residuals(sides, parts, (gaps[0], gaps[1]), {}, {key: 5}, None)
+    assert found is not None
+    assert int((found.row == 0).sum()) == 5
+    one = sides[1][1]
+    assert one.logprobs is not None
+    expected = one.logprobs.values[:, 0] - gaps[1][one.key].chosen
+    mine = found.candidate[found.row == 1]
+    assert mine == pytest.approx(expected[: len(mine)])
+
+
+def test_what_is_no_logprob_is_left_out() -> None:
+    _, other, _ = made(None, speculating(2), rows=8)
+    one = next(iter(other))
+    assert one.logprobs is not None
+    values = one.logprobs.values.copy()
+    values[0], values[1], values[2] = np.nan, 0.5, -np.inf
+    broken = replace(one, logprobs=TopLogprobs(one.logprobs.ids, values))
+    own = chosen_logprobs([broken])
+    assert np.isnan(own[:3]).all()
+    assert np.isfinite(own[3:]).all()
+    assert np.isnan(chosen_logprobs([replace(one, logprobs=None)])).all()
+    short = replace(one, logprobs=TopLogprobs(one.logprobs.ids[:4], one.logprobs.values[:4]))
+    assert np.isfinite(chosen_logprobs([short])).tolist() == [True] * 4 + [False] * (len(one.token_ids) - 4)
+
+
+def _parts(one: Any, other: Any) -> int:
+    same = min(len(one), len(other))
+    differ = np.flatnonzero(one[:same] != other[:same])
+    return int(differ[0]) if len(differ) else -1 if len(one) == len(other) else same
+
+
+def test_the_unit_of_the_logits_is_read_from_the_lists() -> None:
+    rng = np.random.default_rng(0)
+
+    def lists(unit: float) -> TopLogprobs:
+        logits = np.round(rng.uniform(8, 15, (500, 5)) / unit) * unit
+        return TopLogprobs(np.tile(np.arange(5), (500, 1)), logits - 16.3)
+
+    assert logit_unit(best_differences([lists(1 / 16)])) == 1 / 16
+    assert logit_unit(best_differences([lists(1 / 4)])) == 1 / 4
+    assert logit_unit(best_differences([lists(1e-6)])) is None
+
+
+# ------------------------------------------------------------------ error rates
+
+
+def null(rng: np.random.Generator, completions: int, tokens: int, freedom: float = 3.0) -> PairedResiduals:
+    """Residuals of arms without a fault: heavy tails, and a part that all tokens of a completion share."""
+    size = completions * tokens
+    row, place = np.repeat(np.arange(completions), tokens), np.tile(np.arange(tokens), completions)
+    open_ = rng.uniform(0.05, 1.0, size)
+    sides = [
+        0.008 * open_ * (rng.standard_t(freedom, size) + 0.3 * np.repeat(rng.standard_normal(completions), tokens))
+        for _ in range(2)
+    ]
+    score = np.log1p(-open_ * 0.999)
+    return PairedResiduals(sides[0], sides[1], score, score, row, place, by_scores=True)
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (8, 512)], ids=str)
+def test_error_rates_hold_for_heavy_tails_and_dependent_tokens(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 400 runs without a fault, and without the allowance for clean arms that differ: at most 5 % at 5 %."""
+    monkeypatch.setattr(numerics, "LEAST_SHIFT", 0.0)
+    monkeypatch.setattr(numerics, "SELECTION", 0.0)
+    monkeypatch.setattr(numerics, "LEAST_FACTOR", 1.0)
+    monkeypatch.setattr(numerics, "TAIL_FACTOR", 1.0)
+    monkeypatch.setattr(numerics, "TAIL_RATE", 0.0)
+    rng = np.random.default_rng(1)
+    found = [measure_numerics(null(rng, *shape), Gaps(), 1 / 16, ALPHA) for _ in range(400)]
+    for name in ("shift", "scale", "tail"):
+        rejected = np.mean([one is not None and one.p_values[name] < 0.05 for one in found])
+        assert rejected <= 0.05 + 2 * (0.05 * 0.95 / 400) ** 0.5, name
+
+
+def test_clean_runs_with_heavy_tails_are_not_accused() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(100):
+        found = measure_numerics(null(rng, 64, 64), Gaps(), 1 / 16, ALPHA)
+        assert found is not None
+        assert not found.failed
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(-5, 5).filter(lambda value: abs(value) > 1e-6), min_size=1, max_size=12))
+def test_the_bound_is_above_the_exact_chance(values: list[float]) -> None:
+    """Of all signs that the values may have, how many sums are as large?"""
+    array = np.array(values)
+    signs = np.array(np.meshgrid(*[[-1, 1]] * len(values))).reshape(len(values), -1).T
+    exact = float((signs @ np.abs(array) >= array.sum() - 1e-9).mean())
+    assert symmetric_sum(array) >= exact - 1e-9
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000))
+def test_exchanging_the_arms_exchanges_the_tails(seed: int) -> None:
+    one = null(np.random.default_rng(seed), 48, 16)
+    other = replace(
+        one,
+        baseline=one.candidate, candidate=one.baseline,
+        baseline_score=one.candidate_score, candidate_score=one.baseline_score,
+    )  # fmt: skip
+    first, second = (measure_numerics(each, Gaps(), 1 / 16, ALPHA) for each in (one, other))
+    assert first is not None
+    assert second is not None
+    assert first.mean_shift == pytest.approx(-(second.mean_shift or 0.0))
+    assert min(first.p_values["scale"], second.p_values["scale"]) <= 1.0
+    assert max(first.p_values["scale"], second.p_values["scale"]) == 1.0
+
+
+def test_tails_of_student_and_poisson() -> None:
+    # scipy.stats.t.sf, scipy.stats.poisson.sf
+    assert student_tail(2.0, 7) == pytest.approx(0.04280966, rel=1e-6)
+    assert student_tail(12.0, 7) == pytest.approx(3.19e-6, rel=0.01)
+    assert student_tail(-1.0, 5) == pytest.approx(1 - student_tail(1.0, 5))
+    assert student_tail(0.0, 5) == pytest.approx(0.5)
+    assert poisson_tail(10, 3.0) == pytest.approx(0.00110249, rel=1e-5)
+    assert poisson_tail(60, 10.0) == pytest.approx(7.57e-27, rel=0.05)
+    assert (poisson_tail(0, 3.0), poisson_tail(3, 0.0)) == (1.0, 0.0)
+    assert paired_mean(np.ones(3)) == symmetric_sum(np.ones(3))
+
+
+# ------------------------------------------------------------------ what would have been seen
+
+
+def test_the_smallest_shift_that_is_named_is_seen() -> None:
+    rng = np.random.default_rng(3)
+    seen = 0
+    for _ in range(40):
+        run = null(rng, 128, 64)
+        clean = measure_numerics(run, Gaps(), 1 / 16, ALPHA)
+        assert clean is not None
+        assert clean.detectable is not None
+        assert clean.detectable.mean_shift is not None
+        shifted = measure_numerics(
+            replace(run, candidate=run.candidate - clean.detectable.mean_shift), Gaps(), 1 / 16, ALPHA
+        )
+        assert shifted is not None
+        seen += "shift" in shifted.failed
+    assert seen >= 34
+
+
+def test_more_tokens_show_smaller_effects() -> None:
+    shifts = [numerics.detectable_shift(0.018, tokens, tokens // 64, ALPHA) for tokens in (4_096, 32_768, 102_400)]
+    assert None not in shifts
+    assert shifts == sorted(shifts, reverse=True)  # type: ignore[type-var]
+    assert shifts[-1] < 0.001  # type: ignore[operator]
+    rates = [numerics.detectable_rate(4e-4, tokens, ALPHA) for tokens in (4_096, 32_768, 1_000_000)]
+    assert None not in rates
+    assert rates == sorted(rates, reverse=True)  # type: ignore[type-var]
+    assert numerics.detectable_shift(0.018, 512, 8, ALPHA) is None
+    assert numerics.detectable_factor(4.0, 102_400, ALPHA) < 1.5  # type: ignore[operator]
+
+
+# ------------------------------------------------------------------ kept
+
+
+def test_the_finding_and_the_numbers_survive_their_files() -> None:
+    result = judged(planted("weights quantised", "fp8"), speculating(2), rows=32)
+    found = of_numerics(result)[0]
+    assert Finding.from_json(found.to_json()).to_json() == found.to_json()
+    assert isinstance(Finding.from_json(found.to_json()).evidence, NumericsEvidence)
+    assert Stats.from_json(result.stats.to_json()).numerics == result.stats.numerics
+
+
+def test_scores_that_stand_in_for_logprobs_are_no_noise_of_zero() -> None:
+    base, other, scores = made(None, speculating(2))
+    golden = replace(
+        base,
+        completions={
+            key: replace(one, logprobs=scores[ScoreKey(base.header.arm, *key)]) for key, one in base.completions.items()
+        },
+    )
+    result = compare(golden, other, scores)
+    assert not of_numerics(result)
+    assert any("cuda/base recorded no logprobs" in note for note in texts(result.notes))

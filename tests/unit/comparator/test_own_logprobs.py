@@ -1,0 +1,152 @@
+"""Logprobs of the chosen tokens alone, which every run records: they list no rivals and change no verdict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from planted_set import Case, cases, clean
+from support.captures import TEXT, capture, completion, score, scores
+
+from parity.comparator import CompareOptions, Comparison, compare
+from parity.comparator.detect import pairs as pairs_module
+from parity.comparator.detect.logprobs import doubtful_rows
+from parity.comparator.streams.pairing import pair_up
+from parity.records import Capture, Completion, Kind, ScoreKey, Scores, TopLogprobs, Verdict
+
+
+def own(tokens: Any, values: Any) -> TopLogprobs:
+    return TopLogprobs(np.array(tokens, np.int64)[:, None], np.array(values, np.float64)[:, None])
+
+
+def recorded(arm: Capture, scored: Scores, seed: int = 0) -> Capture:
+    """The arm as it would be with its own logprobs: its scores' and a little noise; likely ones without a score."""
+    noise = np.random.default_rng(seed)
+
+    def of(one: Completion) -> Completion:
+        top = scored.get(ScoreKey(arm.header.arm, *one.key))
+        likely = np.full(len(one.token_ids), -0.1)
+        if top is not None and len(top) == len(one.token_ids):
+            is_chosen = top.ids == one.token_ids[:, None]
+            found = np.where(is_chosen, top.values, -np.inf).max(axis=1)
+            likely = np.where(np.isfinite(found), found, likely)
+        values = np.minimum(likely + noise.normal(0, 0.014, len(likely)), 0.0)
+        return replace(one, logprobs=own(one.token_ids, values))
+
+    return replace(arm, completions={key: of(one) for key, one in arm.completions.items()})
+
+
+def same(one: Comparison, other: Comparison) -> None:
+    def found(result: Comparison) -> list[tuple[Any, ...]]:
+        return [(f.key, f.kind, f.position, f.length, f.severity) for f in result.findings]
+
+    assert one.verdict == other.verdict
+    assert [reason.id for reason in one.reasons] == [reason.id for reason in other.reasons]
+    assert dict(one.classes) == dict(other.classes)
+    assert found(one) == found(other)
+
+
+def some() -> list[Case]:
+    """One case of each fault, with and without penalties."""
+    first: dict[tuple[str, str], Case] = {}
+    for world in ("A", "B"):
+        for case in cases(world):
+            first.setdefault((world, case.fault), case)
+    return list(first.values())
+
+
+@pytest.mark.parametrize("with_scores", [True, False])
+def test_the_planted_set_is_judged_as_without(with_scores: bool) -> None:
+    for case in some():
+        baseline, _, _ = clean(case.world)
+        scored = case.scores if with_scores else {}
+        with_own = (recorded(baseline, scored, 1), recorded(case.candidate, case.scores, 2))
+        same(compare(*with_own, scored), compare(baseline, case.candidate, scored))
+
+
+def test_they_support_no_token_and_the_advice_stays() -> None:
+    other = (*TEXT[:20], *range(700, 740))
+    values = np.full(60, -0.1)
+    base = capture("cpu/base", completion(TEXT, logprobs=own(TEXT, values)))
+    found = compare(base, capture("cpu/mtp", completion(other, logprobs=own(other, values))))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert set(found.classes.values()) == {"unjudged"}
+    assert "conclude.unjudged" in {reason.id for reason in found.reasons}
+    assert all(finding.evidence.numbers is None for finding in found.findings)
+
+
+def test_a_forbidden_token_is_none_that_the_engine_did_not_list() -> None:
+    values = np.full(60, -0.1)
+    base = capture("cpu/base", completion(TEXT, logprobs=own(TEXT, values)), allowed_token_ids=[*TEXT[1:]])
+    found = compare(base, capture("cpu/mtp", *base, allowed_token_ids=[*TEXT[1:]]))
+    assert Kind.LOGPROB_MISMATCH not in {finding.kind for finding in found.findings}
+
+
+def test_copies_of_a_sample_are_found_as_without() -> None:
+    rng = np.random.default_rng(3)
+    texts = [rng.integers(1, 900, 60) for _ in range(6)]
+    theirs = [rng.integers(1, 900, 60) for _ in range(6)]
+
+    def made(arm: str, rows: list[np.ndarray], logprobs: bool) -> Capture:
+        return capture(
+            arm,
+            *(
+                completion(row, sample=number, logprobs=own(row, np.full(60, -4.0)) if logprobs else None)
+                for number, row in enumerate(rows)
+            ),
+            temperature=1.0,
+            n=6,
+        )
+
+    copies = [*texts[:5], texts[0]]
+    with_own = compare(made("cpu/base", theirs, True), made("cpu/mtp", copies, True))
+    without = compare(made("cpu/base", theirs, False), made("cpu/mtp", copies, False))
+    assert Kind.DUPLICATE_COMPLETION in {finding.kind for finding in without.findings}
+    same(with_own, without)
+
+
+# ------------------------------------------------------------------ what they do show
+
+
+def arms(values: Any, theirs: Any) -> tuple[Capture, Capture, Scores]:
+    scored = {**scores("cpu/base", p0=score(TEXT)), **scores("cpu/mtp", p0=score(TEXT))}
+    base = capture("cpu/base", completion(TEXT, logprobs=own(TEXT, theirs)))
+    return base, capture("cpu/mtp", completion(TEXT, logprobs=own(TEXT, values))), scored
+
+
+@pytest.mark.parametrize(
+    ("candidate", "baseline", "is_found"),
+    [
+        (-2.5, -0.1, True),  # far from the score, where the baseline's own are near it
+        (-0.5, -0.1, False),  # two kernels may differ by that much
+        (-2.5, -1.3, False),  # the baseline's own lie as far from theirs as that
+        (float("nan"), -0.1, True),  # no logprob at all
+        (float("nan"), -1.3, True),
+    ],
+)
+def test_wrong_ones_are_found_beyond_what_the_baseline_shows(candidate: float, baseline: float, is_found: bool) -> None:
+    values, theirs = np.full(60, -0.1), np.full(60, -0.1)
+    values[30], theirs[10] = candidate, baseline
+    found = compare(*arms(values, theirs))
+    assert (Kind.LOGPROB_MISMATCH in {finding.kind for finding in found.findings}) == is_found
+
+
+def test_without_scores_of_the_baseline_none_is_far_off() -> None:
+    values = np.full(60, -0.1)
+    base, other, scored = arms(np.where(np.arange(60) == 30, -2.5, values), values)
+    found = compare(base, other, {key: top for key, top in scored.items() if key.arm == "cpu/mtp"})
+    assert not found.findings
+
+
+def test_equal_completions_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.full(60, -0.1)
+    wrong = np.where(np.arange(60) == 7, -3.0, values)
+    short = own(TEXT[:59], values[:59])
+    base = capture("cpu/base", *(completion(TEXT, f"p{i}", logprobs=own(TEXT, values)) for i in range(6)))
+    each = [own(TEXT, values), own(TEXT, wrong), short, own((*TEXT[:5], 1, *TEXT[6:]), values), None, own(TEXT, values)]
+    other = capture("cpu/mtp", *(completion(TEXT, f"p{i}", logprobs=one) for i, one in enumerate(each)))
+    assert doubtful_rows(pair_up(base, other), range(6)) == {1, 2, 3}
+    monkeypatch.setattr(pairs_module, "Case", None)  # none is made of a pair with nothing to look at
+    assert compare(base, capture("cpu/mtp", *base), options=CompareOptions()).verdict is Verdict.PASS

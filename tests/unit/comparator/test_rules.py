@@ -1,0 +1,314 @@
+"""The request's own rules: who broke one is named, whatever the scores say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from captures import EOS, capture, completion, header, score, scores, texts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parity.comparator import CompareOptions, Comparison, compare
+from parity.comparator.detect.forbidden import MOST_NAMED
+from parity.comparator.detect.said import first_match
+from parity.records import Completion, Key, Kind, Verdict
+
+LIMIT = 40
+FULL_STOP = 256 + ord(".")
+SPECIAL = 5
+P0 = Key("p0", 0, 0)
+
+
+class Bytes:
+    """A tokenizer with a token for each byte; 0 and 5 are special."""
+
+    def __call__(self, ids: Sequence[int], /) -> str:
+        return bytes(one - 256 for one in ids if 256 <= one < 512).decode("utf-8", "replace")
+
+    def with_special(self, ids: Sequence[int], /) -> str:
+        named = {EOS: b"</s>", SPECIAL: b"<s>"}
+        return b"".join(named.get(one, bytes([one - 256]) if one >= 256 else b"") for one in ids).decode()
+
+    def encode(self, text: str, /) -> Sequence[int]:
+        return ids(text)
+
+
+def ids(text: str) -> list[int]:
+    return [256 + byte for byte in text.encode()]
+
+
+TOKENIZER = Bytes()
+WITH, WITHOUT = CompareOptions(detokenize=TOKENIZER), CompareOptions()
+
+
+def cut(tokens: list[int], **own: Any) -> Completion:
+    """Cut by max_tokens: filled up with its last token."""
+    full = tokens + [tokens[-1]] * (LIMIT - len(tokens))
+    return replace(completion(full, text=TOKENIZER(full)), sampling=own)
+
+
+def ended(tokens: list[int], reason: int | str | None = None, text: str | None = None, **own: Any) -> Completion:
+    """Ended by "stop"."""
+    said = TOKENIZER(tokens) if text is None else text
+    return replace(completion(tokens, finish="stop", stop=reason, text=said), sampling=own)
+
+
+def compared(a: Completion, b: Completion, options: CompareOptions = WITH, **sampling: Any) -> Comparison:
+    """Among requests in which nothing is wrong."""
+    others = [completion([*ids(f"number {n}"), EOS], f"o{n}", finish="stop", text=f"number {n}") for n in range(6)]
+    if sampling.get("temperature"):
+        others = [replace(one, sampling={"temperature": 0.0}) for one in others]
+    engine = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}}
+    asked = {"max_tokens": LIMIT, **sampling}
+    return compare(
+        capture("cpu/base", *others, a, **asked),
+        capture(header("cpu/mtp", engine=engine, **asked), *others, b),
+        options=options,
+    )
+
+
+ALLOWED = {"allowed_token_ids": ids("abc")}
+BAD = {"bad_words": ["world", "x"]}
+LEAST = {"min_tokens": 8}
+IGNORES = {"ignore_eos": True}
+STOPS = {"stop": ["END", "FIN"]}
+INCLUDES = {**STOPS, "include_stop_str_in_output": True}
+ENDS_AT = {"stop_token_ids": [FULL_STOP]}
+CHOICE = {"structured_outputs": {"choice": ["yes", "no"]}}
+JSON = {"structured_outputs": {"json": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}}
+
+RIGHT = {
+    "allowed": cut(ids("abcabc"), **ALLOWED),
+    "bad": cut(ids("hello worle"), **BAD),
+    "least": ended([*ids("abcdefgh"), EOS], **LEAST),
+    "ignores": cut([*ids("abcd"), EOS, *ids("efgh")], **IGNORES),
+    "stops": ended(ids("one two END"), "END", "one two ", **STOPS),
+    "includes": ended(ids("one two END"), "END", "one two END", **INCLUDES),
+    "early stop string": ended(ids("END one END"), "END", "END one ", min_tokens=4, **STOPS),
+    "ends at": ended(ids("abc."), FULL_STOP, "abc", **ENDS_AT),
+    "choice": ended([*ids("yes"), EOS], **CHOICE),
+    "choice cut": replace(cut(ids("ye"), **CHOICE), token_ids=cut(ids("ye")).token_ids[:2], text="ye", aborted=True),
+    "json": ended([*ids('{ "b": [], "a":\n1}'), EOS], **JSON),
+}
+"""By rule, a completion that keeps it."""
+
+WRONG: dict[str, tuple[str, Completion, Kind, int]] = {
+    "not allowed": ("allowed", cut(ids("abxabc"), **ALLOWED), Kind.FORBIDDEN_TOKEN, 2),
+    "an EOS that is not allowed": ("allowed", ended([*ids("ab"), EOS], **ALLOWED), Kind.FORBIDDEN_TOKEN, 2),
+    "a bad word": ("bad", cut(ids("hello world"), **BAD), Kind.FORBIDDEN_TOKEN, 10),
+    "a bad word of one token": ("bad", cut(ids("hexlo"), **BAD), Kind.FORBIDDEN_TOKEN, 2),
+    "an end before min_tokens": ("least", ended([*ids("abcd"), EOS], **LEAST), Kind.EARLY_STOP, 4),
+    "an end one token before": ("least", ended([*ids("abcdefg"), EOS], **LEAST), Kind.EARLY_STOP, 7),
+    "an EOS passed before min_tokens": (
+        "least", cut([*ids("abc"), EOS, *ids("defgh")], **LEAST), Kind.FORBIDDEN_TOKEN, 3,
+    ),
+    "an end at an EOS to ignore": ("ignores", ended([*ids("abcd"), EOS], **IGNORES), Kind.EARLY_STOP, 4),
+    "a stop string left": ("stops", ended(ids("one two END"), "END", "one two END", **STOPS), Kind.TEXT_MISMATCH, 8),
+    "text missing": ("stops", ended(ids("one two END"), "END", "one t", **STOPS), Kind.TEXT_MISMATCH, 5),
+    "text after": ("stops", ended(ids("one two END"), "END", "one two END x", **STOPS), Kind.TEXT_MISMATCH, 8),
+    "gone on": ("stops", cut(ids("one two END three"), **STOPS), Kind.OVERRUN, 11),
+    "gone on, text cut": (
+        "stops", replace(cut(ids("one two END three")), text="one two ", sampling=STOPS), Kind.OVERRUN, 11,
+    ),
+    "no stop string": ("stops", ended(ids("one two EN"), "END", "one two ", **STOPS), Kind.EARLY_STOP, 10),
+    "stop string not included": (
+        "includes", ended(ids("one two END"), "END", "one two ", **INCLUDES), Kind.TEXT_MISMATCH, 8,
+    ),
+    "stop token left": ("ends at", ended(ids("abc."), FULL_STOP, "abc.", **ENDS_AT), Kind.TEXT_MISMATCH, 3),
+    "no choice": ("choice", ended([*ids("nay"), EOS], **CHOICE), Kind.GRAMMAR_VIOLATION, 1),
+    "half a choice": ("choice", ended([*ids("ye"), EOS], **CHOICE), Kind.GRAMMAR_VIOLATION, 2),
+    "more than a choice": ("choice", cut(ids("yess"), **CHOICE), Kind.GRAMMAR_VIOLATION, 3),
+    "a special token": ("choice", ended([*ids("y"), SPECIAL, *ids("es"), EOS], **CHOICE), Kind.GRAMMAR_VIOLATION, 1),
+    "JSON of another type": ("json", ended([*ids('{"a":"1"}'), EOS], **JSON), Kind.GRAMMAR_VIOLATION, 5),
+    "no JSON": ("json", ended([*ids('{"a":1,}'), EOS], **JSON), Kind.GRAMMAR_VIOLATION, 7),
+    "JSON without a member": ("json", ended([*ids("{}"), EOS], **JSON), Kind.GRAMMAR_VIOLATION, 1),
+}  # fmt: skip
+"""What is broken: the rule, how, and the finding."""
+
+
+@pytest.mark.parametrize("options", [WITH, WITHOUT], ids=["tokenizer", "none"])
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_rule_that_is_kept_is_no_finding(name: str, options: CompareOptions) -> None:
+    result = compared(RIGHT[name], RIGHT[name], options)
+    assert (result.verdict, result.corrupt) == (Verdict.PASS, [])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", WRONG)
+def test_the_candidate_that_breaks_a_rule_is_accused(name: str, temperature: float) -> None:
+    rule, wrong, kind, position = WRONG[name]
+    result = compared(RIGHT[rule], wrong, temperature=temperature)
+    assert result.verdict is Verdict.DIVERGED
+    assert [(one.key, one.kind, one.position) for one in result.corrupt] == [(P0, kind, position)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", WRONG)
+def test_the_baseline_that_breaks_a_rule_is_named(name: str, temperature: float) -> None:
+    rule, wrong, _, _ = WRONG[name]
+    result = compared(wrong, RIGHT[rule], temperature=temperature)
+    assert (result.verdict, result.corrupt) == (Verdict.INCONCLUSIVE, [])
+    assert any("the baseline itself breaks a rule" in reason and "p0" in reason for reason in texts(result.reasons))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", WRONG)
+def test_what_both_break_alike_is_said_and_nobody_is_accused(name: str, temperature: float) -> None:
+    wrong = WRONG[name][1]
+    result = compared(wrong, wrong, temperature=temperature)
+    assert (result.verdict, result.corrupt) == (Verdict.INCONCLUSIVE, [])
+    assert any("in both arms" in reason and "p0" in reason for reason in texts(result.reasons))
+
+
+@pytest.mark.parametrize("name", ["not allowed", "a bad word", "an end before min_tokens"])
+def test_scores_that_support_a_forbidden_token_excuse_nobody(name: str) -> None:
+    rule, wrong, kind, position = WRONG[name]
+    others = [completion(ids(f"number {n}" * 4), f"o{n}", text=f"number {n}" * 4) for n in range(6)]
+    arms = [capture(arm, *others, one) for arm, one in (("cpu/base", RIGHT[rule]), ("cpu/mtp", wrong))]
+    result = compare(*arms, scores("cpu/mtp", p0=score(wrong.token_ids.tolist())), WITH)
+    assert [(one.key, one.kind, one.position) for one in result.corrupt] == [(P0, kind, position)]
+    assert not any("baseline" in reason for reason in texts(result.reasons))
+
+
+@pytest.mark.parametrize("name", ["a stop string left", "gone on", "stop string not included", "no choice", "no JSON"])
+def test_without_a_tokenizer_the_text_alone_proves(name: str) -> None:
+    rule, wrong, kind, _ = WRONG[name]
+    result = compared(RIGHT[rule], wrong, WITHOUT)
+    assert {one.kind for one in result.corrupt} == {kind}
+    assert compared(wrong, RIGHT[rule], WITHOUT).corrupt == []
+
+
+def test_bad_words_without_a_tokenizer_are_said_to_be_unknown() -> None:
+    result = compared(RIGHT["bad"], RIGHT["bad"], WITHOUT)
+    assert any("bad_words" in reason and "--model" in reason for reason in texts(result.reasons))
+
+
+def test_the_rules_of_the_whole_run_hold_for_each_request() -> None:
+    result = compared(cut(ids("abcd")), cut(ids("abxd")), bad_words=["x"])
+    assert [(one.kind, one.position) for one in result.corrupt] == [(Kind.FORBIDDEN_TOKEN, 2)]
+
+
+def test_a_rule_that_the_baseline_breaks_throughout_is_none_of_the_engines() -> None:
+    wrong = [replace(cut(ids("abxabc"), **ALLOWED), key=Key(f"w{n}", 0, 0)) for n in range(4)]
+    right = [replace(RIGHT["allowed"], key=one.key) for one in wrong]
+    base = capture("cpu/base", *wrong[:2], *right[2:], max_tokens=LIMIT)
+    result = compare(base, capture("cpu/mtp", *right[:2], *wrong[2:], max_tokens=LIMIT))
+    assert (result.verdict, result.corrupt) == (Verdict.INCONCLUSIVE, [])
+
+
+def test_rules_that_leave_nothing_to_choose_are_nobodys_fault() -> None:
+    own = {"allowed_token_ids": ids("x"), "bad_words": ["x"]}
+    assert compared(cut(ids("xxx"), **own), cut(ids("xxx"), **own)).verdict is Verdict.PASS
+    both = {"allowed_token_ids": [EOS], "min_tokens": 2}
+    said = cut(ids("ab"), **both)
+    result = compared(said, said)
+    assert [one for one in result.corrupt if one.position is not None and one.position < 2] == []
+
+
+def test_a_grammar_that_min_tokens_outlasts_is_nobodys_fault() -> None:
+    said = ended([*ids("yesno"), EOS], **CHOICE, min_tokens=5)
+    assert compared(said, said).verdict is Verdict.PASS
+
+
+def test_tokens_of_the_same_step_after_a_stop_string_are_normal() -> None:
+    longer = ended(ids("one two ENDxy"), "END", "one two ", **STOPS)
+    for options in (WITH, WITHOUT):
+        result = compared(RIGHT["stops"], longer, options)
+        assert (result.verdict, result.stats.identical) == (Verdict.PASS, 7)
+    more = ended(ids("one two ENDxyz"), "END", "one two ", **STOPS)
+    assert [one.kind for one in compared(RIGHT["stops"], more).corrupt] == [Kind.OVERRUN]
+
+
+def test_a_server_that_leaves_all_stop_strings_in_its_texts_has_a_habit() -> None:
+    right = [replace(RIGHT["stops"], key=Key(f"s{n}", 0, 0)) for n in range(5)]
+    left = [replace(one, text="one two END") for one in right]
+    base = capture("cpu/base", *right, max_tokens=LIMIT)
+    for options in (WITH, WITHOUT):
+        result = compare(base, capture("server/x", *left, max_tokens=LIMIT), None, options)
+        assert (result.verdict, result.corrupt) == (Verdict.INCONCLUSIVE, [])
+
+
+def test_a_server_that_does_not_know_a_parameter_has_a_habit() -> None:
+    right = [replace(RIGHT["least"], key=Key(f"s{n}", 0, 0)) for n in range(5)]
+    short = replace(WRONG["an end before min_tokens"][1], key=right[0].key)
+    base = capture("cpu/base", *right, max_tokens=LIMIT)
+    for count, verdict in ((1, Verdict.DIVERGED), (2, Verdict.INCONCLUSIVE), (5, Verdict.INCONCLUSIVE)):
+        wrong = [replace(short, key=one.key) for one in right[:count]]
+        served = compare(base, capture("server/x", *wrong, *right[count:], max_tokens=LIMIT), None, WITH)
+        assert served.verdict is verdict
+        engine = compare(base, capture("cpu/mtp", *wrong, *right[count:], max_tokens=LIMIT), None, WITH)
+        assert engine.verdict is Verdict.DIVERGED
+
+
+def test_a_model_that_may_think_first_follows_no_grammar_yet() -> None:
+    said = ended([*ids("hm. yes"), EOS], **CHOICE)
+    engine = {"reasoning_parser": "deepseek_r1"}
+    arms = [capture(header(arm, engine=engine, max_tokens=LIMIT), said) for arm in ("cpu/base", "cpu/again")]
+    assert compare(*arms, None, WITH).verdict is Verdict.PASS
+
+
+def test_special_tokens_are_shown_where_they_were_asked_for() -> None:
+    shown = {"skip_special_tokens": False}
+    full = [*ids("ab"), SPECIAL, *ids("c" * (LIMIT - 3))]
+    right = replace(completion(full, text=TOKENIZER.with_special(full)), sampling=shown)
+    assert compared(right, right).verdict is Verdict.PASS
+    wrong = replace(right, text=TOKENIZER(full))
+    assert [one.kind for one in compared(right, wrong).corrupt] == [Kind.TEXT_MISMATCH]
+
+
+words = st.text("abE", min_size=1, max_size=3)
+
+
+@settings(deadline=None)
+@given(st.text("abE", max_size=24), st.lists(words, min_size=1, max_size=3), st.integers(0, 8))
+def test_the_stop_string_that_is_complete_first(text: str, stops: list[str], after: int) -> None:
+    """As if the text came character by character."""
+    expected = None
+    for end in range(after + 1, len(text) + 1):
+        expected = next((stop for stop in stops if text[:end].endswith(stop)), None)
+        if expected is not None:
+            break
+    found = first_match(text, stops, after)
+    assert (found and found.stop) == expected
+    assert found is None or (found.end, text[found.start : found.end]) == (end, found.stop)
+
+
+pieces = st.lists(st.sampled_from(["a", "b", "EN", "D", "END", " ", "é"]), max_size=12)
+
+
+@settings(deadline=None)
+@given(pieces, st.booleans(), st.integers(0, 6))
+def test_an_engine_that_keeps_its_rules_is_never_accused(said: list[str], includes: bool, least: int) -> None:
+    """Written as vLLM writes: token by token, the stop string looked for after each."""
+    own = {"stop": ["END", "b "], "include_stop_str_in_output": includes, "min_tokens": least}
+    tokens: list[int] = []
+    for token in ids("".join(said)):
+        tokens.append(token)
+        text = TOKENIZER(tokens).rstrip("\ufffd")
+        free = len(TOKENIZER(tokens[:least]).rstrip("\ufffd"))
+        found = first_match(text, ["END", "b "], free) if len(tokens) > least else None
+        if found is not None:
+            end = found.end if includes else found.start
+            one = ended(tokens, found.stop, text[:end], **own)
+            break
+    else:
+        one = cut(tokens or ids("z"), **own)
+        if first_match(one.text or "", ["END", "b "], least):
+            return
+    result = compared(one, one)
+    assert (result.verdict, result.corrupt) == (Verdict.PASS, [])
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(256, 260), min_size=1, max_size=20), st.sets(st.integers(256, 260), min_size=1))
+def test_every_token_that_is_not_allowed_is_named(tokens: list[int], allowed: set[int]) -> None:
+    one = cut(tokens, allowed_token_ids=sorted(allowed))
+    right = cut([min(allowed)], allowed_token_ids=sorted(allowed))
+    wrong = {at for at, token in enumerate(one.token_ids.tolist()) if token not in allowed}
+    found = [one for one in compared(right, one, WITHOUT).corrupt if one.kind is Kind.FORBIDDEN_TOKEN]
+    named = [at for one in found for at in range(one.position or 0, (one.position or 0) + (one.length or 0))]
+    assert len(named) == len(set(named))
+    assert set(named) == wrong if len(found) < MOST_NAMED else set(named) <= wrong

@@ -1,0 +1,146 @@
+"""No server is accused for its habits; a fault on top of one is found, or the verdict says what it does not see."""
+
+from __future__ import annotations
+
+import pytest
+from server_habits import FAULTS, HABITS, SCORES, plain, planted
+
+from parity.comparator import Comparison
+from parity.records import Verdict
+
+SAID = {
+    "strips_leading_blanks": "text.habit_left",
+    "strips_trailing_blanks": "text.habit_right",
+    "strips_both_ends": "text.habit_both",
+    "shows_special_tokens": "text.habit_ending",
+    "begins_with_a_blank": "text.habit_blank",
+    "gives_empty_text": "text.habit_empty",
+    "baseline_strips_blanks": "inputs.habit",
+    "text_and_no_ids": "inputs.text_alone",
+    "stripped_text_and_no_ids": "inputs.text_alone",
+    "text_with_a_blank_and_no_ids": "inputs.text_alone",
+    "scored_text_and_no_ids": "inputs.text_alone",
+    "reports_no_prompt": "inputs.no_prompts",
+    "baseline_reports_no_prompt": "inputs.no_prompts",
+    "begins_the_prompt_with_bos": "inputs.prompts_begun",
+    "echoes_tokens": "inputs.echo",
+    "echoes_text": "text.habit_echo",
+    "echoes_text_and_gives_no_ids": "inputs.echo",
+    "cuts_prompts_from_the_left": "inputs.prompts_cut",
+    "says_it_read_less_of_the_prompt": "inputs.prompts_cut",
+    "drops_the_eos": "inputs.eos_kept_by_one",
+    "drops_the_eos_but_its_logprobs": "inputs.lists_of_end",
+    "says_stop_always": "inputs.never_length",
+    "ends_at_its_context": "inputs.context",
+    "gives_logprobs_of_the_first_token": "inputs.lists_first",
+    "gives_logprobs_but_for_the_first_token": "inputs.lists_but_first",
+    "gives_the_prompts_logprobs_too": "inputs.lists_of_prompt",
+    "gives_certain_logprobs": "inputs.certain",
+    "gives_logprobs_at_another_temperature": "inputs.other_temperature",
+    "gives_probabilities": "numbers.probabilities",
+    "gives_base_2_logprobs": "numbers.base_2",
+    "gives_base_10_logprobs": "numbers.base_10",
+    "gives_positive_logprobs": "numbers.negated",
+    "counts_the_eos_in_its_usage": "counts.ends",
+    "counts_otherwise": "inputs.counts_otherwise",
+    "gives_no_reason_and_says_so": "inputs.every_answer",
+    "gives_fewer_samples_than_asked": "missing.by_none",
+}
+"""What the verdict says of a habit; nothing where it hides nothing."""
+
+OPEN = {
+    "begins_the_prompt_with_bos",
+    "cuts_prompts_from_the_left",
+    "says_it_read_less_of_the_prompt",
+    "counts_otherwise",
+    "gives_no_reason_and_says_so",
+    "gives_fewer_samples_than_asked",
+}
+"""Habits that leave something open, so that nothing may be called PASS."""
+
+NEEDS_TOKENIZER = {name for name in HABITS if name.endswith("no_ids")}
+
+UNSEEN = {
+    "begins_the_prompt_with_bos": set(FAULTS),  # another question: nothing is compared
+    "text_and_no_ids": {"drop5"},  # two ways to go on that the lists do not tell apart
+    "stripped_text_and_no_ids": {"drop5"},
+    "text_with_a_blank_and_no_ids": {"drop5"},
+    "echoes_text_and_gives_no_ids": {"drop5"},
+}
+"""Faults that nobody can see any more; the verdict is not PASS then."""
+
+
+def ids_in(result: Comparison) -> set[str]:
+    """Ids of all messages, those inside others included."""
+    found = set()
+    left = [*result.reasons, *result.notes]
+    while left:
+        one = left.pop()
+        found.add(one.id)
+        left += [value for value in one.parameters.values() if hasattr(value, "parameters")]
+    return found
+
+
+@pytest.mark.parametrize("with_text_check", [True, False])
+@pytest.mark.parametrize("name", HABITS)
+def test_a_habit_is_no_fault(name: str, with_text_check: bool) -> None:
+    result = HABITS[name](plain()).asked(with_text_check=with_text_check)
+    assert not result.corrupt
+    is_open = name in OPEN or (not with_text_check and name in NEEDS_TOKENIZER)
+    assert result.verdict is (Verdict.INCONCLUSIVE if is_open else Verdict.PASS)
+    expected = "text.habit_more" if name == "echoes_text" and not with_text_check else SAID.get(name)
+    assert expected is None or expected in ids_in(result)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", HABITS)
+def test_a_fault_is_found_under_a_habit(name: str, fault: str) -> None:
+    pair = HABITS[name](planted(fault))
+    result = pair.asked()
+    assert {one.key for one in result.corrupt} <= {pair.faulty}
+    if fault in UNSEEN.get(name, ()):
+        assert result.verdict is Verdict.INCONCLUSIVE
+    else:
+        assert result.corrupt
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_scores_of_something_else_accuse_nobody(name: str) -> None:
+    result = SCORES[name](plain()).asked()
+    assert not result.corrupt
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert ids_in(result) & {"scores.reject_all", "scores.other_arms", "scores.other_requests", "inputs.scores_are"}
+
+
+WHY = {
+    "shifted_to_the_next_token": "scores.early",
+    "shifted_to_the_last_token": "scores.late",
+    "without_the_first_token": "scores.early",
+    "mixed_up": "scores.mixed_up",
+    "of_another_tokenizer": "scores.other_tokens",
+    "of_another_model": "scores.other_model",
+    "of_probabilities": "numbers.take_logs",
+    "with_the_other_sign": "numbers.negate",
+    "to_base_10": "numbers.times_ln_10",
+}
+
+
+@pytest.mark.parametrize("name", WHY)
+def test_the_verdict_says_what_is_wrong_with_the_scores(name: str) -> None:
+    assert WHY[name] in ids_in(SCORES[name](plain()).asked())
+
+
+@pytest.mark.parametrize("fault", ["drop5", "garbled-random6"])
+@pytest.mark.parametrize("name", ["shifted_to_the_next_token", "of_a_misspelt_arm", "of_probabilities"])
+def test_without_the_scores_the_fault_is_still_looked_for(name: str, fault: str) -> None:
+    pair = SCORES[name](planted(fault))
+    assert {one.key for one in pair.asked().corrupt} == {pair.faulty}
+
+
+def test_a_misspelt_arm_is_named_with_its_neighbour() -> None:
+    (reason,) = (one for one in SCORES["of_a_misspelt_arm"](plain()).asked().reasons if one.id == "scores.other_arms")
+    assert reason.parameters["near"] == "cpu/base"
+
+
+def test_the_pair_itself_is_clean() -> None:
+    assert plain().asked().verdict is Verdict.PASS

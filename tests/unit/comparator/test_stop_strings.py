@@ -1,0 +1,146 @@
+"""Stop strings as vLLM treats them, with the embedded checkpoint's tokenizer: who keeps to it is never accused."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from captures import EOS, capture, completion, header
+from tokenizers.decoders import DecodeStream
+
+import parity
+from parity.comparator import CompareOptions, compare
+from parity.pipeline.analyse import CheckpointTokenizer
+from parity.plan.tokenise import load_tokenizer
+from parity.records import Completion, Kind, Verdict
+
+MODEL = Path(parity.__file__).parent / "models" / "tiny-qwen3-next-mtp"
+TOKENIZER, RAW = CheckpointTokenizer(MODEL), load_tokenizer(MODEL)
+LIMIT, VOCABULARY = 40, 2048
+READABLE = [token for token in range(VOCABULARY) if TOKENIZER([token]).isascii() and TOKENIZER([token])][:400]
+
+
+@dataclass
+class Detokenizer:
+    """`vllm/v1/engine/detokenizer.py` of v0.32; `old`: of v0.31 and before."""
+
+    prompt: list[int]
+    sampling: dict[str, Any]
+    old: bool
+
+    def write(self, tokens: list[int], step: int, rng: random.Random) -> Completion:
+        """A completion in steps of up to `step` tokens more than one."""
+        asked = self.sampling
+        stops, includes = asked.get("stop", []), asked.get("include_stop_str_in_output", False)
+        least, enders = asked.get("min_tokens", 0), [EOS, *asked.get("stop_token_ids", [])]
+        stream = DecodeStream(ids=self.prompt, skip_special_tokens=asked.get("skip_special_tokens", True))
+        ids: list[int] = []
+        text, finish, reason = "", None, None
+        rest = iter(tokens)
+        while finish is None:
+            first, before = len(ids), len(text)
+            offsets = [before]
+            for _ in range(rng.randint(1, step + 1)):
+                token = next(rest)
+                if len(ids) < least and token in enders:
+                    token = READABLE[0]
+                if token in enders:
+                    finish, reason = "stop", None if token == EOS else token
+                ids.append(token)
+                if finish is None or includes:
+                    text += stream.step(RAW, token) or ""
+                offsets.append(len(text))
+                if finish is None and len(ids) == LIMIT:
+                    finish = "length"
+                if finish is not None:
+                    break
+            if not stops or len(ids) <= least:
+                continue
+            new = len(text) - offsets[max(least - first, 0)]
+            found = self._find(text, new, stops) if new else None
+            if found is not None:
+                reason, start, end = found
+                finish = "stop"
+                if not self.old:
+                    del ids[first + bisect_left(offsets, end, lo=1) :]
+                text = text[: end if includes else start]
+        one = completion(ids, prompt=self.prompt, finish=finish, stop=reason, text=text)
+        return replace(one, sampling=asked)
+
+    def _find(self, text: str, new: int, stops: list[str]) -> tuple[str, int, int] | None:
+        places = [(stop, text.find(stop, 1 - new - len(stop))) for stop in stops]
+        found = [(stop, at, at + len(stop)) for stop, at in places if at >= 0]
+        return None if not found else found[0] if self.old else min(found, key=lambda one: one[2])
+
+
+def a_request(rng: random.Random, tokens: list[int]) -> dict[str, Any]:
+    whole = RAW.decode(tokens)
+    asked: dict[str, Any] = {}
+    if rng.random() < 0.8:
+        places = [rng.randrange(len(whole) - 6) for _ in range(rng.randint(1, 3))]
+        asked["stop"] = list(dict.fromkeys(whole[at : at + rng.randint(1, 4)] for at in places))
+    if rng.random() < 0.4:
+        asked["include_stop_str_in_output"] = True
+    if rng.random() < 0.4:
+        asked["min_tokens"] = rng.randint(1, 20)
+    if rng.random() < 0.3:
+        asked["stop_token_ids"] = [rng.choice(tokens)]
+    if rng.random() < 0.2:
+        asked["skip_special_tokens"] = False
+    return asked
+
+
+def a_pair(rng: random.Random, step: int, *, old: bool, name: str) -> tuple[Completion, Completion]:
+    """One request without speculation, and with it."""
+    prompt = [rng.choice(READABLE) for _ in range(5)]
+    tokens = [rng.choice(READABLE) if rng.random() < 0.9 else rng.randrange(VOCABULARY) for _ in range(60)]
+    if rng.random() < 0.5:
+        tokens[rng.randrange(60)] = EOS
+    asked = a_request(rng, tokens)
+    pair = (
+        Detokenizer(prompt, asked, False).write(tokens, 0, rng),
+        Detokenizer(prompt, asked, old and step > 0).write(tokens, step, rng),
+    )
+    a, b = (replace(one, key=one.key._replace(request=name)) for one in pair)
+    return a, b
+
+
+@pytest.mark.parametrize("options", [CompareOptions(detokenize=TOKENIZER), CompareOptions()], ids=["with", "without"])
+@pytest.mark.parametrize("old", [False, True], ids=["v0.32", "v0.31"])
+@pytest.mark.parametrize("step", [0, 1, 3])
+def test_an_engine_that_keeps_to_stop_strings_is_never_accused(step: int, old: bool, options: CompareOptions) -> None:
+    rng = random.Random(1000 * step + old)
+    engine = {"speculative_config": {"method": "mtp", "num_speculative_tokens": step}} if step else {}
+    pairs = [a_pair(rng, step, old=old, name=f"p{n}") for n in range(60)]
+    base = capture(header("cpu/base", max_tokens=LIMIT, vocab_size=VOCABULARY), *(a for a, _ in pairs))
+    other = header("cpu/other", engine=engine, max_tokens=LIMIT, vocab_size=VOCABULARY)
+    result = compare(base, capture(other, *(b for _, b in pairs)), None, options)
+    assert (result.verdict, result.corrupt) == (Verdict.PASS, [])
+    assert any(isinstance(a.stop_reason, str) for a, _ in pairs)
+
+
+def test_any_other_text_under_a_stop_string_is_found() -> None:
+    rng = random.Random(7)
+    options = CompareOptions(detokenize=TOKENIZER)
+    changes = 0
+    for n in range(60):
+        right, _ = a_pair(rng, 0, old=False, name=f"p{n}")
+        others = [a_pair(rng, 0, old=False, name=f"o{m}")[0] for m in range(4)]
+        if not right.sampling.get("stop") or len(right.text or "") < 4:
+            continue
+        text = right.text or ""
+        made = [text[:-1], text + "!", text + str(right.stop_reason), "", text[1:]]
+        arms = (header(arm, max_tokens=LIMIT, vocab_size=VOCABULARY) for arm in ("cpu/base", "cpu/other"))
+        base, other = (capture(arm, *others) for arm in arms)
+        base = replace(base, completions={**base.completions, right.key: right})
+        for changed in (one for one in made if one.rstrip("\ufffd") != text.rstrip("\ufffd")):
+            wrong = replace(right, text=changed)
+            candidate = replace(other, completions={**other.completions, right.key: wrong})
+            result = compare(base, candidate, None, options)
+            assert [one.kind for one in result.corrupt] == [Kind.TEXT_MISMATCH], changed
+            changes += 1
+    assert changes > 50

@@ -1,0 +1,223 @@
+"""Rows drawn at another temperature than asked: a language whose distributions are known, drawn exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from captures import capture, completion, texts
+
+from parity.comparator import Comparison, compare
+from parity.comparator.reference.temperature import Cut, bets, draws_of, looks_like
+from parity.records import Finding, Key, Kind, ScoreKey, TopLogprobs
+from parity.records.evidence import TemperatureEvidence
+
+WORDS, LENGTH, REQUESTS, SAMPLES = 200, 64, 32, 4
+NOISE = 0.02
+"""Nats by which the scoring engine's logits differ from those that were drawn from."""
+
+
+class Language:
+    """A distribution for each (request, position), from nearly certain to nearly flat."""
+
+    def __init__(self, seed: int, *, sharpness: tuple[float, float] = (0.5, 6.0)) -> None:
+        self.rng = np.random.default_rng(seed)
+        scale = self.rng.uniform(*sharpness, (REQUESTS, LENGTH, 1))
+        self.logits = self.rng.gumbel(size=(REQUESTS, LENGTH, WORDS)) * scale
+        self.logits[:, :, 0] = -1e9  # no EOS
+
+    def draw(self, request: int, temperature: float, cut: Cut, *, last: bool = False) -> list[int]:
+        """One completion; `last`: the temperature after the cut, as some engines have it."""
+        logits = self.logits[request]
+        if temperature == 0:
+            return [int(one) for one in logits.argmax(axis=1)]
+        first = logits if last else logits / temperature
+        order = np.argsort(-first, axis=1)
+        chances = np.exp(np.take_along_axis(first, order, 1) - first.max(axis=1, keepdims=True))
+        kept = np.cumsum(chances, axis=1) - chances < cut.top_p * chances.sum(axis=1, keepdims=True)
+        kept &= chances >= cut.min_p * chances[:, :1]
+        kept &= np.arange(WORDS) < (cut.top_k or WORDS)
+        if last:
+            chances = chances ** (1 / temperature)
+        chances = np.where(kept, chances, 0.0)
+        cumulated = np.cumsum(chances, axis=1)
+        noise = self.rng.random((LENGTH, 1)) * cumulated[:, -1:]
+        return [int(one) for one in order[np.arange(LENGTH), (cumulated <= noise).sum(axis=1)]]
+
+    def score(self, request: int, tokens: list[int], width: int) -> TopLogprobs:
+        logits = self.logits[request] + self.rng.normal(0, NOISE, (LENGTH, WORDS))
+        logs = logits - np.log(np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True))
+        logs -= logits.max(axis=1, keepdims=True)
+        best = np.argsort(-logs, axis=1)[:, :width]
+        ids = np.concatenate([best, np.array(tokens)[:, None]], axis=1)
+        return TopLogprobs(ids, np.take_along_axis(logs, ids, 1))
+
+
+def compared(
+    seed: int,
+    odd: Mapping[int, float] | None = None,
+    *,
+    asked: float = 0.8,
+    cut: Cut | None = None,
+    width: int = 5,
+    last: bool = False,
+    scored: tuple[bool, bool] = (True, True),
+    own: bool = False,
+    sharpness: tuple[float, float] = (0.5, 6.0),
+) -> Comparison:
+    """128 completions an arm; `odd`: row of the candidate to the temperature it is drawn at instead."""
+    language, cut = Language(seed, sharpness=sharpness), cut or Cut()
+    head: dict[str, Any] = {"temperature": asked, "n": SAMPLES, "max_tokens": LENGTH, "vocab_size": WORDS}
+    head |= {"top_k": cut.top_k, "top_p": cut.top_p, "min_p": cut.min_p, "engine": {"logprobs_mode": "raw_logprobs"}}
+    known: dict[ScoreKey, TopLogprobs] = {}
+    arms = []
+    for arm, is_scored in zip(("cpu/base", "cpu/mtp"), scored, strict=True):
+        rows = []
+        for row in range(REQUESTS * SAMPLES):
+            request, sample = divmod(row, SAMPLES)
+            temperature = (odd or {}).get(row, asked) if arm == "cpu/mtp" else asked
+            tokens = language.draw(request, temperature, cut, last=last)
+            top = language.score(request, tokens, width)
+            rows.append(completion(tokens, f"p{request}", sample=sample, logprobs=top if own else None))
+            if is_scored:
+                known[ScoreKey(arm, *rows[-1].key)] = top
+        arms.append(capture(arm, *rows, **head))
+    return compare(arms[0], arms[1], known)
+
+
+def accused(result: Comparison) -> list[Finding]:
+    return [one for one in result.corrupt if one.request != "*"]
+
+
+def key_of(row: int) -> Key:
+    return Key(f"p{row // SAMPLES}", 0, row % SAMPLES)
+
+
+GREEDY_ROWS = {3: 0.0, 17: 0.0, 40: 0.0, 66: 0.0, 90: 0.0, 127: 0.0}
+"""One in twenty of 128."""
+
+CUTS = [Cut(), Cut(top_p=0.9), Cut(top_k=20), Cut(top_k=4), Cut(min_p=0.05), Cut(40, 0.95, 0.02)]
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+@pytest.mark.parametrize(("asked", "width"), [(0.6, 2), (1.4, 20)])
+def test_clean_arms_are_not_accused(asked: float, cut: Cut, width: int) -> None:
+    result = compared(int(asked * 10) + width, asked=asked, cut=cut, width=width)
+    assert [one.kind for one in accused(result)] == []
+
+
+@pytest.mark.parametrize(("cut", "width"), [(Cut(), 2), (Cut(), 5), (Cut(), 20), (Cut(top_p=0.95), 20)], ids=str)
+def test_greedy_rows_among_sampled_are_found(cut: Cut, width: int) -> None:
+    result = compared(51 + width, GREEDY_ROWS, cut=cut, width=width, sharpness=(0.3, 3.0))
+    found = accused(result)
+    assert {one.key for one in found} == {key_of(row) for row in GREEDY_ROWS}
+    for one in found:
+        assert (one.kind, one.position, one.length) == (Kind.WRONG_TEMPERATURE, 0, LENGTH)
+        assert isinstance(one.evidence, TemperatureEvidence)
+        assert (one.evidence.asked, one.evidence.looks_like) == (0.8, 0.0)
+        assert one.evidence.p_value is not None
+        assert one.evidence.p_value < 0.001
+    assert "looks like temperature 0, asked for was 0.8" in texts([one.evidence.why for one in found])
+
+
+@pytest.mark.parametrize("temperature", [0.2, 2.0])
+def test_a_neighbours_temperature_is_found(temperature: float) -> None:
+    rows = {5: temperature, 50: temperature, 100: temperature}
+    found = accused(compared(7, rows, width=20, sharpness=(0.3, 2.0)))
+    assert {one.key for one in found} == {key_of(row) for row in rows}
+    named = [one.evidence for one in found if isinstance(one.evidence, TemperatureEvidence)]
+    assert len(named) >= 2
+    assert all((one.looks_like < 0.5) == (temperature < 0.8) for one in named)
+
+
+@pytest.mark.parametrize("sharpness", [(0.3, 1.0), (0.5, 5.0)], ids=["flat", "peaked"])
+def test_greedy_rows_are_found_in_flat_and_peaked_languages(sharpness: tuple[float, float]) -> None:
+    found = accused(compared(9, GREEDY_ROWS, sharpness=sharpness))
+    assert {one.key for one in found} == {key_of(row) for row in GREEDY_ROWS}
+
+
+def test_the_engines_own_lists_stand_in_for_scores() -> None:
+    found = accused(compared(11, GREEDY_ROWS, scored=(False, False), own=True))
+    assert {one.key for one in found} == {key_of(row) for row in GREEDY_ROWS}
+    assert accused(compared(12, scored=(False, False), own=True)) == []
+
+
+def test_rows_are_judged_without_scores_of_the_baseline() -> None:
+    found = accused(compared(13, GREEDY_ROWS, scored=(False, True)))
+    assert {one.key for one in found} == {key_of(row) for row in GREEDY_ROWS}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_engine_that_cuts_before_it_tempers_is_not_accused(seed: int) -> None:
+    """Both arms have the habit."""
+    result = compared(30 + seed, asked=0.5, cut=Cut(top_p=0.7, min_p=0.2), last=True)
+    assert accused(result) == []
+
+
+def test_both_arms_at_another_temperature_than_asked_is_a_habit_and_is_said() -> None:
+    language = Language(1)
+    rows = [
+        completion(language.draw(n // SAMPLES, 1.6, Cut()), f"p{n // SAMPLES}", sample=n % SAMPLES)
+        for n in range(REQUESTS * SAMPLES)
+    ]
+    head = {"temperature": 0.6, "n": SAMPLES, "max_tokens": LENGTH, "vocab_size": WORDS}
+    tops = [language.score(n // SAMPLES, one.token_ids.tolist(), 5) for n, one in enumerate(rows)]
+    known = {
+        ScoreKey(arm, *one.key): top for arm in ("cpu/base", "cpu/mtp") for one, top in zip(rows, tops, strict=True)
+    }
+    result = compare(capture("cpu/base", *rows, **head), capture("cpu/mtp", *rows, **head), known)
+    assert not any(one.kind is Kind.WRONG_TEMPERATURE for one in result.corrupt)
+    assert any("does not draw at the temperature" in note for note in texts(result.notes))
+
+
+def test_penalties_leave_it_open() -> None:
+    language = Language(3)
+    rows = [
+        completion(language.draw(n // SAMPLES, 0.0, Cut()), f"p{n // SAMPLES}", sample=n % SAMPLES)
+        for n in range(REQUESTS * SAMPLES)
+    ]
+    head = {"temperature": 0.8, "n": SAMPLES, "max_tokens": LENGTH, "vocab_size": WORDS, "repetition_penalty": 1.3}
+    known = {
+        ScoreKey("cpu/mtp", *one.key): language.score(n // SAMPLES, one.token_ids.tolist(), 5)
+        for n, one in enumerate(rows)
+    }
+    result = compare(capture("cpu/base", *rows, **head), capture("cpu/mtp", *rows, **head), known)
+    assert not any(one.kind is Kind.WRONG_TEMPERATURE for one in result.corrupt)
+
+
+@pytest.mark.parametrize("asked", [0.5, 1.5])
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+@pytest.mark.parametrize("width", [2, 8])
+def test_the_bet_is_an_e_value(asked: float, cut: Cut, width: int) -> None:
+    """Where tokens are drawn as asked it exceeds 20 at most once in 20 times."""
+    language = Language(int(asked * 100) + width)
+    many = []
+    for row in range(160):
+        tokens = language.draw(row % REQUESTS, asked, cut)
+        top = language.score(row % REQUESTS, tokens, width)
+        many.append(draws_of(top, np.array(tokens), width, WORDS)[0])
+    won = np.array([one.log_won for one in bets(many, asked, cut) if one is not None])
+    assert len(won) == 160
+    assert (won > np.log(20)).sum() <= 8
+    assert won.max() < np.log(160 / 0.01)
+
+
+def test_the_temperature_that_is_shown_is_near() -> None:
+    language = Language(8)
+    for temperature in (0.0, 0.4, 1.0, 1.8):
+        tokens = language.draw(2, temperature, Cut())
+        draws, places = draws_of(language.score(2, tokens, 20), np.array(tokens), 20, WORDS)
+        assert len(places) == LENGTH
+        assert abs(looks_like(draws, Cut()) - temperature) <= 0.35
+
+
+def test_short_completions_and_lists_of_one_are_not_judged() -> None:
+    language = Language(8)
+    tokens = language.draw(2, 0.0, Cut())
+    top = language.score(2, tokens, 5)
+    few = draws_of(TopLogprobs(top.ids[:7], top.values[:7]), np.array(tokens[:7]), 5, WORDS)[0]
+    alone = draws_of(language.score(2, tokens, 1), np.array(tokens), 1, WORDS)[0]
+    assert bets([few], 0.8, Cut()) == [None]
+    assert bets([alone], 0.8, Cut()) == [None]

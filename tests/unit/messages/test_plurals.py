@@ -1,0 +1,74 @@
+"""Grammar of small numbers: of one there is one, in every message that there is."""
+
+from __future__ import annotations
+
+import re
+import string
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parity.messages import Message, message
+from parity.plurals import ADJECTIVES, NOUNS, agreeing
+from parity.records import words
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from messages import everything  # type: ignore[import-not-found]  # noqa: E402 - a tool, not a package
+
+PLURAL = re.compile(rf"(?<![\d.,-])1 (?:(?:{'|'.join(ADJECTIVES)}) )*({'|'.join(NOUNS)})\b(?!')")
+"""A one, and a plural after it."""
+
+
+def of_one(english: str, plural: str | None) -> str | None:
+    """The sentence with 1 in the place of every number; None where a field takes no number."""
+    names = {name for _, name, _, _ in string.Formatter().parse(english) if name}
+    if any(not name.isidentifier() for name in names):
+        return None
+    try:
+        return str(Message("test", english, dict.fromkeys(names, 1), plural))
+    except (ValueError, TypeError):
+        return None
+
+
+def test_no_message_says_one_of_several() -> None:
+    found = everything([])
+    assert len(found) > 1000
+    wrong = {}
+    for id_, one in found.items():
+        text = of_one(one.english, one.plural)
+        bad = PLURAL.findall(text or "")
+        if bad:
+            wrong[id_] = (bad, text)
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("template", "parameters", "said"),
+    [
+        ("{a} of {b} completions are corrupt", {"a": 1, "b": 4}, "1 of 4 completions is corrupt"),
+        ("{a} of {b} completions are corrupt", {"a": 1, "b": 1}, "1 of 1 completion is corrupt"),
+        ("{a} of {b} completions are corrupt", {"a": 2, "b": 4}, "2 of 4 completions are corrupt"),
+        ("{n} completions that differ", {"n": 1}, "1 completion that differs"),
+        ("{n:,} draft tokens", {"n": 1}, "1 draft token"),
+        ("takes {n} completions", {"n": "1"}, "takes 1 completion"),
+        ("{n} tokens", {"n": True}, "True tokens"),
+        ("{n} tokens' text", {"n": 1}, "1 tokens' text"),
+        ("{{n}} tokens", {"n": 1}, "{n} tokens"),
+        ("{least} to {most} rows", {"least": 1, "most": 3}, "1 to 3 rows"),
+        ("{n:.1f} tokens", {"n": 1.0}, "1.0 tokens"),
+    ],
+)
+def test_nouns_and_verbs_agree_with_their_number(template: str, parameters: dict[str, Any], said: str) -> None:
+    assert agreeing(template, parameters).format(**parameters) == said
+
+
+def test_counts_as_parameters() -> None:
+    for make, noun in ((words.completions, "completion"), (words.tokens, "token"), (words.requests, "request")):
+        assert (str(make(1)), str(make(2)), str(make(0))) == (f"1 {noun}", f"2 {noun}s", f"0 {noun}s")
+    assert str(message("test.of", "{tokens} of {all}", tokens=words.tokens(1), all=words.completions(2))) == (
+        "1 token of 2 completions"
+    )

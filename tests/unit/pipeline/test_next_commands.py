@@ -1,0 +1,125 @@
+"""Whoever reads INCONCLUSIVE gets a command, and running that command decides the run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_process import Parity
+
+RUN = ("run", "--backends", "fake", "--suite", "smoke", "--max-tokens", "24")
+
+
+def commands_of(said: dict[str, Any]) -> list[list[str]]:
+    """The words of each command that is offered, the fake engine in place of one that this test has not."""
+    assert said["verdict"] == "INCONCLUSIVE", said["reasons"]
+    words = [shlex.split(one["command"]) for one in said["next"] if one["command"]]
+    assert all(command[0] == "parity" for command in words)
+    return [["fake" if word in ("transformers", "cpu") else word for word in command[1:]] for command in words]
+
+
+def run(parity: Parity, words: Sequence[str], **env: str) -> dict[str, Any]:
+    done = parity(*words, "--json", **env)
+    assert done.returncode in (0, 1, 4), done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(("fault", "verdict"), [("", "PASS"), ("corrupt", "DIVERGED")])
+def test_a_run_without_scores_is_scored_on_its_captures(parity: Parity, fault: str, verdict: str) -> None:
+    said = run(parity, (*RUN, "--score", "none"), FAKE=fault)
+    (command,) = commands_of(said)
+    assert command == ["run", "--resume", "--out", said["directory"], "--score", "all"]
+    after = run(parity, command, FAKE=fault)
+    assert (after["verdict"], after["run"]) == (verdict, said["run"])
+    assert after["next"] == []
+    assert parity.starts == ["fake/mtp", "fake/base", "fake/base"]  # captured once, then the baseline alone to score
+
+
+def test_the_command_stands_whole_on_a_line_of_its_own(parity: Parity) -> None:
+    done = parity(*RUN, "--score", "none")
+    shown = parity("runs", "show").stdout
+    line = f"  parity run --resume --out {parity.run_directory} --score all"
+    for text in (done.stdout, shown):
+        assert line in text.split("\n")
+        assert "remove that and run again" not in text
+    for format_ in ("md", "html", "json"):
+        report = parity("report", "--format", format_, "-o", "-").stdout
+        assert "--score all" in report
+
+
+@pytest.mark.parametrize(("fault", "verdict"), [("", "PASS"), ("corrupt", "DIVERGED")])
+def test_two_files_without_a_plan_are_decided_by_an_arbiter(parity: Parity, fault: str, verdict: str) -> None:
+    parity(*RUN, "--score", "none", FAKE=fault)
+    files = [str(parity.run_directory / name) for name in ("fake-base.jsonl", "fake-mtp.jsonl")]
+    said = parity.json("compare", *files)
+    command, *_ = commands_of(said)
+    assert {*files} <= {word.partition("=")[2] for word in command}
+    after = run(parity, [*command, "--out", str(parity.home / "decided")])
+    assert after["verdict"] == verdict, after["reasons"]
+    if verdict == "DIVERGED":
+        assert "supports replay/fake-base and not replay/fake-mtp in 1 completion" in after["reasons"][0]
+    else:
+        assert "finds both sides' tokens likely in 1 completion that differs" in after["reasons"][0]
+
+
+def test_a_baseline_that_the_arbiter_rejects_is_named(parity: Parity) -> None:
+    """The candidate of the run is the baseline of the comparison: the corrupt side comes first."""
+    parity(*RUN, "--score", "none", FAKE="corrupt")
+    files = [str(parity.run_directory / name) for name in ("fake-mtp.jsonl", "fake-base.jsonl")]
+    command, *_ = commands_of(parity.json("compare", *files))
+    after = run(parity, [*command, "--out", str(parity.home / "decided")])
+    assert after["verdict"] == "DIVERGED"
+    assert after["reasons"][0].startswith("it is the baseline that is at fault")
+    assert after["suspect"]["name"] == "the baseline replay/fake-mtp"
+
+
+def test_recordings_that_nobody_can_score_are_decided_by_an_arbiter_too(parity: Parity) -> None:
+    parity(*RUN, "--score", "none")
+    replayed = ("run", "--replay", str(parity.run_directory))
+    said = run(parity, (*replayed, "--out", str(parity.home / "replayed")))
+    (command,) = commands_of(said)
+    assert command == ["run", "--resume", "--out", str(parity.home / "replayed"), "--arbiter", "fake"]
+    assert run(parity, command)["verdict"] == "PASS"
+
+
+def test_a_plan_can_be_run_again_with_other_rounds_and_sides(parity: Parity) -> None:
+    parity(*RUN)
+    plan = str(parity.run_directory / "plan.json")
+    done = parity("run", "--plan", plan, "--rounds", "2", "--baseline", "fake/mtp", "--out", str(parity.home / "b"))
+    assert done.returncode in (0, 1), done.stderr
+    written = json.loads((parity.home / "b" / "plan.json").read_text())
+    assert (written["rounds"], written["baseline"]) == (2, "fake/mtp")
+    wrong = parity("run", "--plan", plan, "--baseline", "no/such")
+    assert wrong.returncode == 2
+    assert "none of the arms" in wrong.stderr
+
+
+def test_longer_lists_are_scored_anew(parity: Parity) -> None:
+    parity(*RUN)
+    directory = parity.run_directory
+    command = ("run", "--resume", "--out", str(directory), "--score", "all", "--score-top", "7")
+    assert run(parity, command)["verdict"] == "PASS"
+    assert json.loads((directory / "plan.json").read_text())["score"] == {"mode": "all", "top": 7}
+    footer = json.loads((directory / "scores.jsonl").read_text().splitlines()[-1])
+    assert footer["counters"]["top"] == 7
+
+
+def test_a_path_that_was_not_exercised_runs_longer(parity: Parity) -> None:
+    said = run(parity, RUN, FAKE="idle")
+    (command,) = commands_of(said)
+    assert command == [*RUN, "--max-tokens", "96"]
+    assert run(parity, [*command, "--out", str(parity.home / "longer")])["verdict"] == "PASS"  # an engine that drafts
+
+
+def test_a_gone_directory_leaves_words(parity: Parity, tmp_path: Path) -> None:
+    parity(*RUN, "--score", "none")
+    parity.run_directory.rename(tmp_path / "moved")
+    said = parity.json("runs", "show")
+    (one,) = said["next"]
+    assert one["command"] is None
+    assert "--score all" in one["what"]

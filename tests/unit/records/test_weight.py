@@ -1,0 +1,136 @@
+"""The heaviest finding first, the same everywhere."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from captures import capture, completion, header
+
+from parity.comparator.stats import Stats
+from parity.comparator.types import Comparison, run_finding
+from parity.messages import message
+from parity.pipeline import arm_result, for_store, plan_of_captures
+from parity.records import Evidence, Finding, Kind, Severity, Verdict
+from parity.records.evidence import (
+    EndEvidence,
+    InvalidTokenEvidence,
+    LeakEvidence,
+    NearTieEvidence,
+    Numbers,
+    RunEvidence,
+    TokensEvidence,
+)
+from parity.records.weight import CORRUPT, weight_of
+from parity.report.formats.json import report_value
+from parity.report.formats.sarif import sarif_log
+from parity.report.texts import Texts
+from parity.store import NewRun, RunStatus, Store
+from parity.store.browse import Browser
+from parity.view import of_captures, of_store
+
+WHY = message("test.why", "so")
+
+
+def finding(kind: Kind, evidence: Evidence, length: int | None = 1, request: str = "p0", position: int = 3) -> Finding:
+    severity = Severity.BENIGN if kind is Kind.NEAR_TIE else Severity.CORRUPT
+    return Finding("cpu/mtp", "cpu/base", request, 0, 0, kind, severity, position, length, evidence)
+
+
+def gap(nats: float, **more: Any) -> TokensEvidence:
+    return TokensEvidence(why=WHY, numbers=Numbers(gap=nats), **more)
+
+
+def leak(tokens: int, requests: int = 1) -> LeakEvidence:
+    return LeakEvidence(
+        why=WHY,
+        numbers=Numbers(gap=6.0),
+        donor_request="p1",
+        donor_part="output",
+        donor_start=4,
+        donor_end=4 + tokens,
+        expected_by_chance=1e-9,
+        requests_with_this_span=requests,
+    )
+
+
+IN_ORDER = [
+    finding(Kind.ROW_LEAK, leak(24), 24),
+    finding(Kind.INVALID_TOKEN, InvalidTokenEvidence(why=WHY, token_ids=(5000,), vocab_size=1000)),
+    finding(Kind.ROW_LEAK, leak(8), 8),
+    finding(Kind.GARBLED, gap(14.0, unsupported_tokens=20), 20),
+    finding(Kind.ROW_LEAK, leak(8, requests=4), 8),
+    finding(Kind.UNJUSTIFIED, gap(14.0), 1),
+    finding(Kind.UNJUSTIFIED, gap(9.0), 1),
+    finding(Kind.UNJUSTIFIED, gap(9.0, ambiguous=WHY), 1),
+    finding(Kind.EARLY_STOP, EndEvidence(why=WHY), None),
+    finding(Kind.NEAR_TIE, NearTieEvidence(why=WHY, numbers=Numbers(gap=0.2))),
+    finding(Kind.NEAR_TIE, NearTieEvidence(why=WHY, numbers=Numbers(gap=0.1))),
+]
+
+
+def test_donor_and_extent_then_gap_then_damage() -> None:
+    weights = [one.weight for one in IN_ORDER]
+    assert weights == sorted(weights, reverse=True)
+    assert len(set(weights)) == len(weights)
+    assert [one.severity is Severity.CORRUPT for one in IN_ORDER] == [weight >= CORRUPT for weight in weights]
+
+
+def test_a_run_weighs_by_its_chance() -> None:
+    likely, unlikely = (
+        run_finding("cpu/mtp", "cpu/base", Kind.NONDETERMINISM, RunEvidence(why=WHY, p_value=p)) for p in (1e-4, 1e-12)
+    )
+    assert CORRUPT < likely.weight < unlikely.weight
+
+
+@pytest.mark.parametrize("nats", [math.inf, math.nan, -math.inf, 1e300])
+def test_no_number_breaks_the_order(nats: float) -> None:
+    weight = finding(Kind.UNJUSTIFIED, gap(nats, p_value=nats)).weight
+    assert math.isfinite(weight)
+    assert weight >= CORRUPT
+
+
+def test_an_unknown_kind_weighs_too() -> None:
+    assert weight_of(Kind("of a plug-in"), "corrupt", None, Evidence(why=WHY)) == CORRUPT
+
+
+def test_every_surface_has_the_same_order(tmp_path: Any) -> None:
+    """Comparison, view, report, SARIF, store and the terminal interface's pages, with ties by request and position."""
+    requests = [f"p{number}" for number in range(len(IN_ORDER) + 3)]
+    base, other = (
+        capture(header(arm), *(completion(range(5, 25), name) for name in requests)) for arm in ("cpu/base", "cpu/mtp")
+    )
+    findings = [replace(one, request=requests[number]) for number, one in enumerate(IN_ORDER)]
+    tied = [finding(Kind.UNJUSTIFIED, gap(9.0), 1, requests[-1 - n], at) for n in range(3) for at in (9, 2)]
+    mixed = [*findings, *tied]
+    random.Random(3).shuffle(mixed)
+    ordinals = {name: number for number, name in enumerate(requests)}
+    expected = [
+        (one.kind, one.request, one.position)
+        for one in sorted(mixed, key=lambda one: (-one.weight, ordinals[one.request], one.position))
+    ]
+    result = Comparison("cpu/base", "cpu/mtp", Verdict.DIVERGED, (WHY,), tuple(mixed), {}, Stats())
+    fresh = of_captures([base, other], {"cpu/mtp": result})
+    assert [(one.kind, one.request, one.position) for one in fresh.findings] == expected
+    path = tmp_path / "parity.db"
+    with Store.open(path) as store:
+        store.create_run(NewRun("r1", plan_of_captures(base, [other]), "parity", source="compare"))
+        for one in (base, other):
+            store.save_arm("r1", one.header.arm, one, "", arm_result(one))
+        store.save_comparison("r1", "cpu/mtp", for_store(result))
+        store.finish_run("r1", RunStatus.FINISHED, verdict="DIVERGED")
+        stored = of_store(store, "r1")
+        pages = [row for at in (0, 5, 10, 15) for row in store.page_findings("r1", offset=at, limit=5)]
+    with Browser.open(path) as browser:
+        browsed = browser.page_findings("r1", limit=-1)
+    for rows in (stored.findings, pages, browsed):
+        assert [(one.kind, one.request, one.position) for one in rows] == expected
+    assert [one.weight for one in pages] == [one.weight for one in stored.findings]
+    said = report_value(stored, Texts())["findings"]
+    assert [(one["kind"], one["request"], one["position"]) for one in said] == expected
+    logged = json.loads(sarif_log(stored, Texts()))["runs"][0]["results"]
+    assert [one["ruleId"] for one in logged] == [kind for kind, _, _ in expected]

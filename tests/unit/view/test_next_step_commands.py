@@ -1,0 +1,213 @@
+"""The command that is offered for each thing that keeps a run from a conclusion, of two files without a plan."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from captures import TEXT, capture, completion, header, score, scores, written
+
+from parity.cli.main import cli
+from parity.comparator import CompareOptions, Comparison, compare
+from parity.records import Capture, Scores, TopLogprobs, Verdict
+from parity.records.next_steps import NextStep, Step, steps_from
+from parity.view import NextCommand, next_commands, of_captures
+
+MODEL = "tiny-qwen3-next-mtp"
+OTHER = (*TEXT[:20], *range(500, 540))
+SERVED = {"served": {"server": {"dialect": "openai"}, "token_source": "server"}}
+
+
+def arms(left: Any = TEXT, right: Any = OTHER, **head: Any) -> tuple[Capture, Capture]:
+    return (
+        capture("cpu/base", completion(left), model=MODEL, **head),
+        capture("cpu/mtp", completion(right), model=MODEL, **head),
+    )
+
+
+def decided_by(
+    tmp_path: Path, base: Capture, other: Capture, known: Scores | None = None, options: CompareOptions | None = None
+) -> tuple[Comparison, list[NextCommand]]:
+    """What is offered for these two as files."""
+    sides = [
+        replace(one, source=str(written(tmp_path / f"{number}.jsonl", one))) for number, one in enumerate((base, other))
+    ]
+    result = compare(sides[0], sides[1], known, options)
+    return result, list(next_commands(of_captures(sides, {sides[1].header.arm: result})))
+
+
+def parsed(text: str) -> Mapping[str, Any]:
+    """The command's options, as click reads them. Raises click.UsageError for what it does not take."""
+    words = shlex.split(text)
+    assert words[0] == "parity"
+    command: click.Command | None = cli
+    context = click.Context(cli)
+    while isinstance(command, click.Group):
+        name = words[1]
+        command, words = command.get_command(context, name), words[1:]
+    assert command is not None
+    return command.make_context(words[0], words[1:], parent=context).params
+
+
+def flat(tokens: Any, others: int = 8) -> TopLogprobs:
+    """Every token as likely as some others."""
+    return TopLogprobs.from_json([[[int(t), -6.0], *([900 + n, -6.0] for n in range(others))] for t in tokens])
+
+
+def aborted(finish: str = "abort", **own: Any) -> tuple[Capture, Capture]:
+    base, other = (
+        capture(name, completion(stream[:30], finish=finish, **own), model=MODEL)
+        for name, stream in (("cpu/base", TEXT), ("cpu/mtp", TEXT))
+    )
+    return base, other
+
+
+def cases() -> dict[str, tuple[tuple[Capture, Capture], Scores | None]]:
+    base, other = arms()
+    plans = [
+        replace(one, header=replace(one.header, extra={"plan_digest": digest}))
+        for one, digest in ((base, "a"), (replace(other, completions={}), "b"))
+    ]
+    of_other = [
+        capture(header(arm, model=MODEL, extra={"plan_digest": arm}), completion(TEXT), completion(TEXT, name))
+        for arm, name in (("cpu/base", "p1"), ("cpu/mtp", "p2"))
+    ]
+    wrong = score(TEXT, {30: 9.0})
+    idle = capture("cpu/mtp", completion(TEXT), model=MODEL, counters={"draft_tokens": 0})
+    return {
+        "unjudged": (arms(), None),
+        "servers that cannot score": (
+            (
+                capture(header("a", model=MODEL, extra=SERVED), completion(TEXT)),
+                capture(header("b", model=MODEL, extra=SERVED), completion(OTHER)),
+            ),
+            None,
+        ),
+        "scores do not cover": (arms(), scores("cpu/mtp", p0=score(OTHER[:30]))),
+        "baseline rejected": (
+            arms(),
+            {**scores("cpu/mtp", p0=score(OTHER, {20: 0.2})), **scores("cpu/base", p0=score(TEXT, {20: 9.0}))},
+        ),
+        "baseline beyond noise": (arms(TEXT, TEXT), {**scores("cpu/base", p0=wrong), **scores("cpu/mtp", p0=wrong)}),
+        "broken off": (aborted("error"), None),
+        "aborted before a token": (
+            (
+                capture("cpu/base", completion([], finish="abort", aborted=True), model=MODEL),
+                capture("cpu/mtp", completion([], finish="abort", aborted=True), model=MODEL),
+            ),
+            None,
+        ),
+        "different questions": ((base, capture("cpu/mtp", completion(OTHER), model=MODEL, max_tokens=7)), None),
+        "different models": ((base, capture("cpu/mtp", completion(TEXT), model="another")), None),
+        "different plans": ((of_other[0], of_other[1]), None),
+        "an empty arm": ((plans[0], plans[1]), None),
+        "nothing in common": ((base, capture("cpu/mtp", completion(TEXT, "q"), model=MODEL)), None),
+        "no tokens": (arms((), ()), None),
+        "flat": (arms(), {**scores("cpu/mtp", p0=flat(OTHER)), **scores("cpu/base", p0=flat(TEXT))}),
+        "shaped": (arms(repetition_penalty=0.5), scores("cpu/mtp", p0=score(OTHER))),
+        "not exercised": ((base, idle), None),
+        "two empty arms": ((replace(base, completions={}), replace(other, completions={})), None),
+        "drawn without scores": (arms(temperature=0.8), None),
+    }
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_no_dead_end(name: str, tmp_path: Path) -> None:
+    (base, other), known = cases()[name]
+    result, offered = decided_by(tmp_path, base, other, known)
+    if name == "an empty arm":  # its completions are missing, which is a finding
+        assert result.verdict is Verdict.DIVERGED
+        return
+    assert result.verdict is Verdict.INCONCLUSIVE, (name, [str(one) for one in result.reasons])
+    settled = {one.settles for one in result.next_steps}
+    assert settled <= {one.id for one in result.reasons}
+    assert offered, name
+    for one in offered:
+        assert str(one.what)
+        if one.text:
+            parsed(one.text)
+            assert "MODEL" not in one.text
+            assert "DIR" not in one.text.split()
+    assert steps_from([one.to_json() for one in result.next_steps]) == result.next_steps
+
+
+def test_two_files_go_to_an_arbiter_by_their_own_names(tmp_path: Path) -> None:
+    _, (one,) = decided_by(tmp_path, *arms())
+    options = parsed(one.text)
+    assert options["replays"] == (
+        ("cpu-base", str(tmp_path / "0.jsonl")),
+        ("cpu-mtp", str(tmp_path / "1.jsonl")),
+    )
+    assert options["arbiter"] == "transformers"
+    assert options["model"].name == MODEL
+
+
+def test_drawn_ones_are_compared_with_an_engine_that_scores_them(tmp_path: Path) -> None:
+    _, (one,) = decided_by(tmp_path, *arms(temperature=0.8))
+    options = parsed(one.text)
+    assert (options["backends"], options["variants"]) == (("cpu",), ("base",))
+
+
+def test_an_unknown_checkpoint_has_a_place_in_the_command(tmp_path: Path) -> None:
+    base, other = (replace(one, header=replace(one.header, model="org/Large")) for one in arms())
+    _, (one,) = decided_by(tmp_path, base, other)
+    assert shlex.split(one.text)[-2:] == ["--model", "MODEL"]
+    assert str(one.remark) == "MODEL: the directory of the checkpoint org/Large"
+
+
+def test_a_server_is_asked_again_by_its_url(tmp_path: Path) -> None:
+    base, _ = arms()
+    served = header(
+        "server/new",
+        model=MODEL,
+        max_tokens=7,
+        engine={"asked": {"url": "http://gpu2:8000", "endpoint": "chat", "stream": False, "model": None}},
+    )
+    _, offered = decided_by(tmp_path, base, capture(served, completion(TEXT[:7])))
+    options = parsed(offered[0].text)
+    assert options["servers"] == (("new", "http://gpu2:8000"),)
+    assert dict(options["server_options"]) == {"endpoint": "chat", "stream": False}
+    assert options["baseline"] == "replay/cpu-base"
+
+
+def test_each_command_is_offered_once_and_names_its_arms(tmp_path: Path) -> None:
+    base, other = arms()
+    third = capture("cpu/third", completion(OTHER), model=MODEL)
+    sides = [
+        replace(one, source=str(written(tmp_path / f"{number}.jsonl", one)))
+        for number, one in enumerate((base, other, third))
+    ]
+    compared = {one.header.arm: compare(sides[0], one) for one in sides[1:]}
+    (one,) = next_commands(of_captures(sides, compared))
+    assert one.arms == ("cpu/mtp", "cpu/third")
+
+
+def test_a_step_of_a_later_version_is_left_out() -> None:
+    assert steps_from([{"step": "from the future", "settles": "x"}, {"settles": "y"}]) == ()
+    step = NextStep(Step.LONGER, "x", 4, ("a", "b"))
+    assert NextStep.from_json(step.to_json()) == step
+
+
+def test_a_run_that_an_earlier_parity_stored_has_a_command_too(tmp_path: Path) -> None:
+    sides = [replace(one, source=str(written(tmp_path / f"{n}.jsonl", one))) for n, one in enumerate(arms())]
+    result = replace(compare(*sides), next_steps=())
+    (one,) = next_commands(of_captures(sides, {"cpu/mtp": result}))
+    assert parsed(one.text)["arbiter"] == "transformers"
+    (tmp_path / "0.jsonl").unlink()
+    (one,) = next_commands(of_captures(sides, {"cpu/mtp": result}))
+    assert (one.text, one.step.step) == ("", Step.AGAIN)
+
+
+def test_a_capture_that_is_damaged_since_does_not_matter(tmp_path: Path) -> None:
+    base, other = arms()
+    sides = [replace(one, source=str(written(tmp_path / f"{n}.jsonl", one))) for n, one in enumerate((base, other))]
+    result = compare(*sides)
+    for side in sides:
+        Path(side.source).write_bytes(b"\x00{")
+    (one,) = next_commands(of_captures(sides, {"cpu/mtp": result}))
+    assert one.text

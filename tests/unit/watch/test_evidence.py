@@ -1,0 +1,95 @@
+"""Evidence over probes: no false alarm however often one looks, and changes that are seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parity.comparator import DEFAULT_ALPHA
+from parity.comparator.statistics import spent
+from parity.comparator.stats import Drift, Stats
+from parity.watch.evidence import NOTHING_YET, Evidence, Series
+
+
+def series(values: list[float]) -> Series:
+    found = Series()
+    for number, value in enumerate(values, start=1):
+        found = found.after(f"run-{number}", value)
+    return found
+
+
+def probe(gap: float, differing: int = 3) -> Stats:
+    drift = Drift(
+        completions=8,
+        baseline_mean_gap=0.002,
+        candidate_mean_gap=gap,
+        ratio=None,
+        p_value=1.0,
+        baseline_quantiles={},
+        candidate_quantiles={},
+        drifted=False,
+    )
+    return Stats(completions=64, identical=64 - differing, drift=drift)
+
+
+@pytest.mark.parametrize("draw", ["normal", "heavy", "counts", "constant"])
+def test_looking_after_each_probe_keeps_the_error_rate(draw: str) -> None:
+    """40 watches of 80 probes: evidence of 1 / 0.1 is passed in at most about a tenth of them, at any time."""
+    rng = np.random.default_rng(5)
+    passed = 0
+    for _ in range(40):
+        values = {
+            "normal": rng.normal(size=80),
+            "heavy": rng.standard_t(2, size=80),
+            "counts": rng.poisson(0.5, size=80).astype(float),
+            "constant": np.zeros(80),
+        }[draw]
+        found, most = Series(), 0.0
+        for value in values.tolist():
+            found = found.after("run", value)
+            most = max(most, found.log_e)
+        passed += most >= np.log(10)
+    assert passed <= 10  # four are expected at most; 11 or more of 40 at a rate of 0.1 have a chance of 0.2 %
+
+
+def test_the_evidence_has_a_mean_of_one_where_nothing_changes() -> None:
+    """A martingale: over all orders of four values the mean is 1, exactly."""
+    from itertools import permutations
+
+    means = [np.exp(series(list(order)).log_e) for order in permutations([1.0, 2.0, 3.0, 4.0])]
+    assert np.mean(means) <= 1 + 1e-9
+    assert max(means) > min(means)
+
+
+@pytest.mark.parametrize("direction", [1.0, -1.0])
+def test_a_change_is_seen_and_where_it_began(direction: float) -> None:
+    rng = np.random.default_rng(1)
+    before, after = rng.normal(size=200), rng.normal(size=30) + 4 * direction
+    found = series([*before, *after])
+    assert found.log_e > np.log(1 / DEFAULT_ALPHA)
+    assert abs(found.since - 200) <= 3
+
+
+def test_a_change_names_the_run_and_both_means() -> None:
+    evidence = NOTHING_YET
+    rng = np.random.default_rng(2)
+    for number in range(140):
+        gap = 0.002 + 0.0002 * rng.random() + (0.004 if number >= 100 else 0.0)
+        evidence = evidence.after(f"run-{number}", {"server/live": probe(gap)})
+    (change,) = evidence.changes()
+    assert (change.arm, change.measure) == ("server/live", "mean_gap")
+    assert abs(int(change.since.removeprefix("run-")) - 100) <= 2
+    assert change.before == pytest.approx(0.0021, abs=2e-4)
+    assert change.after == pytest.approx(0.0061, abs=2e-4)
+    assert change.since in str(change.sentence)
+
+
+def test_probes_that_answer_the_same_each_time_are_no_evidence() -> None:
+    evidence: Evidence = NOTHING_YET
+    for number in range(300):
+        evidence = evidence.after(f"run-{number}", {"server/live": probe(0.002)})
+    assert evidence.changes() == ()
+
+
+def test_all_looks_together_spend_no_more_than_alpha() -> None:
+    assert sum(spent(0.001, look) for look in range(1, 100_000)) < 0.001

@@ -1,0 +1,267 @@
+"""Pairs of arms to be compared, each with its truth: clean ones in many settings, and every fault of the catalogue.
+
+A trial is data, whatever is compared with what: `judge` asks the comparison, and says what it found of the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from parity.comparator import CompareOptions, Comparison, compare
+from parity.records import RUN, Capture, Finding, Scores, Severity, TopLogprobs, Verdict
+from worlds.engine import Arm
+from worlds.faults import Fault
+from worlds.model import FLAT, PEAKED, SURE, Shape
+from worlds.world import BASE, SMALL, WIDE, WORDS, Truth, World, speculating
+
+ARMS = (replace(BASE, name="cuda/again"), SMALL, WIDE, speculating(1), speculating(2), speculating(3))
+"""Clean candidates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is asked of the arms of a clean trial. scored: "all", "differing" or "none", as `parity run --score`."""
+
+    name: str
+    shape: Shape
+    requests: int = 64
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    own: tuple[Mapping[str, Any], ...] = ()
+    scored: str = "all"
+    rounds: int = 1
+    logprobs: int | None = 0
+
+
+_PENALTIES: tuple[Mapping[str, Any], ...] = (
+    {"repetition_penalty": 1.1},
+    {"repetition_penalty": 1.3},
+    {"presence_penalty": 0.5},
+    {"frequency_penalty": 0.4},
+    {"repetition_penalty": 1.05, "presence_penalty": 1.0, "frequency_penalty": 0.5},
+    {},
+)
+_RULES: tuple[Mapping[str, Any], ...] = (
+    {"min_tokens": 48},
+    {"bad_ids": [[3], [4], [5, 6], [11]]},
+    {"allowed_token_ids": list(range(200))},
+    {"logit_bias": {"7": 3.0, "8": -100.0, "9": 1.5}},
+    {"stop_token_ids": [2, 3, 9, 17]},
+    {"ignore_eos": True},
+    {"max_tokens": 17},
+    {},
+)
+_DRAWS: tuple[Mapping[str, Any], ...] = (
+    {"temperature": 0.0},
+    {"temperature": 0.3},
+    {"temperature": 0.8, "top_p": 0.9},
+    {"temperature": 1.0, "top_k": 20},
+    {"temperature": 1.2, "min_p": 0.05},
+    {"temperature": 0.7, "presence_penalty": 0.5},
+)
+
+SETTINGS = (
+    Setting("greedy, 512 tokens", PEAKED, 128, {"max_tokens": 512}),
+    Setting("greedy, flat", FLAT, 160, {"max_tokens": 256}),
+    Setting("greedy, sure", SURE, 192, {"max_tokens": 512, "ignore_eos": True}),
+    Setting("greedy, flat, differing scored", FLAT, 160, {"max_tokens": 256}, scored="differing"),
+    Setting("greedy, lists and no scores", PEAKED, 128, {"max_tokens": 256}, scored="none", logprobs=5),
+    Setting("greedy, flat, no own logprobs", FLAT, 128, {"max_tokens": 128}, scored="differing", logprobs=None),
+    Setting("penalties", FLAT, 160, {"max_tokens": 256}, _PENALTIES),
+    Setting("penalties, peaked", PEAKED, 128, {"max_tokens": 512, "ignore_eos": True}, _PENALTIES),
+    Setting("one penalty", FLAT, 160, {"max_tokens": 256, "repetition_penalty": 1.2}),
+    Setting("rules", PEAKED, 160, {"max_tokens": 256}, _RULES),
+    Setting("rules, flat", FLAT, 160, {"max_tokens": 128}, _RULES),
+    Setting("rules, lists of five", FLAT, 128, {"max_tokens": 96}, _RULES, logprobs=5),
+    Setting("penalties, lists of five", FLAT, 128, {"max_tokens": 128}, _PENALTIES, logprobs=5),
+    Setting("three rounds", FLAT, 64, {"max_tokens": 192}, rounds=3),
+    Setting("sampled, 0.7", PEAKED, 80, {"max_tokens": 192, "temperature": 0.7, "n": 2}),
+    Setting(
+        "sampled, 1, top-p and top-k", FLAT, 160, {"max_tokens": 192, "temperature": 1.0, "top_p": 0.9, "top_k": 50}
+    ),
+    Setting("sampled, 1", FLAT, 128, {"max_tokens": 128, "temperature": 1.0}),
+    Setting("each its own temperature", PEAKED, 160, {"max_tokens": 256, "temperature": 0.5}, _DRAWS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One comparison to be made."""
+
+    name: str
+    seed: int
+    baseline: Capture
+    candidate: Capture
+    scores: Scores
+    truth: Truth
+    options: CompareOptions
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(one.token_ids) for one in self.candidate)
+
+
+def clean(setting: Setting, seed: int, arms: Sequence[Arm] = ARMS) -> Iterator[Trial]:
+    """The baseline against every arm."""
+    world = World(seed, setting.shape)
+    asked = world.requests(setting.requests, own=setting.own)
+    known: dict[bytes, TopLogprobs] = {}
+    same: dict[str, Any] = {"rounds": setting.rounds, "logprobs": setting.logprobs, **setting.sampling}
+    baseline = world.run(asked, BASE, **same).capture
+    for arm in arms:
+        made = world.run(asked, arm, **same)
+        scores = scored(world, baseline, made.capture, setting.scored, known)
+        name = f"{setting.name}: {arm.name}"
+        yield Trial(name, seed, baseline, made.capture, scores, made.truth, CompareOptions(detokenize=WORDS))
+
+
+def scored(world: World, baseline: Capture, candidate: Capture, mode: str, known: dict[bytes, TopLogprobs]) -> Scores:
+    """What `parity run --score` would have had scored."""
+    if mode == "none":
+        return {}
+    if mode == "all":
+        return world.score(baseline, candidate, known=known)
+    twins = baseline.completions
+    differ = {
+        key: one
+        for key, one in candidate.completions.items()
+        if key not in twins or one.token_ids.tolist() != twins[key].token_ids.tolist()
+    }
+    return world.score(replace(candidate, completions=differ), known=known)
+
+
+class Faulty:
+    """A baseline and the arms that a fault makes of it, in any number of requests, for one seed.
+
+    Requests come in blocks, so that a larger run has the smaller one in it: `first` of them, as many again, then twice
+    as many, and so on.
+    """
+
+    def __init__(self, seed: int, shape: Shape, *, first: int = 32, max_tokens: int = 128) -> None:
+        self.world, self.seed, self.first, self.max_tokens = World(seed, shape), seed, first, max_tokens
+        self._known: dict[bytes, TopLogprobs] = {}
+        self._bases: dict[tuple[str, int], Capture] = {}
+        self._made: dict[tuple[str, str, int], tuple[Capture, Truth, Scores]] = {}
+
+    def trial(self, fault: Fault, blocks: int, arm: Arm | None = None) -> Trial:
+        """The fault in so many blocks of requests: one is `first` of them, and each more doubles their number."""
+        parts = [self._part(fault, number, arm or speculating(2)) for number in range(blocks)]
+        bases = [self._base(fault, number) for number in range(blocks)]
+        hits = {key: hit for _, truth, _ in parts for key, hit in truth.rows.items()}
+        scores = {key: top for _, _, some in parts for key, top in some.items()}
+        return Trial(
+            f"{fault.name}, {fault.size}".rstrip(", "),
+            self.seed,
+            _joined(bases),
+            _joined([made for made, _, _ in parts]),
+            scores,
+            Truth(fault, hits),
+            CompareOptions(detokenize=WORDS),
+        )
+
+    def forget(self) -> None:
+        """Drops what was made for faults; baselines are kept."""
+        self._made.clear()
+
+    def _base(self, fault: Fault, number: int) -> Capture:
+        name = (repr(sorted(fault.rules.items())), number)
+        if name not in self._bases:
+            self._bases[name] = self.world.run(
+                self._asked(number), BASE, max_tokens=self.max_tokens, **fault.rules
+            ).capture
+        return self._bases[name]
+
+    def _asked(self, number: int) -> Any:
+        return self.world.requests(self.first << max(0, number - 1), seed=number, name=f"b{number}r")
+
+    def _part(self, fault: Fault, number: int, arm: Arm) -> tuple[Capture, Truth, Scores]:
+        name = (fault.name, fault.size, number)
+        if name not in self._made:
+            made = self.world.run(self._asked(number), arm, fault=fault, fault_seed=number, max_tokens=self.max_tokens)
+            scores = self.world.score(self._base(fault, number), made.capture, known=self._known)
+            self._made[name] = made.capture, made.truth, scores
+        return self._made[name]
+
+
+def _joined(captures: Sequence[Capture]) -> Capture:
+    counters: dict[str, int] = {}
+    for one in captures:
+        for name, count in (one.counters or {}).items():
+            counters[name] = counters.get(name, 0) + count
+    completions = {key: made for one in captures for key, made in one.completions.items()}
+    return replace(captures[0], completions=completions, counters=counters)
+
+
+# ------------------------------------------------------------------ judging
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a comparison said of a trial.
+
+    Completions `hit` by the fault, of these `found` (a corrupt finding), with a right `kind`, the right `place` (a
+    finding at the first changed token), the right `donor`; `accused`: corrupt findings of others, `of_run` of the run.
+    """
+
+    trial: Trial
+    result: Comparison
+    hit: int
+    found: int
+    kind: int
+    place: int
+    donor: int
+    accused: tuple[Finding, ...]
+    of_run: tuple[Finding, ...]
+
+    @property
+    def seen(self) -> bool:
+        """The verdict says that something is wrong."""
+        return self.result.verdict is Verdict.DIVERGED
+
+    @property
+    def named(self) -> bool:
+        """Some finding has a kind that is right."""
+        fault = self.trial.truth.fault
+        return fault is not None and any(one.kind in fault.kinds for one in self.result.corrupt)
+
+
+def judge(trial: Trial, ask: Callable[..., Comparison] = compare) -> Judged:
+    result = ask(trial.baseline, trial.candidate, trial.scores, trial.options)
+    corrupt = [one for one in result.findings if one.severity is Severity.CORRUPT]
+    by_row: dict[Any, list[Finding]] = {}
+    for one in corrupt:
+        if one.request != RUN:
+            by_row.setdefault(one.key, []).append(one)
+    fault, rows = trial.truth.fault, trial.truth.rows
+    kinds = fault.kinds if fault else ()
+    everywhere = fault is not None and not fault.hits_rows
+    right = {key: [one for one in by_row.get(key, ()) if one.kind in kinds] for key in rows}
+    return Judged(
+        trial,
+        result,
+        len(rows),
+        sum(key in by_row for key in rows),
+        sum(bool(some) for some in right.values()),
+        sum(any(one.position == rows[key].position for one in by_row.get(key, ())) for key in rows),
+        sum(_names(right[key], hit.donor) for key, hit in rows.items() if hit.donor),
+        () if everywhere else tuple(one for key, some in by_row.items() if key not in rows for one in some),
+        tuple(one for one in corrupt if one.request == RUN),
+    )
+
+
+def _names(findings: Sequence[Finding], donor: str) -> bool:
+    return any(getattr(one.evidence, "donor_request", None) == donor for one in findings)
+
+
+def said(result: Comparison) -> dict[str, Any]:
+    """A verdict as data, to be compared with that of another checkout on the same trial."""
+    findings = [
+        [one.request, one.round, one.sample, str(one.kind), str(one.severity), one.position, one.length]
+        for one in result.findings
+    ]
+    return {
+        "verdict": str(result.verdict),
+        "reasons": sorted(one.id for one in result.reasons),
+        "findings": sorted(findings, key=repr),
+    }
