@@ -10,7 +10,7 @@ ARGS ?=
 
 # Interrupted recipes leave no stamp behind, so the next make begins that step again.
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format unit engine engine-tests messages messages-check lock dist clean
+.PHONY: help demo test check format unit fuzz engine engine-tests messages messages-check lock dist clean
 
 help:
 	@echo "make demo          the same prompts through real vLLM on CPU with and without MTP, compared"
@@ -18,6 +18,7 @@ help:
 	@echo "make test          everything below: linters, types, import contracts, all tests"
 	@echo "make check         ruff, ruff format --check, mypy, lint-imports"
 	@echo "make unit          the tests that start no engine (ARGS='-k capture' adds options of pytest)"
+	@echo "make fuzz          the property tests with new random examples (make test repeats the same ones)"
 	@echo "make engine-tests  the tests that start a real engine"
 	@echo "make engine        build the engine environment unless it is there"
 	@echo "make format        let ruff put imports and layout right"
@@ -48,6 +49,9 @@ format: $(VENV)/.installed-dev
 
 unit: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not engine" $(ARGS)
+
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "hypothesis and not engine" --hypothesis-profile=random $(ARGS)
 
 engine-tests: $(VENV)/.installed-dev
 	$(MAKE) --no-print-directory engine
