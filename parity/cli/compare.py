@@ -19,6 +19,7 @@ from parity.messages import message
 
 if TYPE_CHECKING:
     from parity.comparator import Comparison
+    from parity.pipeline.inside import Inside
     from parity.plan import Plan
     from parity.records import Capture, Json, ScoreKey, TopLogprobs
     from parity.view import RunView
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
     multiple=True,
     help="File with the reference's scores of the completions. Repeatable.",
 )
+@click.option(
+    "--steps",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    help="Steps file of either arm, where it is not beside its capture. Repeatable.",
+)
 @tolerance_option()
 @click.option(
     "--model", type=click.Path(path_type=Path), help="Checkpoint directory: shows and checks text, not only ids."
@@ -54,6 +61,7 @@ def compare(
     against: str | None,
     arm: str | None,
     scores: tuple[Path, ...],
+    steps: tuple[Path, ...],
     tolerance: float | str | None,
     model: Path | None,
     partial: bool,
@@ -71,6 +79,7 @@ def compare(
     from parity.cli.verdict import exit_code
     from parity.errors import ParityError
     from parity.pipeline import analyse, plan_of_captures
+    from parity.pipeline.inside import with_steps
     from parity.plan import DEFAULT_TOLERANCE
     from parity.plan.digest import plan_hash
 
@@ -88,6 +97,7 @@ def compare(
         tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
         model=model,
     )
+    comparison = with_steps(comparison, *_inside(sides, steps))
     # --db with --against says where the golden run is; storing the comparison there has to be asked for.
     store = save or (db is not None and against is None)
     run_id = judgement = None
@@ -160,6 +170,32 @@ def _sides(
     golden = load_golden(against, second.header.arm, arm=arm, db=db)
     files += [str(path.absolute()) for path in golden.score_files]
     return _Sides(golden.capture, second, (golden.path, baseline), {**golden.scores, **scores}, files)
+
+
+def _inside(sides: _Sides, files: tuple[Path, ...]) -> list[Inside]:
+    """What the recorder saw of both arms: in the files named, else in those beside the captures."""
+    from parity.capture.steps import read_steps
+    from parity.errors import ParityError
+    from parity.pipeline.inside import look_inside, steps_beside
+
+    arms = {capture.header.arm: capture for capture in (sides.baseline, sides.candidate)}
+    named: dict[str, Path] = {}
+    for file in files:
+        for start in read_steps(file):
+            if start.header.arm not in arms:
+                raise ParityError(
+                    message(
+                        "cli.steps_other_arm",
+                        "{path} has the steps of {arm}, and the captures are of {arms}",
+                        path=str(file),
+                        arm=start.header.arm,
+                        arms=sorted(arms),
+                    ),
+                    hint=message("cli.steps_of_these", "name the steps file of one of these arms"),
+                )
+            named[start.header.arm] = file
+    pairs = zip((sides.baseline, sides.candidate), sides.paths, strict=True)
+    return [look_inside(capture, steps_beside(path, named, capture.header.arm)) for capture, path in pairs]
 
 
 def _view(sides: _Sides, comparison: Comparison, model: Path | None) -> RunView:

@@ -159,6 +159,11 @@ _AFTER: list[Callable[[Any], Any]] = [
         multiple=True,
         help="Any other vllm.LLM argument, for every arm. Repeatable.",
     ),
+    click.option(
+        "--record",
+        is_flag=True,
+        help="Record every engine step beside the captures, and check the engine's bookkeeping; docs/steps.md.",
+    ),
     *HUNT_OPTIONS,
     *endpoint_options(Setting()),
 ]
@@ -185,6 +190,7 @@ class PlanOptions:
     max_model_len: int | None
     positive_controls: tuple[str, ...]
     engine: tuple[tuple[str, Json], ...]
+    record: bool
     hunt: HuntOptions
     endpoints: EndpointOptions
     where: HostOptions

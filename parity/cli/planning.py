@@ -83,4 +83,5 @@ def plan_request(options: PlanOptions) -> PlanRequest:
         named_variants=configuration().variants,
         samples=options.hunt.samples,
         churn=options.hunt.churn_request(),
+        record=options.record,
     )

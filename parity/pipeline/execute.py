@@ -21,6 +21,7 @@ from parity.pipeline.arbitrate import arbitrate, with_arbitration
 from parity.pipeline.capturing import Captured, Runner, capture_all
 from parity.pipeline.compared import Compared
 from parity.pipeline.directory import RunDirectory, write_whole
+from parity.pipeline.inside import Inside, look_inside, steps_beside, with_steps
 from parity.pipeline.outcome import Outcome, conclude
 from parity.plan import Arm, Plan
 from parity.records import Capture, Scores, Verdict
@@ -206,6 +207,11 @@ def _compare_all(
     return conclude(directory.run_id, directory.root, plan.baseline, comparisons, controlled, failed)
 
 
+def _inside(directory: RunDirectory, capture: Capture) -> Inside:
+    """What the recorder saw of an arm, where it was recorded."""
+    return look_inside(capture, steps_beside(directory.capture(capture.header.arm)))
+
+
 def _controls_only() -> ParityError:
     return ParityError(
         message("pipeline.plan_positive_controls", "the plan has positive controls only"),
@@ -229,6 +235,7 @@ def _compare_one(
     model = Path(plan.model.path)
     comparison = analyse(baseline, candidate, scores, tolerance=plan.tolerance, model=model, alpha=alpha)
     comparison = with_arbitration(comparison, plan, baseline, candidate, arbiter_scores)
+    comparison = with_steps(comparison, *(_inside(directory, one) for one in (baseline, candidate)))
     recorder.comparison(arm.name, comparison)
     if arm.control:
         planted = controls.read_planted(directory.log(arm.name))

@@ -72,6 +72,8 @@ class PlanRequest:
     samples: int = 1
     """Completions of each prompt per round: `n` where sampling is random, else copies of the request."""
     churn: ChurnRequest = field(default_factory=ChurnRequest)
+    record: bool = False
+    """Whether the engines' steps are recorded."""
     own: Sequence[OwnArm] = ()
     """Servers and recordings, each an arm beside those of `backends`."""
     arbiter: str | None = None
@@ -236,7 +238,7 @@ def _with_churn(plan: Plan, request: PlanRequest) -> Plan:
     requests = plan.requests
     if lengths is not None:
         requests = tuple(replace(one, max_tokens=output_limit(lengths, seed, one.id)) for one in requests)
-    plan = replace(plan, requests=requests, churn=churn)
+    plan = replace(plan, requests=requests, churn=churn, record=request.record)
     plan.check()
     return plan
 

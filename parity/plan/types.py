@@ -151,6 +151,8 @@ class Plan:
     skipped: tuple[Skipped, ...] = ()
     arbiter: Arm | None = None
     """An engine that is no arm and scores both sides where they differ."""
+    record: bool = False
+    """Whether the engines' steps are recorded beside the captures (docs/steps.md)."""
 
     def arm(self, name: str) -> Arm:
         for arm in self.arms:
@@ -200,6 +202,7 @@ class Plan:
             "tolerance": self.tolerance,
             **({} if self.churn == Churn() else {"churn": self.churn.to_json()}),
             **({"skipped": [asdict(one) for one in self.skipped]} if self.skipped else {}),
+            **({"record": True} if self.record else {}),
         }
 
     def check(self) -> None:
@@ -220,6 +223,11 @@ class Plan:
             self._check_request(request)
         self._check_sampling()
         self.churn.check(frozenset(r.id for r in self.requests), self.sampling.n)
+        if self.record and self.churn.asynchronous:
+            raise ParityError(
+                message("plan.record_asynchronous", "steps cannot be recorded of an asynchronous engine"),
+                hint=message("plan.record_in_process", "leave out --record, or the asynchronous churn"),
+            )
         self._check_arms()
 
     def _check_names(self) -> None:

@@ -268,6 +268,27 @@ class NumericsEvidence(RunEvidence):
     """Settings by which the arms are known to compute otherwise."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViolationEvidence(Evidence):
+    """Of an equality of the engine's bookkeeping that a step broke."""
+
+    invariant: str
+    step: int
+    row: int
+    expected: int | tuple[int, ...]
+    found: int | tuple[int, ...]
+    broken: tuple[str, ...] = ()
+    """All invariants that this row-step broke."""
+    row_steps: int = 1
+    """Row-steps of this completion that broke any."""
+    places: tuple[tuple[int, int, int], ...] = ()
+    """[step, row, output position] of the first of them."""
+    row_before: str | None = None
+    """Whose row it was in the step before."""
+    shared_with: str | None = None
+    """Who has the same row, block or state slot in this step."""
+
+
 def _plain(value: Json) -> Json:
     if isinstance(value, Mapping):
         return {name: _plain(one) for name, one in value.items()}

@@ -32,6 +32,7 @@ from parity.records.evidence import (
     TemperatureEvidence,
     TextEvidence,
     TokensEvidence,
+    ViolationEvidence,
 )
 
 
@@ -152,6 +153,7 @@ class Kind(str):
     INPUT_MISMATCH: ClassVar[Kind]
     NONDETERMINISM: ClassVar[Kind]
     NUMERICS: ClassVar[Kind]
+    VIOLATION: ClassVar[Kind]
 
     def __new__(cls, name: str) -> Kind:
         known = _NAMES.get(name)
@@ -424,6 +426,17 @@ Kind.NUMERICS = register(
         title=message("kind.numerics", "numerics that differ everywhere"),
         question=message("kind.question.numerics", "By how much, and is it more than rounding?"),
         evidence=NumericsEvidence,
+        needs_expected_tokens=False,
+    )
+)
+Kind.VIOLATION = register(
+    KindRow(
+        name="violation",
+        family=Family.ENGINE,
+        title=message("kind.violation", "bookkeeping that a step broke"),
+        question=message("kind.question.violation", "Which step and row, and which two numbers?"),
+        evidence=ViolationEvidence,
+        precedence=5,
         needs_expected_tokens=False,
     )
 )

@@ -36,7 +36,7 @@ LEAST_CHANCE: Final = 1e-40
 PROVEN: Final = 100.0
 """A rule of the request that was broken, an id that cannot be: no reference is needed."""
 
-NAMED: Final = {Family.RULES: PROVEN, Family.SET: 60.0, Family.INPUT: 60.0, Family.OUTPUT: 20.0}
+NAMED: Final = {Family.ENGINE: PROVEN, Family.RULES: PROVEN, Family.SET: 60.0, Family.INPUT: 60.0, Family.OUTPUT: 20.0}
 """What a finding of a family weighs by what it is."""
 
 OPEN: Final = -5.0

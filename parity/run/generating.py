@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from parity.capture.steps import StepsBlock, StepsHeader, StepsLine, StepsStopped, steps_path
 from parity.records import Header, Key
 from parity.run.appending import Appender
 from parity.run.counting import Counters, added, of_replicas
@@ -31,6 +32,7 @@ class Generation:
         self._counted = set(held.rounds)
         self._done: dict[int, Counters] = {}
         self._path = path
+        self._steps: Appender | None = None
 
     def run(self, header: Header) -> None:
         link, held = self._link, self._held
@@ -49,6 +51,8 @@ class Generation:
             capture.add(line_of(Footer(completions=completions, scores=0, counters=self._counters())))
         finally:
             capture.close()
+            if self._steps is not None:
+                self._steps.close()
 
     def _take(self, said: FromWorker) -> None:
         link, replica = self._link, self._link.speaker
@@ -63,8 +67,17 @@ class Generation:
         elif isinstance(said, Footer):
             self._done[replica] = said.counters
             link.listen_to([number for number in self._rounds if number not in self._done])
+        elif isinstance(said, StepsHeader | StepsBlock | StepsStopped):
+            self._record(said, replica)
         else:
             link.event(said)
+
+    def _record(self, said: StepsLine, replica: int) -> None:
+        """What the flight recorder saw, into the file beside the capture; that of an interrupted run is added to."""
+        if self._steps is None:
+            path = steps_path(self._path)
+            self._steps = Appender(path, keep_bytes=whole_lines(path) if self._held.header is not None else 0)
+        self._steps.add(line_of(msgspec.structs.replace(said, replica=replica)))
 
     def _completion(self, completion: Completion, replica: int) -> None:
         key, earlier = completion.key, self._held.completions.get(completion.key)
@@ -120,6 +133,17 @@ class Generation:
             "generation_tokens": sum(kept.tokens for kept in earlier),
         }
         return {name: value for name, value in known.items() if name in named}
+
+
+def whole_lines(path: Path) -> int:
+    """Bytes of a file up to the end of its last whole line; 0 where there is none."""
+    if not path.exists():
+        return 0
+    end = 0
+    with path.open("rb") as file:
+        for line in file:
+            end += len(line) if line.endswith(b"\n") else 0
+    return end
 
 
 def _missing(held: Held, expected: Sequence[Expected]) -> dict[int, list[int]]:

@@ -17,6 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from parity.capture import dump_line, header_record, parse_completion, parse_header
 from parity.capture.problems import Malformed
+from parity.capture.steps import StepsBlock, StepsHeader, StepsLine, StepsStopped
 from parity.messages import Message, message
 from parity.plan import Plan
 from parity.records import Completion as Parsed
@@ -164,8 +165,10 @@ class Other(Struct, frozen=True):
     event: Json = None
 
 
-FromWorker: TypeAlias = Header | Completion | Score | Round | Footer | Progress | Failed | Unscored | Scored | Other
-Record: TypeAlias = Header | Completion | Score | Round | Footer
+FromWorker: TypeAlias = (
+    Header | Completion | Score | Round | Footer | StepsLine | Progress | Failed | Unscored | Scored | Other
+)
+Record: TypeAlias = Header | Completion | Score | Round | Footer | StepsLine
 
 AnyDecoder: TypeAlias = msgspec.json.Decoder[Any]
 
@@ -174,7 +177,7 @@ def _decoders(*types: type[Struct]) -> dict[str, AnyDecoder]:
     return {str(each.__struct_config__.tag): msgspec.json.Decoder(each) for each in types}
 
 
-_RECORDS: Final = _decoders(Completion, Score, Round, Footer)
+_RECORDS: Final = _decoders(Completion, Score, Round, Footer, StepsHeader, StepsBlock, StepsStopped)
 _EVENTS: Final = _decoders(Progress, Failed, Unscored, Scored)
 _TAGS: Final = msgspec.json.Decoder(Other)
 

@@ -40,6 +40,7 @@ class _Column(msgspec.Struct):
     churn: Churn = Churn()
     skipped: tuple[Skipped, ...] = ()
     arbiter: Arm | None = None
+    record: bool = False
     scores: _Files = msgspec.field(default_factory=_Files)
 
 
@@ -70,6 +71,7 @@ def plan_from(text: str) -> StoredPlan:
         churn=column.churn,
         skipped=column.skipped,
         arbiter=column.arbiter,
+        record=column.record,
     )
     return StoredPlan(plan, column.scores.files)
 

@@ -156,7 +156,7 @@ class Accelerator:
         return local.plant(fault)
 
     def explain(self, log_tail: str) -> Message | None:
-        if "No module named 'vllm'" in log_tail:
+        if any(f"No module named '{name}'" in log_tail for name in ("vllm", "numpy")):
             return message(
                 "vllm.no_vllm",
                 "that Python has no vLLM: point {variable} at one that has",

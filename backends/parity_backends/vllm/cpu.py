@@ -225,7 +225,7 @@ class CpuBackend:
         return impossible.on_cpu(engine)
 
     def explain(self, log_tail: str) -> Message | None:
-        if "No module named 'vllm'" in log_tail:
+        if any(f"No module named '{name}'" in log_tail for name in ("vllm", "numpy")):
             return message(
                 "cpu.no_vllm",
                 "that Python has no vLLM: unset {variable}, or `parity env create cpu`",

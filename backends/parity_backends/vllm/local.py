@@ -32,7 +32,8 @@ WORKER_MODULES = (
     "parity_backends.worker:protocol", "parity_backends.worker:sampling", "parity_backends.worker:records", "secrets",
     "environment", "table", "arguments", ENGINE_SETTINGS, "resolved", "parity_backends.worker:counters",
     "parity.records:plan_digest", "parity_backends.worker:identity", "faults",
-    "parity_backends.worker:seeds", "schedule", "rounds", "asynchronous", "logits", "arm", "main",
+    "parity_backends.worker:seeds", "schedule", "rounds", "asynchronous", "logits",
+    "parity.capture:step_table", "step_sight", "step_requests", "recorder", "arm", "main",
 )  # fmt: skip
 """Of parity_backends.vllm.worker where no other is named, each after those it imports."""
 

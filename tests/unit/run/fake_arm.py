@@ -91,10 +91,20 @@ class Arm:
                     done += 1
                     drafts += 2
                     self.channel.event("progress", running=1, completions=done, tokens=done * 6)
+        if self.plan.get("record"):
+            self.record_steps(len(rounds))
         if MODE == "die before footer":
             os.kill(os.getpid(), signal.SIGKILL)
         counters = {"drafts": drafts, "tokens": done * 6, "generate_seconds": 0.5}
         self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counters})
+
+    def record_steps(self, steps):
+        """A step for each round, all of one row."""
+        self.channel.record({"record": "steps_header", "schema": "parity.steps/1", "arm": self.name})
+        ones = np.ones(steps, dtype=np.int64)  # noqa: F821 - the real worker's
+        columns = {"step": np.arange(steps), "rows": ones, "request": ones * 0}  # noqa: F821
+        block = {"record": "steps", "steps": steps, "rows": steps, "requests": [{"number": 0, "request": "p0"}]}
+        self.channel.record({**block, **pack_block(columns)})  # noqa: F821
 
     def misbehave(self, done):
         if MODE == "noisy":

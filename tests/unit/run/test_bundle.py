@@ -71,7 +71,11 @@ def test_every_module_of_the_worker_is_in_it() -> None:
     )
     of_parity = {name for name in WORKER_MODULES if name.startswith("parity.")}
     assert own | {f"parity_backends.worker:{name}" for name in shared} == set(WORKER_MODULES) - of_parity
-    assert of_parity == {"parity.records:engine_settings", "parity.records:plan_digest"}
+    assert of_parity == {
+        "parity.records:engine_settings",
+        "parity.records:plan_digest",
+        "parity.capture:step_table",
+    }
 
 
 def test_the_worker_knows_the_engine_settings_of_the_table() -> None:

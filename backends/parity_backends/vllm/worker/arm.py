@@ -8,6 +8,7 @@ import time
 from types import SimpleNamespace
 from typing import Any, Callable, Optional
 
+from parity.capture.step_table import STEPS_SCHEMA
 from parity.records.plan_digest import plan_digest
 from parity_backends.worker.counters import counters, since
 from parity_backends.worker.identity import fingerprint
@@ -21,6 +22,7 @@ from .asynchronous import AsyncEngine
 from .environment import STARTED_WITH, environment
 from .faults import unpack_faults
 from .logits import RawLogits, logsumexps
+from .recorder import Recorder, Unrecordable
 from .resolved import resolved_engine
 from .rounds import PROGRESS_SECONDS, Round, add_up
 from .schedule import round_schedule
@@ -44,6 +46,11 @@ class Arm:
         self.requests = plan["requests"]
         self.serial = 0
         self.progress_at = 0.0
+        self.asked: dict[str, tuple[str, int]] = {}
+        """Request and round by the name that the engine was given; only while steps are recorded."""
+        self.recorder: Optional[Recorder] = None
+        self.write_steps: Optional[Callable[[dict[str, Any]], None]] = None
+        """Where records of the steps file go, where that is not the channel."""
 
     def start(self) -> None:
         self.channel.event("starting", pid=os.getpid())
@@ -88,9 +95,26 @@ class Arm:
             "model_fingerprint": fingerprint(model),
             "plan_digest": plan_digest(self.plan),
             **({"churn": self.plan["churn"]} if self.plan.get("churn") else {}),
+            **({"steps": self._recorded()} if self.plan.get("record") else {}),
         }
         self.channel.event("ready", engine_start_seconds=round(self.start_seconds, 3))
         self.channel.record(header)
+
+    def _recorded(self) -> dict[str, Any]:
+        """Starts the flight recorder; what the capture's header says of it."""
+        try:
+            self.recorder = Recorder(self.llm, self.write_steps or self.channel.record, self.arm["name"], self.named)
+        except Unrecordable as error:
+            return {"schema": STEPS_SCHEMA, "unrecorded": str(error)}
+        return {"schema": STEPS_SCHEMA}
+
+    def named(self, engine_id: str) -> Optional[dict[str, Any]]:
+        """The completion that the engine makes under a name of its own: ours and a random part, samples before it."""
+        sample, _, name = engine_id.rpartition("_")
+        asked = self.asked.get(name.split("-", 1)[0])
+        if asked is None:
+            return None
+        return {"request": asked[0], "round": asked[1], "sample": int(sample) if sample.isdigit() else 0}
 
     def _open(self, settings: dict[str, Any]) -> None:
         """The engine in this process, or (where the plan's churn says so) AsyncLLM."""
@@ -148,6 +172,8 @@ class Arm:
             params.logprobs = None
         if not whole:
             params.output_kind = RequestOutputKind.CUMULATIVE
+        if self.recorder is not None:
+            self.asked[str(self.serial + 1)] = (request["id"], round_)
         try:
             return self._add(request["prompt_token_ids"], params)
         except Exception as error:  # ValueError, and from vLLM 0.3x on VLLMValidationError, which is none
@@ -170,7 +196,7 @@ class Arm:
             before, start = counters(self.llm), time.perf_counter()
             joins = round_schedule(self.plan.get("churn") or {}, names, number)
             this = Round(self, number, joins, done, tokens)
-            this.run()
+            self._run(this)
             mine = since(counters(self.llm), before)
             mine.update(this.watch.counters(), tokens=this.tokens - tokens)
             mine["generate_seconds"] = round(this.last - start, 4)
@@ -184,6 +210,18 @@ class Arm:
             engine_start_seconds=round(self.start_seconds, 3),
         )
         self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counted})
+
+    def _run(self, this: Round) -> None:
+        """A round, its steps recorded where that is asked for."""
+        if self.recorder is None:
+            this.run()
+            return
+        self.recorder.on = True
+        try:
+            this.run()
+        finally:
+            self.recorder.flush()
+            self.recorder.on = False
 
     def trial(
         self, requests: list[dict[str, Any]], sampling: dict[str, Any], churn: Optional[dict[str, Any]] = None

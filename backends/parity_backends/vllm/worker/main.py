@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import threading
-from typing import IO
+from typing import IO, Any, Callable
 
 from parity_backends.worker.protocol import Channel, serve
 from parity_backends.worker.records import items_to_score
@@ -35,6 +35,7 @@ def by_hand(argv: list[str]) -> None:
     parser.add_argument("--model", help="checkpoint directory on this host, where it differs from the plan's")
     parser.add_argument("--score", action="append", default=[], metavar="CAPTURE",
                         help="score the completions of this capture instead (repeatable)")  # fmt: skip
+    parser.add_argument("--steps", metavar="FILE", help="record every engine step into this file (CAPTURE.steps)")
     parser.add_argument("--top", type=int, default=5, help="top logprobs per scored token")
     args = parser.parse_args(argv)
     try:
@@ -57,7 +58,10 @@ def by_hand(argv: list[str]) -> None:
         os.environ.update(wanted)
         os.execv(sys.executable, [sys.executable, "-u", os.path.abspath(__file__), *argv])
     channel = Channel(events=False)
+    plan["record"] = bool(args.steps)
     arm = Arm(plan, args.arm, channel, threading.Event())
+    if args.steps:
+        arm.write_steps = lines_into(args.steps)
     arm.start()
     if args.score:
         done = arm.score(items, args.top)
@@ -66,6 +70,18 @@ def by_hand(argv: list[str]) -> None:
     else:
         arm.generate(list(range(plan.get("rounds", 1))))
     arm.close()
+
+
+def lines_into(path: str) -> Callable[[dict[str, Any]], None]:
+    """Writes each record as a line of a file, at once."""
+    with open(path, "w", encoding="utf-8"):
+        pass  # what cannot be written is found before an engine starts
+
+    def write(record: dict[str, Any]) -> None:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record, separators=(",", ":")) + "\n")
+
+    return write
 
 
 if __name__ == "__main__":

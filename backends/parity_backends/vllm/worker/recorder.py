@@ -1,0 +1,407 @@
+"""The flight recorder: what the host knows of every engine step, in blocks of the steps file.
+
+It reads at five doors of vLLM's first model runner and its scheduler (vllm/v1/worker/gpu_model_runner.py of
+0.32.0), wrapped on their instances:
+
+    execute_model       what the scheduler asks for
+    _model_forward      inside the forward context: what the layers get, whoever built it. Profiling and the drafter
+                        do not come this way
+    _sample             the logits, and what the sampler makes of them
+    sample_tokens       what the runner hands to the scheduler, what the drafter proposes
+    update_from_output  of the scheduler: what the caller gets
+
+Tensors on the host are copied; those of a device are copied into pinned memory, queued on the stream of the step
+itself and read after the step's own synchronisation. A recorder that fails stops and says so; the engine goes on.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from typing import Any, Callable, Optional
+
+import numpy as np
+
+from parity.capture.step_table import (
+    BLOCK_ROW_STEPS,
+    COLUMN_BY_NAME,
+    NOTHING,
+    STEPS_SCHEMA,
+    Ragged,
+    joined_lists,
+    pack_block,
+    split_name,
+)
+
+from .step_requests import Named, Requests
+from .step_sight import Sight, ragged
+
+NEEDED_DOORS = ("execute_model", "_model_forward", "_sample", "sample_tokens", "input_batch", "attn_groups")
+
+
+class Unrecordable(Exception):
+    """Why nothing can be recorded of this engine."""
+
+
+def host_copy(tensor: Any, stop: Optional[int] = None) -> Any:
+    """An array with the values of a tensor: at once on the host, after the step's synchronisation on a device."""
+    part = tensor if stop is None else tensor[:stop]
+    if part.device.type == "cpu":
+        return part.numpy().copy()
+    import torch
+
+    held = torch.empty(part.shape, dtype=part.dtype, pin_memory=True)
+    held.copy_(part, non_blocking=True)
+    return held.numpy()
+
+
+def copied(owner: Any, name: str, stop: Optional[int] = None) -> Any:
+    """`host_copy` of an attribute that is a tensor, None where it is none."""
+    tensor = getattr(owner, name, None)
+    return None if tensor is None else host_copy(tensor, stop)
+
+
+class Recorder:
+    """Records the steps of one engine in this process, while `on`."""
+
+    def __init__(self, llm: Any, write: Callable[[dict[str, Any]], None], arm: str, named: Named) -> None:
+        """`write` takes records of the steps file. Raises Unrecordable."""
+        self.runner, self.scheduler = doors_of(llm)
+        self.write, self.arm = write, arm
+        self.on = False
+        self.stopped = False
+        self.step = -1
+        self.began = time.perf_counter()
+        self.sight: Optional[Sight] = None
+        self.held: list[dict[str, Any]] = []
+        self.row_steps = 0
+        self.unseen: dict[str, str] = {}
+        self.header_sent = False
+        self.finished_before: list[int] = []
+        self.device_tokens: Optional[tuple[Any, Any]] = None
+        self.output: Any = None
+        self.came: dict[str, int] = {}
+        self.computed: dict[str, int] = {}
+        self.blocks: dict[str, Any] = {}
+        self.groups = list(self.runner.attn_groups)
+        self.sizes = [block_size(self.runner, group) for group in range(len(self.groups))]
+        self.kinds = ["unknown"] * len(self.groups)
+        self.requests = Requests(named, len(self.groups))
+        if getattr(self.runner, "use_async_scheduling", False):
+            for name in ("sampled", "chosen", "handed", "given", "proposed", "kept", "buffer_length", "buffer_last"):
+                self.unseen[name] = "asynchronous scheduling: not on the host when the step ends"
+        for owner, name in (
+            (self.runner, "execute_model"),
+            (self.runner, "_model_forward"),
+            (self.runner, "_sample"),
+            (self.runner, "sample_tokens"),
+            (self.scheduler, "update_from_output"),
+        ):
+            setattr(owner, name, getattr(self, "_around_" + name.lstrip("_"))(getattr(owner, name)))
+
+    # ------------------------------------------------------------------ doors
+
+    def _look(self, look: Callable[..., Any], *args: Any) -> Any:
+        if not self.on or self.stopped:
+            return None
+        try:
+            return look(*args)
+        except Exception as error:  # the engine must not pay for the recorder
+            traceback.print_exc(file=sys.stderr)
+            self.flush()
+            self.write({"record": "steps_stopped", "step": self.step, "why": "%s: %s" % (type(error).__name__, error)})
+            self.stopped, self.sight = True, None
+            return None
+
+    def _around_execute_model(self, inner: Any) -> Any:
+        def execute_model(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+            self._look(self._scheduled, scheduler_output)
+            return inner(scheduler_output, *args, **kwargs)
+
+        return execute_model
+
+    def _around_model_forward(self, inner: Any) -> Any:
+        def model_forward(input_ids: Any = None, positions: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if self.sight is not None and not self.sight.names:
+                self._look(self._forward, input_ids, positions)
+            return inner(input_ids, positions, *args, **kwargs)
+
+        return model_forward
+
+    def _around_sample(self, inner: Any) -> Any:
+        def sample(logits: Any, metadata: Any) -> Any:
+            if self.sight is None or not self.sight.names:
+                return inner(logits, metadata)
+            best = self._look(self._before_sampling, logits, metadata)
+            output = inner(logits, metadata)
+            self._look(self._after_sampling, output, best, logits)
+            return output
+
+        return sample
+
+    def _around_sample_tokens(self, inner: Any) -> Any:
+        def sample_tokens(*args: Any, **kwargs: Any) -> Any:
+            output = inner(*args, **kwargs)
+            if self.sight is not None and self.sight.names:
+                self._look(self._handed, output)
+            return output
+
+        return sample_tokens
+
+    def _around_update_from_output(self, inner: Any) -> Any:
+        def update_from_output(scheduler_output: Any, output: Any) -> Any:
+            outputs = inner(scheduler_output, output)
+            if self.sight is not None and self.sight.names:
+                self._look(self._given, outputs)
+            self.sight = None
+            return outputs
+
+        return update_from_output
+
+    # ------------------------------------------------------------------ what is seen at each
+
+    def _scheduled(self, output: Any) -> None:
+        finished = self.requests.finish(output.finished_req_ids)
+        self.sight = None
+        if output.total_num_scheduled_tokens <= 0:
+            self.finished_before += finished
+            return
+        self.step += 1
+        sight = self.sight = Sight(self.step, round((time.perf_counter() - self.began) * 1e6))
+        sight.finished = [*self.finished_before, *finished]
+        self.finished_before = []
+        self.output = output
+        self.came, self.computed, self.blocks = self.requests.take(output)
+        waiting = getattr(self.scheduler, "waiting", None)
+        if waiting is not None:
+            sight.step_numbers["waiting"] = len(waiting)
+
+    def _forward(self, input_ids: Any, positions: Any) -> None:
+        from vllm.forward_context import get_forward_context
+
+        sight, output, batch = self.sight, self.output, self.runner.input_batch
+        assert sight is not None
+        count, total = int(batch.num_reqs), int(output.total_num_scheduled_tokens)
+        names = sight.names = list(batch.req_ids[:count])
+        known = [self.requests.known[name] for name in names]
+        drafts = output.scheduled_spec_decode_tokens
+        sight.request = np.array([one.number for one in known])
+        sight.arrival = np.array([self.came.get(name, 0) for name in names])
+        sight.prompt_lengths = np.array([one.prompt_tokens for one in known])
+        sight.plain = np.array([one.plain for one in known])
+        sight.scheduled = np.array([output.num_scheduled_tokens.get(name, 0) for name in names])
+        sight.computed = np.array([self.computed.get(name, NOTHING) for name in names])
+        sight.drafts = ragged([drafts.get(name, ()) for name in names])
+        sight.numbers["index_row"] = np.array([batch.req_id_to_index.get(name, NOTHING) for name in names])
+        if int(sight.scheduled.sum()) != total:
+            raise RuntimeError("rows of %d tokens, %d scheduled" % (int(sight.scheduled.sum()), total))
+        ids = input_ids if input_ids is not None else getattr(getattr(self.runner, "input_ids", None), "gpu", None)
+        if positions is not None and positions.dim() > 1:
+            positions = positions[0]
+        start = getattr(getattr(self.runner, "query_start_loc", None), "np", None)
+        sight.batch(
+            None if ids is None else host_copy(ids, total),
+            None if positions is None else host_copy(positions, total),
+            None if start is None else start[: count + 1].copy(),
+        )
+        context = get_forward_context()
+        described = context.batch_descriptor
+        sight.step_numbers["padded"] = total if described is None else int(described.num_tokens)
+        sight.step_numbers["padded_rows"] = int(getattr(described, "num_reqs", None) or NOTHING)
+        sight.step_numbers["graph"] = int(context.cudagraph_runtime_mode.value)
+        self._metadata(sight, context.attn_metadata, names, count, total)
+
+    def _metadata(self, sight: Sight, metadata: Any, names: list[str], count: int, total: int) -> None:
+        for group, builders in enumerate(self.groups):
+            found = sight.groups.setdefault(group, {})
+            found["new_blocks"] = self.requests.new_blocks(group, names, self.blocks)
+            table = self.runner.input_batch.block_table.block_tables[group]
+            size = self.sizes[group]
+            if int(table.block_size) == size or self.kinds[group] == "state":
+                found.update(self.requests.table(group, names, table.block_table.np[:count]))
+            else:
+                self._not_seen("table_off", group, "kernel blocks of %d tokens" % table.block_size)
+            if not isinstance(metadata, dict) or not builders:
+                self._not_seen("*", group, "attention metadata is a %s" % type(metadata).__name__)
+                continue
+            given = metadata.get(builders[0].layer_names[0])
+            if hasattr(given, "spec_sequence_masks_cpu") and hasattr(given, "num_spec_decodes"):
+                self.kinds[group] = "state"
+                sight.state(group, state_readings(given))
+            elif hasattr(given, "slot_mapping") and hasattr(given, "seq_lens"):
+                self.kinds[group] = "attention"
+                fits = int(table.block_size) == size
+                sight.attention(
+                    group, copied(given, "slot_mapping", total), copied(given, "seq_lens", count), size if fits else 0
+                )
+            else:
+                self._not_seen("*", group, "metadata of %s" % type(given).__name__)
+
+    def _not_seen(self, name: str, group: int, why: str) -> None:
+        self.unseen.setdefault("%s/%d" % (name, group), why)
+
+    def _before_sampling(self, logits: Any, metadata: Any) -> Any:
+        sight = self.sight
+        assert sight is not None
+        if metadata is None:
+            sight.logits(None, None, None)
+        else:
+            sight.logits(
+                metadata.num_draft_tokens,
+                host_copy(metadata.draft_token_ids),
+                copied(metadata, "logits_indices"),
+            )
+        return None if logits is None or "chosen" in self.unseen else host_copy(logits.argmax(-1))
+
+    def _after_sampling(self, output: Any, best: Any, logits: Any) -> None:
+        if "sampled" in self.unseen:
+            return
+        tokens = output.sampled_token_ids
+        if tokens.device.type != "cpu":
+            self.device_tokens = host_copy(tokens), best
+            return
+        assert self.sight is not None
+        for row, place, token in self.sight.sampled(tokens.numpy(), best):
+            if float(logits[place, token]) == float(logits[place].max()):
+                self.sight.was_a_tie(row)
+
+    def _handed(self, output: Any) -> None:
+        sight, batch = self.sight, self.runner.input_batch
+        assert sight is not None
+        names, count = sight.names, len(sight.names)
+        if "sampled" in self.unseen:
+            return
+        if self.device_tokens is not None:  # the step has synchronised; equal logits cannot be looked up any more
+            sight.sampled(*self.device_tokens)
+            self.device_tokens = None
+        places = [output.req_id_to_index.get(name) for name in names]
+        sight.numbers["output_row"] = np.array([NOTHING if place is None else place for place in places])
+        lists = output.sampled_token_ids
+        sight.lists["handed"] = ragged([() if p is None or p >= len(lists) else lists[p] for p in places])
+        kept = getattr(batch, "num_accepted_tokens_cpu", None)
+        if kept is not None and self.runner.speculative_config is not None and self.runner.model_config.is_hybrid:
+            sight.numbers["kept"] = kept[:count].copy()
+        else:
+            self.unseen.setdefault("kept", "no speculation, or no recurrent layers")
+        lengths = batch.num_tokens_no_spec[:count].copy()
+        sight.numbers["buffer_length"] = lengths
+        sight.numbers["buffer_last"] = batch.token_ids_cpu[np.arange(count), np.maximum(lengths - 1, 0)]
+        self._proposed(sight, count)
+
+    def _proposed(self, sight: Sight, count: int) -> None:
+        proposed = getattr(self.runner, "_draft_token_ids", None)
+        if proposed is None:
+            sight.lists["proposed"] = Ragged(np.zeros(count, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        elif isinstance(proposed, list):
+            sight.lists["proposed"] = ragged(proposed[:count])
+        elif proposed.device.type != "cpu":
+            self.unseen["proposed"] = "the drafts are on %s" % proposed.device.type
+        else:
+            matrix = proposed[:count].numpy()
+            sight.lists["proposed"] = Ragged(np.full(count, matrix.shape[1]), matrix.reshape(-1).astype(np.int64))
+
+    def _given(self, outputs: Any) -> None:
+        sight = self.sight
+        assert sight is not None
+        if "sampled" not in self.unseen:
+            every = {one.request_id: one for group in outputs.values() for one in group.outputs}
+            given = [every.get(name) for name in sight.names]
+            sight.lists["given"] = ragged([() if one is None else one.new_token_ids for one in given])
+            reasons = [None if one is None else one.finish_reason for one in given]
+            sight.numbers["finish"] = np.array([NOTHING if one is None else int(one) for one in reasons])
+        self.held.append(sight.columns())
+        self.row_steps += len(sight.names)
+        if self.row_steps >= BLOCK_ROW_STEPS:
+            self.flush()
+
+    # ------------------------------------------------------------------ blocks
+
+    def flush(self) -> None:
+        """Write what is held."""
+        if not self.held:
+            return
+        if not self.header_sent:
+            self.header_sent = True
+            self.write(self.header())
+        columns = together(self.held)
+        block = {"record": "steps", "steps": len(self.held), "rows": self.row_steps, "requests": self.requests.fresh}
+        self.write({**block, **pack_block(columns)})
+        self.held, self.row_steps, self.requests.fresh = [], 0, []
+
+    def header(self) -> dict[str, Any]:
+        runner, config = self.runner, self.runner.vllm_config
+        scheduler, speculation = config.scheduler_config, runner.speculative_config
+        seen = {split_name(name)[0].name for columns in self.held for name in columns}
+        for name in COLUMN_BY_NAME:
+            if name not in seen and not any(one.partition("/")[0] in (name, "*") for one in self.unseen):
+                self.unseen[name] = "nothing of this kind in the engine's steps"
+        return {
+            "record": "steps_header",
+            "schema": STEPS_SCHEMA,
+            "arm": self.arm,
+            "runner": "%s.%s" % (type(runner).__module__, type(runner).__name__),
+            "device": str(getattr(runner, "device", "")),
+            "groups": [
+                {"kind": kind, "block_size": size, "layers": sum(len(one.layer_names) for one in builders)}
+                for kind, size, builders in zip(self.kinds, self.sizes, self.groups)  # noqa: B905
+            ],
+            "speculative_tokens": 0 if speculation is None else int(speculation.num_speculative_tokens),
+            "mamba_cache_mode": str(getattr(config.cache_config, "mamba_cache_mode", None)),
+            "limits": {
+                "max_num_seqs": int(scheduler.max_num_seqs),
+                "max_num_batched_tokens": int(scheduler.max_num_batched_tokens),
+                "max_model_len": int(runner.max_model_len),
+            },
+            "how": "instance methods of the model runner and the scheduler wrapped in the engine's process; host "
+            "tensors copied, the argmax of the logits computed",
+            "unseen": self.unseen,
+        }
+
+
+def together(steps: list[dict[str, Any]]) -> dict[str, Any]:
+    """The columns of several steps as one; a column that any of them lacks is left out."""
+    found: dict[str, Any] = {}
+    for name in COLUMN_BY_NAME:
+        for full in sorted({one for step in steps for one in step if one.partition("/")[0] == name}):
+            if all(full in step for step in steps):
+                parts = [step[full] for step in steps]
+                found[full] = joined_lists(parts) if isinstance(parts[0], Ragged) else np.concatenate(parts)
+    return found
+
+
+def state_readings(given: Any) -> dict[str, Any]:
+    """Metadata of a gated delta net (vllm/v1/attention/backends/gdn_attn.py) as arrays."""
+    return {
+        "mask": copied(given, "spec_sequence_masks_cpu"),
+        "decodes": int(given.num_decodes),
+        "accepted": copied(given, "num_accepted_tokens"),
+        "spec_slots": copied(given, "spec_state_indices_tensor"),
+        "other_slots": copied(given, "non_spec_state_indices_tensor"),
+        "initial": copied(given, "has_initial_state"),
+        "spec_tokens": copied(given, "spec_token_indx"),
+        "other_tokens": copied(given, "non_spec_token_indx"),
+    }
+
+
+def block_size(runner: Any, group: int) -> int:
+    """Tokens in a block as the scheduler counts them; 0 where that cannot be seen."""
+    groups = getattr(getattr(runner, "kv_cache_config", None), "kv_cache_groups", [])
+    return int(groups[group].kv_cache_spec.block_size) if group < len(groups) else 0
+
+
+def doors_of(llm: Any) -> tuple[Any, Any]:
+    """The model runner and the scheduler of an engine in this process. Raises Unrecordable."""
+    runner: Any = getattr(llm, "llm_engine", llm)
+    for name in ("model_executor", "driver_worker", "worker", "model_runner"):
+        runner = getattr(runner, name, None)
+    core: Any = getattr(llm, "llm_engine", llm)
+    for name in ("engine_core", "engine_core", "scheduler"):
+        core = getattr(core, name, None)
+    if runner is None or core is None:
+        raise Unrecordable("the engine runs in another process")
+    missing = [name for name in NEEDED_DOORS if not hasattr(runner, name)]
+    if missing:
+        kind = "%s.%s" % (type(runner).__module__, type(runner).__name__)
+        raise Unrecordable("the model runner %s has no %s" % (kind, ", ".join(missing)))
+    return runner, core

@@ -1,0 +1,245 @@
+"""The columns of a steps file (`parity.steps/1`), and how a block of them is packed; docs/steps.md specifies it.
+
+The worker travels with this module in it: standard library and numpy only, Python 3.9 or newer.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+STEPS_SCHEMA = "parity.steps/1"
+
+NOTHING = -1
+"""In a column of numbers: there is none in this row. A column that is not in a block was not seen at all."""
+
+BLOCK_ROW_STEPS = 2048
+"""Row-steps in a block, at most by one step: what zlib's window of 32 KiB spans in about ten columns."""
+
+MAX_BLOCK_VALUES = 1 << 26
+"""Numbers in one column of a block: a reader takes no more, for steps files come from other hosts."""
+
+
+class StepColumn(NamedTuple):
+    """One column of a steps file."""
+
+    name: str
+    level: str
+    """"step": one entry a step. "row": one a row-step. "group": one a row-step for each cache group, NAME/GROUP."""
+    lists: bool = False
+    """An entry is a list of numbers, not one."""
+    like: str | None = None
+    """The column that it nearly always equals: numbers are written as the difference from it, lists that are equal to
+    it with a length of -1 and no values."""
+    counts_up: bool = False
+    """Written as the difference from the entry before it."""
+
+
+STEP_TABLE = (
+    StepColumn("step", "step", counts_up=True),
+    StepColumn("time_us", "step", counts_up=True),
+    StepColumn("rows", "step"),
+    StepColumn("tokens", "step"),
+    StepColumn("padded", "step", like="tokens"),
+    StepColumn("padded_rows", "step"),
+    StepColumn("graph", "step"),
+    StepColumn("waiting", "step"),
+    StepColumn("finished", "step", lists=True),
+    StepColumn("request", "row"),
+    StepColumn("arrival", "row"),
+    StepColumn("index_row", "row"),
+    StepColumn("output_row", "row", like="index_row"),
+    StepColumn("computed", "row"),
+    StepColumn("position", "row", like="computed"),
+    StepColumn("positions_off", "row"),
+    StepColumn("scheduled", "row"),
+    StepColumn("query_length", "row", like="scheduled"),
+    StepColumn("logits_first", "row"),
+    StepColumn("logits_off", "row"),
+    StepColumn("prompt_crc", "row"),
+    StepColumn("kept", "row"),
+    StepColumn("buffer_length", "row", like="computed"),
+    StepColumn("buffer_last", "row"),
+    StepColumn("finish", "row"),
+    StepColumn("drafts", "row", lists=True),
+    StepColumn("sampler_drafts", "row", lists=True, like="drafts"),
+    StepColumn("inputs", "row", lists=True),
+    StepColumn("sampled", "row", lists=True),
+    StepColumn("chosen", "row", lists=True, like="sampled"),
+    StepColumn("handed", "row", lists=True, like="sampled"),
+    StepColumn("given", "row", lists=True, like="handed"),
+    StepColumn("proposed", "row", lists=True),
+    StepColumn("new_blocks", "group", lists=True),
+    StepColumn("table_off", "group"),
+    StepColumn("table_found", "group"),
+    StepColumn("table_own", "group"),
+    StepColumn("written", "group", lists=True),
+    StepColumn("slots_off", "group"),
+    StepColumn("sequence_length", "group", like="computed"),
+    StepColumn("path", "group"),
+    StepColumn("accepted", "group"),
+    StepColumn("initial", "group"),
+    StepColumn("state_slots", "group", lists=True),
+    StepColumn("split_off", "group"),
+)
+"""In the order in which a block holds them; what a column is `like` stands before it."""
+
+COLUMN_BY_NAME = {one.name: one for one in STEP_TABLE}
+
+
+class Ragged(NamedTuple):
+    """Lists of numbers, one after the other: `counts` of shape (rows,), `values` of shape (sum of counts,)."""
+
+    counts: Any
+    values: Any
+
+    @property
+    def starts(self) -> Any:
+        """Where each list begins in `values`, and after the last one its length; shape (rows + 1,)."""
+        return np.concatenate(([0], np.cumsum(self.counts)))
+
+    def row(self, index: int) -> list[int]:
+        starts = self.starts
+        return [int(value) for value in self.values[starts[index] : starts[index + 1]]]
+
+    def take(self, rows: Any) -> Ragged:
+        """The lists of these rows (indices, or a mask), in their order."""
+        rows = np.arange(len(self.counts))[rows]
+        counts = self.counts[rows]
+        return Ragged(counts, self.values[spans(self.starts[:-1][rows], counts)])
+
+
+def spans(starts: Any, counts: Any) -> Any:
+    """Indices start, start + 1, … of each span, one after the other; shape (sum of counts,)."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(starts - (ends - counts), counts) + np.arange(total)
+
+
+def joined_lists(parts: Any) -> Ragged:
+    """Several Ragged as one."""
+    return Ragged(np.concatenate([one.counts for one in parts]), np.concatenate([one.values for one in parts]))
+
+
+def same_lists(a: Ragged, b: Ragged) -> Any:
+    """Where the lists of two columns are equal; a mask of shape (rows,)."""
+    same = a.counts == b.counts
+    rows = np.repeat(np.arange(len(same)), np.where(same, a.counts, 0))
+    differs = a.take(same).values != b.take(same).values
+    same[rows[differs]] = False
+    return same
+
+
+def split_name(name: str) -> tuple[StepColumn, int | None]:
+    """The column of a name in a block, and its cache group. Raises KeyError."""
+    base, _, group = name.partition("/")
+    column = COLUMN_BY_NAME[base]
+    if (column.level == "group") != group.isdigit():
+        raise KeyError(name)
+    return column, int(group) if group else None
+
+
+def _smallest(values: Any) -> Any:
+    """In the smallest little-endian integers that hold them."""
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    for kind in ("<i1", "<i2", "<i4"):
+        bounds = np.iinfo(kind)
+        if bounds.min <= low and high <= bounds.max:
+            return values.astype(kind)
+    return values.astype("<i8")
+
+
+def pack_block(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """`columns` and `data` of a block: [[name, dtype, entries], …] and the numbers, zlib in base64.
+
+    `columns` maps names of STEP_TABLE (NAME/GROUP for cache groups) to integer arrays or Ragged.
+    """
+    layout: list[list[Any]] = []
+    pieces: list[bytes] = []
+
+    def put(name: str, values: Any) -> None:
+        small = _smallest(values)
+        layout.append([name, small.dtype.str, len(small)])
+        pieces.append(small.tobytes())
+
+    for name, value in columns.items():
+        column, _ = split_name(name)
+        other = columns.get(column.like) if column.like else None
+        if isinstance(value, Ragged):
+            if other is not None:
+                same = same_lists(value, other)
+                put(name + ".n", np.where(same, -1, value.counts))
+                put(name, value.take(~same).values)
+            else:
+                put(name + ".n", value.counts)
+                put(name, value.values)
+            continue
+        numbers = np.asarray(value, dtype=np.int64)
+        if other is not None:
+            numbers = numbers - np.asarray(other, dtype=np.int64)
+        put(name, np.diff(numbers, prepend=0) if column.counts_up else numbers)
+    data = base64.b64encode(zlib.compress(b"".join(pieces), 6)).decode("ascii")
+    return {"columns": layout, "data": data}
+
+
+def unpack_block(layout: Any, data: str) -> dict[str, Any]:
+    """What `pack_block` was given, as int64 arrays and Ragged of them. Raises ValueError for anything else."""
+    raw: dict[str, Any] = {}
+    wanted = 0
+    for entry in layout:
+        name, kind, count = entry
+        if kind not in ("<i1", "|i1", "<i2", "<i4", "<i8") or not 0 <= int(count) <= MAX_BLOCK_VALUES:
+            raise ValueError("column %s of %s entries of %s" % (name, count, kind))
+        wanted += int(count) * np.dtype(kind).itemsize
+    whole = zlib.decompressobj()
+    try:
+        numbers = whole.decompress(base64.b64decode(data, validate=True), wanted + 1)
+    except zlib.error as error:
+        raise ValueError("not zlib: %s" % error) from None
+    if len(numbers) != wanted or not whole.eof:
+        raise ValueError("%d bytes of numbers, %d expected" % (len(numbers), wanted))
+    at = 0
+    for name, kind, count in layout:
+        raw[name] = np.frombuffer(numbers, dtype=kind, count=int(count), offset=at).astype(np.int64)
+        at += int(count) * np.dtype(kind).itemsize
+    return _restored(raw)
+
+
+def _restored(raw: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, values in raw.items():
+        if name.endswith(".n"):
+            continue
+        try:
+            column, _ = split_name(name)
+        except KeyError:
+            continue  # of a later parity
+        other = found.get(column.like) if column.like else None
+        if column.lists:
+            found[name] = _restored_lists(name, raw.get(name + ".n"), values, other)
+        elif other is not None and len(other) == len(values):
+            found[name] = values + other
+        else:
+            found[name] = np.cumsum(values) if column.counts_up else values
+    return found
+
+
+def _restored_lists(name: str, counts: Any, values: Any, other: Any) -> Ragged:
+    if counts is None:
+        raise ValueError("%s has no lengths" % name)
+    same = counts < 0
+    own = np.where(same, 0, counts)
+    if int(own.sum()) != len(values) or (same.any() and (other is None or len(other.counts) != len(counts))):
+        raise ValueError("the lengths of %s do not add up" % name)
+    if not same.any():
+        return Ragged(counts, values)
+    whole = np.where(same, other.counts, counts)
+    starts = np.concatenate(([0], np.cumsum(whole)))[:-1]
+    filled = np.empty(int(whole.sum()), dtype=np.int64)
+    filled[spans(starts[~same], whole[~same])] = values
+    filled[spans(starts[same], whole[same])] = other.take(same).values
+    return Ragged(whole, filled)

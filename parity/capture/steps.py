@@ -1,0 +1,282 @@
+"""The steps file beside a capture: what the flight recorder saw of every engine step. docs/steps.md specifies it.
+
+JSON Lines, as captures: a `steps_header` for every start of an engine, then `steps` blocks of packed columns
+(`step_table`), and `steps_stopped` where the recorder gave up. A file may end anywhere between two lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from parity.capture.lines import raw_lines
+from parity.capture.problems import CaptureError
+from parity.capture.step_table import (
+    NOTHING,
+    STEPS_SCHEMA,
+    Ragged,
+    joined_lists,
+    pack_block,
+    same_lists,
+    spans,
+    split_name,
+    unpack_block,
+)
+from parity.messages import Message, message
+from parity.records import Key
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+SUFFIX: Final = ".steps"
+
+
+def steps_path(capture: Path) -> Path:
+    """Where the steps of a capture are: beside it, `.steps` in place of `.jsonl` or `.jsonl.gz`."""
+    name = capture.name.removesuffix(".gz").removesuffix(".jsonl")
+    return capture.with_name(name + SUFFIX)
+
+
+class CacheGroup(msgspec.Struct, frozen=True):
+    """Layers that share one block table."""
+
+    kind: str = "unknown"
+    """"attention", "state" (recurrent layers), or "unknown"."""
+    block_size: int = 0
+    """Tokens in a block as the scheduler counts them; 0 where unknown."""
+    layers: int = 0
+
+
+class StepsHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="steps_header"):
+    """What was recorded of one engine, and how."""
+
+    schema: str
+    arm: str
+    runner: str = ""
+    device: str = ""
+    groups: tuple[CacheGroup, ...] = ()
+    speculative_tokens: int = 0
+    mamba_cache_mode: str = ""
+    limits: dict[str, int] = {}
+    how: str = ""
+    unseen: dict[str, str] = {}
+    """Columns that could not be seen, and why; "*" is all of them, NAME/GROUP those of one cache group."""
+    replica: int = 0
+
+
+class StepRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that rows name by `number`: which completion it makes, and what bounds it."""
+
+    number: int
+    engine_id: str = ""
+    request: str | None = None
+    round: int = 0
+    sample: int = 0
+    prompt_tokens: int = 0
+    plain: bool = False
+    """Greedy, and nothing shapes its logits."""
+    max_tokens: int | None = None
+    stops: tuple[int, ...] = ()
+    """Token ids that end it."""
+
+    @property
+    def key(self) -> Key | None:
+        return None if self.request is None else Key(self.request, self.round, self.sample)
+
+
+class StepsBlock(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="steps"):
+    steps: int
+    rows: int
+    requests: list[StepRequest] = []
+    columns: list[tuple[str, str, int]]
+    data: str
+    replica: int = 0
+
+
+class StepsStopped(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="steps_stopped"):
+    """The recorder gave up after this step; the engine went on."""
+
+    step: int
+    why: str
+    replica: int = 0
+
+
+StepsLine: TypeAlias = StepsHeader | StepsBlock | StepsStopped
+_DECODER: Final = msgspec.json.Decoder(StepsLine)
+
+
+@dataclass(frozen=True)
+class RowSteps:
+    """All steps of one start of an engine, as columns: of shape (steps,), or of (row-steps,) in the order of steps and
+    then of rows."""
+
+    header: StepsHeader
+    requests: Mapping[int, StepRequest]
+    columns: Mapping[str, Ints | Ragged]
+    stopped: StepsStopped | None = None
+
+    def __len__(self) -> int:
+        """Row-steps."""
+        return int(self.rows.sum())
+
+    def has(self, *names: str) -> bool:
+        """Whether all of these columns were seen."""
+        return all(name in self.columns for name in names)
+
+    def numbers(self, name: str) -> Ints:
+        found = self.columns[name]
+        assert not isinstance(found, Ragged), name
+        return found
+
+    def lists(self, name: str) -> Ragged:
+        found = self.columns[name]
+        assert isinstance(found, Ragged), name
+        return found
+
+    @cached_property
+    def rows(self) -> Ints:
+        """Rows of each step, shape (steps,)."""
+        return self.numbers("rows") if "rows" in self.columns else np.zeros(0, dtype=np.int64)
+
+    @cached_property
+    def step_index(self) -> Ints:
+        """The step of each row-step as an index into the columns of steps."""
+        return np.repeat(np.arange(len(self.rows)), self.rows)
+
+    @cached_property
+    def row(self) -> Ints:
+        """The row of each row-step in its batch."""
+        starts = np.cumsum(self.rows) - self.rows
+        return np.arange(len(self)) - np.repeat(starts, self.rows)
+
+    @cached_property
+    def step(self) -> Ints:
+        """The engine's step number of each row-step."""
+        return self.numbers("step")[self.step_index]
+
+
+@dataclass
+class _Start:
+    header: StepsHeader
+    requests: dict[int, StepRequest] = field(default_factory=dict)
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+    stopped: StepsStopped | None = None
+
+    def done(self) -> RowSteps:
+        names = [name for name in (self.blocks[0] if self.blocks else ()) if all(name in one for one in self.blocks)]
+        columns: dict[str, Ints | Ragged] = {}
+        for name in names:
+            parts = [block[name] for block in self.blocks]
+            columns[name] = joined_lists(parts) if isinstance(parts[0], Ragged) else np.concatenate(parts)
+        return RowSteps(self.header, self.requests, columns, self.stopped)
+
+
+def read_steps(path: str | Path) -> tuple[RowSteps, ...]:
+    """Each start of an engine (or of a replica) that a steps file holds, in order. Raises CaptureError, ParityError.
+
+    A cut-off last line is what an interrupted run leaves, and is passed over.
+    """
+    path = Path(path)
+    starts: list[_Start] = []
+    current: dict[int, _Start] = {}
+
+    def fail(number: int | None, what: Message) -> None:
+        raise CaptureError(
+            str(path), number, what, hint=message("capture.steps_spec", "docs/steps.md says what a steps file holds")
+        )
+
+    for number, line in _lines(path, fail):
+        if isinstance(line, StepsHeader):
+            if line.schema != STEPS_SCHEMA:
+                fail(
+                    number,
+                    message(
+                        "capture.steps_schema",
+                        "schema is {schema!r}, this parity reads {known!r}",
+                        schema=line.schema,
+                        known=STEPS_SCHEMA,
+                    ),
+                )
+            current[line.replica] = _Start(line)
+            starts.append(current[line.replica])
+            continue
+        start = current.get(line.replica)
+        if start is None:
+            fail(number, message("capture.steps_no_header", "steps before any header"))
+        elif isinstance(line, StepsStopped):
+            start.stopped = line
+        else:
+            try:
+                start.blocks.append(_columns_of(line))
+            except (ValueError, KeyError, TypeError) as error:
+                fail(number, message("capture.steps_damaged", "a damaged block: {said}", said=str(error)))
+            start.requests.update((one.number, one) for one in line.requests)
+    return tuple(start.done() for start in starts)
+
+
+def _lines(path: Path, fail: Any) -> Iterator[tuple[int, StepsLine]]:
+    for number, _, raw in raw_lines(path, fail):
+        if not raw.endswith(b"\n"):
+            return  # cut off: the writer was interrupted
+        try:
+            yield number, _DECODER.decode(raw)
+        except msgspec.DecodeError as error:
+            fail(number, message("capture.steps_line", "not a line of a steps file: {said}", said=str(error)))
+
+
+def _columns_of(block: StepsBlock) -> dict[str, Any]:
+    """The columns of a block, their lengths checked. Raises ValueError."""
+    found = unpack_block(block.columns, block.data)
+    rows = found.get("rows")
+    if rows is None or len(rows) != block.steps or int(rows.sum()) != block.rows or (rows < 0).any():
+        raise ValueError(f"{block.steps} steps of {block.rows} rows do not add up")
+    for name, values in found.items():
+        column, _ = split_name(name)
+        length = len(values.counts) if isinstance(values, Ragged) else len(values)
+        if length != (block.steps if column.level == "step" else block.rows):
+            raise ValueError(f"{name} has {length} entries")
+    return found
+
+
+def steps_lines(steps: RowSteps) -> Iterator[bytes]:
+    """The lines of a file with these steps in one block."""
+    encode = msgspec.json.encode
+    yield encode(steps.header) + b"\n"
+    packed = pack_block(steps.columns)
+    block = StepsBlock(
+        steps=len(steps.rows),
+        rows=len(steps),
+        requests=list(steps.requests.values()),
+        columns=packed["columns"],
+        data=packed["data"],
+        replica=steps.header.replica,
+    )
+    yield encode(block) + b"\n"
+    if steps.stopped is not None:
+        yield encode(steps.stopped) + b"\n"
+
+
+__all__ = [
+    "NOTHING",
+    "STEPS_SCHEMA",
+    "CacheGroup",
+    "Ints",
+    "Ragged",
+    "RowSteps",
+    "StepRequest",
+    "StepsBlock",
+    "StepsHeader",
+    "StepsLine",
+    "StepsStopped",
+    "read_steps",
+    "same_lists",
+    "spans",
+    "steps_lines",
+    "steps_path",
+]

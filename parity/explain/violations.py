@@ -1,0 +1,128 @@
+"""All invariants over all steps of an engine: which were asked, and what broke, with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from parity.capture.step_table import NOTHING, Ragged
+from parity.capture.steps import Ints, RowSteps, StepRequest
+from parity.explain.invariants import INVARIANTS, Broken, Invariant
+from parity.explain.ledger import Ledger
+from parity.records import Key, TokenIds
+
+Value = int | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One row-step that broke one invariant."""
+
+    invariant: str
+    step: int
+    row: int
+    index: int
+    """Of the row-step in its RowSteps."""
+    request: StepRequest
+    position: int
+    """Of the first output token that the row-step handed out (or would have)."""
+    length: int
+    """Output tokens that it handed out."""
+    expected: Value
+    found: Value
+    row_before: StepRequest | None = None
+    """Who had this row in the step before, where that was another request."""
+    shared_with: StepRequest | None = None
+    """Who has the same row or slot in the same step."""
+
+    @property
+    def key(self) -> Key | None:
+        return self.request.key
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the invariants say of one start of an engine."""
+
+    row_steps: int
+    violations: tuple[Violation, ...]
+    """By step and row."""
+    asked: Mapping[str, int]
+    """Row-steps that each invariant was asked of."""
+    unasked: tuple[str, ...] = ()
+    """Invariants whose columns were not seen."""
+    why_not: Mapping[str, str] = field(default_factory=dict)
+    """Why columns were not seen."""
+
+
+def check(
+    steps: RowSteps, prompts: Mapping[Key, TokenIds] | None = None, invariants: Sequence[Invariant] = INVARIANTS
+) -> Checked:
+    """Ask every invariant of every row-step. `prompts`: token ids by completion, as far as known."""
+    if not len(steps):
+        return Checked(0, (), {}, tuple(one.name for one in invariants), steps.header.unseen)
+    ledger = Ledger(steps, prompts)
+    found: list[Violation] = []
+    asked: dict[str, int] = {}
+    unasked: list[str] = []
+    for one in invariants:
+        if not _can_ask(steps, one):
+            unasked.append(one.name)
+            continue
+        asked[one.name] = len(steps)
+        found += _violations(ledger, one)
+    ordered = sorted(found, key=lambda violation: (violation.index, violation.invariant))
+    return Checked(len(steps), tuple(ordered), asked, tuple(unasked), steps.header.unseen)
+
+
+def _can_ask(steps: RowSteps, invariant: Invariant) -> bool:
+    groups = range(len(steps.header.groups))
+    plain = [name for name in invariant.needs if not name.endswith("/*")]
+    grouped = [name[:-1] for name in invariant.needs if name.endswith("/*")]
+    return steps.has(*plain) and (
+        not grouped or any(steps.has(*(f"{name}{group}" for name in grouped)) for group in groups)
+    )
+
+
+def _violations(ledger: Ledger, invariant: Invariant) -> Iterator[Violation]:
+    """Each row-step once, however many parts of the equality it breaks."""
+    seen: set[int] = set()
+    for broken in invariant.find(ledger):
+        for index in broken.rows.tolist():
+            if index not in seen:
+                seen.add(index)
+                yield _violation(ledger, invariant, broken, index)
+
+
+def _violation(ledger: Ledger, invariant: Invariant, broken: Broken, index: int) -> Violation:
+    steps = ledger.steps
+    other = NOTHING if broken.other is None else int(broken.other[index])
+    handed = steps.has("handed")
+    return Violation(
+        invariant=invariant.name,
+        step=int(steps.step[index]),
+        row=int(steps.row[index]),
+        index=index,
+        request=ledger.request_of(index),
+        position=int(ledger.emitted_before[index]) if handed else 0,
+        length=int(ledger.emitted[index]) if handed else 0,
+        expected=_value(broken.expected, index),
+        found=_value(broken.found, index),
+        row_before=_row_before(ledger, index),
+        shared_with=None if other == NOTHING else ledger.request_of(other),
+    )
+
+
+def _value(values: Ints | Ragged, index: int) -> Value:
+    return tuple(values.row(index)) if isinstance(values, Ragged) else int(values[index])
+
+
+def _row_before(ledger: Ledger, index: int) -> StepRequest | None:
+    steps = ledger.steps
+    place, row = int(steps.step_index[index]), int(steps.row[index])
+    if place == 0 or row >= int(steps.rows[place - 1]):
+        return None
+    before = index - row - int(steps.rows[place - 1]) + row
+    if int(ledger.request[before]) == int(ledger.request[index]):
+        return None
+    return ledger.request_of(before)

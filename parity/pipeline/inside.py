@@ -1,0 +1,214 @@
+"""What the flight recorder saw of both arms, into the comparison of their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from parity.capture.steps import RowSteps, StepRequest, read_steps, steps_path
+from parity.comparator import Comparison
+from parity.comparator.conclude.verdict import decide
+from parity.explain.invariants import INVARIANTS
+from parity.explain.violations import Checked, Violation, check
+from parity.messages import Message, message
+from parity.records import Capture, Finding, Key, Kind, Severity, Verdict
+from parity.records.evidence import ViolationEvidence
+
+PLACES: Final = 32
+"""Row-steps that the evidence of a finding names; it counts them all."""
+
+MISSED: Final = 3.0
+"""With no violation in N row-steps, a fault in more than 3/N of them is excluded at 95 % (Hanley and Lippman-Hand 1983,
+JAMA 249:1743)."""
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What the invariants say of one arm."""
+
+    starts: tuple[Checked, ...]
+    unrecorded: str | None = None
+    """Why the engine could not be recorded, where it was asked for."""
+
+    @property
+    def row_steps(self) -> int:
+        return sum(one.row_steps for one in self.starts)
+
+    @property
+    def violations(self) -> list[Violation]:
+        return [one for start in self.starts for one in start.violations]
+
+    @property
+    def asked(self) -> set[str]:
+        """Invariants that were asked of every start."""
+        found = [set(one.asked) for one in self.starts if one.row_steps]
+        return set.intersection(*found) if found else set()
+
+
+def look_inside(capture: Capture, steps: Sequence[RowSteps]) -> Inside:
+    """Ask the invariants of the steps of a capture."""
+    prompts = {one.key: one.prompt_token_ids for one in capture}
+    said = capture.header.extra.get("steps")
+    why = said.get("unrecorded") if isinstance(said, Mapping) else None
+    return Inside(tuple(check(one, prompts) for one in steps), None if why is None else str(why))
+
+
+def steps_beside(capture: Path, given: Mapping[str, Path] | None = None, arm: str = "") -> tuple[RowSteps, ...]:
+    """The steps of a capture: the file `given` for its arm, or the one beside it; none where there is none.
+
+    Raises CaptureError for a damaged one."""
+    path = (given or {}).get(arm) or steps_path(capture)
+    return read_steps(path) if path.exists() else ()
+
+
+def with_steps(comparison: Comparison, baseline: Inside, candidate: Inside) -> Comparison:
+    """The comparison and what broke inside the engines: a violation needs no scores."""
+    findings = [*_findings(comparison, candidate)]
+    reasons, notes = list(comparison.reasons), list(comparison.notes)
+    notes += [
+        message(
+            "inside.unrecorded", "{arm}: the engine's steps could not be recorded: {why}", arm=arm, why=one.unrecorded
+        )
+        for arm, one in ((comparison.baseline, baseline), (comparison.candidate, candidate))
+        if one.unrecorded
+    ]
+    open_reasons = list(comparison.reasons) if comparison.verdict is Verdict.INCONCLUSIVE else []
+    if baseline.violations:
+        open_reasons.insert(0, _baseline_broken(comparison.baseline, baseline))
+        reasons.insert(0, open_reasons[0])
+    if findings:
+        reasons.insert(0, _broken(candidate))
+    every = tuple(sorted([*comparison.findings, *findings], key=lambda one: -one.weight))
+    verdict = decide(every, open_reasons)
+    if verdict is Verdict.PASS and candidate.row_steps:
+        reasons.append(_clean(candidate))
+    notes += _not_asked(candidate)
+    classes = {**comparison.classes, **{one.key: "corrupt" for one in findings if one.key in comparison.classes}}
+    return replace(
+        comparison,
+        verdict=verdict,
+        reasons=tuple(reasons),
+        notes=tuple(notes),
+        findings=every,
+        classes=classes,  # type: ignore[arg-type]
+        next_steps=comparison.next_steps if verdict is Verdict.INCONCLUSIVE else (),
+    )
+
+
+def _broken(inside: Inside) -> Message:
+    violations = inside.violations
+    return message(
+        "inside.broken",
+        "{broken} of {row_steps} row-steps broke the engine's own bookkeeping: {invariants}",
+        broken=len({(one.step, one.index) for one in violations}),
+        row_steps=inside.row_steps,
+        invariants=sorted({one.invariant for one in violations}),
+    )
+
+
+def _baseline_broken(arm: str, inside: Inside) -> Message:
+    return message(
+        "inside.baseline_broken",
+        "{broken} of {row_steps} row-steps of the baseline {arm} broke its own bookkeeping: {invariants}",
+        broken=len({(one.step, one.index) for one in inside.violations}),
+        row_steps=inside.row_steps,
+        arm=arm,
+        invariants=sorted({one.invariant for one in inside.violations}),
+    )
+
+
+def _clean(inside: Inside) -> Message:
+    return message(
+        "inside.clean",
+        "none of {row_steps} row-steps broke any of {asked} invariants of the engine's bookkeeping: fewer than {rate} "
+        "of them do (95 %)",
+        row_steps=inside.row_steps,
+        asked=len(inside.asked),
+        rate=f"{MISSED / inside.row_steps:.2g}",
+    )
+
+
+def _not_asked(inside: Inside) -> list[Message]:
+    if not inside.row_steps:
+        return []
+    unasked = [one.name for one in INVARIANTS if one.name not in inside.asked]
+    return (
+        []
+        if not unasked
+        else [
+            message(
+                "inside.unasked", "invariants that could not be asked of the engine's steps: {unasked}", unasked=unasked
+            )
+        ]
+    )
+
+
+def _findings(comparison: Comparison, inside: Inside) -> list[Finding]:
+    """One for each completion with a violation: its first row-step, and how many came after it."""
+    by_key: dict[Key, list[Violation]] = {}
+    for one in inside.violations:
+        if one.key is not None:
+            by_key.setdefault(one.key, []).append(one)
+    return [_finding(comparison, key, violations) for key, violations in sorted(by_key.items())]
+
+
+def _finding(comparison: Comparison, key: Key, violations: list[Violation]) -> Finding:
+    at = [list(group) for _, group in groupby(violations, key=lambda one: one.index)]
+    first = at[0][0]
+    damaged = _damaged(comparison, key, first.position)
+    return Finding(
+        arm=comparison.candidate,
+        baseline=comparison.baseline,
+        request=key.request,
+        round=key.round,
+        sample=key.sample,
+        kind=Kind.VIOLATION,
+        severity=Severity.CORRUPT,
+        position=first.position,
+        length=max(1, first.length),
+        evidence=ViolationEvidence(
+            why=_why(first),
+            invariant=first.invariant,
+            step=first.step,
+            row=first.row,
+            expected=first.expected,
+            found=first.found,
+            broken=tuple(one.invariant for one in at[0]),
+            row_steps=len(at),
+            places=tuple((one[0].step, one[0].row, one[0].position) for one in at[:PLACES]),
+            row_before=_name(first.row_before),
+            shared_with=_name(first.shared_with),
+            unsupported_positions=damaged or None,
+        ),
+    )
+
+
+def _why(one: Violation) -> Message:
+    said = next(invariant.said for invariant in INVARIANTS if invariant.name == one.invariant)
+    return message(
+        "inside.violation",
+        "step {step}, row {row}: it does not hold that {invariant}; {found}, and it should be {expected}",
+        step=one.step,
+        row=one.row,
+        invariant=said,
+        found=str(list(one.found) if isinstance(one.found, tuple) else one.found),
+        expected=str(list(one.expected) if isinstance(one.expected, tuple) else one.expected),
+    )
+
+
+def _name(request: StepRequest | None) -> str | None:
+    return None if request is None else str(request.key or request.engine_id)
+
+
+def _damaged(comparison: Comparison, key: Key, position: int) -> tuple[int, ...]:
+    """Tokens from there on that the reference does not support, where it says so."""
+    gaps = comparison.candidate_gaps.get(key)
+    if gaps is None:
+        return ()
+    wide = np.flatnonzero(np.nan_to_num(gaps.gap[position:]) > comparison.stats.tolerance)
+    return tuple((wide[:PLACES] + position).tolist())

@@ -1,0 +1,198 @@
+"""Invariants over made-up steps: right bookkeeping breaks none, and each wrong number is found at its place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from step_world import STATE, World, changed
+
+from parity.capture.step_table import NOTHING
+from parity.capture.steps import RowSteps
+from parity.explain.invariants import INVARIANTS
+from parity.explain.ledger import Ledger
+from parity.explain.violations import check
+
+SEEDS = st.integers(0, 10**6)
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=SEEDS, rows=st.integers(1, 6), k=st.integers(0, 3), budget=st.integers(4, 30))
+def test_right_bookkeeping_breaks_nothing(seed: int, rows: int, k: int, budget: int) -> None:
+    world = World(seed, rows=rows, k=k, budget=budget)
+    checked = check(world.recorded(), world.prompts)
+    assert checked.violations == ()
+    assert not checked.unasked
+    assert checked.row_steps > 0
+
+
+def at(steps: RowSteps, where: np.ndarray) -> int | None:
+    rows = np.flatnonzero(where)
+    return int(rows[len(rows) // 2]) if len(rows) else None
+
+
+def plants(steps: RowSteps) -> dict[str, tuple[str, int | None, object]]:
+    """By invariant: a column, a row-step where it can be wrong, and a wrong value."""
+    ledger = Ledger(steps)
+    every = np.ones(len(steps), dtype=bool)
+    spec = steps.numbers(f"path/{STATE}") == 0
+    prefill = ~spec
+    emits = ledger.emits
+    drafted = steps.lists("drafts").counts > 0
+    running = (ledger.computed_due != NOTHING) & (steps.numbers("computed") > 0)
+
+    def number(name: str, where: np.ndarray, more: int = 1) -> tuple[str, int | None, object]:
+        index = at(steps, where)
+        return name, index, None if index is None else int(steps.numbers(name)[index]) + more
+
+    def tokens(name: str, where: np.ndarray) -> tuple[str, int | None, object]:
+        index = at(steps, where & (steps.lists(name).counts > 0))
+        return name, index, None if index is None else [*steps.lists(name).row(index)[:-1], 900]
+
+    return {
+        "row": number("output_row", every),
+        "length": number("query_length", every),
+        "computed": number("computed", running),
+        "position": number("position", every),
+        "inputs": tokens("inputs", every),
+        "drafts": tokens("drafts", drafted & running & (ledger.earlier(ledger.emitted, 0) > 0)),
+        "block_table": number("table_off/0", every),
+        "slots": tokens("written/0", every),
+        "sequence_length": number("sequence_length/0", every),
+        "path": number(f"path/{STATE}", spec, 2),
+        "accepted": number(f"accepted/{STATE}", spec),
+        "state_slot": tokens(f"state_slots/{STATE}", every),
+        "first_state": number(f"initial/{STATE}", prefill & (steps.numbers(f"initial/{STATE}") == 0)),
+        "split": number(f"split_off/{STATE}", every),
+        "logits": number("logits_first", every),
+        "sampler_drafts": tokens("sampler_drafts", drafted),
+        "chosen": tokens("chosen", emits),
+        "handed": tokens("sampled", emits),
+        "given": tokens("given", every),
+        "kept": number("kept", every),
+        "buffer": number("buffer_length", emits),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", sorted({one.name for one in INVARIANTS} - {"one_row", "owner", "prefix", "verified", "end"})
+)
+@settings(deadline=None, max_examples=8)
+@given(seed=SEEDS)
+def test_a_wrong_number_is_found_at_its_place(name: str, seed: int) -> None:
+    world = World(seed)
+    steps = world.recorded()
+    column, index, value = plants(steps)[name]
+    if index is None:
+        return
+    assert value != (steps.lists(column).row(index) if isinstance(value, list) else None)
+    checked = check(changed(steps, column, index, value), world.prompts)  # type: ignore[arg-type]
+    own = [one for one in checked.violations if one.invariant == name]
+    # The next step's computed tokens rest on this step's: they are off as well then.
+    assert [one.index for one in own][: 1 if name == "computed" else None] == [index]
+    assert (own[0].step, own[0].row) == (steps.step[index], steps.row[index])
+    assert name == "block_table" or own[0].expected != own[0].found
+    request = steps.requests[int(steps.numbers("request")[index])]
+    assert own[0].key == request.key
+    # What rests on the number may break too: at that row-step, or at the request's next one.
+    assert {one.request.number for one in checked.violations} == {request.number}
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=SEEDS)
+def test_a_shared_state_slot_names_both(seed: int) -> None:
+    world = World(seed, rows=4)
+    steps = world.recorded()
+    pairs = np.flatnonzero(steps.row == 1)
+    index = int(pairs[len(pairs) // 2])
+    slots = steps.lists(f"state_slots/{STATE}")
+    mine = slots.row(index)
+    taken = changed(steps, f"state_slots/{STATE}", index, [slots.row(index - 1)[0], *mine[1:]])
+    owner = [one for one in check(taken, world.prompts).violations if one.invariant == "owner"]
+    assert [one.index for one in owner] == [index]
+    shared = owner[0].shared_with
+    assert shared is not None
+    assert shared.number == steps.numbers("request")[index - 1]
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=SEEDS)
+def test_a_rejected_draft_that_is_kept_is_not_verified(seed: int) -> None:
+    steps = (world := World(seed, k=2)).recorded()
+    drafts, sampled = steps.lists("drafts"), steps.lists("sampled")
+    rejected = np.flatnonzero((sampled.counts <= drafts.counts) & Ledger(steps).emits)
+    if not len(rejected):
+        return
+    index = int(rejected[len(rejected) // 2])
+    kept = [*drafts.row(index), 901]
+    wrong = changed(changed(steps, "sampled", index, kept), "handed", index, kept)
+    found = [one for one in check(wrong, world.prompts).violations if one.index == index]
+    assert "verified" in {one.invariant for one in found}
+    assert "chosen" not in {one.invariant for one in found}
+    assert found[0].position == Ledger(steps).emitted_before[index]
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=SEEDS)
+def test_tokens_that_are_no_drafts_are_no_prefix(seed: int) -> None:
+    """Also of requests that are drawn, of which nobody knows what the target chose."""
+    world = World(seed)
+    steps = world.recorded()
+    drawn = replace(steps, requests={n: replace_plain(one) for n, one in steps.requests.items()})
+    accepted = np.flatnonzero((steps.lists("sampled").counts > 1) & Ledger(steps).emits)
+    if not len(accepted):
+        return
+    index = int(accepted[0])
+    tokens = steps.lists("sampled").row(index)
+    wrong = changed(drawn, "sampled", index, [902, *tokens[1:]])
+    names = {one.invariant for one in check(wrong, world.prompts).violations}
+    assert "prefix" in names
+    assert not names & {"chosen", "verified"}
+
+
+def replace_plain(request: object) -> object:
+    import msgspec
+
+    return msgspec.structs.replace(request, plain=False)  # type: ignore[type-var]
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=SEEDS)
+def test_a_request_ends_where_it_should(seed: int) -> None:
+    world = World(seed, steps=60)
+    steps = world.recorded()
+    ended = np.flatnonzero(steps.numbers("finish") != NOTHING)
+    if not len(ended):
+        return
+    index = int(ended[0])
+    checked = check(changed(steps, "finish", index, NOTHING), world.prompts)
+    assert [(one.index, one.invariant) for one in checked.violations if one.invariant == "end"] == [(index, "end")]
+
+
+def test_a_column_that_was_not_seen_leaves_its_invariant_unasked() -> None:
+    world = World(3)
+    steps = world.recorded()
+    without = replace(steps, columns={name: one for name, one in steps.columns.items() if name != "chosen"})
+    checked = check(without, world.prompts)
+    assert set(checked.unasked) == {"chosen", "verified"}
+    assert "prefix" in checked.asked
+
+
+def test_whose_row_it_was() -> None:
+    for seed in range(50):
+        world = World(seed)
+        steps = world.recorded()
+        ledger = Ledger(steps)
+        moved = np.flatnonzero(ledger.running & (ledger.earlier(steps.row) != steps.row))
+        if len(moved):
+            break
+    index = int(moved[0])
+    (violation,) = check(changed(steps, "kept", index, 77), world.prompts).violations
+    before = violation.row_before
+    assert before is not None
+    step, row = int(steps.step[index]), int(steps.row[index])
+    there = np.flatnonzero((steps.step == step - 1) & (steps.row == row))
+    assert before.number == steps.numbers("request")[there[0]]

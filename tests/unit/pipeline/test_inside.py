@@ -1,0 +1,95 @@
+"""What the recorder saw, in the comparison: a violation is enough without scores, a PASS says how rare one could be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from step_world import World, changed
+
+from parity.capture import write_capture
+from parity.capture.steps import RowSteps, steps_lines, steps_path
+from parity.cli.main import cli
+from parity.comparator import compare
+from parity.pipeline.inside import look_inside, with_steps
+from parity.records import Capture, Completion, Header, Key, Kind, Verdict
+from parity.records.evidence import ViolationEvidence
+
+WORLD = World(5)
+
+
+def capture(arm: str, steps: RowSteps) -> Capture:
+    """A capture with the tokens that the steps gave out."""
+    given, request = steps.lists("given"), steps.numbers("request")
+    tokens: dict[Key, list[int]] = {key: [] for key in WORLD.prompts}
+    for index in range(len(steps)):
+        key = steps.requests[int(request[index])].key
+        assert key is not None
+        tokens[key] += given.row(index)
+    backend, variant = arm.split("/")
+    engine = {"speculative_config": {"method": "mtp"}} if variant == "mtp" else {}
+    header = Header(
+        arm, backend, variant, "made-up", 1000, (1,), engine, {"temperature": 0.0, "max_tokens": 20, "n": 1}
+    )
+    completions = [
+        Completion(key, prompt, np.array(tokens[key], dtype=np.int64), None, "length", None)
+        for key, prompt in WORLD.prompts.items()
+    ]
+    return Capture(header, {one.key: one for one in completions}, {}, {})
+
+
+def planted(steps: RowSteps) -> tuple[RowSteps, int]:
+    """An accepted count that is not what was emitted, at one row-step."""
+    index = int(np.flatnonzero(steps.numbers("path/1") == 0)[3])
+    return changed(steps, "accepted/1", index, int(steps.numbers("accepted/1")[index]) % 3 + 1), index
+
+
+def test_a_violation_is_enough_where_tokens_are_equal() -> None:
+    steps = WORLD.recorded()
+    wrong, index = planted(steps)
+    base, mtp = capture("cpu/base", steps), capture("cpu/mtp", steps)
+    alone = compare(base, mtp)
+    assert alone.verdict is not Verdict.DIVERGED
+    found = with_steps(alone, look_inside(base, ()), look_inside(mtp, (wrong,)))
+    assert found.verdict is Verdict.DIVERGED
+    (finding,) = [one for one in found.findings if one.kind is Kind.VIOLATION]
+    evidence = finding.evidence
+    assert isinstance(evidence, ViolationEvidence)
+    assert (evidence.step, evidence.row) == (steps.step[index], steps.row[index])
+    assert (evidence.invariant, evidence.row_steps) == ("accepted", 1)
+    assert evidence.found == wrong.numbers("accepted/1")[index] != evidence.expected
+    assert finding.key == steps.requests[int(steps.numbers("request")[index])].key
+    assert found.classes[finding.key] == "corrupt"
+    assert ViolationEvidence.from_json(evidence.to_json()).to_json() == evidence.to_json()
+
+
+def test_a_broken_baseline_leaves_nothing_to_conclude() -> None:
+    steps = WORLD.recorded()
+    base, mtp = capture("cpu/base", steps), capture("cpu/mtp", steps)
+    found = with_steps(compare(base, mtp), look_inside(base, (planted(steps)[0],)), look_inside(mtp, (steps,)))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "cpu/base" in str(found.reasons[0])
+
+
+def test_a_clean_recording_says_its_bound() -> None:
+    steps = WORLD.recorded()
+    base, mtp = capture("cpu/base", steps), capture("cpu/mtp", steps)
+    found = with_steps(compare(base, mtp), look_inside(base, ()), look_inside(mtp, (steps, steps)))
+    assert not [one for one in found.findings if one.kind is Kind.VIOLATION]
+    if found.verdict is Verdict.PASS:
+        assert f"{3 / (2 * len(steps)):.2g}" in str(found.reasons[-1])
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_compare_finds_the_steps(tmp_path: Path, beside: bool) -> None:
+    steps = WORLD.recorded()
+    for name in ("base", "mtp"):
+        write_capture(tmp_path / f"{name}.jsonl", capture(f"cpu/{name}", steps))
+    file = steps_path(tmp_path / "mtp.jsonl") if beside else tmp_path / "elsewhere.steps"
+    file.write_bytes(b"".join(steps_lines(planted(steps)[0])))
+    arguments = ["compare", str(tmp_path / "base.jsonl"), str(tmp_path / "mtp.jsonl")]
+    result = CliRunner().invoke(cli, arguments if beside else [*arguments, "--steps", str(file)])
+    assert result.exit_code == 1, result.output
+    assert "bookkeeping" in result.output
