@@ -18,7 +18,7 @@ from parity.messages import Message, message
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from parity.comparator.population.numerics import Smallest
+    from parity.comparator.population.detectable import Smallest
     from parity.store import Store
 
 MOST = 0.5
@@ -156,7 +156,7 @@ def _effects(run_id: str, db: Path | None) -> Iterator[tuple[str, list[Smallest]
 
 def _measured(store: Store, run_id: str) -> Mapping[str, list[Smallest]]:
     from parity.comparator import DEFAULT_ALPHA
-    from parity.comparator.population.numerics import smallest_effects
+    from parity.comparator.population.detectable import smallest_effects
     from parity.comparator.stats import Numerics, Stats
 
     found: dict[str, list[Smallest]] = {}

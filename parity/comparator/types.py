@@ -80,6 +80,11 @@ def reason(said: Message, *steps: Step | NextStep) -> Remarks:
     )
 
 
+def note(said: Message) -> Remarks:
+    """What a reader must know, and what keeps no run from saying PASS."""
+    return Remarks(notes=(said,))
+
+
 @dataclass(frozen=True)
 class Comparison:
     """The outcome of comparing one candidate arm with the baseline.

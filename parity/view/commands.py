@@ -7,32 +7,20 @@ a command, from the run's directory, its plan and its captures.
 from __future__ import annotations
 
 import json
-import re
 import shlex
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-import orjson
-
-from parity.capture import MAX_LINE_BYTES, parse_header
-from parity.capture.lines import open_capture
-from parity.errors import ParityError
 from parity.messages import Message, message
-from parity.pipeline import RunDirectory
-from parity.plan.checkpoint import shipped_checkpoint
-from parity.records import Header, Json, Verdict
+from parity.records import Json, Verdict
 from parity.records.engine_settings import draft_tokens, speculates
 from parity.records.next_steps import NextStep, Step
 from parity.run import backend_names
 from parity.view.arm import ArmView
+from parity.view.at_hand import REPLAY, SERVER, Here
 from parity.view.run import RunView
-
-REPLAY, SERVER = "replay", "server"
-"""Backends whose arms are captures, and servers."""
 
 ARBITER: Final = "transformers"
 """The engine that shares least with any other; greedy decoding only."""
@@ -41,9 +29,6 @@ SCORER: Final = "cpu"
 """The engine that needs no hardware and can score what was drawn at random."""
 
 LOGPROBS: Final = 5
-MODEL: Final = "MODEL"
-"""Stands in a command for a checkpoint that nobody has named."""
-
 
 _ANY: Final = tuple(NextStep(step, "") for step in (Step.SCORE, Step.ARBITER, Step.REFERENCE, Step.AGAIN))
 """For runs that an earlier parity stored, which named none."""
@@ -83,7 +68,7 @@ def next_commands(view: RunView) -> tuple[NextCommand, ...]:
     """For each thing that keeps the run from a conclusion, the best command that there is; each command once."""
     if view.run.verdict != Verdict.INCONCLUSIVE:
         return ()
-    here = _Here(view)
+    here = Here(view)
     found: dict[tuple[str, ...], NextCommand] = {}
     open_ = [arm for arm in view.candidates if arm.verdict == Verdict.INCONCLUSIVE]
     for arm in open_:
@@ -103,7 +88,7 @@ def _by_reason(steps: Sequence[NextStep]) -> Iterator[list[NextStep]]:
         yield [one for one in steps if one.settles == reason]
 
 
-def _first(here: _Here, arm: ArmView, steps: Sequence[NextStep]) -> NextCommand:
+def _first(here: Here, arm: ArmView, steps: Sequence[NextStep]) -> NextCommand:
     """The first step that can be taken; where none can, in words what is missing."""
     for step in steps:
         one = _command(here, step, arm)
@@ -112,142 +97,7 @@ def _first(here: _Here, arm: ArmView, steps: Sequence[NextStep]) -> NextCommand:
     return _in_words(steps[-1], arm)
 
 
-# --------------------------------------------------------------------------- the run at hand
-
-
-@dataclass(frozen=True)
-class _Here:
-    """What there is to build a command from."""
-
-    view: RunView
-
-    @cached_property
-    def directory(self) -> RunDirectory | None:
-        """The run's directory, where it is still there."""
-        run = self.view.run
-        found = RunDirectory(Path(run.directory)) if run.directory and run.source == "run" else None
-        return found if found is not None and found.plan_file.is_file() else None
-
-    def on_captures(self, *options: str) -> tuple[str, ...] | None:
-        """The run once more over its captures: engines start for what is asked in addition alone."""
-        if self.directory is None:
-            return None
-        return ("run", "--resume", "--out", str(self.directory.root), *options)
-
-    def on_plan(self, *options: str) -> tuple[str, ...] | None:
-        """Its plan once more, in a run of its own."""
-        if self.directory is None or any(arm.backend == REPLAY for arm in self.view.arms):
-            return None
-        db = self.directory.describe().get("db")
-        return (
-            "run",
-            "--plan",
-            str(self.directory.plan_file),
-            *(("--db", db) if isinstance(db, str) else ()),
-            *options,
-        )
-
-    def as_asked(self, *options: str, without: Sequence[str] = ()) -> tuple[str, ...] | None:
-        """The command that the run was started with, and these options over its own."""
-        try:
-            words = shlex.split(self.view.run.command)
-        except ValueError:
-            return None
-        if words[:2] != ["parity", "run"] or any(word.partition("=")[0] in _CONTINUES for word in words):
-            return None
-        left = _without(words[1:], (*_PLACES, *without))
-        return (*left, *options)
-
-    def recordings(self) -> tuple[str, ...] | None:
-        """The captures of all arms as options, the baseline's first; None where one is gone."""
-        baseline = next((arm for arm in self.view.arms if arm.is_baseline), None)
-        if baseline is None:
-            return None
-        names = self.names
-        options: list[str] = []
-        for arm in (baseline, *self.view.candidates):
-            if not arm.capture or not Path(arm.capture).is_file():
-                return None
-            options += ["--replay", f"{names[arm.name]}={Path(arm.capture).absolute()}"]
-        return tuple(options)
-
-    @cached_property
-    def names(self) -> Mapping[str, str]:
-        """A variant for each arm as a recording."""
-        found: dict[str, str] = {}
-        for arm in self.view.arms:
-            name = re.sub(r"[^A-Za-z0-9._+-]+", "-", arm.name).strip("-._+") or "arm"
-            while name in found.values():
-                name += "-2"
-            found[arm.name] = name
-        return found
-
-    def model(self) -> tuple[tuple[str, ...], Message | None]:
-        """The option that names the checkpoint, and what to put in its place where nobody has named one."""
-        run = self.view.run
-        known = run.model_path or shipped_checkpoint(run.model)
-        if known is None and Path(run.model).is_dir():
-            known = Path(run.model)
-        if known is not None:
-            return ("--model", str(known)), None
-        remark = message(
-            "next.model", "{placeholder}: the directory of the checkpoint {model}", placeholder=MODEL, model=run.model
-        )
-        return ("--model", MODEL), remark
-
-    def can_score(self, arm: ArmView) -> bool:
-        """Whether its engine can score: a recording cannot, and a server only with prompt_logprobs (vLLM's)."""
-        if arm.backend == REPLAY:
-            return False
-        served = self._served(arm)
-        if served is None:
-            return True
-        server = served.get("server")
-        dialect = server.get("dialect") if isinstance(server, Mapping) else None
-        return dialect == "vllm" and served.get("token_source") == "server"
-
-    def _served(self, arm: ArmView) -> Mapping[str, Json] | None:
-        """What its capture says of the server that gave it; None for an engine of ours."""
-        header = header_of(arm)
-        found = None if header is None else header.extra.get("served")
-        return found if isinstance(found, Mapping) else {} if arm.backend == SERVER else None
-
-
-def header_of(arm: ArmView) -> Header | None:
-    """The first line of an arm's capture; None where it is gone or cannot be read."""
-    if not arm.capture or not Path(arm.capture).is_file():
-        return None
-    try:
-        with open_capture(Path(arm.capture)) as file:
-            return parse_header(orjson.loads(file.readline(MAX_LINE_BYTES)))
-    except (ParityError, OSError, EOFError, ValueError, TypeError, KeyError, zlib.error):
-        return None  # the comparison has read it: whatever happened since, other steps are left
-
-
-_CONTINUES: Final = ("--plan", "--resume")
-_PLACES: Final = ("--out", "--db", "--json")
-_FLAGS: Final = ("--json",)
-
-
-def _without(words: Sequence[str], options: Sequence[str]) -> list[str]:
-    """The words of a command without these options and their values."""
-    left: list[str] = []
-    skip = False
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if skip:
-            skip = False
-        elif name in options:
-            skip = not equals and name not in _FLAGS
-        else:
-            left.append(word)
-    return left
-
-
-# --------------------------------------------------------------------------- steps as commands
-
-
-def _command(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+def _command(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return _COMMANDS[step.step](here, step, arm)
 
 
@@ -257,14 +107,14 @@ def _made(
     return None if words is None else NextCommand(step, (arm.name,), what, words, remark)
 
 
-def _score(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+def _score(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     if here.view.run.score == "all" or not here.can_score(here.view.baseline):
         return None
     what = message("next.score", "score all completions on the engine of {arm}", arm=here.view.run.baseline)
     return _made(step, arm, what, here.on_captures("--score", "all"))
 
 
-def _score_top(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+def _score_top(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     if not here.can_score(here.view.baseline):
         return None
     top = str(step.number or LOGPROBS)
@@ -277,7 +127,7 @@ def _score_top(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return _made(step, arm, what, here.on_captures("--score", "all", "--score-top", top))
 
 
-def _calibrate(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+def _calibrate(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     if here.view.run.tolerance == "auto":
         return None
     remark = message(
@@ -295,7 +145,7 @@ def _calibrate(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return against and replace(against, words=(*against.words, "--tolerance", "auto"))
 
 
-def _arbiter(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+def _arbiter(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     view = here.view
     if not view.run.greedy or view.run.arbiter is not None:
         return None
@@ -309,7 +159,7 @@ def _arbiter(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return _made(step, arm, what, words, remark)
 
 
-def _reference(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+def _reference(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     recordings = here.recordings()
     model, remark = here.model()
     backend = ARBITER if here.view.run.greedy else SCORER
@@ -318,7 +168,7 @@ def _reference(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return _made(step, arm, what, None if recordings is None else words, remark)
 
 
-def _swap(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+def _swap(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     others = [one for one in here.view.candidates if here.can_score(one)]
     chosen = next((one for one in others if not speculates(one.planned)), others[0] if others else None)
     if chosen is None:
@@ -332,14 +182,14 @@ def _swap(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return _made(step, arm, what, here.on_plan("--baseline", chosen.name))
 
 
-def _logprobs(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+def _logprobs(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     if here.view.run.sampling.get("logprobs"):
         return None  # asked for already, and there are none
     what = message("next.logprobs", "capture again, each arm with its own {number} best tokens", number=LOGPROBS)
     return _made(step, arm, what, here.on_plan("--logprobs", str(LOGPROBS)))
 
 
-def _same_questions(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+def _same_questions(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     baseline = here.view.baseline
     if not baseline.capture or not Path(baseline.capture).is_file():
         return None
@@ -373,17 +223,17 @@ def _asking(arm: ArmView) -> tuple[str, ...] | None:
     return ("--backends", arm.backend, "--variants", "mtp", "-k", str(draft_tokens(arm.settings) or 1))
 
 
-def _again(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+def _again(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return _made(step, arm, message("next.again", "run the same plan once more"), here.on_plan())
 
 
-def _rounds(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+def _rounds(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     rounds = (step.number or 4) * here.view.run.rounds
     what = message("next.rounds", "run {rounds} rounds of it", rounds=rounds)
     return _made(step, arm, what, here.on_plan("--rounds", str(rounds)))
 
 
-def _longer(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+def _longer(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     limit = here.view.run.sampling.get("max_tokens")
     if not isinstance(limit, int):
         return None
@@ -392,7 +242,7 @@ def _longer(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return _made(step, arm, what, here.as_asked("--max-tokens", str(longer)))
 
 
-def _fewer_blocks(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+def _fewer_blocks(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     blocks = here.view.run.churn.get("kv_blocks")
     if not isinstance(blocks, int) or blocks < 2:
         return None
@@ -400,7 +250,7 @@ def _fewer_blocks(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | No
     return _made(step, arm, what, here.as_asked("--kv-blocks", str(blocks // 2)))
 
 
-def _unshaped(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+def _unshaped(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     flags = [f"--{name.replace('_', '-')}" for name in step.names]
     asked = here.as_asked()
     words = here.as_asked(without=flags)
@@ -410,7 +260,7 @@ def _unshaped(here: _Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     return _made(step, arm, what, words)
 
 
-_COMMANDS: Final[Mapping[Step, Callable[[_Here, NextStep, ArmView], NextCommand | None]]] = {
+_COMMANDS: Final[Mapping[Step, Callable[[Here, NextStep, ArmView], NextCommand | None]]] = {
     Step.SCORE: _score,
     Step.SCORE_TOP: _score_top,
     Step.ARBITER: _arbiter,

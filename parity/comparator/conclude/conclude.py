@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from parity.comparator.conclude import reasons
+from parity.comparator.conclude import at_fault, of_the_run, reasons
 from parity.comparator.conclude.verdict import decide
 from parity.comparator.detect import completeness
 from parity.comparator.detect.pairs import Judged
@@ -72,13 +72,13 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
     stats = run.stats
     remarks = reasons.different_questions(inputs.questions.differences) + inputs.remarks + references.remarks
     if stats.sampling:
-        remarks += reasons.random_sampling(stats.sampling, pairs)
+        remarks += of_the_run.random_sampling(stats.sampling, pairs)
     return (
         remarks
         + Remarks(notes=tuple(judged.notes))
-        + reasons.noise(stats.noise_floor or None)
-        + reasons.drifted(stats.drift or None, stats.numerics or None)
-        + reasons.numerics(stats.numerics or None, run.findings, run.untested)
+        + of_the_run.noise(stats.noise_floor or None)
+        + of_the_run.drifted(stats.drift or None, stats.numerics or None)
+        + of_the_run.numerics(stats.numerics or None, run.findings, run.untested)
         + completeness.returned_by_none(inputs.baseline, inputs.candidate)
         + reasons.nothing_compared(pairs)
         + reasons.cut_off(pairs)
@@ -87,11 +87,11 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + reasons.undecided(pairs, judged, references)
         + reasons.unjudged(judged, stats.unjudged)
         + reasons.limited(run.cut_short, stats.tokens_not_judged or 0, judged, references)
-        + reasons.doubtful(judged, references.floor)
-        + reasons.faulty_baseline(judged, references)
-        + reasons.broken_rules(judged)
-        + reasons.blind(stats.chance_that_any_token_passes or None, run.near_ties)
-        + reasons.flat(references.floor)
+        + of_the_run.doubtful(judged, references.floor)
+        + at_fault.faulty_baseline(judged, references)
+        + at_fault.broken_rules(judged)
+        + of_the_run.blind(stats.chance_that_any_token_passes or None, run.near_ties)
+        + of_the_run.flat(references.floor)
     )
 
 

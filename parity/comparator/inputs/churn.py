@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parity.comparator.types import Remarks, reason
+from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
 from parity.records import Capture
 from parity.records.next_steps import NextStep, Step
@@ -44,7 +44,7 @@ def remarks(candidate: Capture) -> Remarks:
     if candidate.header.engine.get("max_num_seqs") == 1 or not (arrives or asked.get("abort_share")):
         return Remarks()
     if "arrivals_while_decoding" not in counters:
-        return _note(
+        return note(
             message(
                 "inputs.churn_not_proven",
                 "{arm} has no counters of its batches: that rows joined and moved is not proven",
@@ -60,7 +60,7 @@ def remarks(candidate: Capture) -> Remarks:
             )
         )
     if "rows_moved" not in counters:
-        return _note(
+        return note(
             message(
                 "inputs.rows_not_seen",
                 "{arm}: the rows of its batches cannot be seen: that they moved is not proven",
@@ -76,7 +76,3 @@ def remarks(candidate: Capture) -> Remarks:
 
 def _reason(one: Message, step: Step = Step.LONGER) -> Remarks:
     return reason(one, NextStep(step, one.id, 4 if step is Step.LONGER else None))
-
-
-def _note(one: Message) -> Remarks:
-    return Remarks(notes=(one,))

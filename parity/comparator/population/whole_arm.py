@@ -101,7 +101,8 @@ def _residuals(
     part: Part,
 ) -> tuple[PairedResiduals | None, Message | None]:
     """(residuals, why there are none)."""
-    silent = [arm.header.arm for arm in (inputs.baseline, inputs.candidate) if all(one.logprobs is None for one in arm)]
+    arms = (inputs.baseline, inputs.candidate)
+    silent = sorted({arm.header.arm for arm in arms if all(one.logprobs is None for one in arm)})
     if silent or not pairs.keys:
         return None, _silent(silent) if pairs.keys else None
     rows = np.flatnonzero(pairs.same_prompt).tolist()
@@ -124,7 +125,7 @@ def _residuals(
         float(np.median(np.abs(one[:: max(1, len(one) // rates.QUANTILES_OF)])))
         for one in (found.baseline, found.candidate)
     ]
-    said = all(arm.header.engine.get("logprobs_mode") == RAW[1] for arm in (inputs.baseline, inputs.candidate))
+    said = all(arm.header.engine.get("logprobs_mode") == RAW[1] for arm in arms)
     if sizes[0] > OWN_KIND or (sizes[1] > OTHER_KIND and not (said and found.by_scores)):
         return None, message(
             "numerics.other_kind",

@@ -17,7 +17,7 @@ from worlds.faults import numerics as numeric_faults
 
 from parity.comparator import Comparison, compare
 from parity.comparator.inputs.settings import other_kernels
-from parity.comparator.population import numerics
+from parity.comparator.population import detectable, residual_tests
 from parity.comparator.population.numerics import Gaps, measure_numerics
 from parity.comparator.reference.floor import best_differences, logit_unit
 from parity.comparator.reference.gaps import token_gaps
@@ -80,6 +80,14 @@ def test_numbers_that_are_wrong_everywhere_are_found_in_12288_tokens(name: str, 
     assert numbers(result).more_than_one_unit
 
 
+def test_an_arm_compared_with_itself_is_named_once() -> None:
+    base, _, scores = made(None, speculating(2))
+    silent = replace(base, completions={key: replace(one, logprobs=None) for key, one in base.completions.items()})
+    said = [note for note in texts(compare(silent, silent, scores).notes) if "recorded no logprobs" in note]
+    assert len(said) == 1
+    assert said[0].count(base.header.arm) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "size"),
     [("KV cache quantised", "fp8"), ("weights quantised", "int8"), ("noise on every logit", "1 bf16 units")],
@@ -90,7 +98,7 @@ def test_what_a_bf16_unit_may_explain_is_no_pass(name: str, size: str) -> None:
     found = of_numerics(result)[0]
     assert isinstance(found.evidence, NumericsEvidence)
     assert found.evidence.scale_ratio is not None
-    assert found.evidence.scale_ratio > numerics.LEAST_FACTOR
+    assert found.evidence.scale_ratio > residual_tests.LEAST_FACTOR
     if result.verdict is Verdict.INCONCLUSIVE:
         assert not found.evidence.more_than_one_unit
         assert "one bf16 unit of noise on every logit would explain that" in str(found.evidence.why)
@@ -291,11 +299,11 @@ def test_error_rates_hold_for_heavy_tails_and_dependent_tokens(
     shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 400 runs without a fault, and without the allowance for clean arms that differ: at most 5 % at 5 %."""
-    monkeypatch.setattr(numerics, "LEAST_SHIFT", 0.0)
-    monkeypatch.setattr(numerics, "SELECTION", 0.0)
-    monkeypatch.setattr(numerics, "LEAST_FACTOR", 1.0)
-    monkeypatch.setattr(numerics, "TAIL_FACTOR", 1.0)
-    monkeypatch.setattr(numerics, "TAIL_RATE", 0.0)
+    monkeypatch.setattr(residual_tests, "LEAST_SHIFT", 0.0)
+    monkeypatch.setattr(residual_tests, "SELECTION", 0.0)
+    monkeypatch.setattr(residual_tests, "LEAST_FACTOR", 1.0)
+    monkeypatch.setattr(residual_tests, "TAIL_FACTOR", 1.0)
+    monkeypatch.setattr(residual_tests, "TAIL_RATE", 0.0)
     rng = np.random.default_rng(1)
     found = [measure_numerics(null(rng, *shape), Gaps(), 1 / 16, ALPHA) for _ in range(400)]
     for name in ("shift", "scale", "tail"):
@@ -371,15 +379,15 @@ def test_the_smallest_shift_that_is_named_is_seen() -> None:
 
 
 def test_more_tokens_show_smaller_effects() -> None:
-    shifts = [numerics.detectable_shift(0.018, tokens, tokens // 64, ALPHA) for tokens in (4_096, 32_768, 102_400)]
+    shifts = [detectable.detectable_shift(0.018, tokens, tokens // 64, ALPHA) for tokens in (4_096, 32_768, 102_400)]
     assert None not in shifts
     assert shifts == sorted(shifts, reverse=True)  # type: ignore[type-var]
     assert shifts[-1] < 0.001  # type: ignore[operator]
-    rates = [numerics.detectable_rate(4e-4, tokens, ALPHA) for tokens in (4_096, 32_768, 1_000_000)]
+    rates = [detectable.detectable_rate(4e-4, tokens, ALPHA) for tokens in (4_096, 32_768, 1_000_000)]
     assert None not in rates
     assert rates == sorted(rates, reverse=True)  # type: ignore[type-var]
-    assert numerics.detectable_shift(0.018, 512, 8, ALPHA) is None
-    assert numerics.detectable_factor(4.0, 102_400, ALPHA) < 1.5  # type: ignore[operator]
+    assert detectable.detectable_shift(0.018, 512, 8, ALPHA) is None
+    assert detectable.detectable_factor(4.0, 102_400, ALPHA) < 1.5  # type: ignore[operator]
 
 
 # ------------------------------------------------------------------ kept

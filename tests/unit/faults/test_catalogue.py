@@ -16,7 +16,7 @@ from pathlib import Path
 
 import parity_faults
 import pytest
-from parity_faults import catalogue, hooks, launch, plants
+from parity_faults import catalogue, delta_net, hooks, launch, plants
 from parity_faults.hooks import State
 
 from parity.records.kinds import kinds
@@ -199,7 +199,7 @@ def test_maximum_and_from_step() -> None:
 
 def test_the_unstable_partition_is_a_partition_that_loses_the_order() -> None:
     mask = [True, True, True, False, False]
-    index = plants.unstable_partition(mask)
+    index = delta_net.unstable_partition(mask)
     assert sorted(index) == [0, 1, 2, 3, 4]
     assert [mask[place] for place in index] == sorted(mask)
     assert index != sorted(range(5), key=lambda place: mask[place])

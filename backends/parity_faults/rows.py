@@ -1,0 +1,50 @@
+"""Rows of a running batch and the requests in them, as the plants read and write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def sampling_rows(runner: Any) -> list[int]:
+    """Rows that emit tokens in this step (not in the middle of a chunked prefill)."""
+    count = runner.input_batch.num_reqs
+    discarded = runner.discard_request_mask.np[:count]
+    return [row for row in range(count) if not discarded[row]]
+
+
+def request_of(runner: Any, row: int) -> str:
+    return str(runner.input_batch.req_ids[row])
+
+
+def held(runner: Any, row: int) -> Any:
+    """The runner's own object for the request in this row."""
+    return runner.requests[runner.input_batch.req_ids[row]]
+
+
+def outputs_of(runner: Any, row: int) -> list[int]:
+    return list(held(runner, row).output_token_ids)
+
+
+def drafts_of(metadata: Any, row: int) -> list[int]:
+    if metadata is None:
+        return []
+    counts = metadata.num_draft_tokens
+    start = sum(counts[:row])
+    return [int(token) for token in metadata.draft_token_ids[start : start + counts[row]].tolist()]
+
+
+def tokens_of(sampled: Any, row: int) -> list[int]:
+    return [int(token) for token in sampled[row].tolist() if token != -1]
+
+
+def put(sampled: Any, row: int, tokens: list[int]) -> None:
+    """Writes the tokens of one row, -1 after them."""
+    import torch
+
+    padded = tokens + [-1] * (sampled.shape[1] - len(tokens))
+    sampled[row] = torch.tensor(padded, dtype=sampled.dtype, device=sampled.device)
+
+
+def width_of(metadata: Any, row: int) -> int:
+    """How many tokens the row may emit in this step."""
+    return 1 if metadata is None else int(metadata.num_draft_tokens[row]) + 1

@@ -1,0 +1,145 @@
+"""Where something other than the candidate is at fault: the baseline, the engine in both arms, a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parity.comparator.detect.pairs import Judged
+from parity.comparator.detect.rules import Broken
+from parity.comparator.grammar import automaton
+from parity.comparator.reference.floor import NOT_NOISE
+from parity.comparator.reference.references import References
+from parity.comparator.types import Remarks, reason
+from parity.messages import Message, message
+from parity.records import words
+from parity.records.next_steps import Step
+
+
+def faulty_baseline(judged: Judged, references: References) -> Remarks:
+    """Where it is the baseline that is wrong, so that nothing follows for the candidate."""
+    found = Remarks()
+    if judged.contradicted:
+        found += reason(
+            message(
+                "conclude.baseline_rejected",
+                "the scores reject the baseline's own token in {completions} (first: {first}): the baseline is at "
+                "fault there, or the scores are not of these arms",
+                completions=words.completions(len(judged.contradicted)),
+                first=str(judged.contradicted[0]),
+            ),
+            Step.ARBITER,
+            Step.SWAP,
+            Step.REFERENCE,
+        )
+    ends = {key: why for key, why in judged.baseline_ends.items() if key not in judged.broken.baseline}
+    if ends:
+        key, why = next(iter(ends.items()))
+        found += reason(
+            message(
+                "conclude.baseline_ends",
+                "the baseline itself ends where it should not in {completions} (first: {first}: {why})",
+                completions=words.completions(len(ends)),
+                first=str(key),
+                why=why,
+            ),
+            Step.SWAP,
+            Step.REFERENCE,
+        )
+    floor = references.floor
+    if floor is not None and floor.rejected:
+        wrong = [key for key, (gaps, _) in references.baseline.items() if bool((gaps.gap > NOT_NOISE).any())]
+        found += reason(
+            message(
+                "conclude.baseline_beyond_noise",
+                "{count} of the baseline's own {tokens} lies more than {limit:g} nats below the best when scored "
+                "(first: {first}): the baseline is faulty itself, or the scores are not its own",
+                plural="{count} of the baseline's own {tokens} lie more than {limit:g} nats below the best when scored "
+                "(first: {first}): the baseline is faulty itself, or the scores are not its own",
+                count=floor.rejected,
+                tokens=words.tokens(floor.tokens),
+                limit=NOT_NOISE,
+                first=str(wrong[0]),
+            ),
+            Step.SWAP,
+            Step.REFERENCE,
+        )
+    return found
+
+
+def broken_rules(judged: Judged) -> Remarks:
+    """Rules of the requests that the baseline broke, or both arms, and what could not be checked of them."""
+    broken, found = judged.broken, Remarks()
+    if broken.baseline:
+        key, why = next(iter(broken.baseline.items()))
+        found += reason(
+            message(
+                "conclude.baseline_broke",
+                "the baseline itself breaks a rule of its request in {completions} (first: {first}: {why}): the "
+                "candidate is not accused of that",
+                completions=words.completions(len(broken.baseline)),
+                first=str(key),
+                why=why,
+            ),
+            Step.SWAP,
+            Step.REFERENCE,
+        )
+    if broken.both:
+        key, why = next(iter(broken.both.items()))
+        found += reason(
+            message(
+                "conclude.both_broke",
+                "the engine breaks a rule of its request in both arms, in {completions} (first: {first}: {why}): a "
+                "fault, and none that sets the candidate apart",
+                completions=words.completions(len(broken.both)),
+                first=str(key),
+                why=why,
+            ),
+            Step.REFERENCE,
+        )
+    if broken.unheeded:
+        key, why = next(iter(broken.unheeded.items()))
+        found += reason(
+            message(
+                "conclude.unheeded",
+                "the server does not keep to a rule of its requests, in {completions} (first: {first}: {why}): it may "
+                "not know the parameter",
+                completions=words.completions(len(broken.unheeded)),
+                first=str(key),
+                why=why,
+            ),
+            Step.REFERENCE,
+        )
+    return found + Remarks(limits=tuple(_unchecked(broken)))
+
+
+def _unchecked(broken: Broken) -> Iterator[Message]:
+    if broken.unread_words:
+        yield message(
+            "conclude.unread_words",
+            "whether bad_words were kept is not known in {count} completion: that needs the checkpoint's tokenizer "
+            "(`parity compare --model DIRECTORY`)",
+            plural="whether bad_words were kept is not known in {count} completions: that needs the checkpoint's "
+            "tokenizer (`parity compare --model DIRECTORY`)",
+            count=broken.unread_words,
+        )
+    if not broken.open_grammars:
+        return
+    forms = sorted(set(broken.open_grammars))
+    if automaton.is_here():
+        yield message(
+            "conclude.open_grammars",
+            "{count} completion under a grammar ({forms}) could not be checked token by token",
+            plural="{count} completions under a grammar ({forms}) could not be checked token by token",
+            count=len(broken.open_grammars),
+            forms=forms,
+        )
+    else:
+        yield message(
+            "conclude.grammars_need",
+            "{count} completion under a grammar ({forms}) was not checked token by token: that needs llguidance "
+            "(`pip install 'parity-mtp[grammars]'`)",
+            plural="{count} completions under a grammar ({forms}) were not checked token by token: that needs "
+            "llguidance (`pip install 'parity-mtp[grammars]'`)",
+            count=len(broken.open_grammars),
+            forms=forms,
+        )

@@ -1,0 +1,155 @@
+"""What the numbers of a run as a whole say besides its findings: one function for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from parity.comparator.conclude.reasons import FLAT
+from parity.comparator.detect.pairs import Judged
+from parity.comparator.population.noise_floor import as_note
+from parity.comparator.reference.floor import Floor
+from parity.comparator.stats import Drift, NoiseFloor, Numerics, SamplingStats
+from parity.comparator.streams.pairing import Pairs
+from parity.comparator.types import Remarks, note, reason
+from parity.messages import Message, message
+from parity.records import DEFAULT_TOLERANCE, Finding, Kind, Severity
+from parity.records.next_steps import NextStep, Step
+
+
+def blind(chance: float | None, completions: int) -> Remarks:
+    """Distributions so flat that wrong tokens pass as well (`chance_to_pass`)."""
+    if chance is None or chance <= FLAT:
+        return Remarks()
+    return reason(
+        message(
+            "conclude.blind",
+            "{count} completion parts at a near-tie, and after it up to {chance:.0%} of all tokens would pass (random "
+            "weights, or too wide a tolerance?): what was compared there says little",
+            plural="{count} completions part at near-ties, and after these up to {chance:.0%} of all tokens would pass "
+            "(random weights, or too wide a tolerance?): what was compared there says little",
+            count=completions,
+            chance=chance,
+        ),
+        Step.CALIBRATE,
+    )
+
+
+def doubtful(judged: Judged, floor: Floor | None) -> Remarks:
+    """Tokens a little beyond the tolerance: noise where the baseline's own tokens show such gaps, else left open."""
+    if not judged.doubtful:
+        return Remarks()
+    key, (position, gap) = max(judged.doubtful.items(), key=lambda item: item[1][1])
+    what = message(
+        "conclude.doubtful",
+        "{count} completion has a token or two a little beyond the tolerance and nothing else wrong (the widest gap: "
+        "{gap:.3f} nats, {completion} at {position})",
+        plural="{count} completions have a token or two a little beyond the tolerance and nothing else wrong (the "
+        "widest gap: {gap:.3f} nats, {completion} at {position})",
+        count=len(judged.doubtful),
+        gap=gap,
+        completion=str(key),
+        position=position,
+    )
+    if floor is not None:
+        return note(
+            message(
+                "conclude.doubtful_noise",
+                "{what}; the baseline's own tokens lie up to {largest:.3f} nats below the best: noise",
+                what=what,
+                largest=floor.largest,
+            )
+        )
+    return reason(
+        message(
+            "conclude.doubtful_open",
+            "{what}: score the baseline's own completions as well (`--score all`), or use `--tolerance auto`",
+            what=what,
+        ),
+        Step.SCORE,
+        Step.REFERENCE,
+    )
+
+
+def random_sampling(tests: SamplingStats, pairs: Pairs) -> Remarks:
+    """What could not be tested where sampling is random."""
+    found = Remarks()
+    equal = len(pairs.keys) and bool((pairs.identical & pairs.same_prompt).all())
+    if not tests.scored and not equal:  # equal draws need no distribution
+        found += reason(
+            message(
+                "conclude.random_unscored",
+                "sampling is random and there are no scores: only the run's statistics could be compared",
+            ),
+            Step.SCORE,
+            Step.REFERENCE,
+        )
+    if tests.scored and "likelihood" not in tests.adjusted:
+        found += note(
+            message(
+                "conclude.likelihood_not_compared",
+                "the likelihood of the arms was not compared: it needs scores of both, for 8 requests or more "
+                "(`parity run --score all`)",
+            )
+        )
+    return found
+
+
+def flat(floor: Floor | None) -> Remarks:
+    """A checkpoint whose distributions leave little power."""
+    if floor is None or floor.share_flat <= FLAT:
+        return Remarks()
+    return note(
+        message(
+            "conclude.flat",
+            "at {share:.0%} of positions the five best tokens lie within {tolerance} nats (random weights?): a fault "
+            "that takes one of them cannot be seen there",
+            share=floor.share_flat,
+            tolerance=DEFAULT_TOLERANCE,
+        )
+    )
+
+
+def drifted(drift: Drift | None, found: Numerics | None) -> Remarks:
+    """A systematic difference that no single token shows, where it is no finding (`numerics`)."""
+    if drift is None or not drift.drifted or (found is not None and {"gaps", "gaps_beyond"} & set(found.failed)):
+        return Remarks()
+    return note(
+        message(
+            "conclude.drifted",
+            "the candidate's mean gap is {candidate:.4f} nats, the baseline's {baseline:.4f} (p = {p_value:.2g}): a "
+            "small systematic difference, though no single token shows it",
+            candidate=drift.candidate_mean_gap,
+            baseline=drift.baseline_mean_gap,
+            p_value=drift.p_value,
+        )
+    )
+
+
+def numerics(found: Numerics | None, findings: Sequence[Finding], untested: Message | None) -> Remarks:
+    """The arm's numerics as a whole, where they keep a run from saying PASS, or must be known beside the verdict."""
+    if untested is not None:
+        return note(
+            message(
+                "conclude.numerics_untested",
+                "whether the numerics of the arms differ as a whole was not tested: {why}",
+                why=untested,
+            )
+        )
+    said = next((one for one in findings if one.kind is Kind.NUMERICS), None)
+    if found is None or said is None or said.severity is Severity.CORRUPT:
+        return Remarks()
+    differs = message(
+        "conclude.numerics",
+        "the numerics of the run as a whole differ from the baseline's: {why}",
+        why=said.evidence.why,
+    )
+    return (
+        Remarks(limits=(differs,))
+        if found.other_kernels
+        else reason(differs, NextStep(Step.LONGER, differs.id, number=4))
+    )
+
+
+def noise(floor: NoiseFloor | None) -> Remarks:
+    """How often the arms differ from the baseline's first round."""
+    return Remarks() if floor is None else note(as_note(floor))

@@ -1,0 +1,158 @@
+"""The run at hand: its directory, its captures, the command that started it, to build a next command from."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from parity.capture import MAX_LINE_BYTES, parse_header
+from parity.capture.lines import open_capture
+from parity.errors import ParityError
+from parity.messages import Message, message
+from parity.pipeline import RunDirectory
+from parity.plan.checkpoint import shipped_checkpoint
+from parity.records import Header, Json
+from parity.view.arm import ArmView
+from parity.view.run import RunView
+
+REPLAY, SERVER = "replay", "server"
+"""Backends whose arms are captures, and servers."""
+
+MODEL: Final = "MODEL"
+"""Stands in a command for a checkpoint that nobody has named."""
+
+_CONTINUES: Final = ("--plan", "--resume")
+_PLACES: Final = ("--out", "--db", "--json")
+_FLAGS: Final = ("--json",)
+
+
+@dataclass(frozen=True)
+class Here:
+    """What there is to build a command from."""
+
+    view: RunView
+
+    @cached_property
+    def directory(self) -> RunDirectory | None:
+        """The run's directory, where it is still there."""
+        run = self.view.run
+        found = RunDirectory(Path(run.directory)) if run.directory and run.source == "run" else None
+        return found if found is not None and found.plan_file.is_file() else None
+
+    def on_captures(self, *options: str) -> tuple[str, ...] | None:
+        """The run once more over its captures: engines start for what is asked in addition alone."""
+        if self.directory is None:
+            return None
+        return ("run", "--resume", "--out", str(self.directory.root), *options)
+
+    def on_plan(self, *options: str) -> tuple[str, ...] | None:
+        """Its plan once more, in a run of its own."""
+        if self.directory is None or any(arm.backend == REPLAY for arm in self.view.arms):
+            return None
+        db = self.directory.describe().get("db")
+        return (
+            "run",
+            "--plan",
+            str(self.directory.plan_file),
+            *(("--db", db) if isinstance(db, str) else ()),
+            *options,
+        )
+
+    def as_asked(self, *options: str, without: Sequence[str] = ()) -> tuple[str, ...] | None:
+        """The command that the run was started with, and these options over its own."""
+        try:
+            words = shlex.split(self.view.run.command)
+        except ValueError:
+            return None
+        if words[:2] != ["parity", "run"] or any(word.partition("=")[0] in _CONTINUES for word in words):
+            return None
+        left = _without(words[1:], (*_PLACES, *without))
+        return (*left, *options)
+
+    def recordings(self) -> tuple[str, ...] | None:
+        """The captures of all arms as options, the baseline's first; None where one is gone."""
+        baseline = next((arm for arm in self.view.arms if arm.is_baseline), None)
+        if baseline is None:
+            return None
+        names = self.names
+        options: list[str] = []
+        for arm in (baseline, *self.view.candidates):
+            if not arm.capture or not Path(arm.capture).is_file():
+                return None
+            options += ["--replay", f"{names[arm.name]}={Path(arm.capture).absolute()}"]
+        return tuple(options)
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """A variant for each arm as a recording."""
+        found: dict[str, str] = {}
+        for arm in self.view.arms:
+            name = re.sub(r"[^A-Za-z0-9._+-]+", "-", arm.name).strip("-._+") or "arm"
+            while name in found.values():
+                name += "-2"
+            found[arm.name] = name
+        return found
+
+    def model(self) -> tuple[tuple[str, ...], Message | None]:
+        """The option that names the checkpoint, and what to put in its place where nobody has named one."""
+        run = self.view.run
+        known = run.model_path or shipped_checkpoint(run.model)
+        if known is None and Path(run.model).is_dir():
+            known = Path(run.model)
+        if known is not None:
+            return ("--model", str(known)), None
+        remark = message(
+            "next.model", "{placeholder}: the directory of the checkpoint {model}", placeholder=MODEL, model=run.model
+        )
+        return ("--model", MODEL), remark
+
+    def can_score(self, arm: ArmView) -> bool:
+        """Whether its engine can score: a recording cannot, and a server only with prompt_logprobs (vLLM's)."""
+        if arm.backend == REPLAY:
+            return False
+        served = self._served(arm)
+        if served is None:
+            return True
+        server = served.get("server")
+        dialect = server.get("dialect") if isinstance(server, Mapping) else None
+        return dialect == "vllm" and served.get("token_source") == "server"
+
+    def _served(self, arm: ArmView) -> Mapping[str, Json] | None:
+        """What its capture says of the server that gave it; None for an engine of ours."""
+        header = header_of(arm)
+        found = None if header is None else header.extra.get("served")
+        return found if isinstance(found, Mapping) else {} if arm.backend == SERVER else None
+
+
+def header_of(arm: ArmView) -> Header | None:
+    """The first line of an arm's capture; None where it is gone or cannot be read."""
+    if not arm.capture or not Path(arm.capture).is_file():
+        return None
+    try:
+        with open_capture(Path(arm.capture)) as file:
+            return parse_header(orjson.loads(file.readline(MAX_LINE_BYTES)))
+    except (ParityError, OSError, EOFError, ValueError, TypeError, KeyError, zlib.error):
+        return None  # the comparison has read it: whatever happened since, other steps are left
+
+
+def _without(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """The words of a command without these options and their values."""
+    left: list[str] = []
+    skip = False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if skip:
+            skip = False
+        elif name in options:
+            skip = not equals and name not in _FLAGS
+        else:
+            left.append(word)
+    return left
