@@ -15,10 +15,12 @@ from parity.run.envs import EnvSpec
 from parity_backends.bundle import bundle
 
 MODULES = (
+    "parity_backends.worker:asked",
     "parity_backends.worker:protocol",
     "parity_backends.worker:sampling",
     "parity_backends.worker:records",
     "parity.records:plan_digest",
+    "parity_backends.worker:planned",
     "recording",
     "replay_arm",
 )

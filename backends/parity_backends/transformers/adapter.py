@@ -18,10 +18,12 @@ from parity_backends.vllm.cpu import CpuBackend
 
 VARIABLE = "PARITY_TRANSFORMERS_PYTHON"
 MODULES = (
+    "parity_backends.worker:asked",
     "parity_backends.worker:protocol",
     "parity_backends.worker:sampling",
     "parity_backends.worker:records",
     "parity.records:plan_digest",
+    "parity_backends.worker:planned",
     "parity_backends.worker:identity",
     "reference",
     "transformers_arm",

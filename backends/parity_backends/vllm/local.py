@@ -29,9 +29,10 @@ ENGINE_SETTINGS = "parity.records:engine_settings"
 """The one table travels: what the worker reads back is what the other side knows of."""
 
 WORKER_MODULES = (
-    "parity_backends.worker:protocol", "parity_backends.worker:sampling", "parity_backends.worker:records", "secrets",
+    "parity_backends.worker:asked", "parity_backends.worker:protocol", "parity_backends.worker:sampling",
+    "parity_backends.worker:records", "secrets",
     "environment", "table", "arguments", ENGINE_SETTINGS, "resolved", "parity_backends.worker:counters",
-    "parity.records:plan_digest", "parity_backends.worker:identity", "faults",
+    "parity.records:plan_digest", "parity_backends.worker:planned", "parity_backends.worker:identity", "faults",
     "parity_backends.worker:seeds", "schedule", "rounds", "asynchronous", "logits",
     "parity.capture:step_table", "step_sight", "step_requests", "recorder", "arm", "main",
 )  # fmt: skip

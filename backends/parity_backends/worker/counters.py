@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+Counted = dict[str, Any]
+"""Numbers, lists of them and histograms, by our names."""
+
 METRICS = {
     "drafts": "vllm:spec_decode_num_drafts",
     "draft_tokens": "vllm:spec_decode_num_draft_tokens",
@@ -17,13 +20,13 @@ METRICS = {
 }
 
 
-def counters(llm: Any) -> dict[str, Any]:
+def counters(llm: Any) -> Counted:
     """vLLM's own counters by our names, summed over labels; {} when statistics are off."""
     try:
         metrics = llm.get_metrics()
     except (AssertionError, AttributeError):  # disable_log_stats=True, or an engine without the method
         return {}
-    found: dict[str, Any] = {}
+    found: Counted = {}
     for ours, theirs in METRICS.items():
         for metric in metrics:
             if metric.name != theirs:
@@ -36,7 +39,7 @@ def counters(llm: Any) -> dict[str, Any]:
     return found
 
 
-def since(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+def since(now: Counted, before: Counted) -> Counted:
     """Difference of two `counters`."""
     out = {}
     for name, value in now.items():

@@ -12,6 +12,8 @@ import time
 import traceback
 from typing import IO, Any, Callable, Iterator, Optional
 
+from .asked import Record
+
 SCHEMA = "parity.capture/1"
 EXIT_SECONDS = 15.0
 """An engine that has not shut down after this long is killed."""
@@ -40,7 +42,7 @@ class Channel:
         sys.stdout.flush()
         os.dup2(2, 1)
 
-    def record(self, record: dict[str, Any]) -> None:
+    def record(self, record: Record) -> None:
         # allow_nan=False: a NaN that slipped through would be a line that other readers refuse.
         self._write(json.dumps(record, separators=(",", ":"), allow_nan=False))
 

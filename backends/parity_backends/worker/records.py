@@ -9,6 +9,7 @@ import math
 import sys
 from typing import Any, Optional
 
+from .asked import Item, Record, Request
 from .sampling import own
 
 
@@ -32,26 +33,21 @@ def entries(logprobs: Any) -> Any:
     ]
 
 
-def completion_record(request: dict[str, Any], round_: int, output: Any) -> dict[str, Any]:
-    record = {
+def completion_record(request: Request, round_: int, sample: int, **said: Any) -> Record:
+    """The record of one completion with what was `said`, and null for what was not."""
+    record: Record = {
         "record": "completion",
         "request": request["id"],
         "round": round_,
-        "sample": output.index,
+        "sample": sample,
         "prompt_token_ids": request["prompt_token_ids"],
-        "token_ids": [int(token) for token in output.token_ids],
-        "text": output.text,
-        "finish_reason": output.finish_reason,
-        "stop_reason": output.stop_reason,
-        "logprobs": entries(output.logprobs),
+        "text": None,
+        "finish_reason": None,
+        "stop_reason": None,
+        "logprobs": None,
+        **said,
     }
     record.update(own(request))
-    trace: Any = getattr(output, "spec_decode_metrics", None)
-    if getattr(trace, "per_step_accepted", None) is not None:
-        record["spec"] = {
-            "accepted": [int(count) for count in trace.per_step_accepted],
-            "drafted": [int(count) for count in trace.per_step_drafted],
-        }
     return record
 
 
@@ -65,7 +61,7 @@ def token_list(value: Any) -> list[int]:
     return list(value)
 
 
-def items_to_score(path: str) -> list[dict[str, Any]]:
+def items_to_score(path: str) -> list[Item]:
     with open(path, encoding="utf-8") as file:
         records = [json.loads(line) for line in file if line.strip()]
     arm = records[0]["arm"]

@@ -6,15 +6,15 @@ where a worker is started by hand, each is taken for one of vLLM's.
 
 from __future__ import annotations
 
-from typing import Any
+from .asked import Plan, Record, Request, Rows, Sampling
 
 
-def rows_of(plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def rows_of(plan: Plan) -> Rows:
     """What is known of each parameter, by name."""
     return plan.get("parameters") or {}
 
 
-def sampling_of(plan: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+def sampling_of(plan: Plan, request: Request) -> Sampling:
     """Every parameter of a request: the plan's, and its own over them."""
     wanted = {**plan["sampling"], **(request.get("sampling") or {})}
     if request.get("max_tokens") is not None:
@@ -22,11 +22,12 @@ def sampling_of(plan: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]
     return wanted
 
 
-def all_sampling(plan: dict[str, Any]) -> list[dict[str, Any]]:
+def all_sampling(plan: Plan) -> list[Sampling]:
     """Every set of parameters that a plan asks for: the plan's, and those of requests that have their own."""
     return [plan["sampling"], *(sampling_of(plan, one) for one in plan["requests"] if one.get("sampling"))]
 
 
-def own(request: dict[str, Any]) -> dict[str, Any]:
+def own(request: Request) -> Record:
     """The parameters that are the request's own, as a completion's record has them."""
-    return {name: request[name] for name in ("max_tokens", "sampling") if request.get(name) is not None}
+    given = {"max_tokens": request.get("max_tokens"), "sampling": request.get("sampling")}
+    return {name: value for name, value in given.items() if value is not None}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any, Optional
+from typing import Optional
+
+from .asked import Sampling
 
 
-def seed_of(sampling: dict[str, Any], request: str, round_: int) -> Optional[int]:
+def seed_of(sampling: Sampling, request: str, round_: int) -> Optional[int]:
     """The seed to send with this request in this round; None where decoding is greedy or no seed was asked for.
 
     Engines draw from the seed alone, so one seed for all requests would be one noise for all: requests that are alike

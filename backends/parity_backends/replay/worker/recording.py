@@ -8,6 +8,7 @@ import json
 import os
 from typing import Any, Iterator
 
+from parity_backends.worker.asked import Record
 from parity_backends.worker.protocol import SCHEMA, WorkerError
 
 Place = tuple[str, int, int]
@@ -19,10 +20,10 @@ class Recording:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.header: dict[str, Any] = {}
-        self.completions: dict[Place, dict[str, Any]] = {}
+        self.header: Record = {}
+        self.completions: dict[Place, Record] = {}
         self.scores: dict[tuple[str, Place], Any] = {}
-        self.counters: dict[str, Any] | None = None
+        self.counters: Record | None = None
         for record in lines(path):
             kind = record.get("record")
             if kind == "header":
@@ -51,7 +52,7 @@ class Recording:
         return digest.hexdigest()
 
 
-def lines(path: str) -> Iterator[dict[str, Any]]:
+def lines(path: str) -> Iterator[Record]:
     """The records of a capture or scores file, plain or compressed."""
     number = 0
     try:
@@ -70,7 +71,7 @@ def lines(path: str) -> Iterator[dict[str, Any]]:
         raise WorkerError("%s, line %d: cannot be read: %s" % (path, number, error)) from None
 
 
-def place_of(record: dict[str, Any]) -> Place:
+def place_of(record: Record) -> Place:
     return (str(record.get("request")), int(record.get("round") or 0), int(record.get("sample") or 0))
 
 

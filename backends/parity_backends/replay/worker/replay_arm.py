@@ -3,64 +3,50 @@
 from __future__ import annotations
 
 import os
-import threading
-from typing import IO, Any
+from typing import IO, Any, Optional
 
-from parity.records.plan_digest import plan_digest
-from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, WorkerError, serve
+from parity_backends.worker.asked import Churn, Item, Record, Request, Sampling
+from parity_backends.worker.planned import PlannedArm, key_of
+from parity_backends.worker.protocol import Stopped, WorkerError, serve
 from parity_backends.worker.records import token_list
 from parity_backends.worker.sampling import rows_of
 
 from .recording import Recording, arm_in, scores_of
 
 
-class ReplayArm:
+class ReplayArm(PlannedArm):
     """A recorded capture with a plan's requests. It answers what was asked then and nothing else."""
-
-    def __init__(self, plan: dict[str, Any], name: str, channel: Channel, stop: threading.Event) -> None:
-        arms: dict[str, dict[str, Any]] = {arm["name"]: arm for arm in plan["arms"]}
-        if name not in arms:
-            raise WorkerError("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
-        self.plan, self.arm, self.channel, self.stop = plan, arms[name], channel, stop
 
     def start(self) -> None:
         self.channel.event("starting", pid=os.getpid())
         self.recording = Recording(self.arm["engine"]["capture"])
-        recorded, plan = self.recording.header, self.plan
+        recorded = self.recording.header
         self._check(recorded)
         engine = dict(recorded.get("engine") or {})
         asked = engine.pop("asked", None) or {}
         if asked.get("speculative_config"):
             engine.setdefault("speculative_config", asked["speculative_config"])
         engine["asked"] = self.arm["engine"]
-        header = {
-            "record": "header",
-            "schema": SCHEMA,
-            "arm": self.arm["name"],
-            "backend": self.arm["backend"],
-            "variant": self.arm["variant"],
-            "model": plan["model"]["name"],
-            "vocab_size": recorded.get("vocab_size"),
-            "eos_token_ids": recorded.get("eos_token_ids"),
-            "engine": engine,
-            "sampling": plan["sampling"],
-            "environment": recorded.get("environment") or {},
-            "plan_digest": plan_digest(plan),
-            "replayed": {
+        header = self.header(
+            vocab_size=recorded.get("vocab_size"),
+            eos_token_ids=recorded.get("eos_token_ids"),
+            engine=engine,
+            environment=recorded.get("environment") or {},
+            replayed={
                 "arm": self.recording.arm,
                 "backend": recorded.get("backend"),
                 "variant": recorded.get("variant"),
                 "asked": asked,
                 "sha256": self.recording.digest(),
             },
-        }
+        )
         for name in ("model_fingerprint", "served"):
             if recorded.get(name) is not None:
                 header[name] = recorded[name]
         self.channel.event("ready", engine_start_seconds=0.0)
         self.channel.record(header)
 
-    def _check(self, recorded: dict[str, Any]) -> None:
+    def _check(self, recorded: Record) -> None:
         """Raises WorkerError where the recording is of another model or of other sampling parameters."""
         path, plan = self.recording.path, self.plan
         model = str(recorded.get("model") or "").rstrip("/").rpartition("/")[2]
@@ -70,7 +56,7 @@ class ReplayArm:
             )
         self._same(recorded.get("sampling") or {}, plan["sampling"], "")
 
-    def _same(self, then: dict[str, Any], now: dict[str, Any], where: str) -> None:
+    def _same(self, then: Sampling, now: Sampling, where: str) -> None:
         rows = rows_of(self.plan)
         for name, value in now.items():
             if name in then and rows.get(name, {}).get("compared", True) and then[name] != value:
@@ -87,7 +73,7 @@ class ReplayArm:
         counters = dict(self.recording.counters or {})
         self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counters})
 
-    def _answer(self, request: dict[str, Any], round_: int) -> int:
+    def _answer(self, request: Request, round_: int) -> int:
         found = 0
         for sample in range(int(self.plan["sampling"].get("n") or 1)):
             record = self.recording.completions.get((request["id"], round_, sample))
@@ -107,10 +93,10 @@ class ReplayArm:
             )
         return found
 
-    def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any], churn: Any = None) -> None:
+    def trial(self, requests: list[Request], sampling: Sampling, churn: Optional[Churn] = None) -> None:
         raise WorkerError("a recording answers what was asked when it was made, nothing new")
 
-    def score(self, items: list[dict[str, Any]], top: int) -> int:
+    def score(self, items: list[Item], top: int) -> int:
         """Scores that were recorded too; `unscored` for all others."""
         recorded = {
             arm["name"]: arm_in(arm["engine"]["capture"]) for arm in self.plan["arms"] if arm["engine"].get("capture")
@@ -118,7 +104,7 @@ class ReplayArm:
         scores = {**self.recording.scores, **scores_of(self.arm["engine"].get("scores"))}
         done = tokens = 0
         for item in items:
-            key = {name: item[name] for name in ("arm", "request", "round", "sample")}
+            key = key_of(item)
             place = (item["request"], item["round"], item["sample"])
             logprobs = scores.get((str(recorded.get(item["arm"])), place))
             if logprobs is None or not fits(logprobs, item["token_ids"]):

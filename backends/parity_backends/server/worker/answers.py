@@ -14,6 +14,10 @@ ID_PREFIX = "token_id:"
 MOST_PROBLEMS = 5
 
 
+Said = dict[str, Any]
+"""An object of a server's answer."""
+
+
 class Sample:
     """One of the n choices of an answer."""
 
@@ -40,11 +44,11 @@ class Answer:
     def __init__(self) -> None:
         self.samples: dict[int, Sample] = {}
         self.prompt_token_ids: list[int] | None = None
-        self.said: dict[str, Any] = {}
-        self.usage: dict[str, Any] = {}
+        self.said: Said = {}
+        self.usage: Said = {}
         self.attempts = 1
 
-    def note(self, message: dict[str, Any]) -> None:
+    def note(self, message: Said) -> None:
         """Keep what an answer, or a chunk of one, says of the server and the whole request."""
         for name in ("id", "model", "system_fingerprint", "service_tier"):
             if isinstance(message.get(name), str):
@@ -58,11 +62,11 @@ class Answer:
             }
         self.take_prompt(message)
 
-    def take_prompt(self, thing: dict[str, Any]) -> None:
+    def take_prompt(self, thing: Said) -> None:
         if thing.get("prompt_token_ids") is not None:
             self.prompt_token_ids = ids_of(thing["prompt_token_ids"], "prompt_token_ids")
 
-    def choices(self, message: dict[str, Any]) -> list[tuple[Sample, dict[str, Any]]]:
+    def choices(self, message: Said) -> list[tuple[Sample, Said]]:
         """The choices of a message with the sample each belongs to."""
         choices = message.get("choices")
         if not isinstance(choices, list):
@@ -124,14 +128,25 @@ def assembled(events: Iterable[Any]) -> Answer:
     return answer
 
 
-def is_empty(choice: dict[str, Any]) -> bool:
+def is_empty(choice: Said) -> bool:
     inner = choice.get("delta")
     content = inner.get("content") if isinstance(inner, dict) else choice.get("text")
     return not content and not choice.get("token_ids")
 
 
-def take(answer: Answer, sample: Sample, choice: dict[str, Any], inner: Any) -> None:
+def take(answer: Answer, sample: Sample, choice: Said, inner: Any) -> None:
     """Add a choice's content to its sample. `inner`: the message or delta of the chat endpoint."""
+    take_text(sample, choice, inner)
+    answer.take_prompt(choice)
+    if choice.get("token_ids") is not None:
+        sample.token_ids = (sample.token_ids or []) + ids_of(choice["token_ids"], "token_ids")
+    logprobs = choice.get("logprobs")
+    if isinstance(logprobs, dict):
+        take_logprobs(sample, logprobs, has_ids=choice.get("token_ids") is not None)
+    take_end(sample, choice)
+
+
+def take_text(sample: Sample, choice: Said, inner: Any) -> None:
     text = inner.get("content") if isinstance(inner, dict) else choice.get("text")
     if isinstance(inner, dict):
         for name in ("reasoning_content", "reasoning"):  # split off by a reasoning parser; it came first
@@ -142,17 +157,19 @@ def take(answer: Answer, sample: Sample, choice: dict[str, Any], inner: Any) -> 
         raise ServerError("a choice whose text is not a string")
     if text is not None:
         sample.text = (sample.text or "") + text
-    answer.take_prompt(choice)
-    if choice.get("token_ids") is not None:
-        sample.token_ids = (sample.token_ids or []) + ids_of(choice["token_ids"], "token_ids")
-    logprobs = choice.get("logprobs")
-    if isinstance(logprobs, dict):
-        found = chat_entries(logprobs) if "content" in logprobs else completion_entries(logprobs)
-        if found is not None:
-            sample.logprobs = (sample.logprobs or []) + found
-            if choice.get("token_ids") is None and "content" in logprobs:
-                shown = [str(one.get("token")) for one in logprobs["content"]]
-                sample.listed = (sample.listed or []) + [(entry[0][0], text) for entry, text in zip(found, shown)]  # noqa: B905 - Python 3.9
+
+
+def take_logprobs(sample: Sample, logprobs: Said, has_ids: bool) -> None:
+    found = chat_entries(logprobs) if "content" in logprobs else completion_entries(logprobs)
+    if found is None:
+        return
+    sample.logprobs = (sample.logprobs or []) + found
+    if not has_ids and "content" in logprobs:
+        shown = [str(one.get("token")) for one in logprobs["content"]]
+        sample.listed = (sample.listed or []) + [(entry[0][0], text) for entry, text in zip(found, shown)]  # noqa: B905 - Python 3.9
+
+
+def take_end(sample: Sample, choice: Said) -> None:
     reason = choice.get("finish_reason")
     if reason is not None:
         if not isinstance(reason, str):
@@ -178,7 +195,7 @@ def id_of(token: Any) -> int | None:
     return None
 
 
-def id_in(entry: dict[str, Any]) -> int | None:
+def id_in(entry: Said) -> int | None:
     """The id of an entry of `content`: llama.cpp's server writes it beside the token's text."""
     own = entry.get("id")
     return own if type(own) is int else id_of(entry.get("token"))
@@ -195,7 +212,7 @@ def pairs(chosen: int | None, value: Any, top: Iterable[tuple[int | None, Any]])
     return [[token, None if logprob is None else number(logprob)] for token, logprob in listed.items()]
 
 
-def completion_entries(logprobs: dict[str, Any]) -> list[Any] | None:
+def completion_entries(logprobs: Said) -> list[Any] | None:
     """Entries from the completions endpoint's parallel lists; None where they are of texts, not of ids."""
     tokens, values = logprobs.get("tokens") or [], logprobs.get("token_logprobs") or []
     top = logprobs.get("top_logprobs") or [None] * len(tokens)
@@ -208,7 +225,7 @@ def completion_entries(logprobs: dict[str, Any]) -> list[Any] | None:
     return None if any(entry is None for entry in found) else found
 
 
-def chat_entries(logprobs: dict[str, Any]) -> list[Any] | None:
+def chat_entries(logprobs: Said) -> list[Any] | None:
     """Entries from the chat endpoint's `content`; None where they are of texts, not of ids."""
     found = [
         pairs(

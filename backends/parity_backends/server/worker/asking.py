@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from parity_backends.worker.asked import Request, Rows, Sampling
+
+from .transport import Body
+
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 
@@ -11,9 +15,7 @@ VLLM = "vllm"
 OPENAI = "openai"
 
 
-def sampling_body(
-    sampling: dict[str, Any], rows: dict[str, dict[str, Any]], dialect: str, endpoint: str, seed: Optional[int]
-) -> dict[str, Any]:
+def sampling_body(sampling: Sampling, rows: Rows, dialect: str, endpoint: str, seed: Optional[int]) -> Sampling:
     """The sampling parameters, those that the dialect has, with this seed. Nothing is left to a server's default."""
     body = {
         name: value
@@ -34,7 +36,7 @@ def sampling_body(
     return body
 
 
-def not_sent(sampling: dict[str, Any], rows: dict[str, dict[str, Any]], dialect: str) -> dict[str, Any]:
+def not_sent(sampling: Sampling, rows: Rows, dialect: str) -> Sampling:
     """Sampling parameters that mean something and that a server of this dialect does not take."""
     return {
         name: value
@@ -50,17 +52,17 @@ def _takes(dialect: str, row: dict[str, Any]) -> bool:
 
 
 def call_body(
-    request: dict[str, Any],
+    request: Request,
     model: str,
     endpoint: str,
-    sampling: dict[str, Any],
+    sampling: Sampling,
     *,
     stream: bool,
     wrap: bool,
     as_text: bool,
-) -> dict[str, Any]:
+) -> Body:
     """The whole body for one request of the plan. Raises ValueError for one that this endpoint cannot take."""
-    body: dict[str, Any] = {"model": model}
+    body: Body = {"model": model}
     if endpoint == CHAT:
         body["messages"] = messages_of(request, wrap)
     elif has_images(request):
@@ -77,7 +79,7 @@ def call_body(
     return body
 
 
-def messages_of(request: dict[str, Any], wrap: bool) -> list[Any]:
+def messages_of(request: Request, wrap: bool) -> list[Any]:
     """Chat messages of a request; with `wrap` a plain prompt becomes one message of a user."""
     messages = request.get("messages")
     if messages:
@@ -87,7 +89,7 @@ def messages_of(request: dict[str, Any], wrap: bool) -> list[Any]:
     raise ValueError("it has no messages, and the chat endpoint takes nothing else")
 
 
-def has_images(request: dict[str, Any]) -> bool:
+def has_images(request: Request) -> bool:
     """Does a message have a part that is not text?"""
     for message in request.get("messages") or []:
         content = message.get("content")
@@ -96,7 +98,7 @@ def has_images(request: dict[str, Any]) -> bool:
     return False
 
 
-def score_body(model: str, token_ids: list[int], top: int) -> dict[str, Any]:
+def score_body(model: str, token_ids: list[int], top: int) -> Body:
     """A call that teacher-forces `token_ids`: their logprobs come back as those of a prompt."""
     return {
         "model": model,

@@ -7,12 +7,14 @@ import platform
 import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Optional
 
-from parity.records.plan_digest import plan_digest
+from parity_backends.worker.asked import Churn, Item, Plan, Record, Request, Sampling
 from parity_backends.worker.counters import since
-from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, WorkerError, refuse_churn
-from parity_backends.worker.sampling import all_sampling, own, rows_of, sampling_of
+from parity_backends.worker.planned import PlannedArm
+from parity_backends.worker.protocol import Channel, Stopped, WorkerError, refuse_churn
+from parity_backends.worker.records import completion_record
+from parity_backends.worker.sampling import all_sampling, rows_of, sampling_of
 from parity_backends.worker.seeds import seed_of
 
 from .about import describe, server_counters
@@ -31,15 +33,12 @@ TEXT_ONLY = (
 PROMPT_UNSEEN = "the prompt's token ids as the server saw them: it does not give them back"
 
 
-class ServerArm:
+class ServerArm(PlannedArm):
     """An endpoint with the settings of one arm, and the plan's requests."""
 
-    def __init__(self, plan: dict[str, Any], name: str, channel: Channel, stop: threading.Event) -> None:
-        arms: dict[str, dict[str, Any]] = {arm["name"]: arm for arm in plan["arms"]}
-        if name not in arms:
-            raise ValueError("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
-        self.plan, self.arm, self.channel, self.stop = plan, arms[name], channel, stop
-        self.requests, self.rows = plan["requests"], rows_of(plan)
+    def __init__(self, plan: Plan, name: str, channel: Channel, stop: threading.Event) -> None:
+        super().__init__(plan, name, channel, stop)
+        self.rows = rows_of(plan)
         settings = self.arm["engine"]
         self.path = CHAT if settings.get("endpoint") == "chat" else COMPLETIONS
         self.stream = bool(settings.get("stream"))
@@ -82,22 +81,13 @@ class ServerArm:
         unchecked += [] if self.heeds_vllm else self._in_doubt()
         asked = self.plan["sampling"]
         sent = sampling_body(asked, self.rows, self.dialect, self.path, asked.get("seed"))
-        model = self.plan["model"]
-        header = {
-            "record": "header",
-            "schema": SCHEMA,
-            "arm": self.arm["name"],
-            "backend": self.arm["backend"],
-            "variant": self.arm["variant"],
-            "model": model["name"],
-            "vocab_size": model.get("vocab_size"),
-            "eos_token_ids": model.get("eos_token_ids"),
-            "engine": {
+        header = self.header(
+            engine={
                 "asked": settings,
                 "model": self.server["model"],
                 **({"max_model_len": self.server["max_model_len"]} if "max_model_len" in self.server else {}),
             },
-            "served": {
+            served={
                 "server": dict(self.server, dialect=self.dialect),
                 "path": self.path,
                 "stream": self.stream,
@@ -107,20 +97,18 @@ class ServerArm:
                 "prompt_source": "server" if gives_prompt else "plan",
                 "unchecked": unchecked,
             },
-            "sampling": self.plan["sampling"],
-            "environment": {
+            environment={
                 "client_python": platform.python_version(),
                 "versions": {"vllm": self.server["version"]} if "version" in self.server else {},
             },
-            "plan_digest": plan_digest(self.plan),
-        }
+        )
         self.channel.event("ready", engine_start_seconds=round(self.start_seconds, 3))
         self.channel.record(header)
 
     def _probe(self) -> bool:
         """One token, to learn what the server takes and gives; whether it gives the prompt's ids back."""
         sampling = dict(self.plan["sampling"], max_tokens=1, min_tokens=0, n=1)
-        request = {name: value for name, value in self.requests[0].items() if name not in ("max_tokens", "sampling")}
+        request = self.requests[0]
         tries = [(VLLM, False)] if "version" in self.server else [(VLLM, False), (OPENAI, False)]
         if "version" not in self.server and self.path == COMPLETIONS:
             tries.append((OPENAI, True))
@@ -144,7 +132,7 @@ class ServerArm:
             self._load_tokenizer()
         return answer.prompt_token_ids is not None
 
-    def _try_lists(self, request: dict[str, Any], sampling: dict[str, Any]) -> None:
+    def _try_lists(self, request: Request, sampling: Sampling) -> None:
         """A server may give token ids with logprobs and not without."""
         try:
             sample = self._ask(request, dict(sampling, logprobs=1), 0, stream=False).samples.get(0)
@@ -154,7 +142,7 @@ class ServerArm:
 
     def _in_doubt(self) -> list[str]:
         """Parameters of vLLM's own that matter: sent to a server that lets pass what it does not know."""
-        found: dict[str, Any] = {}
+        found: Sampling = {}
         for asked in all_sampling(self.plan):
             found.update(not_sent(asked, self.rows, OPENAI))
         return ["%s=%r: it was sent, and nothing shows that this server takes it" % item for item in found.items()]
@@ -170,7 +158,7 @@ class ServerArm:
 
     # ------------------------------------------------------------------ one request
 
-    def _ask(self, request: dict[str, Any], sampling: dict[str, Any], round_: int, *, stream: bool) -> Answer:
+    def _ask(self, request: Request, sampling: Sampling, round_: int, *, stream: bool) -> Answer:
         if self.lists_ids and not sampling.get("logprobs"):
             sampling = dict(sampling, logprobs=1)
         try:
@@ -227,7 +215,7 @@ class ServerArm:
         done = tokens = 0
         for round_ in rounds:
 
-            def call(request: dict[str, Any], round_: int = round_) -> Callable[[], Any]:
+            def call(request: Request, round_: int = round_) -> Callable[[], Any]:
                 def asked() -> Any:
                     start = time.perf_counter()
                     answer = self._ask(request, sampling_of(self.plan, request), round_, stream=self.stream)
@@ -256,19 +244,11 @@ class ServerArm:
         )
         self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counted})
 
-    def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any], churn: Any = None) -> None:
-        """One round of other requests with other sampling parameters, all at once."""
+    def trial(self, requests: list[Request], sampling: Sampling, churn: Optional[Churn] = None) -> None:
         refuse_churn(churn)
-        planned = self.plan, self.requests
-        self.plan, self.requests = dict(self.plan, sampling=sampling), requests
-        try:
-            self.generate([0])
-        finally:
-            self.plan, self.requests = planned
+        super().trial(requests, sampling)
 
-    def _record(
-        self, request: dict[str, Any], round_: int, answer: Answer, sample: Sample, seconds: float
-    ) -> dict[str, Any]:
+    def _record(self, request: Request, round_: int, answer: Answer, sample: Sample, seconds: float) -> Record:
         token_ids = sample.token_ids
         if token_ids is None and self.gives_ids:
             raise ServerError("request %r: an answer without token_ids; earlier ones had them" % request["id"])
@@ -278,7 +258,7 @@ class ServerArm:
             logprobs = logprobs if len(token_ids) == len(sample.listed) else None
         if token_ids is None:
             token_ids = self._retokenised(sample, sampling_of(self.plan, request))
-        said: dict[str, Any] = dict(answer.said, seconds=round(seconds, 4), attempts=answer.attempts)
+        said: Record = dict(answer.said, seconds=round(seconds, 4), attempts=answer.attempts)
         if answer.usage:
             said["usage"] = answer.usage
         if self.stream:
@@ -287,21 +267,18 @@ class ServerArm:
             said["problems"] = sample.problems
         if answer.prompt_token_ids is not None and has_images(request):
             said["prompt"] = "has images; its token ids are the server's"
-        record = {
-            "record": "completion",
-            "request": request["id"],
-            "round": round_,
-            "sample": sample.index,
-            "prompt_token_ids": answer.prompt_token_ids or request["prompt_token_ids"],
-            "token_ids": token_ids,
-            "text": sample.text,
-            "finish_reason": sample.finish_reason,
-            "stop_reason": sample.stop_reason,
-            "logprobs": logprobs,
-            "server": said,
-        }
-        record.update(own(request))
-        return record
+        return completion_record(
+            request,
+            round_,
+            sample.index,
+            prompt_token_ids=answer.prompt_token_ids or request["prompt_token_ids"],
+            token_ids=token_ids,
+            text=sample.text,
+            finish_reason=sample.finish_reason,
+            stop_reason=sample.stop_reason,
+            logprobs=logprobs,
+            server=said,
+        )
 
     def _whole_characters(self, listed: list[tuple[int, str]]) -> list[int]:
         """The ids that logprobs list, and the others of a character that several tokens make: llama.cpp's
@@ -315,7 +292,7 @@ class ServerArm:
             found += parts
         return found
 
-    def _retokenised(self, sample: Sample, sampling: dict[str, Any]) -> list[int]:
+    def _retokenised(self, sample: Sample, sampling: Sampling) -> list[int]:
         ids: list[int] = list(self.tokenizer.encode(sample.text or "", add_special_tokens=False).ids)
         eos = self.plan["model"].get("eos_token_ids") or []
         if (
@@ -327,25 +304,12 @@ class ServerArm:
             ids.append(eos[0])  # nothing else can have ended it, and text does not show it
         return ids
 
-    def score(self, items: list[dict[str, Any]], top: int) -> int:
+    def score(self, items: list[Item], top: int) -> int:
         """Teacher-force prompt + completion by `prompt_logprobs`, each distinct sequence once."""
-        sequences: dict[tuple[tuple[int, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
-        done = tokens = 0
-        cannot = (
-            None
-            if self.dialect == VLLM and self.gives_ids and self.heeds_vllm
-            else "the server gives no prompt_logprobs"
-        )
-        for item in items:
-            key = {name: item[name] for name in ("arm", "request", "round", "sample")}
-            if cannot is not None:
-                self.channel.event("unscored", key=key, reason=cannot)
-            elif not item["token_ids"]:
-                self.channel.record(dict(record="score", logprobs=[], **key))
-                done += 1
-            else:
-                sequence = (tuple(item["prompt_token_ids"]), tuple(item["token_ids"]))
-                sequences.setdefault(sequence, []).append(key)
+        can = self.dialect == VLLM and self.gives_ids and self.heeds_vllm
+        cannot = None if can else "the server gives no prompt_logprobs"
+        sequences, done = self.to_score(items, lambda item: cannot)
+        tokens = 0
 
         def call(prompt: tuple[int, ...], out: tuple[int, ...]) -> Callable[[], Any]:
             def asked() -> Any:

@@ -23,6 +23,10 @@ LONGEST_BACKOFF = 30.0
 SHOWN = 300
 
 
+Body = dict[str, Any]
+"""What is posted, as JSON has it."""
+
+
 class ServerError(WorkerError):
     """The server could not be reached, or did not answer as an OpenAI-compatible server does."""
 
@@ -69,12 +73,12 @@ class Endpoint:
         kind, data = self.get(path)
         return self._json(path, kind, data)
 
-    def post_json(self, path: str, body: dict[str, Any]) -> tuple[Any, int]:
+    def post_json(self, path: str, body: Body) -> tuple[Any, int]:
         """(parsed answer, attempts) of a POST. Raises Refused, ServerError."""
         with self._call("POST", path, body) as answer:
             return self._json(path, answer.content_type, answer.read_all()), answer.attempts
 
-    def post_stream(self, path: str, body: dict[str, Any]) -> Iterator[Any]:
+    def post_stream(self, path: str, body: Body) -> Iterator[Any]:
         """The parsed events of a streamed answer, up to [DONE], or to the end of the answer where every choice has its
         finish_reason: not every server says [DONE]. Raises Refused, ServerError for a truncated one."""
         begun: set[Any] = set()
@@ -115,7 +119,7 @@ class Endpoint:
 
     # ------------------------------------------------------------------ one call
 
-    def _call(self, method: str, path: str, body: dict[str, Any] | None) -> _Answer:
+    def _call(self, method: str, path: str, body: Body | None) -> _Answer:
         payload = None if body is None else json.dumps(body).encode()
         attempt = 0
         while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Callable, Iterator
 
+from parity_backends.worker.asked import Record, Rows, Sampling
 from parity_backends.worker.protocol import Stopped, WorkerError
 from parity_backends.worker.records import number
 
@@ -54,7 +55,7 @@ class Reference:
         if batch:
             yield batch
 
-    def score(self, batch: list[tuple[tuple[int, ...], tuple[int, ...]]], top: int) -> list[dict[str, Any]]:
+    def score(self, batch: list[tuple[tuple[int, ...], tuple[int, ...]]], top: int) -> list[Record]:
         """What a score says of each (prompt, output): entries for every output token, the chosen token first, then the
         top ones; and log(sum(exp(logits))), which makes logits of them."""
         torch = self.torch
@@ -114,7 +115,7 @@ class Reference:
                 ids = torch.tensor(tokens, device=self.device)
 
 
-def refuse_sampling(sampling: dict[str, Any], rows: dict[str, dict[str, Any]]) -> None:
+def refuse_sampling(sampling: Sampling, rows: Rows) -> None:
     """Raises WorkerError for what greedy decoding of our own does not do."""
     if sampling.get("temperature") or int(sampling.get("n") or 1) > 1:
         raise WorkerError("backend 'transformers' decodes greedily only: temperature 0 and one sample")
@@ -126,7 +127,7 @@ def refuse_sampling(sampling: dict[str, Any], rows: dict[str, dict[str, Any]]) -
 class Writer:
     """One completion as it grows: what was said, and whether that is the end."""
 
-    def __init__(self, prompt: list[int], sampling: dict[str, Any], eos: list[int], decode: Callable[..., str]) -> None:
+    def __init__(self, prompt: list[int], sampling: Sampling, eos: list[int], decode: Callable[..., str]) -> None:
         self.prompt, self.sampling, self.decode = prompt, sampling, decode
         self.max_tokens = int(sampling["max_tokens"])
         self.eos = [] if sampling.get("ignore_eos") else eos

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
-import threading
 import time
-from typing import IO, Any
+from typing import IO, Any, Optional
 
-from parity.records.plan_digest import plan_digest
+from parity_backends.worker.asked import Churn, Item, Record, Request, Sampling
 from parity_backends.worker.identity import fingerprint
-from parity_backends.worker.protocol import SCHEMA, Channel, Stopped, WorkerError, refuse_churn, serve
-from parity_backends.worker.sampling import own, rows_of, sampling_of
+from parity_backends.worker.planned import PlannedArm
+from parity_backends.worker.protocol import Stopped, WorkerError, refuse_churn, serve
+from parity_backends.worker.records import completion_record
+from parity_backends.worker.sampling import rows_of, sampling_of
 
 from .reference import Reference, Writer, refuse_sampling
 
@@ -19,15 +20,8 @@ MOST_ROWS = 64
 """Requests decoded together."""
 
 
-class TransformersArm:
+class TransformersArm(PlannedArm):
     """A checkpoint in transformers, and the plan's requests."""
-
-    def __init__(self, plan: dict[str, Any], name: str, channel: Channel, stop: threading.Event) -> None:
-        arms: dict[str, dict[str, Any]] = {arm["name"]: arm for arm in plan["arms"]}
-        if name not in arms:
-            raise WorkerError("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
-        self.plan, self.arm, self.channel, self.stop = plan, arms[name], channel, stop
-        self.requests = plan["requests"]
 
     def start(self) -> None:
         self.channel.event("starting", pid=os.getpid())
@@ -49,18 +43,10 @@ class TransformersArm:
         engine = {"asked": settings, "dtype": dtype, "device": device, "attention": self.reference.attention}
         if isinstance(self.reference.max_length, int):
             engine["max_model_len"] = self.reference.max_length
-        header = {
-            "record": "header",
-            "schema": SCHEMA,
-            "arm": self.arm["name"],
-            "backend": self.arm["backend"],
-            "variant": self.arm["variant"],
-            "model": plan["model"]["name"],
-            "vocab_size": plan["model"].get("vocab_size") or self.reference.vocab_size,
-            "eos_token_ids": plan["model"].get("eos_token_ids"),
-            "engine": engine,
-            "sampling": plan["sampling"],
-            "environment": {
+        header = self.header(
+            vocab_size=plan["model"].get("vocab_size") or self.reference.vocab_size,
+            engine=engine,
+            environment={
                 "python": platform.python_version(),
                 "platform": platform.platform(),
                 "machine": platform.machine(),
@@ -68,9 +54,8 @@ class TransformersArm:
                 "devices": [device],
                 "versions": versions,
             },
-            "model_fingerprint": fingerprint(path),
-            "plan_digest": plan_digest(plan),
-        }
+            model_fingerprint=fingerprint(path),
+        )
         self.channel.event("ready", engine_start_seconds=round(self.start_seconds, 3))
         self.channel.record(header)
 
@@ -111,9 +96,9 @@ class TransformersArm:
         }
         self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counted})
 
-    def _groups(self) -> list[list[dict[str, Any]]]:
+    def _groups(self) -> list[list[Request]]:
         """Requests of one prompt length together: nothing is padded, so nothing depends on padding."""
-        by_length: dict[int, list[dict[str, Any]]] = {}
+        by_length: dict[int, list[Request]] = {}
         for request in self.requests:
             length, most = len(request["prompt_token_ids"]), self.reference.max_length
             limit = int(sampling_of(self.plan, request)["max_tokens"])
@@ -127,33 +112,23 @@ class TransformersArm:
         ]
 
     @staticmethod
-    def _record(request: dict[str, Any], round_: int, writer: Writer) -> dict[str, Any]:
-        record = {
-            "record": "completion",
-            "request": request["id"],
-            "round": round_,
-            "sample": 0,
-            "prompt_token_ids": request["prompt_token_ids"],
-            "token_ids": writer.token_ids,
-            "text": writer.text,
-            "finish_reason": writer.finish_reason,
-            "stop_reason": writer.stop_reason,
-            "logprobs": writer.logprobs if writer.top is not None else None,
-        }
-        record.update(own(request))
-        return record
+    def _record(request: Request, round_: int, writer: Writer) -> Record:
+        return completion_record(
+            request,
+            round_,
+            0,
+            token_ids=writer.token_ids,
+            text=writer.text,
+            finish_reason=writer.finish_reason,
+            stop_reason=writer.stop_reason,
+            logprobs=writer.logprobs if writer.top is not None else None,
+        )
 
-    def trial(self, requests: list[dict[str, Any]], sampling: dict[str, Any], churn: Any = None) -> None:
-        """One round of other requests with other sampling parameters, all at once."""
+    def trial(self, requests: list[Request], sampling: Sampling, churn: Optional[Churn] = None) -> None:
         refuse_churn(churn)
-        planned = self.plan, self.requests
-        self.plan, self.requests = dict(self.plan, sampling=sampling), requests
-        try:
-            self.generate([0])
-        finally:
-            self.plan, self.requests = planned
+        super().trial(requests, sampling)
 
-    def _unscorable(self, item: dict[str, Any]) -> str | None:
+    def _unscorable(self, item: Item) -> Optional[str]:
         tokens = [*item["prompt_token_ids"], *item["token_ids"]]
         most, size = self.reference.max_length, self.reference.vocab_size
         if not item["prompt_token_ids"]:
@@ -164,21 +139,10 @@ class TransformersArm:
             return "a token id outside the vocabulary of %d" % size
         return None
 
-    def score(self, items: list[dict[str, Any]], top: int) -> int:
+    def score(self, items: list[Item], top: int) -> int:
         """Teacher-force prompt + completion, each distinct sequence once; a record for every key."""
-        sequences: dict[tuple[tuple[int, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
-        done = tokens = 0
-        for item in items:
-            key = {name: item[name] for name in ("arm", "request", "round", "sample")}
-            reason = self._unscorable(item)
-            if reason is not None:
-                self.channel.event("unscored", key=key, reason=reason)
-            elif not item["token_ids"]:
-                self.channel.record(dict(record="score", logprobs=[], **key))
-                done += 1
-            else:
-                sequence = (tuple(item["prompt_token_ids"]), tuple(item["token_ids"]))
-                sequences.setdefault(sequence, []).append(key)
+        sequences, done = self.to_score(items, self._unscorable)
+        tokens = 0
         for batch in self.reference.batches(list(sequences)):
             if self.stop.is_set():
                 raise Stopped

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 from typing import Any, Callable, Optional
 
 from parity.capture.step_table import STEPS_SCHEMA
-from parity.records.plan_digest import plan_digest
-from parity_backends.worker.counters import counters, since
+from parity_backends.worker.asked import Item, Plan, Record, Request, Settings
+from parity_backends.worker.counters import Counted, counters, since
 from parity_backends.worker.identity import fingerprint
-from parity_backends.worker.protocol import SCHEMA, Channel, Stopped
+from parity_backends.worker.planned import PlannedArm
+from parity_backends.worker.protocol import Channel, Stopped
 from parity_backends.worker.records import entries
 from parity_backends.worker.sampling import all_sampling, rows_of, sampling_of
 from parity_backends.worker.seeds import seed_of
@@ -29,27 +30,20 @@ from .schedule import round_schedule
 from .secrets import without_secrets
 
 
-class Arm:
+class Arm(PlannedArm):
     """An engine with the settings of one arm, and the plan's requests."""
 
     no_logprobs: Optional[str] = None
     """Why the engine is not asked for the logprobs of the chosen tokens, where it is not."""
 
-    def __init__(self, plan: dict[str, Any], name: str, channel: Channel, stop: threading.Event) -> None:
-        self.plan = plan
-        arms: dict[str, dict[str, Any]] = {arm["name"]: arm for arm in plan["arms"]}
-        if name not in arms:
-            raise ValueError("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
-        self.arm = arms[name]
-        self.channel = channel
-        self.stop = stop
-        self.requests = plan["requests"]
+    def __init__(self, plan: Plan, name: str, channel: Channel, stop: threading.Event) -> None:
+        super().__init__(plan, name, channel, stop)
         self.serial = 0
         self.progress_at = 0.0
         self.asked: dict[str, tuple[str, int]] = {}
         """Request and round by the name that the engine was given; only while steps are recorded."""
         self.recorder: Optional[Recorder] = None
-        self.write_steps: Optional[Callable[[dict[str, Any]], None]] = None
+        self.write_steps: Optional[Callable[[Record], None]] = None
         """Where records of the steps file go, where that is not the channel."""
 
     def start(self) -> None:
@@ -74,33 +68,24 @@ class Arm:
         self.max_model_len = int(config.max_model_len)
         self.vocab_size = int(config.get_vocab_size())
         self.speculative = getattr(self.engine.vllm_config, "speculative_config", None) is not None
-        header = {
-            "record": "header",
-            "schema": SCHEMA,
-            "arm": self.arm["name"],
-            "backend": self.arm["backend"],
-            "variant": self.arm["variant"],
-            "model": self.plan["model"]["name"],
-            "vocab_size": self.plan["model"].get("vocab_size") or self.vocab_size,
-            "eos_token_ids": self.plan["model"].get("eos_token_ids"),
-            "engine": {
+        header = self.header(
+            vocab_size=self.plan["model"].get("vocab_size") or self.vocab_size,
+            engine={
                 **resolved_engine(self.llm, without_secrets(self.arm["engine"])),
                 **({"multiprocessing": True, "api": "AsyncLLM"} if self.asynchronous else {}),
                 "dropped": without_secrets({**given.dropped, **not_sampled}),
                 "translated": without_secrets(given.translated),
                 "arguments": self.table.source,
             },
-            "sampling": self.plan["sampling"],
-            "environment": environment(changed),
-            "model_fingerprint": fingerprint(model),
-            "plan_digest": plan_digest(self.plan),
+            environment=environment(changed),
+            model_fingerprint=fingerprint(model),
             **({"churn": self.plan["churn"]} if self.plan.get("churn") else {}),
             **({"steps": self._recorded()} if self.plan.get("record") else {}),
-        }
+        )
         self.channel.event("ready", engine_start_seconds=round(self.start_seconds, 3))
         self.channel.record(header)
 
-    def _recorded(self) -> dict[str, Any]:
+    def _recorded(self) -> Record:
         """Starts the flight recorder; what the capture's header says of it."""
         try:
             self.recorder = Recorder(self.llm, self.write_steps or self.channel.record, self.arm["name"], self.named)
@@ -108,7 +93,7 @@ class Arm:
             return {"schema": STEPS_SCHEMA, "unrecorded": str(error)}
         return {"schema": STEPS_SCHEMA}
 
-    def named(self, engine_id: str) -> Optional[dict[str, Any]]:
+    def named(self, engine_id: str) -> Optional[Record]:
         """The completion that the engine makes under a name of its own: ours and a random part, samples before it."""
         sample, _, name = engine_id.rpartition("_")
         asked = self.asked.get(name.split("-", 1)[0])
@@ -116,7 +101,7 @@ class Arm:
             return None
         return {"request": asked[0], "round": asked[1], "sample": int(sample) if sample.isdigit() else 0}
 
-    def _open(self, settings: dict[str, Any]) -> None:
+    def _open(self, settings: Settings) -> None:
         """The engine in this process, or (where the plan's churn says so) AsyncLLM."""
         self.asynchronous = bool((self.plan.get("churn") or {}).get("asynchronous"))
         if self.asynchronous:
@@ -146,7 +131,7 @@ class Arm:
                     done, tokens = finished(output)
             self.progress(done, tokens)
 
-    def _params(self, request: dict[str, Any], round_: int) -> Any:
+    def _params(self, request: Request, round_: int) -> Any:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -163,7 +148,7 @@ class Arm:
     def samples(self) -> int:
         return int(self.plan["sampling"].get("n") or 1)
 
-    def add_request(self, request: dict[str, Any], round_: int, *, whole: bool = True) -> str:
+    def add_request(self, request: Request, round_: int, *, whole: bool = True) -> str:
         """Queue a request; without `whole` every step gives what there is of it so far."""
         from vllm.sampling_params import RequestOutputKind
 
@@ -190,7 +175,7 @@ class Arm:
         """All requests of each round, joining as the plan's churn says: the batches are the same each time."""
         last = time.perf_counter()
         done = tokens = 0
-        counted: dict[str, Any] = {}
+        counted: Counted = {}
         names = [request["id"] for request in self.requests]
         for number in rounds:
             before, start = counters(self.llm), time.perf_counter()
@@ -223,18 +208,7 @@ class Arm:
             self.recorder.flush()
             self.recorder.on = False
 
-    def trial(
-        self, requests: list[dict[str, Any]], sampling: dict[str, Any], churn: Optional[dict[str, Any]] = None
-    ) -> None:
-        """One round of other requests, sampling parameters and churn on the engine that is up."""
-        planned = self.plan, self.requests
-        self.plan, self.requests = dict(self.plan, sampling=sampling, churn=churn or {}), requests
-        try:
-            self.generate([0])
-        finally:
-            self.plan, self.requests = planned
-
-    def unscorable(self, item: dict[str, Any]) -> Optional[str]:
+    def unscorable(self, item: Item) -> Optional[str]:
         """Why the engine cannot teacher-force this sequence, or None."""
         if self.speculative:
             return "the scoring arm has speculation on"
@@ -246,24 +220,13 @@ class Arm:
             return "a token id outside the vocabulary of %d" % self.vocab_size
         return None
 
-    def score(self, items: list[dict[str, Any]], top: int) -> int:
+    def score(self, items: list[Item], top: int) -> int:
         """Teacher-force prompt + completion, each distinct sequence once; a record for every key."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        sequences: dict[tuple[tuple[int, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
-        done = tokens = 0
-        for item in items:
-            reason = self.unscorable(item)
-            key = {name: item[name] for name in ("arm", "request", "round", "sample")}
-            if reason is not None:
-                self.channel.event("unscored", key=key, reason=reason)
-            elif not item["token_ids"]:
-                self.channel.record(dict(record="score", logprobs=[], **key))
-                done += 1
-            else:
-                sequence = (tuple(item["prompt_token_ids"]), tuple(item["token_ids"]))
-                sequences.setdefault(sequence, []).append(key)
+        sequences, done = self.to_score(items, self.unscorable)
+        tokens = 0
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=top, detokenize=False)
         params.output_kind = RequestOutputKind.FINAL_ONLY
         logits = self._logits(sequences, params) if self.penalises_logits else {}

@@ -6,9 +6,10 @@ import time
 from collections import deque
 from typing import Any, Optional
 
+from parity_backends.worker.asked import Record, Request
+from parity_backends.worker.counters import Counted
 from parity_backends.worker.protocol import Stopped
-from parity_backends.worker.records import completion_record
-from parity_backends.worker.sampling import own
+from parity_backends.worker.records import completion_record, entries
 
 from .schedule import Join
 
@@ -49,8 +50,8 @@ class Watch:
             self.moved += sum(now[name] != self.before[name] for name in stayed)
         self.before = now
 
-    def counters(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+    def counters(self) -> Counted:
+        found: Counted = {
             "steps": self.steps,
             "batch_sizes": {str(size): count for size, count in sorted(self.sizes.items())},
             "arrivals_while_decoding": self.arrivals,
@@ -132,7 +133,7 @@ class Round:
         request = self.arm.requests[join.index]
         seen = set()
         for sample in samples:
-            record = completion_record(request, self.number, sample)
+            record = output_record(request, self.number, sample)
             if aborted and sample.finish_reason is None:
                 # The detokenizer may hold back the bytes of a character that is not complete: no text then.
                 record.update(finish_reason="abort", text=None, aborted=True)
@@ -140,35 +141,38 @@ class Round:
             seen.add(sample.index)
         for index in range(self.arm.samples):
             if aborted and index not in seen:  # this sample had given nothing yet
-                self._record(nothing_yet(request, self.number, index))
+                none = completion_record(request, self.number, index, token_ids=[], finish_reason="abort", aborted=True)
+                self._record(none)
         self.last = time.perf_counter()
 
-    def _record(self, record: dict[str, Any]) -> None:
+    def _record(self, record: Record) -> None:
         self.arm.channel.record(record)
         self.done += 1
         self.tokens += len(record["token_ids"])
 
 
-def nothing_yet(request: dict[str, Any], round_: int, sample: int) -> dict[str, Any]:
-    """The completion of a request that was aborted before its first token."""
-    record = {
-        "record": "completion",
-        "request": request["id"],
-        "round": round_,
-        "sample": sample,
-        "prompt_token_ids": request["prompt_token_ids"],
-        "token_ids": [],
-        "text": None,
-        "finish_reason": "abort",
-        "stop_reason": None,
-        "logprobs": None,
-        "aborted": True,
-    }
-    record.update(own(request))
+def output_record(request: Request, round_: int, output: Any) -> Record:
+    """The record of one of vLLM's outputs."""
+    record = completion_record(
+        request,
+        round_,
+        output.index,
+        token_ids=[int(token) for token in output.token_ids],
+        text=output.text,
+        finish_reason=output.finish_reason,
+        stop_reason=output.stop_reason,
+        logprobs=entries(output.logprobs),
+    )
+    trace: Any = getattr(output, "spec_decode_metrics", None)
+    if getattr(trace, "per_step_accepted", None) is not None:
+        record["spec"] = {
+            "accepted": [int(count) for count in trace.per_step_accepted],
+            "drafted": [int(count) for count in trace.per_step_drafted],
+        }
     return record
 
 
-def add_up(total: dict[str, Any], more: dict[str, Any]) -> None:
+def add_up(total: Counted, more: Counted) -> None:
     """Add counters of one round: numbers, lists of them, and histograms; `total` is changed."""
     for name, value in more.items():
         if isinstance(value, dict):

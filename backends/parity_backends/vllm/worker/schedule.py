@@ -6,6 +6,8 @@ import math
 import random
 from typing import Any, Optional
 
+from parity_backends.worker.asked import Churn
+
 
 class Join:
     """One request's part in a round: its place in the plan, its batch, when it joins, after how many tokens it goes."""
@@ -18,7 +20,7 @@ class Join:
         self.abort_after: Optional[int] = None
 
 
-def round_schedule(churn: dict[str, Any], names: list[str], round_: int) -> list[Join]:
+def round_schedule(churn: Churn, names: list[str], round_: int) -> list[Join]:
     """Who joins when, in the order of joining; the same for the same churn, names and round, everywhere.
 
     `churn` is the plan's object of that name (parity/plan/churn.py says what each setting means); an empty one
@@ -48,7 +50,7 @@ def round_schedule(churn: dict[str, Any], names: list[str], round_: int) -> list
     return joins
 
 
-def choose_aborts(churn: dict[str, Any], joins: list[Join], needle: Optional[int], draw: random.Random) -> None:
+def choose_aborts(churn: Churn, joins: list[Join], needle: Optional[int], draw: random.Random) -> None:
     share = churn.get("abort_share", 0.0)
     free = [join for join in joins if join.index != needle]
     if not share or not free:
