@@ -91,11 +91,32 @@ def load_backends(names: Sequence[str]) -> dict[str, Backend]:
 
 def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
     """A checked plan for this request. Raises ParityError for anything that does not fit."""
-    if request.prompts is not None and request.suite is not None:
-        raise ParityError(
-            message("pipeline.both_prompts_suite", "both --prompts and --suite were given"),
-            hint=message("pipeline.give_one_them", "give one of them"),
-        )
+    planned = _all_arms(request, backends)
+    arms = [arm for arm, _ in planned]
+    prompts = _prompts(request)
+    checkpoint = read_checkpoint(request.model or default_model(backends), weights=_need_weights(request, backends))
+    sampling, copies = _samples(request)
+    overrides = _overrides(request)
+    plan = build_plan(
+        checkpoint,
+        repeated(prompts, copies),
+        arms,
+        baseline=request.baseline or default_baseline(arms),
+        sampling=_with_usual(sampling, request, [backends[arm.backend] for arm in arms]),
+        rounds=request.rounds,
+        score=Score(mode=request.score),
+        tolerance=request.tolerance,
+        overrides=overrides,
+        own={name for name, backend in backends.items() if isinstance(backend, OwnSettings)},
+    )
+    plan = _with_seeds(plan, backends, _asked_for(request, overrides))
+    check_images(plan, backends)
+    plan = with_lists(with_arbiter(plan, request.arbiter), request.score_top)
+    return _with_churn(_settled(plan, planned, backends, request.baseline), request)
+
+
+def _all_arms(request: PlanRequest, backends: Mapping[str, Backend]) -> list[Planned]:
+    """Arms of engines, servers and recordings, and the positive controls."""
     # A backend whose arms were named one by one gives those only.
     engines = {name: backend for name, backend in backends.items() if name not in {one.backend for one in request.own}}
     planned = planned_arms(
@@ -113,38 +134,36 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
         for last, point in [one for one in planned if one[0].backend == name][-1:]
         for fault in request.positive_controls
     ]
+    return planned
+
+
+def _prompts(request: PlanRequest) -> Sequence[Prompt]:
+    if request.prompts is not None and request.suite is not None:
+        raise ParityError(
+            message("pipeline.both_prompts_suite", "both --prompts and --suite were given"),
+            hint=message("pipeline.give_one_them", "give one of them"),
+        )
     if request.questions is not None:
-        prompts = request.questions.prompts
-    else:
-        prompts = load_prompts(request.prompts) if request.prompts else load_suite(request.suite or DEFAULT_SUITE)
-    checkpoint = read_checkpoint(request.model or default_model(backends), weights=_need_weights(request, backends))
-    sampling, copies = _samples(request)
-    sampling = _with_usual(sampling, request, [backends[arm.backend] for arm, _ in planned])
-    overrides = dict(request.engine)
-    if request.churn.kv_blocks is not None:
-        if "num_gpu_blocks_override" in overrides:
-            raise ParityError(
-                message("pipeline.kv_space_given", "the KV space was given twice"),
-                hint=message("pipeline.drop_engine_num", "drop --engine num_gpu_blocks_override=…"),
-            )
-        overrides["num_gpu_blocks_override"] = request.churn.kv_blocks
-    plan = build_plan(
-        checkpoint,
-        repeated(prompts, copies),
-        [arm for arm, _ in planned],
-        baseline=request.baseline or default_baseline([arm for arm, _ in planned]),
-        sampling=sampling,
-        rounds=request.rounds,
-        score=Score(mode=request.score),
-        tolerance=request.tolerance,
-        overrides=overrides,
-        own={name for name, backend in backends.items() if isinstance(backend, OwnSettings)},
-    )
-    own = (variant.engine for variant in request.named_variants.values())
-    plan = _with_seeds(plan, backends, {*overrides, *(axis.name for axis in request.vary), *chain.from_iterable(own)})
-    check_images(plan, backends)
-    plan = with_lists(with_arbiter(plan, request.arbiter), request.score_top)
-    return _with_churn(_settled(plan, planned, backends, request.baseline), request)
+        return request.questions.prompts
+    return load_prompts(request.prompts) if request.prompts else load_suite(request.suite or DEFAULT_SUITE)
+
+
+def _overrides(request: PlanRequest) -> dict[str, Json]:
+    """Engine settings for every arm: the user's, and the KV space of churn."""
+    if request.churn.kv_blocks is None:
+        return dict(request.engine)
+    if "num_gpu_blocks_override" in request.engine:
+        raise ParityError(
+            message("pipeline.kv_space_given", "the KV space was given twice"),
+            hint=message("pipeline.drop_engine_num", "drop --engine num_gpu_blocks_override=…"),
+        )
+    return {**request.engine, "num_gpu_blocks_override": request.churn.kv_blocks}
+
+
+def _asked_for(request: PlanRequest, overrides: Mapping[str, Json]) -> set[str]:
+    """Names of the engine settings of which the user said something."""
+    variants = (variant.engine for variant in request.named_variants.values())
+    return {*overrides, *(axis.name for axis in request.vary), *chain.from_iterable(variants)}
 
 
 def _with_seeds(plan: Plan, backends: Mapping[str, Backend], asked: set[str]) -> Plan:

@@ -46,6 +46,78 @@ def repro_script(view: RunView, finding: FindingView, *, model: str | None = Non
 
     Raises ParityError for a finding that no script of this sort can show.
     """
+    _check_finding(view, finding)
+    arm = view.arm(finding.arm)
+    _check_arm(view, arm)
+    expected, near_ties = _expected(view, finding)
+    script = _filled(
+        {
+            "PARITY": _comment(__version__),
+            "RUN": _comment(view.run.id),
+            "VERSION": _comment(facts.version_line(arm) or "an unknown version"),
+            "MODEL_NAME": _comment(view.run.model),
+            "TITLE": _comment(facts.title(view, Texts())),
+            "BASELINE": _comment(view.run.baseline),
+            "MODEL": _literal(model or (view.run.model if "/" in view.run.model else None)),
+            "KIND": _literal(finding.kind),
+            "TOLERANCE": _literal(view.tolerance if view.tolerance is not None else 0.25),
+            "ROUNDS": _literal(max(view.run.rounds, finding.key.round + 1)),
+            "ENVIRONMENT": _lines(public(_environment(arm))),
+            "ENGINE": _lines(_engine(view, arm)),
+            "SAMPLING": _lines(dict(view.run.sampling)),
+            "REQUESTS": _requests(view),
+            "EXPECTED": _lines(expected),
+            "NEAR_TIES": _lines(near_ties),
+        }
+    )
+    if len(script) > LARGEST:
+        raise ParityError(
+            message(
+                "report.script_would_characters",
+                "the script would have {count:,} characters: the batch is too large to hand on",
+                count=len(script),
+            ),
+            hint=message("report.reduce_run_first", "reduce the run first (`parity reduce`), or run fewer prompts"),
+        )
+    ast.parse(script)
+    return script
+
+
+def _filled(values: Mapping[str, str]) -> str:
+    """The script's text with these at their @NAME@."""
+    text = resources.files("parity.report").joinpath("data/repro.py.txt").read_text(encoding="utf-8")
+    # One pass: what is filled in may hold an @NAME@ of its own.
+    parts = text.split("@")
+    return "".join(values.get(part, f"@{part}@") if at % 2 else part for at, part in enumerate(parts))
+
+
+def _engine(view: RunView, arm: ArmView) -> dict[str, Json]:
+    """The arguments of `vllm.LLM` that the script starts the engine with."""
+    engine = dict(arm.planned)
+    asked = engine.pop("asked", None)
+    if isinstance(asked, Mapping):  # a capture from elsewhere: its header has what was resolved and what was asked
+        engine = dict(asked)
+    elif view.run.source == "compare":
+        arguments = {one.asked.partition(".")[0] for one in engine_settings() if one.in_script}
+        engine = {key: value for key, value in engine.items() if key in arguments}
+    return {key: value for key, value in engine.items() if key not in _NOT_NUMERIC and key != "model"}
+
+
+def _environment(arm: ArmView) -> dict[str, str]:
+    variables = arm.variables or _recorded_variables(arm)
+    return {name: value for name, value in variables.items() if not name.startswith("PARITY_")}
+
+
+def _recorded_variables(arm: ArmView) -> dict[str, str]:
+    """vLLM's own variables of a capture that was made elsewhere: its plan is not at hand, its header is."""
+    recorded = arm.environment.get("variables")
+    if not isinstance(recorded, Mapping):
+        return {}
+    return {name: str(value) for name, value in recorded.items() if str(name).startswith("VLLM_")}
+
+
+def _check_finding(view: RunView, finding: FindingView) -> None:
+    """Raises ParityError for a finding that no script of this sort can show."""
     if finding.of_run:
         raise ParityError(
             message("report.finding_about_run", "this finding is about the run as a whole, not about one completion"),
@@ -65,60 +137,6 @@ def repro_script(view: RunView, finding: FindingView, *, model: str | None = Non
                 "run the same prompts greedily (--temperature 0) and reproduce a finding of that run",
             ),
         )
-    arm = view.arm(finding.arm)
-    _check_arm(view, arm)
-    engine = dict(arm.planned)
-    asked = engine.pop("asked", None)
-    if isinstance(asked, Mapping):  # a capture from elsewhere: its header has what was resolved and what was asked
-        engine = dict(asked)
-    elif view.run.source == "compare":
-        arguments = {one.asked.partition(".")[0] for one in engine_settings() if one.in_script}
-        engine = {key: value for key, value in engine.items() if key in arguments}
-    engine = {key: value for key, value in engine.items() if key not in _NOT_NUMERIC and key != "model"}
-    variables = arm.variables or _recorded_variables(arm)
-    environment = {k: v for k, v in variables.items() if not k.startswith("PARITY_")}
-    expected, near_ties = _expected(view, finding)
-    text = resources.files("parity.report").joinpath("data/repro.py.txt").read_text(encoding="utf-8")
-    filled = {
-        "PARITY": _comment(__version__),
-        "RUN": _comment(view.run.id),
-        "VERSION": _comment(facts.version_line(arm) or "an unknown version"),
-        "MODEL_NAME": _comment(view.run.model),
-        "TITLE": _comment(facts.title(view, Texts())),
-        "BASELINE": _comment(view.run.baseline),
-        "MODEL": _literal(model or (view.run.model if "/" in view.run.model else None)),
-        "KIND": _literal(finding.kind),
-        "TOLERANCE": _literal(view.tolerance if view.tolerance is not None else 0.25),
-        "ROUNDS": _literal(max(view.run.rounds, finding.key.round + 1)),
-        "ENVIRONMENT": _lines(public(environment)),
-        "ENGINE": _lines(engine),
-        "SAMPLING": _lines(dict(view.run.sampling)),
-        "REQUESTS": _requests(view),
-        "EXPECTED": _lines(expected),
-        "NEAR_TIES": _lines(near_ties),
-    }
-    # One pass: what is filled in may hold an @NAME@ of its own.
-    parts = text.split("@")
-    script = "".join(filled.get(part, f"@{part}@") if at % 2 else part for at, part in enumerate(parts))
-    if len(script) > LARGEST:
-        raise ParityError(
-            message(
-                "report.script_would_characters",
-                "the script would have {count:,} characters: the batch is too large to hand on",
-                count=len(script),
-            ),
-            hint=message("report.reduce_run_first", "reduce the run first (`parity reduce`), or run fewer prompts"),
-        )
-    ast.parse(script)
-    return script
-
-
-def _recorded_variables(arm: ArmView) -> dict[str, str]:
-    """vLLM's own variables of a capture that was made elsewhere: its plan is not at hand, its header is."""
-    recorded = arm.environment.get("variables")
-    if not isinstance(recorded, Mapping):
-        return {}
-    return {name: str(value) for name, value in recorded.items() if str(name).startswith("VLLM_")}
 
 
 def _check_arm(view: RunView, arm: ArmView) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import numpy as np
 
@@ -256,40 +256,48 @@ def nondeterminism(baseline: Capture, candidate: Capture, corrupt: list[Finding]
     for one in corrupt:
         if one.position is not None and one.kind.row.may_come_and_go:
             faults[one.key].append(one)
-    wanted = {(key.request, key.sample) for key in faults}
+    arms = baseline, candidate
+    return [
+        found
+        for same in _rounds_of(candidate, {(key.request, key.sample) for key in faults})
+        for completion in same
+        if completion.key in faults
+        if (found := _came_and_went(arms, completion, same, faults)) is not None
+    ]
+
+
+def _rounds_of(capture: Capture, wanted: Set[tuple[str, int]]) -> list[list[Completion]]:
+    """The completions of each of these requests and samples, where there is more than one."""
     rounds: dict[tuple[str, int], list[Completion]] = defaultdict(list)
-    for key, completion in candidate.completions.items() if wanted else ():
+    for key, completion in capture.completions.items() if wanted else ():
         if (key.request, key.sample) in wanted:
             rounds[(key.request, key.sample)].append(completion)
-    found: list[Finding] = []
-    for same in rounds.values():
-        if len(same) < 2 or not any(one.key in faults for one in same):
-            continue
-        for completion in same:
-            mine = faults.get(completion.key)
-            if not mine:
-                continue
-            position = min(one.position or 0 for one in mine)
-            others = [one for one in same if one.key != completion.key]
-            differing = [one.key.round for one in others if _parts_by(completion, one, position)]
-            if not differing:
-                continue
-            why = message(
-                "nondeterminism.why",
-                "asked {count} times; {others} other rounds answer differently here",
-                count=len(same),
-                others=len(differing),
-            )
-            evidence = RoundsEvidence(
-                why=why,
-                differs_from_rounds=tuple(differing[:16]),
-                rounds=len(same),
-                faulty_rounds=tuple(sorted(one.key.round for one in same if one.key in faults)[:16]),
-            )
-            length = max(one.length or 1 for one in mine)
-            arms = baseline, candidate
-            found.append(finding(arms, completion.key, Kind.NONDETERMINISM, evidence, position, length))
-    return found
+    return [same for same in rounds.values() if len(same) > 1]
+
+
+def _came_and_went(
+    arms: tuple[Capture, Capture], completion: Completion, same: list[Completion], faults: Mapping[Key, list[Finding]]
+) -> Finding | None:
+    """The finding about a faulty completion, where other rounds answer differently at its first fault."""
+    mine = faults[completion.key]
+    position = min(one.position or 0 for one in mine)
+    differing = [one.key.round for one in same if one.key != completion.key and _parts_by(completion, one, position)]
+    if not differing:
+        return None
+    why = message(
+        "nondeterminism.why",
+        "asked {count} times; {others} other rounds answer differently here",
+        count=len(same),
+        others=len(differing),
+    )
+    evidence = RoundsEvidence(
+        why=why,
+        differs_from_rounds=tuple(differing[:16]),
+        rounds=len(same),
+        faulty_rounds=tuple(sorted(one.key.round for one in same if one.key in faults)[:16]),
+    )
+    length = max(one.length or 1 for one in mine)
+    return finding(arms, completion.key, Kind.NONDETERMINISM, evidence, position, length)
 
 
 def _parts_by(a: Completion, b: Completion, position: int) -> bool:

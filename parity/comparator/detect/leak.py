@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +83,15 @@ class Leak:
     chance: float
     """Matches of this span expected by chance in this run."""
     sharing: int
+
+
+class _Match(NamedTuple):
+    """Tokens from `start` to `end` of the query stand in this stream of the run, `diagonal` places further on."""
+
+    stream: int
+    diagonal: int
+    start: int
+    end: int
 
 
 class Donors:
@@ -183,47 +193,61 @@ class Donors:
 
     def _best(self, query: Query, hits: Iterable[tuple[int, int, int]]) -> Leak | None:
         """The most telling of the matches at (position in the query, place in the run, stream)."""
-        matches: dict[tuple[int, int], tuple[int, int]] = {}  # (stream, diagonal) -> (start, length)
+        matches, own = self._matches(query, hits)
+        best: Leak | None = None
+        for match in matches:
+            if best is not None and match.end - match.start <= best.length:
+                continue
+            if self._may_be_foreign(query, match, own):
+                best = self._leak(query, match, self._sharing(query, match, matches)) or best
+        return best
+
+    def _matches(
+        self, query: Query, hits: Iterable[tuple[int, int, int]]
+    ) -> tuple[list[_Match], list[tuple[int, int]]]:
+        """Each run of equal tokens once, and those (start, end) that the request says of its own accord."""
+        matches: dict[tuple[int, int], _Match] = {}
         own: list[tuple[int, int]] = []
         for position, place, index in hits:
-            if (index, place - position) in matches:
+            diagonal = place - position
+            if (index, diagonal) in matches:
                 continue
             start, length = self._extend(query, position, place, index)
-            matches[(index, place - position)] = (start, length)
+            matches[(index, diagonal)] = _Match(index, diagonal, start, start + length)
             # The victim may say it of its own accord; its own faulty output does not count.
             if self._owners[index] == query.request and PARTS[self._part(index)] != "candidate completion":
                 own.append((start, start + length))
-        best: Leak | None = None
-        for (index, diagonal), (start, length) in matches.items():
-            donor = self._owners[index]
-            if donor == query.request or length < SEED:
-                continue
-            if not start <= query.place < start + length or (best is not None and length <= best.length):
-                continue
-            if any(first <= start and start + length <= last for first, last in own):
-                continue
-            span = query.tokens[start : start + length]
-            sharing = len(
-                {
-                    self._owners[other]
-                    for (other, _), (other_start, other_length) in matches.items()
-                    if other_start <= start and other_start + other_length >= start + length
-                }
-                - {query.request}
-            )
-            if sharing > max(MAX_SHARING, len(self._numbers) // SHARED_BY):
-                continue
-            weights = None if query.weights is None else query.weights[start : start + length]
-            if weights is not None and query.strict and self._alike(query.request, donor):
-                weights = np.floor(weights)  # the model itself comes to the same text after prompts alike
-            at = diagonal + start - int(self._bounds[index])
-            chance = self._places(at, start) * self._probability(span, weights, {donor, query.request})
-            settled = weights is not None and int((weights >= 1).sum()) >= SPEAKING
-            most = MAX_CHANCE_OF_ANOTHER if query.strict else MAX_CHANCE_OF_FAULT
-            if chance > (most if settled else MAX_CHANCE):
-                continue
-            best = Leak(start, length, donor, PARTS[self._part(index)], at, chance, sharing)
-        return best
+        return list(matches.values()), own
+
+    def _may_be_foreign(self, query: Query, match: _Match, own: Iterable[tuple[int, int]]) -> bool:
+        """Long enough, at the place asked about, of another request, and not said by this one elsewhere."""
+        if self._owners[match.stream] == query.request or match.end - match.start < SEED:
+            return False
+        if not match.start <= query.place < match.end:
+            return False
+        return not any(first <= match.start and match.end <= last for first, last in own)
+
+    def _sharing(self, query: Query, match: _Match, matches: Iterable[_Match]) -> int:
+        """Other requests that say the same."""
+        saying = {self._owners[one.stream] for one in matches if one.start <= match.start and one.end >= match.end}
+        return len(saying - {query.request})
+
+    def _leak(self, query: Query, match: _Match, sharing: int) -> Leak | None:
+        """The match as a leak; None where chance explains it."""
+        if sharing > max(MAX_SHARING, len(self._numbers) // SHARED_BY):
+            return None
+        donor = self._owners[match.stream]
+        weights = None if query.weights is None else query.weights[match.start : match.end]
+        if weights is not None and query.strict and self._alike(query.request, donor):
+            weights = np.floor(weights)  # the model itself comes to the same text after prompts alike
+        at = match.diagonal + match.start - int(self._bounds[match.stream])
+        span = query.tokens[match.start : match.end]
+        chance = self._places(at, match.start) * self._probability(span, weights, {donor, query.request})
+        settled = weights is not None and int((weights >= 1).sum()) >= SPEAKING
+        most = MAX_CHANCE_OF_ANOTHER if query.strict else MAX_CHANCE_OF_FAULT
+        if chance > (most if settled else MAX_CHANCE):
+            return None
+        return Leak(match.start, match.end - match.start, donor, PARTS[self._part(match.stream)], at, chance, sharing)
 
     def _extend(self, query: Query, position: int, place: int, index: int) -> tuple[int, int]:
         """The longest match around (position, place) inside one stream: its start in the query and its length."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from parity.comparator.types import CompletionClass
 from parity.messages import Message, message
 from parity.records import Completion, Finding, Key
 from parity.records.kinds import Family
+
+T = TypeVar("T")
 
 CONTRADICTION = 0.25
 """Nats beyond the tolerance by which the reference must reject the baseline's own token to be taken as a
@@ -78,22 +81,29 @@ def judge_pairs(setup: Setup) -> Judged:
     classes: dict[Key, CompletionClass] = dict.fromkeys(pairs.keys, "identical")
     classes |= dict.fromkeys((one.key for one in mismatches), "corrupt")
     classes |= {case.b.key: class_of(case, setup.tolerance) for case in cases}
-    return Judged(
+    return replace(
+        _seen_in(cases, classes),
         findings=[*mismatches, *(one for case in cases for one in findings.findings_of(case, arms, setup.tolerance))],
-        classes=classes,
-        gaps={case.b.key: case.gaps for case in cases if case.from_scores and case.gaps is not None},
-        limited={
-            case.b.key: case.unjudged_from for case in cases if case.unjudged_from is not None and not case.events
-        },
-        suspects={
-            case.b.key: case.suspect
-            for case in cases
-            if case.suspect is not None and classes[case.b.key] == "unjudged" and not _baseline_is_wrong(case)
-        },
-        doubtful={case.b.key: case.doubtful for case in cases if case.doubtful is not None},
-        contradicted=[case.b.key for case in cases if case.contradicted and not _broke_first(case)],
-        baseline_ends={case.b.key: case.baseline_end for case in cases if case.baseline_end is not None},
         notes=[] if setup.scores_show_lists else [_OTHER_LISTS],
+    )
+
+
+def _seen_in(cases: Sequence[Case], classes: dict[Key, CompletionClass]) -> Judged:
+    """What is known of the pairs besides findings."""
+
+    def of_each(value: Callable[[Case], T | None]) -> dict[Key, T]:
+        return {case.b.key: found for case in cases if (found := value(case)) is not None}
+
+    return Judged(
+        classes=classes,
+        gaps=of_each(lambda case: case.gaps if case.from_scores else None),
+        limited=of_each(lambda case: None if case.events else case.unjudged_from),
+        suspects=of_each(
+            lambda case: case.suspect if classes[case.b.key] == "unjudged" and not _baseline_is_wrong(case) else None
+        ),
+        doubtful=of_each(lambda case: case.doubtful),
+        contradicted=[case.b.key for case in cases if case.contradicted and not _broke_first(case)],
+        baseline_ends=of_each(lambda case: case.baseline_end),
     )
 
 

@@ -79,36 +79,38 @@ def _whole(value: object) -> int | None:
 def stop_rules(header: Header, baseline: Capture) -> StopRules:
     """The rules for an arm, corrected by what the baseline does throughout."""
     sampling = header.sampling
-    terminators = frozenset(
-        () if sampling.get("ignore_eos") else (header.eos_token_ids or baseline.header.eos_token_ids or ())
-    )
+    eos = frozenset(header.eos_token_ids or baseline.header.eos_token_ids or ())
     stop_ids = stop_tokens(sampling)
-    terminators |= stop_ids
     min_tokens = _whole(sampling.get("min_tokens")) or 0
     stopped = [completion for completion in baseline if completion.finish_reason == "stop"]
-    if (
-        not terminators
-        and not sampling.get("ignore_eos")
-        and header.eos_token_ids is baseline.header.eos_token_ids is None
-    ):
-        terminators = _terminator_of(baseline, stopped)
-    if terminators and not stopped and _passed_by(baseline, terminators, min_tokens) * 10 >= len(baseline.completions):
-        # EOS inside completions that went on: the engine was asked to ignore it, whatever the header says.
-        terminators = frozenset()
+    terminators = _terminators(header, baseline, stopped, eos, min_tokens)
     kept = sum(int(len(one.token_ids) and int(one.token_ids[-1]) in terminators) for one in stopped)
     from_server = servers.served(header) or servers.served(baseline.header)
-    engine_limit = header.engine.get("max_model_len")
     return StopRules(
         terminators=terminators,
         max_tokens=_whole(sampling.get("max_tokens")),
-        max_model_len=_whole(engine_limit),
+        max_model_len=_whole(header.engine.get("max_model_len")),
         has_stop_strings=bool(sampling.get("stop")),
         keeps_terminator=kept * 2 >= len(stopped) if stopped else not from_server,
         min_tokens=min_tokens,
         counts=not (servers.text_alone(header) or servers.text_alone(baseline.header)),
         eos=terminators - stop_ids,
-        all_eos=frozenset(header.eos_token_ids or baseline.header.eos_token_ids or ()) or terminators - stop_ids,
+        all_eos=eos or terminators - stop_ids,
     )
+
+
+def _terminators(
+    header: Header, baseline: Capture, stopped: list[Completion], eos: frozenset[int], min_tokens: int
+) -> frozenset[int]:
+    """EOS and stop token ids, as the baseline heeds them."""
+    ignores_eos = bool(header.sampling.get("ignore_eos"))
+    found = stop_tokens(header.sampling) | (frozenset() if ignores_eos else eos)
+    if not found and not ignores_eos and header.eos_token_ids is baseline.header.eos_token_ids is None:
+        found = _terminator_of(baseline, stopped)
+    if found and not stopped and _passed_by(baseline, found, min_tokens) * 10 >= len(baseline.completions):
+        # EOS inside completions that went on: the engine was asked to ignore it, whatever the header says.
+        return frozenset()
+    return found
 
 
 _OWN = frozenset({"ignore_eos", "stop_token_ids", "stop", "min_tokens"})

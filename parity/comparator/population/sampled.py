@@ -8,6 +8,7 @@ run's tests, Bonferroni over all windows of all completions).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -30,6 +31,9 @@ from parity.records import Completion, Key, TokenIds
 ENOUGH = 0.02
 """Nats per token by which two clean backends may differ in mean surprisal: rounding alone makes tokens less likely to
 another engine, and a large run would see that."""
+
+FEWEST = 8
+"""Values of either arm below which there is no test."""
 
 FEATURES = 512
 """Hash buckets for pairs of adjacent tokens in the two-sample test."""
@@ -54,48 +58,77 @@ def run_tests(
     loops: McNemar exact, completions that end in a loop. wording: MMD over hashed token pairs, labels permuted
     within each request (Gretton et al. 2012; for model equality Gao et al. 2024, arXiv:2410.20247).
     """
-    p_values: dict[str, float] = {}
-    differences = _per_request(baseline_views) - _align(_per_request_map(candidate_views), baseline_views)
-    if np.isfinite(differences).sum() >= 8:
-        finite = differences[np.isfinite(differences)]
-        p_values["likelihood"] = min(1.0, 2 * min(sign_flip_more(finite), sign_flip_more(-finite)))
+    arms = baseline, candidate
     known = [np.array([value for value in arm if np.isfinite(value)]) for arm in surprisals]
-    if min(map(len, known)) >= 8:
-        a, b = known
-        more = in_two_stages(lambda draws, seed: mean_difference(a + ENOUGH, b, draws=draws, seed=seed))
-        less = in_two_stages(lambda draws, seed: mean_difference(b + ENOUGH, a, draws=draws, seed=seed))
-        p_values["surprisal"] = min(1.0, 2 * min(more, less))
-    lengths = [np.array([len(one.token_ids) for one in arm], dtype=float) for arm in (baseline, candidate)]
-    if min(map(len, lengths)) >= 8:
-        p_values["length"] = mann_whitney(lengths[0], lengths[1])
-    reasons = sorted({str(one.finish_reason) for one in [*baseline, *candidate]})
-    counts = [
-        [sum(str(one.finish_reason) == reason for one in arm) for reason in reasons] for arm in (baseline, candidate)
-    ]
-    if len(reasons) > 1:
-        p_values["finish_reason"] = in_two_stages(
-            lambda draws, seed: chi_square_homogeneity(counts[0], counts[1], draws=draws, seed=seed)
-        )
-    looping = [{one.key: loop_period(one.token_ids) is not None for one in arm} for arm in (baseline, candidate)]
-    shared = [key for key in looping[0] if key in looping[1]]
-    p_values["loops"] = mcnemar_more(
-        sum(looping[1][key] and not looping[0][key] for key in shared),
-        sum(looping[0][key] and not looping[1][key] for key in shared),
-    )
-    if mmd(baseline, candidate, draws=1) is not None:
-        p_values["wording"] = in_two_stages(
-            lambda draws, seed: mmd(baseline, candidate, draws=draws, seed=seed) or 1.0, many=20_000
-        )
+    lengths = [np.array([len(one.token_ids) for one in arm], dtype=float) for arm in arms]
+    reasons = _reasons(baseline, candidate)
+    found = {
+        "likelihood": _likelihood_test(baseline_views, candidate_views),
+        "surprisal": _surprisal_test(*known),
+        "length": mann_whitney(*lengths) if _enough(lengths) else None,
+        "finish_reason": _reason_test(reasons),
+        "loops": _loop_test(baseline, candidate),
+        "wording": _wording_test(baseline, candidate),
+    }
+    p_values = {name: value for name, value in found.items() if value is not None}
     return SamplingStats(
         p_values=p_values,
         adjusted=holm(p_values),
         mean_surprisal=_pair_of_means(known),
         mean_length=_pair_of_means(lengths),
-        finish_reasons={reason: (counts[0][n], counts[1][n]) for n, reason in enumerate(reasons)},
+        finish_reasons=reasons,
         distinct_samples=(_distinct(baseline), _distinct(candidate)),
         scored=len(candidate_views),
         temperature=temperature,
     )
+
+
+def _enough(values: Sequence[FloatArray]) -> bool:
+    return min(map(len, values)) >= FEWEST
+
+
+def _likelihood_test(baseline: Mapping[Key, TokenGaps], candidate: Mapping[Key, TokenGaps]) -> float | None:
+    differences = _per_request(baseline) - _align(_per_request_map(candidate), baseline)
+    finite = differences[np.isfinite(differences)]
+    if len(finite) < FEWEST:
+        return None
+    return min(1.0, 2 * min(sign_flip_more(finite), sign_flip_more(-finite)))
+
+
+def _surprisal_test(a: FloatArray, b: FloatArray) -> float | None:
+    if not _enough((a, b)):
+        return None
+    more = in_two_stages(lambda draws, seed: mean_difference(a + ENOUGH, b, draws=draws, seed=seed))
+    less = in_two_stages(lambda draws, seed: mean_difference(b + ENOUGH, a, draws=draws, seed=seed))
+    return min(1.0, 2 * min(more, less))
+
+
+def _reasons(baseline: Sequence[Completion], candidate: Sequence[Completion]) -> dict[str, tuple[int, int]]:
+    """How often each finish reason was given, by either arm."""
+    counts = [Counter(str(one.finish_reason) for one in arm) for arm in (baseline, candidate)]
+    return {reason: (counts[0][reason], counts[1][reason]) for reason in sorted({*counts[0], *counts[1]})}
+
+
+def _reason_test(reasons: Mapping[str, tuple[int, int]]) -> float | None:
+    if len(reasons) < 2:
+        return None
+    a, b = (list(arm) for arm in zip(*reasons.values(), strict=True))
+    return in_two_stages(lambda draws, seed: chi_square_homogeneity(a, b, draws=draws, seed=seed))
+
+
+def _loop_test(baseline: Sequence[Completion], candidate: Sequence[Completion]) -> float:
+    looping = [{one.key: loop_period(one.token_ids) is not None for one in arm} for arm in (baseline, candidate)]
+    shared = [key for key in looping[0] if key in looping[1]]
+    return mcnemar_more(
+        sum(looping[1][key] and not looping[0][key] for key in shared),
+        sum(looping[0][key] and not looping[1][key] for key in shared),
+    )
+
+
+def _wording_test(baseline: Sequence[Completion], candidate: Sequence[Completion]) -> float | None:
+    if mmd(baseline, candidate, draws=1) is None:
+        return None
+    return in_two_stages(lambda draws, seed: mmd(baseline, candidate, draws=draws, seed=seed) or 1.0, many=20_000)
 
 
 def _pair_of_means(values: Sequence[FloatArray]) -> tuple[float | None, float | None]:
@@ -137,14 +170,14 @@ def mmd(
 ) -> float | None:
     """Permutation p-value that both arms' completions of each request come from one distribution.
 
-    None with fewer than 8 requests answered by both.
+    None with fewer than FEWEST requests answered by both.
     """
     groups: dict[str, tuple[list[Completion], list[Completion]]] = {}
     for side, arm in enumerate((baseline, candidate)):
         for completion in arm:
             groups.setdefault(completion.key.request, ([], []))[side].append(completion)
     usable = [(a[:16], b[:16]) for a, b in groups.values() if a and b][:most_requests]
-    if len(usable) < 8:
+    if len(usable) < FEWEST:
         return None
     rng = np.random.default_rng(seed)
     observed = 0.0

@@ -33,6 +33,8 @@ ASKED_FOR = (
 MTP_TENSOR = re.compile(r"(^|\.)(mtp[._]|mtp_layers\.|nextn|eh_proj|enorm\.|hnorm\.)")
 """Weights of a prediction layer: `mtp.*` (Qwen), `mtp_layers.*` (MiMo), `eh_proj` of a layer (DeepSeek, GLM)."""
 
+NUMBERED = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+
 LAYER_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "mtp_num_layers", "num_mtp_layers", "n_predict")
 TORCH = """
 import json, torch
@@ -82,6 +84,25 @@ def tensor_names(model: str) -> list[str]:
     return names
 
 
+def layers_of(parts: list[dict[str, Any]]) -> Optional[int]:
+    """Layers before those for prediction; None where the configuration does not say."""
+    layers = next((part["num_hidden_layers"] for part in parts if part.get("num_hidden_layers")), None)
+    return layers if isinstance(layers, int) else None
+
+
+def is_prediction_tensor(name: str, layers: Optional[int]) -> bool:
+    """By its name, or by its layer: DeepSeek and GLM number prediction layers after the others."""
+    if MTP_TENSOR.search(name):
+        return True
+    return layers is not None and any(int(found) >= layers for found in NUMBERED.findall(name))
+
+
+def sampling_defaults(model: str) -> dict[str, Any]:
+    path = os.path.join(model, "generation_config.json")
+    given = json_file(path) if os.path.isfile(path) else {}
+    return {name: given[name] for name in ("temperature", "top_p", "top_k", "repetition_penalty") if name in given}
+
+
 def model_facts(model: str) -> dict[str, Any]:
     """Whether the checkpoint can be read, and what it says of prediction layers."""
     try:
@@ -92,35 +113,22 @@ def model_facts(model: str) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, struct.error) as error:
         return {"error": "%s: %s" % (type(error).__name__, error)}
     text = config.get("text_config")
-    inner: dict[str, Any] = text if isinstance(text, dict) else {}
-    counts = [part[name] for part in (config, inner) for name in LAYER_COUNTS if isinstance(part.get(name), int)]
-    layers = config.get("num_hidden_layers") or inner.get("num_hidden_layers")
-    numbered = re.compile(r"(?:^|\.)layers\.(\d+)\.")  # DeepSeek and GLM number prediction layers after the others
-    mtp = [
-        name
-        for name in names
-        if MTP_TENSOR.search(name)
-        or (isinstance(layers, int) and any(int(found) >= layers for found in numbered.findall(name)))
-    ]
-    sampling = {}
-    if os.path.isfile(os.path.join(model, "generation_config.json")):
-        given = json_file(os.path.join(model, "generation_config.json"))
-        sampling = {
-            name: given[name] for name in ("temperature", "top_p", "top_k", "repetition_penalty") if name in given
-        }
+    parts = [config, text] if isinstance(text, dict) else [config]
+    layers = layers_of(parts)
+    counts = [part[name] for part in parts for name in LAYER_COUNTS if isinstance(part.get(name), int)]
     quantization = config.get("quantization_config")
-    types = [part["layer_types"] for part in (config, inner) if isinstance(part.get("layer_types"), list)]
+    types = [part["layer_types"] for part in parts if isinstance(part.get("layer_types"), list)]
     return {
         "architectures": config.get("architectures"),
         "model_type": config.get("model_type"),
         "mtp_layers": max(counts, default=0),
-        "mtp_tensors": len(mtp),
+        "mtp_tensors": sum(is_prediction_tensor(name, layers) for name in names),
         "tensors": len(names),
         "unreadable": [os.path.basename(path) for path in glob.glob(os.path.join(glob.escape(model), "*.safetensors"))
                        if not os.access(path, os.R_OK)],
         "quantization": quantization.get("quant_method") if isinstance(quantization, dict) else quantization,
         "modelslim": os.path.exists(os.path.join(model, "quant_model_description.json")),
-        "sampling_defaults": sampling,
+        "sampling_defaults": sampling_defaults(model),
         "linear_attention": any("linear_attention" in kinds for kinds in types)
         or str(config.get("model_type")).startswith(("qwen3_next", "qwen3_5")),
     }  # fmt: skip
