@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from os import PathLike
 
-from parity.messages import Message, as_message, verbatim
+from parity.messages import Message, as_message, message, verbatim
 
 
 class ExitCode(IntEnum):
@@ -42,3 +45,35 @@ def said_by(error: Exception) -> Message:
     """What an exception says: the message that it was raised with, else its own words."""
     first = error.args[0] if error.args else None
     return first if isinstance(first, Message) else verbatim(str(error))
+
+
+@contextmanager
+def reading(path: str | PathLike[str], hint: Message | None = None) -> Iterator[None]:
+    """Inside, what the system refuses is a ParityError that names the path and why."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_read(path, error, hint) from error
+
+
+@contextmanager
+def writing(path: str | PathLike[str], hint: Message | None = None) -> Iterator[None]:
+    """Inside, what the disk does not take is a ParityError that names the path and why."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error, hint) from error
+
+
+def cannot_read(path: str | PathLike[str], error: OSError, hint: Message | None = None) -> ParityError:
+    said = message("error.cannot_read", "cannot read {path}: {why}", path=str(error.filename or path), why=_why(error))
+    return ParityError(said, hint=hint)
+
+
+def cannot_write(path: str | PathLike[str], error: OSError, hint: Message | None = None) -> ParityError:
+    said = message("error.cannot_write", "cannot write {path}: {why}", path=str(path), why=_why(error))
+    return ParityError(said, hint=hint)
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)

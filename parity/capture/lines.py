@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import orjson
 
-from parity.errors import ParityError
+from parity.errors import ParityError, cannot_read
 from parity.messages import Message, message
 from parity.records import Json
 
@@ -35,11 +35,7 @@ def open_capture(path: Path) -> IO[bytes]:
             hint=message("capture.check_path_names", "check the path; `parity runs list` names runs"),
         ) from None
     except OSError as error:
-        raise ParityError(
-            message(
-                "capture.cannot_read", "cannot read {path}: {said}", path=str(path), said=str(error.strerror or error)
-            )
-        ) from None
+        raise cannot_read(path, error) from None
 
 
 def raw_lines(path: Path, report: Report) -> Iterator[tuple[int, int, bytes]]:

@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from msgspec import structs
 
 from parity.cli.gathering import gathered
 from parity.cli.speaking import Refused
@@ -17,6 +18,9 @@ from parity.messages import message
 from parity.plan.config import Config, find_config
 from parity.plan.hosts import Host, with_flags
 from parity.records import Json
+
+if TYPE_CHECKING:
+    from parity.plan import Plan
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -158,3 +162,12 @@ def chosen_hosts(names: Sequence[str], where: HostOptions, known: Mapping[str, H
         python=dict(where.python),
         model=dict(where.model_path),
     )
+
+
+def hosts_of(plan: Plan, where: HostOptions, known: Mapping[str, Host] | None = None) -> dict[str, Host]:
+    """Where the backends of a plan that is written down are: its own word on the adapter, ours on the rest."""
+    from parity.pipeline import hosts_of_plan
+
+    hosts = chosen_hosts(hosts_of_plan(plan), where, known)
+    adapters = {arm.name.partition("/")[0]: arm.backend for arm in plan.arms}
+    return {name: structs.replace(host, adapter=adapters[name]) for name, host in hosts.items()}

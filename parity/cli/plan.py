@@ -23,7 +23,7 @@ def plan(output: Path | None, options: PlanOptions) -> None:
     """
     from parity.cli.config import chosen_hosts
     from parity.cli.planning import plan_request
-    from parity.errors import ParityError
+    from parity.errors import writing
     from parity.pipeline import load_adapters, make_plan, placed
     from parity.pipeline.directory import write_json
 
@@ -34,18 +34,8 @@ def plan(output: Path | None, options: PlanOptions) -> None:
     if output is None:
         emit_json(made.to_json())
         return
-    try:
+    with writing(output, message("cli.name_another_file", "name another file with -o")):
         write_json(output, made.to_json())
-    except OSError as error:
-        raise ParityError(
-            message(
-                "cli.cannot_write_plan",
-                "cannot write the plan to {output}: {strerror}",
-                output=str(output),
-                strerror=error.strerror,
-            ),
-            hint=message("cli.name_another_file", "name another file with -o"),
-        ) from error
     longest = max(len(request.prompt_token_ids) for request in made.requests)
     say(
         message(

@@ -9,7 +9,7 @@ import click
 
 from parity.cli.output import console, emit_json, say
 from parity.cli.searching import SearchOptions, search_options
-from parity.errors import ExitCode, ParityError
+from parity.errors import ExitCode, ParityError, writing
 from parity.language import render
 from parity.messages import message
 
@@ -148,14 +148,8 @@ def _copy(result: Reduction, output: Path) -> None:
     from parity.pipeline.directory import write_json
 
     assert result.plan is not None
-    try:
+    with writing(output):
         write_json(output, result.plan.to_json())
-    except OSError as error:
-        raise ParityError(
-            message(
-                "cli.cannot_write", "cannot write {output}: {strerror}", output=str(output), strerror=error.strerror
-            )
-        ) from error
 
 
 def _print(result: Reduction) -> None:

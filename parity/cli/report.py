@@ -17,18 +17,13 @@ from parity.report.formats import format_named, names
 
 
 def _write(path: Path | None, text: str) -> None:
-    from parity.errors import ParityError
+    from parity.errors import writing
 
     if path is None or str(path) == "-":
         emit(text, document=True)
         return
-    try:
+    with writing(path, message("cli.name_file_directory", "name a file in a directory that exists with -o FILE")):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ParityError(
-            message("cli.cannot_write", "cannot write {output}: {strerror}", output=str(path), strerror=error.strerror),
-            hint=message("cli.name_file_directory", "name a file in a directory that exists with -o FILE"),
-        ) from error
     say(message("cli.wrote", "wrote {path}", path=str(path)))
 
 

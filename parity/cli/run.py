@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from parity._version import __version__
 from parity.cli.config import OPTIONS as HOST_OPTIONS
-from parity.cli.config import HostOptions
+from parity.cli.config import hosts_of
 from parity.cli.gate import policy_option
 from parity.cli.hunting import say_skipped
 from parity.cli.options import PlanOptions, database_option, json_option, plan_options
@@ -146,7 +146,7 @@ def planned(
     if plan_file is not None:
         _only(ctx, "--plan", allowed={"plan_file", *_FREE, *_OF_A_PLAN, *also})
         plan = with_arbiter(_changed(read_plan(plan_file), options), options.endpoints.arbiter)
-        hosts = _hosts_of(plan, options.where, _recorded_hosts(RunDirectory(plan_file.parent)))
+        hosts = hosts_of(plan, options.where, _recorded_hosts(RunDirectory(plan_file.parent)))
         backends = load_adapters(hosts)
         _find_engines(hosts, backends)
         plan = locate_model(plan, options.model, backends)
@@ -175,7 +175,7 @@ def _resumed(
         directory = find_unfinished(None if resume == NEWEST else resume, _stored_directories(db))
     before = directory.plan()
     plan = with_arbiter(_changed(before, options), options.endpoints.arbiter)
-    hosts = _hosts_of(plan, options.where, _recorded_hosts(directory))
+    hosts = hosts_of(plan, options.where, _recorded_hosts(directory))
     if plan != before:  # asked of a run that is over: the plan says so from now on
         directory.keep_plan(plan)
     if plan.score.top != before.score.top:
@@ -220,16 +220,6 @@ def _recorded_hosts(directory: RunDirectory) -> dict[str, Host]:
         name: read_host(name, table, str(directory.about))
         for name, table in (recorded.items() if isinstance(recorded, dict) else ())
     }
-
-
-def _hosts_of(plan: Plan, where: HostOptions, known: Mapping[str, Host] | None = None) -> dict[str, Host]:
-    """Where the backends of a plan that is written down are: its own word on the adapter, ours on the rest."""
-    from parity.cli.config import chosen_hosts
-    from parity.pipeline import hosts_of_plan
-
-    hosts = chosen_hosts(hosts_of_plan(plan), where, known)
-    adapters = {arm.name.partition("/")[0]: arm.backend for arm in plan.arms}
-    return {name: replace(host, adapter=adapters[name]) for name, host in hosts.items()}
 
 
 def _stored_directories(db: Path | None) -> list[Path]:

@@ -95,9 +95,9 @@ def placed_subject(subject: Subject, options: SearchOptions) -> tuple[Subject, d
 
     Raises ParityError where nothing can be asked again.
     """
-    from parity.cli.config import chosen_hosts
+    from parity.cli.config import hosts_of
     from parity.errors import ParityError
-    from parity.pipeline import hosts_of_plan, load_adapters, locate_model
+    from parity.pipeline import load_adapters, locate_model
     from parity.plan.hosts import read_host
     from parity.run import OwnSettings, load_backend
 
@@ -113,9 +113,7 @@ def placed_subject(subject: Subject, options: SearchOptions) -> tuple[Subject, d
             ),
         )
     known = {name: read_host(name, table, "the run's directory") for name, table in subject.hosts.items()}
-    hosts = chosen_hosts(hosts_of_plan(subject.plan), options.where, known)
-    adapters = {arm.name.partition("/")[0]: arm.backend for arm in subject.plan.arms}
-    hosts = {name: replace(host, adapter=adapters[name]) for name, host in hosts.items()}
+    hosts = hosts_of(subject.plan, options.where, known)
     plan = locate_model(subject.plan, options.model, load_adapters(hosts))
     return replace(subject, plan=plan), hosts
 

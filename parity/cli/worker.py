@@ -66,8 +66,9 @@ def worker(
         return
     if plan_file is None or arm is None:
         raise Misused(message("cli.plan_arm_needed", "PLAN and --arm are needed, or --write FILE"))
-    from dataclasses import replace
     from tempfile import TemporaryDirectory
+
+    from msgspec import structs
 
     from parity.errors import ParityError
     from parity.pipeline import load_adapters, locate_model
@@ -82,11 +83,11 @@ def worker(
             hint=message("cli.it_has", "it has {arms}", arms=[each.name for each in plan.arms]),
         )
     name = arm.partition("/")[0]
-    hosts = {name: replace(chosen_hosts([name], where)[name], adapter=wanted.backend)}
+    hosts = {name: structs.replace(chosen_hosts([name], where)[name], adapter=wanted.backend)}
     adapters = load_adapters(hosts)
     if not hosts[name].far:
         plan = locate_model(plan, model or _path(hosts[name].model), adapters)
-        hosts[name] = replace(hosts[name], model=None)
+        hosts[name] = structs.replace(hosts[name], model=None)
     items = _items(captures)
     with TemporaryDirectory(prefix="parity-worker-") as scratch:
         path = output or Path(scratch) / "capture.jsonl"
@@ -155,22 +156,17 @@ def _items(captures: tuple[Path, ...]) -> list[ScoreItem]:
 
 
 def _write(path: Path, backend: str) -> None:
-    from parity.errors import ParityError
+    from parity.errors import writing
     from parity.run import load_backend
 
     source = load_backend(backend).worker_source()
-    try:
+    with writing(path, message("cli.name_another_file_2", "name another file")):
         if str(path) == "-":
             sys.stdout.buffer.write(source)
             sys.stdout.buffer.flush()
             return
         path.write_bytes(source)
         os.chmod(path, 0o755)
-    except OSError as error:
-        raise ParityError(
-            message("cli.cannot_write", "cannot write {output}: {strerror}", output=str(path), strerror=error.strerror),
-            hint=message("cli.name_another_file_2", "name another file"),
-        ) from error
     say(
         message(
             "cli.carry_plan_then",

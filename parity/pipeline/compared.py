@@ -13,7 +13,7 @@ import orjson
 
 from parity.comparator import Comparison
 from parity.comparator.stats import Stats
-from parity.errors import ParityError
+from parity.errors import writing
 from parity.messages import Message, message
 from parity.records import Finding, Json, Key, Verdict
 from parity.records.next_steps import steps_from
@@ -30,6 +30,9 @@ class _Kept:
     classes: tuple[int, int]
 
 
+_MAKE_ROOM = message("pipeline.make_room_then_captures", "make room, then `parity run --resume`: the captures are kept")
+
+
 class Compared(Mapping[str, Comparison]):
     """Comparisons by candidate arm. Each is read again when it is asked for; only verdicts and reasons are in memory.
 
@@ -39,17 +42,15 @@ class Compared(Mapping[str, Comparison]):
     def __init__(self, directory: Path) -> None:
         """Raises ParityError where nothing can be written in `directory`."""
         self._kept: dict[str, _Kept] = {}
-        try:
+        with writing(directory, _MAKE_ROOM):
             self._file: IO[bytes] = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - it lives as long as this
-        except OSError as error:
-            raise _not_written(directory, error) from error
         weakref.finalize(self, self._file.close)
         self._directory = directory
 
     def add(self, arm: str, comparison: Comparison) -> None:
         """Raises ParityError where the disk is full."""
         classes = [(*key, str(kind)) for key, kind in comparison.classes.items()]
-        try:
+        with writing(self._directory, _MAKE_ROOM):
             said = self._append(dumped(comparison.to_json()))
             self._kept[arm] = _Kept(
                 comparison.verdict,
@@ -58,8 +59,6 @@ class Compared(Mapping[str, Comparison]):
                 said,
                 self._append(orjson.dumps(classes)),
             )
-        except OSError as error:
-            raise _not_written(self._directory, error) from error
 
     def verdicts(self) -> dict[str, Verdict]:
         return {arm: kept.verdict for arm, kept in self._kept.items()}
@@ -120,17 +119,3 @@ def _messages(values: list[Any]) -> tuple[Message, ...]:
 
 def _finding(value: dict[str, Any]) -> Finding:
     return Finding.from_json(value)
-
-
-def _not_written(directory: Path, error: OSError) -> ParityError:
-    return ParityError(
-        message(
-            "pipeline.cannot_write_comparisons",
-            "cannot write the comparisons in {directory}: {strerror}",
-            directory=str(directory),
-            strerror=error.strerror,
-        ),
-        hint=message(
-            "pipeline.make_room_then_captures", "make room, then `parity run --resume`: the captures are kept"
-        ),
-    )

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from parity.errors import ParityError
+from parity.errors import ParityError, writing
 from parity.locks import lock_now
 from parity.messages import message
 from parity.paths import runs_dir
@@ -35,7 +35,13 @@ class RunDirectory:
     def create(cls, plan: Plan, run_id: str, root: Path | None, about: dict[str, Json]) -> RunDirectory:
         """A new directory with the plan in it. Raises ParityError where it cannot be written or is taken."""
         directory = cls((root or runs_dir() / run_id).expanduser().absolute())
-        try:
+        with writing(
+            directory.root,
+            message(
+                "pipeline.name_writable_place",
+                "name a writable place with enough room with --out DIR or PARITY_HOME",
+            ),
+        ):
             directory.root.mkdir(parents=True, exist_ok=True)
             if any(directory.root.iterdir()):
                 raise ParityError(
@@ -50,19 +56,6 @@ class RunDirectory:
             directory.logs.mkdir()
             write_json(directory.about, {"run": run_id, **about})
             write_json(directory.plan_file, plan.to_json())  # last: a directory with a plan is complete
-        except OSError as error:
-            raise ParityError(
-                message(
-                    "pipeline.cannot_write_run",
-                    "cannot write the run directory {root}: {strerror}",
-                    root=str(directory.root),
-                    strerror=error.strerror,
-                ),
-                hint=message(
-                    "pipeline.name_writable_place",
-                    "name a writable place with enough room with --out DIR or PARITY_HOME",
-                ),
-            ) from error
         return directory
 
     @classmethod
@@ -118,18 +111,8 @@ class RunDirectory:
 
     def keep_plan(self, plan: Plan) -> None:
         """Write the plan again. Raises ParityError where the directory cannot be written."""
-        try:
+        with writing(self.plan_file, message("pipeline.make_run_directory", "make the run directory writable")):
             write_json(self.plan_file, plan.to_json())
-        except OSError as error:
-            raise ParityError(
-                message(
-                    "pipeline.cannot_write",
-                    "cannot write {plan_file}: {strerror}",
-                    plan_file=str(self.plan_file),
-                    strerror=error.strerror,
-                ),
-                hint=message("pipeline.make_run_directory", "make the run directory writable"),
-            ) from error
 
     def describe(self) -> dict[str, Any]:
         """What `create` was given, the run's id under "run"."""
@@ -146,18 +129,10 @@ class RunDirectory:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Only one process at a time works on a run; the lock goes with the process, however it ends."""
-        try:
+        with writing(
+            self.root, message("pipeline.make_writable_name", "make it writable, or name another one with --out")
+        ):
             handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ParityError(
-                message(
-                    "pipeline.cannot_write_run",
-                    "cannot write the run directory {root}: {strerror}",
-                    root=str(self.root),
-                    strerror=error.strerror,
-                ),
-                hint=message("pipeline.make_writable_name", "make it writable, or name another one with --out"),
-            ) from error
         try:
             if not lock_now(handle):
                 raise ParityError(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from parity.capture import ScoreFile
 from parity.comparator import DEFAULT_ALPHA, Comparison
-from parity.errors import ParityError
+from parity.errors import ParityError, writing
 from parity.messages import Message, Say, message
 from parity.pipeline import controls
 from parity.pipeline.analyse import analyse, arm_result, for_store
@@ -86,20 +86,9 @@ def execute(
         recorder.raise_if_failed()
         if outcome.failed:
             return outcome  # without a result the run is unfinished: resuming it tries the failed arms again
-        try:
+        hint = message("pipeline.make_room_then", "make room, then `parity run --resume {run_id}`", run_id=run_id)
+        with writing(directory.result, hint):
             write_whole(directory.result, outcome.json_pieces())
-        except OSError as error:
-            raise ParityError(
-                message(
-                    "pipeline.result_could_not",
-                    "the result could not be written to {result}: {strerror}",
-                    result=str(directory.result),
-                    strerror=error.strerror,
-                ),
-                hint=message(
-                    "pipeline.make_room_then", "make room, then `parity run --resume {run_id}`", run_id=run_id
-                ),
-            ) from error
         return outcome
 
 

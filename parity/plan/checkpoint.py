@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from parity.errors import ParityError
+from parity.errors import ParityError, reading
 from parity.messages import message
 from parity.plan.types import Model
 from parity.records import Json
@@ -74,18 +74,8 @@ def read_checkpoint(path: str | Path, *, weights: bool = True) -> Checkpoint:
     eos = {*configured, *generation, *([] if primary is None else [primary])}
     bound = setting("max_position_embeddings")
     vocabulary = setting("vocab_size")
-    try:
+    with reading(where, message("plan.make_checkpoint_readable", "make the checkpoint readable for this user")):
         fingerprint = _fingerprint(where)
-    except OSError as error:
-        raise ParityError(
-            message(
-                "plan.cannot_read",
-                "cannot read {filename}: {strerror}",
-                filename=error.filename,
-                strerror=error.strerror,
-            ),
-            hint=message("plan.make_checkpoint_readable", "make the checkpoint readable for this user"),
-        ) from error
     model = Model(
         name=where.name,
         path=str(where),

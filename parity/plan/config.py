@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from parity.errors import ParityError
+from parity.errors import ParityError, cannot_read
 from parity.messages import message
 from parity.plan.hosts import Host, read_host
 from parity.plan.variants import Variant, read_variants
@@ -60,15 +60,8 @@ def read_config(path: Path) -> Config:
         with path.open("rb") as file:
             value = tomllib.load(file)
     except OSError as error:
-        raise ParityError(
-            message(
-                "plan.cannot_read_configuration",
-                "cannot read the configuration {path}: {strerror}",
-                path=str(path),
-                strerror=error.strerror,
-            ),
-            hint=message("plan.check_path_given", "check the path given with --config or --policy"),
-        ) from error
+        hint = message("plan.check_path_given", "check the path given with --config or --policy")
+        raise cannot_read(path, error, hint) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ParityError(
             message("plan.not_toml", "{path} is not TOML: {said}", path=str(path), said=str(error)),

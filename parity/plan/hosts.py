@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, Final
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Final
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct, structs
 
-from parity.errors import ParityError, said_by
+from parity.errors import ParityError
 from parity.messages import message
+from parity.plan.fields import Read, read_table
 from parity.records import Json
 
 _BACKEND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*")
@@ -33,190 +34,6 @@ _HERE: Final = frozenset(
     }
 )  # fmt: skip
 """Commands that stay on this machine, and so share its devices."""
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """How the engines of one backend are reached. Every field but the first two may be left out."""
-
-    name: str
-    """What `--backends` calls it; the part of an arm's name before the slash."""
-    adapter: str
-    """The installed adapter: cuda, ascend, cpu, …"""
-    command: tuple[str, ...] = ()
-    """Goes before the interpreter, word for word: `("ssh", "gpu1")`. Empty: this machine."""
-    python: str | None = None
-    """The interpreter that has the engine. None: the adapter's choice here, `python3` behind a command."""
-    model: str | None = None
-    """The checkpoint's directory there, where it differs from the plan's."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Environment of the engine there, over the arm's own."""
-    setup: str | None = None
-    """Shell text that bash reads first, such as `source /usr/local/Ascend/ascend-toolkit/set_env.sh`."""
-    devices: tuple[str, ...] = ()
-    """A group of devices for each replica: `("0,1,2,3", "4,5,6,7")`. Empty: all that the process sees."""
-    replicas: int = 1
-    """Workers of one arm, where no devices are named."""
-    engine: Mapping[str, Json] = field(default_factory=dict)
-    """Engine settings of this backend's arms; part of the plan, unlike the rest."""
-    place: str | None = None
-    """Backends of one place take turns. None: found from the command."""
-    shells: int | None = None
-    """How many shells read the command line on its way. None: one for each `ssh` in the command."""
-    start_timeout: int | None = None
-    """Seconds that an engine may take to start there. None: half an hour."""
-
-    @property
-    def far(self) -> bool:
-        """Whether a command stands before the interpreter: then nothing can be looked up here."""
-        return bool(self.command)
-
-    @property
-    def workers(self) -> int:
-        return len(self.devices) or self.replicas
-
-    @property
-    def turn(self) -> str:
-        """Backends with the same value share devices, and so take turns."""
-        return self.place if self.place is not None else place_of(self.command)
-
-    @property
-    def quoting(self) -> int:
-        """How many times what follows the command must be quoted."""
-        return self.shells if self.shells is not None else sum(_base(word) == "ssh" for word in self.command)
-
-    def to_json(self) -> dict[str, Json]:
-        """As it stands in a configuration file, for a run directory."""
-        plain = Host(self.name, "")
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in given.items()
-            if value != getattr(plain, name)
-        }
-
-
-def _base(word: str) -> str:
-    return word.rsplit("/", 1)[-1]
-
-
-def place_of(command: Sequence[str]) -> str:
-    """A name for the machine that a command prefix leads to; "" is this one.
-
-    The destination of the last ssh in it, else this machine for containers and wrappers (`docker`, `env`, …),
-    else the command itself: `kubectl exec` leads to some node, and a script of one's own to who knows where.
-    """
-    place = ""
-    for index, word in enumerate(command):
-        if _base(word) == "ssh":
-            place = _destination(command[index + 1 :]) or place
-    if place or not command or _base(command[0]) in _HERE:
-        return place
-    return shlex.join(command)
-
-
-def _destination(words: Sequence[str]) -> str | None:
-    """The host in ssh's arguments, with the port where one is given."""
-    port = ""
-    skip = False
-    for index, word in enumerate(words):
-        if skip:
-            skip = False
-        elif word.startswith("-") and len(word) > 1:
-            if word[1] == "p":
-                port = ":" + (word[2:] or (words[index + 1] if index + 1 < len(words) else ""))
-            skip = len(word) == 2 and word[1] in _SSH_OPTIONS_WITH_VALUE
-        else:
-            return word.rsplit("@", 1)[-1] + port
-    return None
-
-
-# --------------------------------------------------------------------------- reading
-
-
-def read_host(name: str, table: Json, source: str) -> Host:
-    """A host from the table `[backends.NAME]`. Raises ParityError naming `source` and the field."""
-    where = f"{source}: [backends.{name}]"
-    if not _BACKEND.fullmatch(name):
-        raise ParityError(
-            message("plan.cannot_name_backend", "{where}: {name!r} cannot name a backend", where=where, name=name),
-            hint=message("plan.use_letters_digits", "use letters, digits, '.', '_', '+', '-'"),
-        )
-    if not isinstance(table, dict):
-        raise ParityError(
-            message("plan.must_table_2", "{where} must be a table", where=where),
-            hint=message(
-                "plan.write_backends_settings", "write [backends.{name}] and its settings below it", name=name
-            ),
-        )
-    unknown = sorted(set(table) - set(_READERS))
-    if unknown:
-        raise ParityError(
-            message("plan.no_setting", "{where} has no setting {unknown!r}", where=where, unknown=unknown[0]),
-            hint=message("plan.known", "known: {sections}", sections=list(_READERS)),
-        )
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        try:
-            values[key] = _READERS[key](value)
-        except (TypeError, ValueError) as error:
-            raise ParityError(
-                message("plan.host_setting", "{where}: {key} {problem}", where=where, key=key, problem=said_by(error)),
-                hint=message("plan.docs_hosts_md_describes", "docs/hosts.md describes each setting"),
-            ) from None
-    host = Host(name, values.pop("adapter", name), **values)
-    if host.devices and "replicas" in values and host.replicas != len(host.devices):
-        raise ParityError(
-            message(
-                "plan.replicas_but_devices",
-                "{where}: replicas is {replicas}, but devices has {count} groups",
-                where=where,
-                replicas=host.replicas,
-                count=len(host.devices),
-            ),
-            hint=message("plan.leave_replicas_out", "leave replicas out: each group of devices is a replica"),
-        )
-    return host
-
-
-def with_flags(
-    hosts: Mapping[str, Host],
-    names: Sequence[str],
-    *,
-    command: Mapping[str, str],
-    python: Mapping[str, str],
-    model: Mapping[str, str],
-) -> dict[str, Host]:
-    """A host for each of `names`: those of the configuration, changed by `--host`, `--python`, `--model-path`.
-
-    Raises ParityError for a flag that names none of them.
-    """
-    for flag, given in (("--host", command), ("--python", python), ("--model-path", model)):
-        stray = [name for name in given if name not in names]
-        if stray:
-            raise ParityError(
-                message(
-                    "plan.names_no_backend", "{flag} {stray}=… names no backend of this run", flag=flag, stray=stray[0]
-                ),
-                hint=message("plan.backends", "the backends are {names}", names=names),
-            )
-    out: dict[str, Host] = {}
-    for name in names:
-        host = hosts.get(name) or Host(name, name)
-        if name in command:
-            host = replace(host, command=_command(command[name]))
-        if name in python:
-            host = replace(host, python=python[name])
-        if name in model:
-            host = replace(host, model=model[name])
-        out[name] = host
-    return out
-
-
-def host_of(hosts: Mapping[str, Host], arm_name: str, adapter: str) -> Host:
-    """The host that an arm runs on: by the part of its name before the slash, else its adapter here."""
-    name = arm_name.partition("/")[0]
-    return hosts.get(name) or Host(name, adapter)
 
 
 def _text(value: Json) -> str:
@@ -284,7 +101,7 @@ def _count(value: Json, least: int = 1) -> int:
     return value
 
 
-def _table(value: Json) -> dict[str, Json]:
+def _engine(value: Json) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise TypeError(message("plan.must_engine_table", "must be a table of engine settings"))
     if "speculative_config" in value:
@@ -300,17 +117,164 @@ def _table(value: Json) -> dict[str, Json]:
     return dict(value)
 
 
-_READERS: Final[dict[str, Callable[[Json], Any]]] = {
-    "adapter": _text,
-    "command": _command,
-    "python": _text,
-    "model": _text,
-    "env": _env,
-    "setup": _text,
-    "devices": _devices,
-    "replicas": _count,
-    "engine": _table,
-    "place": _text,
-    "shells": lambda value: _count(value, 0),
-    "start_timeout": _count,
-}
+class Host(Struct, frozen=True, omit_defaults=True):
+    """How the engines of one backend are reached. Every field but the first two may be left out."""
+
+    name: str
+    """What `--backends` calls it; the part of an arm's name before the slash."""
+    adapter: Annotated[str, Read(_text)]
+    """The installed adapter: cuda, ascend, cpu, …"""
+    command: Annotated[tuple[str, ...], Read(_command)] = ()
+    """Goes before the interpreter, word for word: `("ssh", "gpu1")`. Empty: this machine."""
+    python: Annotated[str | None, Read(_text)] = None
+    """The interpreter that has the engine. None: the adapter's choice here, `python3` behind a command."""
+    model: Annotated[str | None, Read(_text)] = None
+    """The checkpoint's directory there, where it differs from the plan's."""
+    env: Annotated[Mapping[str, str], Read(_env)] = msgspec.field(default_factory=dict)
+    """Environment of the engine there, over the arm's own."""
+    setup: Annotated[str | None, Read(_text)] = None
+    """Shell text that bash reads first, such as `source /usr/local/Ascend/ascend-toolkit/set_env.sh`."""
+    devices: Annotated[tuple[str, ...], Read(_devices)] = ()
+    """A group of devices for each replica: `("0,1,2,3", "4,5,6,7")`. Empty: all that the process sees."""
+    replicas: Annotated[int, Read(_count)] = 1
+    """Workers of one arm, where no devices are named."""
+    engine: Annotated[Mapping[str, Json], Read(_engine)] = msgspec.field(default_factory=dict)
+    """Engine settings of this backend's arms; part of the plan, unlike the rest."""
+    place: Annotated[str | None, Read(_text)] = None
+    """Backends of one place take turns. None: found from the command."""
+    shells: Annotated[int | None, Read(partial(_count, least=0))] = None
+    """How many shells read the command line on its way. None: one for each `ssh` in the command."""
+    start_timeout: Annotated[int | None, Read(_count)] = None
+    """Seconds that an engine may take to start there. None: half an hour."""
+
+    @property
+    def far(self) -> bool:
+        """Whether a command stands before the interpreter: then nothing can be looked up here."""
+        return bool(self.command)
+
+    @property
+    def workers(self) -> int:
+        return len(self.devices) or self.replicas
+
+    @property
+    def turn(self) -> str:
+        """Backends with the same value share devices, and so take turns."""
+        return self.place if self.place is not None else place_of(self.command)
+
+    @property
+    def quoting(self) -> int:
+        """How many times what follows the command must be quoted."""
+        return self.shells if self.shells is not None else sum(_base(word) == "ssh" for word in self.command)
+
+    def to_json(self) -> dict[str, Json]:
+        """As it stands in a configuration file, for a run directory."""
+        written: dict[str, Json] = msgspec.to_builtins(self)
+        return {name: value for name, value in written.items() if name != "name"}
+
+
+def _base(word: str) -> str:
+    return word.rsplit("/", 1)[-1]
+
+
+def place_of(command: Sequence[str]) -> str:
+    """A name for the machine that a command prefix leads to; "" is this one.
+
+    The destination of the last ssh in it, else this machine for containers and wrappers (`docker`, `env`, …),
+    else the command itself: `kubectl exec` leads to some node, and a script of one's own to who knows where.
+    """
+    place = ""
+    for index, word in enumerate(command):
+        if _base(word) == "ssh":
+            place = _destination(command[index + 1 :]) or place
+    if place or not command or _base(command[0]) in _HERE:
+        return place
+    return shlex.join(command)
+
+
+def _destination(words: Sequence[str]) -> str | None:
+    """The host in ssh's arguments, with the port where one is given."""
+    port = ""
+    skip = False
+    for index, word in enumerate(words):
+        if skip:
+            skip = False
+        elif word.startswith("-") and len(word) > 1:
+            if word[1] == "p":
+                port = ":" + (word[2:] or (words[index + 1] if index + 1 < len(words) else ""))
+            skip = len(word) == 2 and word[1] in _SSH_OPTIONS_WITH_VALUE
+        else:
+            return word.rsplit("@", 1)[-1] + port
+    return None
+
+
+# --------------------------------------------------------------------------- reading
+
+
+def read_host(name: str, table: Json, source: str) -> Host:
+    """A host from the table `[backends.NAME]`. Raises ParityError naming `source` and the field."""
+    where = f"{source}: [backends.{name}]"
+    if not _BACKEND.fullmatch(name):
+        raise ParityError(
+            message("plan.cannot_name_backend", "{where}: {name!r} cannot name a backend", where=where, name=name),
+            hint=message("plan.use_letters_digits", "use letters, digits, '.', '_', '+', '-'"),
+        )
+    host = read_table(
+        Host,
+        {"adapter": name, **table} if isinstance(table, dict) else table,
+        where,
+        write=message("plan.write_backends_settings", "write [backends.{name}] and its settings below it", name=name),
+        hint=message("plan.docs_hosts_md_describes", "docs/hosts.md describes each setting"),
+        name=name,
+    )
+    if isinstance(table, dict) and "replicas" in table and host.devices and host.replicas != len(host.devices):
+        raise ParityError(
+            message(
+                "plan.replicas_but_devices",
+                "{where}: replicas is {replicas}, but devices has {count} groups",
+                where=where,
+                replicas=host.replicas,
+                count=len(host.devices),
+            ),
+            hint=message("plan.leave_replicas_out", "leave replicas out: each group of devices is a replica"),
+        )
+    return host
+
+
+def with_flags(
+    hosts: Mapping[str, Host],
+    names: Sequence[str],
+    *,
+    command: Mapping[str, str],
+    python: Mapping[str, str],
+    model: Mapping[str, str],
+) -> dict[str, Host]:
+    """A host for each of `names`: those of the configuration, changed by `--host`, `--python`, `--model-path`.
+
+    Raises ParityError for a flag that names none of them.
+    """
+    for flag, given in (("--host", command), ("--python", python), ("--model-path", model)):
+        stray = [name for name in given if name not in names]
+        if stray:
+            raise ParityError(
+                message(
+                    "plan.names_no_backend", "{flag} {stray}=… names no backend of this run", flag=flag, stray=stray[0]
+                ),
+                hint=message("plan.backends", "the backends are {names}", names=names),
+            )
+    out: dict[str, Host] = {}
+    for name in names:
+        host = hosts.get(name) or Host(name, name)
+        if name in command:
+            host = structs.replace(host, command=_command(command[name]))
+        if name in python:
+            host = structs.replace(host, python=python[name])
+        if name in model:
+            host = structs.replace(host, model=model[name])
+        out[name] = host
+    return out
+
+
+def host_of(hosts: Mapping[str, Host], arm_name: str, adapter: str) -> Host:
+    """The host that an arm runs on: by the part of its name before the slash, else its adapter here."""
+    name = arm_name.partition("/")[0]
+    return hosts.get(name) or Host(name, adapter)

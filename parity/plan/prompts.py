@@ -8,15 +8,16 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 
-from parity.errors import ParityError, said_by
+from parity.errors import ParityError, cannot_read, said_by
 from parity.messages import Message, message
 from parity.plan.messages import parse_messages
 from parity.records import Json
 from parity.records.sampling import Value, read_values
 
-_FORMATS = (
+_FORMATS = message(
+    "plan.prompt_formats",
     "a text file has one prompt per line; a .jsonl file has one object per line with `prompt`, "
-    "`prompt_token_ids` or `messages`"
+    "`prompt_token_ids` or `messages`",
 )
 
 
@@ -74,15 +75,7 @@ def load_prompts(path: str | Path) -> list[Prompt]:
             hint=message("plan.save_file_utf", "save the file as UTF-8"),
         ) from None
     except OSError as error:
-        raise ParityError(
-            message(
-                "plan.cannot_read_prompt",
-                "cannot read the prompt file {path}: {strerror}",
-                path=str(path),
-                strerror=error.strerror,
-            ),
-            hint=_FORMATS,
-        ) from None
+        raise cannot_read(path, error, _FORMATS) from None
     if path.suffix in (".jsonl", ".json", ".ndjson"):
         prompts = _parse_jsonl(text, str(path))
     else:

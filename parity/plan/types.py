@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from parity._version import __version__
-from parity.errors import ParityError
+from parity.errors import ParityError, cannot_read
 from parity.messages import Message, message
 from parity.plan.asked import check_request, check_speculation
 from parity.plan.churn import Churn
-from parity.plan.fields import Wrong, read, typed
+from parity.plan.fields import Read, Wrong, read, typed
 from parity.plan.messages import Messages, has_images, optional_messages
 from parity.records import DEFAULT_TOLERANCE, Json
 from parity.records.engine_settings import speculates
@@ -82,9 +82,9 @@ class Request:
     prompt_token_ids: tuple[int, ...]
     max_tokens: int | None = None
     """A limit of its own, below the plan's: output lengths are mixed. None: the plan's."""
-    messages: Messages | None = field(default=None, metadata={"read": optional_messages})
+    messages: Annotated[Messages | None, Read(optional_messages)] = None
     """The chat messages it came from, for backends that take them; `prompt_token_ids` are of their text."""
-    sampling: Mapping[str, Value] = field(default_factory=dict, hash=False, metadata={"read": _own_sampling})
+    sampling: Annotated[Mapping[str, Value], Read(_own_sampling)] = field(default_factory=dict, hash=False)
     """Its own sampling parameters but `max_tokens`, those that are not the plan's."""
 
     @property
@@ -108,7 +108,7 @@ class Skipped:
 class Arm:
     """One backend with one variant. `engine` holds the keyword arguments of `vllm.LLM` without the model."""
 
-    name: str = field(metadata={"read": _arm_name})
+    name: Annotated[str, Read(_arm_name)]
     backend: str
     variant: str
     engine: Mapping[str, Json] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class Model:
 class Score:
     """Which candidate completions the baseline teacher-forces, and how many top logprobs it gives."""
 
-    mode: str = field(default="all", metadata={"read": _score_mode})
+    mode: Annotated[str, Read(_score_mode)] = "all"
     top: int = 5
 
 
@@ -142,10 +142,10 @@ class Plan:
     requests: tuple[Request, ...]
     arms: tuple[Arm, ...]
     baseline: str
-    sampling: Sampling = field(metadata={"read": _sampling})
+    sampling: Annotated[Sampling, Read(_sampling)]
     rounds: int = 1
     score: Score = Score()
-    tolerance: float | str = field(default=DEFAULT_TOLERANCE, metadata={"read": parse_tolerance})
+    tolerance: Annotated[float | str, Read(parse_tolerance)] = DEFAULT_TOLERANCE
     parity: str = __version__
     churn: Churn = field(default_factory=Churn)
     skipped: tuple[Skipped, ...] = ()
@@ -360,15 +360,8 @@ def read_plan(path: str | Path) -> Plan:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ParityError(
-            message(
-                "plan.cannot_read_plan",
-                "cannot read the plan {path}: {strerror}",
-                path=str(path),
-                strerror=error.strerror,
-            ),
-            hint=message("plan.write_one", "write one with `parity plan -o FILE`"),
-        ) from error
+        hint = message("plan.write_one", "write one with `parity plan -o FILE`")
+        raise cannot_read(path, error, hint) from error
     except UnicodeDecodeError as error:
         raise ParityError(
             message("plan.not_utf_text", "{path} is not UTF-8 text: {reason}", path=str(path), reason=error.reason),

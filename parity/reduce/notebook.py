@@ -12,7 +12,7 @@ from types import TracebackType
 
 import msgspec
 
-from parity.errors import ParityError
+from parity.errors import ParityError, cannot_read
 from parity.messages import message
 from parity.reduce.case import Case, Setup, Shot, Unresolved
 from parity.run.appending import Appender
@@ -72,11 +72,7 @@ class Notebook:
         except FileNotFoundError:
             return 0
         except OSError as error:
-            raise ParityError(
-                message(
-                    "reduce.cannot_read", "cannot read {path}: {said}", path=str(self.path), said=error.strerror or ""
-                )
-            ) from error
+            raise cannot_read(self.path, error) from error
         end = 0
         for number, line in enumerate(data.splitlines(keepends=True), start=1):
             if not line.endswith(b"\n"):

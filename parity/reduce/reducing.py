@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from parity.errors import ParityError
+from parity.errors import ParityError, writing
 from parity.messages import Message, Say, message
 from parity.pipeline.directory import write_json
 from parity.plan import Plan
@@ -190,14 +190,5 @@ def _reproduce(subject: Subject, setup: Setup, result: Reduction, directory: Pat
 
 
 def _save(result: Reduction, directory: Path) -> None:
-    try:
+    with writing(directory / "reduction.json"):
         write_json(directory / "reduction.json", result.to_json())
-    except OSError as error:
-        raise ParityError(
-            message(
-                "reduce.cannot_write",
-                "cannot write {directory}: {strerror}",
-                directory=str(directory / "reduction.json"),
-                strerror=error.strerror,
-            )
-        ) from error

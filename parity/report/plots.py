@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.errors import ParityError
+from parity.errors import writing
 from parity.messages import message
 from parity.records import Key
 from parity.records.gaps import KeptGaps
@@ -77,22 +77,12 @@ def plots(
 def write_plots(found: Mapping[str, str], directory: Path) -> list[Path]:
     """Write each plot as `NAME.svg`. Raises ParityError where the directory cannot be written."""
     written = []
-    try:
+    with writing(directory, message("report.name_another_place", "name another place")):
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in found.items():
             path = directory / f"{name}.svg"
             path.write_text(text + "\n", encoding="utf-8")
             written.append(path)
-    except OSError as error:
-        raise ParityError(
-            message(
-                "report.cannot_write_into",
-                "cannot write into {directory}: {strerror}",
-                directory=str(directory),
-                strerror=error.strerror,
-            ),
-            hint=message("report.name_another_place", "name another place"),
-        ) from error
     return written
 
 

@@ -26,11 +26,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Struct
 
 from parity.errors import ExitCode, ParityError
 from parity.messages import Message, message, verbatim
 from parity.plan.config import read_config
+from parity.plan.fields import Read, Wrong, read_table, typed
 from parity.records import Json, Severity, Verdict
 from parity.records.kinds import kinds
 from parity.store import TriageState
@@ -57,21 +61,117 @@ class Budget:
         return verbatim(f"{self.limit:g}")
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    fingerprint: str
-    reason: str
-    until: date | None = None
+# --------------------------------------------------------------------------- reading
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+def _inconclusive(value: Json) -> bool:
+    if value not in ("fail", "pass"):
+        raise ValueError(message("report.is_value", "is {value!r}", value=value))
+    return bool(value == "pass")
+
+
+def _states(value: Json) -> frozenset[str]:
+    if not isinstance(value, list) or not set(map(str, value)) <= _STATES:
+        raise ValueError(message("report.is_value", "is {value!r}", value=value))
+    return frozenset(map(str, value))
+
+
+def _budgets(value: Json) -> dict[str, Budget]:
+    if not isinstance(value, Mapping):
+        raise TypeError(message("report.is_no_table", "is no table"))
+    names = {*map(str, kinds()), CORRUPT}
+    for name in value:
+        if name not in names:
+            known = message("report.known", "known: {known}", known=sorted(names))
+            raise Wrong(message("report.no_kind", "has no kind {name!r}", name=name), hint=known)
+    return {CORRUPT: Budget(0, False), **{name: _budget(name, one) for name, one in value.items()}}
+
+
+def _budget(name: str, value: Json) -> Budget:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return Budget(value, False)
+    if isinstance(value, str) and (match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", value.strip())):
+        share = float(match.group(1)) / 100
+        if share <= 1:
+            return Budget(share, True)
+    raise Wrong(
+        message("report.is_value", "is {value!r}", value=value),
+        f".{name}",
+        message("report.whole_number_share", 'a whole number, or a share such as "2.5%"'),
+    )
+
+
+def _fingerprint(value: Json) -> str:
+    if not isinstance(value, str) or not _FINGERPRINT.fullmatch(value):
+        raise ValueError(message("report.is_no_fingerprint", "is no fingerprint"))
+    return value
+
+
+def _reason(value: Json) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(message("report.is_empty", "is empty"))
+    return value
+
+
+def _until(value: Json) -> date:
+    found: object = value  # a value of TOML
+    if not isinstance(found, date) or isinstance(found, datetime):
+        raise TypeError(message("report.is_value", "is {value!r}", value=value))
+    return found
+
+
+class Allowed(Struct, frozen=True):
+    fingerprint: Annotated[
+        str,
+        Read(
+            _fingerprint,
+            message("report.hex_digits_gives", "20 hex digits, as `parity runs show --json` gives them"),
+        ),
+    ]
+    reason: Annotated[
+        str,
+        Read(
+            _reason,
+            message("report.say_why_may", "say why it may stay: whoever reads this next wants to know"),
+        ),
+    ]
+    until: Annotated[
+        date | None,
+        Read(_until, message("report.date_without_quotes", "a date without quotes, such as 2027-01-31")),
+    ] = None
+
+
+def _allowed(value: Json) -> tuple[Allowed, ...]:
+    if not isinstance(value, list):
+        raise Wrong(
+            message("report.is_no_list", "is no list"),
+            hint=message("report.write_policy_allow", "write [[policy.allow]] for each finding"),
+        )
+    found: tuple[Allowed, ...] = typed(tuple[Allowed, ...], value)
+    return found
+
+
+class Policy(
+    Struct,
+    frozen=True,
+    rename={"budgets": "budget", "allowed": "allow", "states": "allow_states", "inconclusive_passes": "inconclusive"},
+):
     """`budgets` by kind; "corrupt" stands for every corrupt kind without one of its own."""
 
-    budgets: Mapping[str, Budget]
-    allowed: Sequence[Allowed] = ()
-    states: frozenset[str] = frozenset({"benign", "duplicate"})
-    inconclusive_passes: bool = False
+    budgets: Annotated[
+        Mapping[str, Budget],
+        Read(_budgets, message("report.write_policy_budget", "write [policy.budget] and a line for each kind")),
+    ] = msgspec.field(default_factory=lambda: {CORRUPT: Budget(0, False)})
+    allowed: Annotated[
+        Sequence[Allowed],
+        Read(_allowed, message("report.takes_fingerprint_reason", "it takes fingerprint, reason and until")),
+    ] = ()
+    states: Annotated[
+        frozenset[str], Read(_states, message("report.list", "a list of {states}", states=sorted(_STATES)))
+    ] = frozenset({"benign", "duplicate"})
+    inconclusive_passes: Annotated[
+        bool, Read(_inconclusive, message("report.write_fail_pass", 'write "fail" or "pass"'))
+    ] = False
     source: str = "policy"
 
 
@@ -133,114 +233,15 @@ def read_policy(path: Path) -> Policy:
     return parse_policy(config.policy, str(path))
 
 
-def parse_policy(table: Mapping[str, Json], source: str) -> Policy:
-    known = ("budget", "allow", "allow_states", "inconclusive")
-    unknown = sorted(set(table) - set(known))
-    if unknown:
-        raise _wrong(
-            source,
-            message("report.policy_no_setting", "[policy] has no setting {unknown!r}", unknown=unknown[0]),
-            message("report.known", "known: {known}", known=known),
-        )
-    inconclusive = table.get("inconclusive", "fail")
-    if inconclusive not in ("fail", "pass"):
-        raise _wrong(
-            source,
-            message("report.inconclusive", "inconclusive is {inconclusive!r}", inconclusive=inconclusive),
-            message("report.write_fail_pass", 'write "fail" or "pass"'),
-        )
-    states = table.get("allow_states", ["benign", "duplicate"])
-    if not isinstance(states, list) or not set(map(str, states)) <= _STATES:
-        raise _wrong(
-            source,
-            message("report.allow_states", "allow_states is {states!r}", states=states),
-            message("report.list", "a list of {states}", states=sorted(_STATES)),
-        )
-    return Policy(
-        budgets=_budgets(table.get("budget", {}), source),
-        allowed=tuple(_allowed(item, at, source) for at, item in enumerate(_list(table.get("allow", []), source), 1)),
-        states=frozenset(map(str, states)),
-        inconclusive_passes=inconclusive == "pass",
+def parse_policy(table: Json, source: str) -> Policy:
+    return read_table(
+        Policy,
+        table,
+        f"{source}: [policy]",
+        write=message("plan.write_settings_below", "write [{name}] and its settings below it", name="policy"),
+        hint=message("report.docs_ci_md", "docs/ci.md has an example"),
         source=source,
     )
-
-
-def _budgets(table: Json, source: str) -> dict[str, Budget]:
-    if not isinstance(table, Mapping):
-        raise _wrong(
-            source,
-            message("report.budget_no_table", "budget is no table"),
-            message("report.write_policy_budget", "write [policy.budget] and a line for each kind"),
-        )
-    names = {*map(str, kinds()), CORRUPT}
-    found: dict[str, Budget] = {}
-    for name, value in table.items():
-        if name not in names:
-            raise _wrong(
-                source,
-                message("report.policy_budget_no", "[policy.budget] has no kind {name!r}", name=name),
-                message("report.known", "known: {known}", known=sorted(names)),
-            )
-        found[name] = _budget(name, value, source)
-    return {CORRUPT: Budget(0, False), **found}
-
-
-def _budget(name: str, value: Json, source: str) -> Budget:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return Budget(value, False)
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", value.strip())):
-        share = float(match.group(1)) / 100
-        if share <= 1:
-            return Budget(share, True)
-    raise _wrong(
-        source,
-        message("report.budget", "the budget of {name} is {value!r}", name=name, value=value),
-        message("report.whole_number_share", 'a whole number, or a share such as "2.5%"'),
-    )
-
-
-def _list(value: Json, source: str) -> list[Json]:
-    if not isinstance(value, list):
-        raise _wrong(
-            source,
-            message("report.allow_no_list", "allow is no list"),
-            message("report.write_policy_allow", "write [[policy.allow]] for each finding"),
-        )
-    return value
-
-
-def _allowed(item: Json, number: int, source: str) -> Allowed:
-    where = f"[[policy.allow]] number {number}"
-    if not isinstance(item, Mapping) or set(item) - {"fingerprint", "reason", "until"}:
-        raise _wrong(
-            source,
-            message("report.not_understood", "{where} is not understood", where=where),
-            message("report.takes_fingerprint_reason", "it takes fingerprint, reason and until"),
-        )
-    fingerprint, reason, until = item.get("fingerprint"), item.get("reason"), item.get("until")
-    if not isinstance(fingerprint, str) or not _FINGERPRINT.fullmatch(fingerprint):
-        raise _wrong(
-            source,
-            message("report.no_fingerprint", "{where} has no fingerprint", where=where),
-            message("report.hex_digits_gives", "20 hex digits, as `parity runs show --json` gives them"),
-        )
-    if not isinstance(reason, str) or not reason.strip():
-        raise _wrong(
-            source,
-            message("report.no_reason", "{where} has no reason", where=where),
-            message("report.say_why_may", "say why it may stay: whoever reads this next wants to know"),
-        )
-    if until is not None and (not isinstance(until, date) or isinstance(until, datetime)):
-        raise _wrong(
-            source,
-            message("report.until", "{where}: until is {until!r}", where=where, until=str(until)),
-            message("report.date_without_quotes", "a date without quotes, such as 2027-01-31"),
-        )
-    return Allowed(fingerprint, reason, until)
-
-
-def _wrong(source: str, problem: Message, hint: Message) -> ParityError:
-    return ParityError(message("report.policy", "{source}: {problem}", source=source, problem=problem), hint=hint)
 
 
 def judge(

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import IO
 
-from parity.errors import ParityError
+from parity.errors import ParityError, cannot_write, writing
 from parity.locks import lock_now
 from parity.messages import message
 
@@ -17,14 +17,9 @@ class Appender:
     def __init__(self, path: Path, *, keep_bytes: int) -> None:
         """Open `path` and cut it to its first `keep_bytes` bytes. Raises ParityError."""
         self.path = path
-        try:
+        with writing(path, message("run.choose_another_place", "choose another place")):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = path.open("ab", buffering=0)
-        except OSError as error:
-            raise ParityError(
-                message("run.cannot_write", "cannot write {path}: {strerror}", path=str(path), strerror=error.strerror),
-                hint=message("run.choose_another_place", "choose another place"),
-            ) from error
         if not lock_now(self._file.fileno()):
             self._file.close()
             raise ParityError(
@@ -43,14 +38,10 @@ class Appender:
                 data = data[self._file.write(data) :]
         except OSError as error:
             self._file.truncate(self._end)
-            raise ParityError(
-                message(
-                    "run.cannot_write", "cannot write {path}: {strerror}", path=str(self.path), strerror=error.strerror
-                ),
-                hint=message(
-                    "run.make_room_continue", "make room and continue with --resume: whole records up to here are kept"
-                ),
-            ) from error
+            hint = message(
+                "run.make_room_continue", "make room and continue with --resume: whole records up to here are kept"
+            )
+            raise cannot_write(self.path, error, hint) from error
         self._end = whole
 
     def close(self) -> None:
@@ -58,10 +49,6 @@ class Appender:
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise ParityError(
-                message(
-                    "run.cannot_write", "cannot write {path}: {strerror}", path=str(self.path), strerror=error.strerror
-                )
-            ) from error
+            raise cannot_write(self.path, error) from error
         finally:
             self._file.close()

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parity.errors import BackendError, ParityError
+from parity.errors import BackendError, ParityError, writing
 from parity.locks import lock, lock_now
 from parity.messages import Message, Say, message
 from parity.paths import data_dir
@@ -140,19 +140,9 @@ class EngineEnv:
     def _build(self, say: Say, python: Path, extra_index_url: str | None) -> None:
         began = time.monotonic()
         index = extra_index_url or os.environ.get(INDEX_VARIABLE)
-        try:
+        with writing(self.base, message("run.set_parity_home", "set PARITY_HOME to another place")):
             self.base.mkdir(parents=True, exist_ok=True)
             self.log.write_bytes(b"")
-        except OSError as error:
-            raise ParityError(
-                message(
-                    "run.cannot_write_2",
-                    "cannot write to {base}: {strerror}",
-                    base=str(self.base),
-                    strerror=error.strerror,
-                ),
-                hint=message("run.set_parity_home", "set PARITY_HOME to another place"),
-            ) from error
         special = [pin for pin in self.spec.pins if _name(pin) in self.spec.special]
         rest = [pin for pin in self.spec.pins if pin not in special]
         engine = "==".join(self.spec.engine)
@@ -366,14 +356,9 @@ def _remove(root: Path) -> None:
 @contextmanager
 def _locked(path: Path, say: Say) -> Iterator[None]:
     """One creator at a time; the second waits and says so. The lock goes with the process."""
-    try:
+    with writing(path, message("run.set_parity_home", "set PARITY_HOME to another place")):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w")
-    except OSError as error:
-        raise ParityError(
-            message("run.cannot_write", "cannot write {path}: {strerror}", path=str(path), strerror=error.strerror),
-            hint=message("run.set_parity_home", "set PARITY_HOME to another place"),
-        ) from error
     with file:
         if not lock_now(file.fileno()):
             say(message("run.another_parity_working", "another parity is working on this environment: waiting for it"))

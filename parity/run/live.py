@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from parity.messages import Say
 from parity.plan import Plan, Request, Sampling
 from parity.plan.churn import Churn
@@ -110,7 +112,7 @@ def live_arm(
     """
     arm = plan.arm(arm_name)
     adapter = host.adapter if host is not None else arm.backend
-    one = replace(host, devices=host.devices[:1], replicas=1) if host else Host(name=adapter, adapter=adapter)
+    one = structs.replace(host, devices=host.devices[:1], replicas=1) if host else Host(name=adapter, adapter=adapter)
     link = Link(
         plan,
         arm,

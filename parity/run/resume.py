@@ -13,7 +13,7 @@ from pathlib import Path
 
 import orjson
 
-from parity.errors import ParityError
+from parity.errors import ParityError, cannot_read
 from parity.messages import message
 from parity.plan import Arm, Plan
 from parity.records import Header, Key, ScoreKey
@@ -106,9 +106,7 @@ def read_held(path: Path) -> Held:
     except FileNotFoundError:
         return held
     except OSError as error:
-        raise ParityError(
-            message("run.cannot_read", "cannot read {path}: {strerror}", path=str(path), strerror=error.strerror)
-        ) from error
+        raise cannot_read(path, error) from error
     with file:
         number = 0
         while line := file.readline():

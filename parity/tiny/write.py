@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from parity.errors import ParityError
+from parity.errors import ParityError, writing
 from parity.messages import message
 from parity.tiny.families import END, FAMILIES, HIDDEN, VOCABULARY
 from parity.tiny.parts import Maker, Weights
@@ -51,7 +51,7 @@ def write_checkpoint(name: str, directory: Path, *, seed: int = 0) -> int:
     make = Maker(seed, noise, HIDDEN, centred_norms=family.centred_norms)
     top = _ends(make)
     weights = {**family.weights(make, top), **top}
-    try:
+    with writing(directory, message("tiny.choose_another_place", "choose another place")):
         directory.mkdir(parents=True, exist_ok=True)
         _write_json(directory / "config.json", family.config)
         _write_json(directory / "generation_config.json", {"bos_token_id": END, "eos_token_id": END})
@@ -60,16 +60,6 @@ def write_checkpoint(name: str, directory: Path, *, seed: int = 0) -> int:
             with resources.as_file(home.joinpath(file)) as source:
                 shutil.copyfile(source, directory / file)
         write_safetensors(directory / "model.safetensors", weights)
-    except OSError as error:
-        raise ParityError(
-            message(
-                "tiny.cannot_write",
-                "cannot write {directory}: {strerror}",
-                directory=str(directory),
-                strerror=error.strerror,
-            ),
-            hint=message("tiny.choose_another_place", "choose another place"),
-        ) from error
     return sum(value.size for value in weights.values())
 
 

@@ -119,7 +119,7 @@ def test_the_worker_of_a_backend_is_one_file(parity: Parity, tmp_path: Path) -> 
     ("args", "words"),
     [
         ((), "PLAN and --arm are needed"),
-        (("no.json", "--arm", "fake/base"), "cannot read the plan no.json"),
+        (("no.json", "--arm", "fake/base"), "cannot read no.json"),
         (("PLAN", "--arm", "fake/x"), "it has fake/base, fake/mtp"),
         (("PLAN", "--arm", "fake/mtp", "--score", "PLAN"), "PLAN"),
         (("PLAN", "--arm", "fake/base", "--host", "gpu=ssh x"), "names no backend"),

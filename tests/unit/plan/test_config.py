@@ -9,7 +9,7 @@ import pytest
 
 from parity.errors import ParityError
 from parity.plan.config import Config, find_config, read_config
-from parity.plan.hosts import _READERS
+from parity.plan.hosts import Host
 
 DOCS = Path(__file__).parents[3] / "docs" / "hosts.md"
 
@@ -34,7 +34,7 @@ def test_the_examples_of_the_documentation_are_read(tmp_path: Path) -> None:
 
 def test_every_setting_is_documented() -> None:
     described = set(re.findall(r"^\| `(\w+)` \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE))
-    assert described == set(_READERS)
+    assert described == set(Host.__struct_fields__) - {"name"}
 
 
 def test_the_bounds_of_the_documentation_are_the_code_s() -> None:
@@ -88,5 +88,5 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path.write_bytes(b"[plan]\nsuite = '\xff'\n")
     with pytest.raises(ParityError, match="is not TOML"):
         read_config(path)
-    with pytest.raises(ParityError, match="cannot read the configuration"):
+    with pytest.raises(ParityError, match="cannot read"):
         read_config(tmp_path / "none.toml")

@@ -74,7 +74,7 @@ def test_a_finding_by_its_number_and_benign_ones_refused(parity: Toy) -> None:
         ((str(number), "--request", "x"), "drop --run, --arm and --request"),
         (("--request", "nobody"), "has no corrupt findings about nobody"),
         (("--arm", "toy/none"), "has no corrupt findings of toy/none"),
-        (("--plan", "/nowhere.json"), "cannot read the plan"),
+        (("--plan", "/nowhere.json"), "cannot read /nowhere.json"),
     ):
         refused = parity("reduce", *args, toy=ALWAYS)
         assert refused.returncode == 2

@@ -120,5 +120,5 @@ def test_bins_hold_whole_tokens() -> None:
 
 def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ParityError, match="cannot write into"):
+    with pytest.raises(ParityError, match="cannot write"):
         write_plots({"a": "<svg/>"}, tmp_path / "file" / "below")
