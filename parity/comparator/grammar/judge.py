@@ -132,29 +132,43 @@ def _json(given: str, text: str, whole: bool) -> Answer:
         return OPEN
     if scan.is_whole and schema.allows(wanted, scan.plain):
         return FOLLOWS
-    keys = scan.keys
-    if scan.half_key is not None:  # any member that begins so may be meant, before those that the schema has first
-        meant = [name for name in sorted(_members(wanted) - set(keys)) if name.startswith(scan.half_key)]
-        walks = [automaton.walk("json", _ordered(wanted, (*keys, name)), scan.plain) for name in meant]
-        if any(one is not None and one.at is None for one in walks):
-            return FOLLOWS
-    ordered = _ordered(wanted, keys)
+    if _may_be_meant(wanted, scan):
+        return FOLLOWS
+    ordered = _ordered(wanted, scan.keys)
     walked = automaton.walk("json", ordered, scan.plain)
     if scan.is_whole and whole:
-        valid = schema.allows(wanted, scan.plain)
-        if walked is None:
-            return OPEN if valid is None else Answer(len(text))
-        if walked.at is None and walked.is_whole:
-            return FOLLOWS
-        return Answer(len(text) if walked.at is None else scan.place(walked.at, len(text)))
+        return _whole_json(wanted, text, scan, walked)
     if walked is None:
         return OPEN
     if walked.at is None:
         return FOLLOWS
     # Members in an order that the schema has not: which of them may still come is not computed.
-    again = scan.half_key is not None and any(key.startswith(scan.half_key) for key in keys)
-    is_free = ordered != json.dumps(wanted) or scan.has_disorder or again or _extra(wanted, scan)
+    is_free = ordered != json.dumps(wanted) or scan.has_disorder or _begins_again(scan) or _extra(wanted, scan)
     return OPEN if is_free or scan.has_exponent else Answer(scan.place(walked.at, len(text)))
+
+
+def _may_be_meant(wanted: Json, scan: json_text.Scan) -> bool:
+    """Ends a text in the middle of a name that makes it follow? Any member that begins so may be meant, before those
+    that the schema has first."""
+    half, keys = scan.half_key, scan.keys
+    if half is None:
+        return False
+    meant = [name for name in sorted(_members(wanted) - set(keys)) if name.startswith(half)]
+    walks = [automaton.walk("json", _ordered(wanted, (*keys, name)), scan.plain) for name in meant]
+    return any(one is not None and one.at is None for one in walks)
+
+
+def _begins_again(scan: json_text.Scan) -> bool:
+    return scan.half_key is not None and any(key.startswith(scan.half_key) for key in scan.keys)
+
+
+def _whole_json(wanted: Json, text: str, scan: json_text.Scan, walked: automaton.Walk | None) -> Answer:
+    """Of a text that is whole and must be."""
+    if walked is None:
+        return OPEN if schema.allows(wanted, scan.plain) is None else Answer(len(text))
+    if walked.at is None and walked.is_whole:
+        return FOLLOWS
+    return Answer(len(text) if walked.at is None else scan.place(walked.at, len(text)))
 
 
 def _ordered(wanted: Json, keys: tuple[str, ...]) -> str:

@@ -6,11 +6,11 @@ as its way of counting; an answer that does not follow it has lost or gained tok
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parity.comparator.inputs.servers import is_streamed, text_alone
-from parity.comparator.types import Remarks
+from parity.comparator.types import Remarks, note
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key
 
@@ -33,7 +33,9 @@ def _one_sample(answer: Answer) -> int:
     return len(answer[0].token_ids)
 
 
-WAYS: Mapping[str, Callable[[Answer], int]] = {"all": _all, "ends": _with_ends, "first": _one_sample}
+Way = Callable[[Answer], int]
+
+WAYS: Mapping[str, Way] = {"all": _all, "ends": _with_ends, "first": _one_sample}
 """What may be counted, by its name."""
 
 WHAT: Mapping[str, Message] = {
@@ -58,27 +60,37 @@ def counted(capture: Capture) -> Counts:
     for one in capture:
         if _said(one) is not None and not one.aborted:
             answers.setdefault((one.key.request, one.key.round), []).append(one)
-    odd = [answer for answer in answers.values() if _all(answer) != _said(answer[0])]
-    if not odd:
+    every = list(answers.values())
+    if all(_all(answer) == _said(answer[0]) for answer in every):
         return Counts()
+    name, fitting = max(((name, _fitting(way, every)) for name, way in WAYS.items()), key=lambda item: item[1])
     streamed = is_streamed(capture.header)
-    name, way = max(WAYS.items(), key=lambda item: sum(item[1](one) == _said(one[0]) for one in answers.values()))
-    fitting = sum(way(one) == _said(one[0]) for one in answers.values())
-    if len(answers) < FEW or fitting * 2 < len(answers):
-        offsets = {(_said(answer[0]) or 0) - _all(answer) for answer in answers.values()}
-        if len(answers) >= FEW and len(offsets) == 1 and not streamed:
+    if len(every) < FEW or fitting * 2 < len(every):
+        offsets = {(_said(answer[0]) or 0) - _all(answer) for answer in every}
+        if len(every) >= FEW and len(offsets) == 1 and not streamed:
             return Counts(remarks=Remarks(reasons=(_counts_otherwise(capture.header.arm, offsets.pop()),)))
-        name, way = "all", _all
-    wrong = {
+        name = "all"
+    wrong = _wrong(every, WAYS[name], streamed=streamed)
+    if name == "all":
+        return Counts(wrong)
+    return Counts(
+        wrong,
+        note(message("inputs.counts", "the usage of {arm} counts {what}", arm=capture.header.arm, what=WHAT[name])),
+    )
+
+
+def _fitting(way: Way, answers: Iterable[Answer]) -> int:
+    """Answers whose usage is counted in this way."""
+    return sum(way(answer) == _said(answer[0]) for answer in answers)
+
+
+def _wrong(answers: Iterable[Answer], way: Way, *, streamed: bool) -> dict[Key, Message]:
+    return {
         one.key: _contradiction(_all(answer), _said(answer[0]), streamed=streamed)
-        for answer in answers.values()
+        for answer in answers
         if way(answer) != _said(answer[0])
         for one in answer
     }
-    if name == "all":
-        return Counts(wrong)
-    note = message("inputs.counts", "the usage of {arm} counts {what}", arm=capture.header.arm, what=WHAT[name])
-    return Counts(wrong, Remarks(notes=(note,)))
 
 
 def _contradiction(found: int, said: int | None, *, streamed: bool) -> Message:

@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.servers import served, text_alone
-from parity.comparator.types import Remarks
+from parity.comparator.types import Remarks, note
 from parity.messages import Message, message
 from parity.records import Capture, Completion, ScoreKey, Scores
 
@@ -88,14 +88,14 @@ def _one_for_all(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
     }
     if not full:
         return arm, ()
-    note = message(
+    said = message(
         "inputs.never_length",
         '{arm} says "stop" at the limit of tokens as well: {count} completion taken as ended by length',
         plural='{arm} says "stop" at the limit of tokens as well: {count} completions taken as ended by length',
         arm=arm.header.arm,
         count=len(full),
     )
-    return replace(arm, completions={**arm.completions, **full}), (note,)
+    return replace(arm, completions={**arm.completions, **full}), (said,)
 
 
 def _limit(arm: Capture, one: Completion) -> int | None:
@@ -123,6 +123,32 @@ def with_context(arm: Capture, other: Capture, scores: Scores) -> Filled:
     known: Any = arm.header.engine.get("max_model_len")
     if known is not None or not served(arm.header) or text_alone(arm.header):
         return Filled(arm, other, scores)
+    filled, context = _filling(arm)
+    if not filled:
+        return Filled(arm, other, scores)
+    said = message(
+        "inputs.context",
+        "{arm}: {count} completions end by length before their limit, all at {context} tokens with their prompt: the "
+        "server's context, and nothing says how they go on",
+        arm=arm.header.arm,
+        count=len(filled),
+        context=context,
+    )
+    header = replace(arm.header, engine={**arm.header.engine, "max_model_len": context})
+    cut, known_scores = dict(other.completions), dict(scores)
+    for one in filled:
+        twin, size = other.completions.get(one.key), len(one.token_ids)
+        if twin is None or len(twin.token_ids) <= size or not np.array_equal(twin.token_ids[:size], one.token_ids):
+            continue
+        cut[one.key] = _beginning(twin, one)
+        score_key = ScoreKey(other.header.arm, *one.key)
+        if score_key in known_scores and score_key.arm != arm.header.arm:
+            known_scores[score_key] = known_scores[score_key].part(stop=size)
+    return Filled(replace(arm, header=header), replace(other, completions=cut), known_scores, note(said))
+
+
+def _filling(arm: Capture) -> tuple[list[Completion], int]:
+    """The completions that filled the context, and how long that is; none where the arm's answers do not show it."""
     early = [
         one
         for one in arm
@@ -133,27 +159,8 @@ def with_context(arm: Capture, other: Capture, scores: Scores) -> Filled:
     ]
     context, count = max(Counter(map(_total, early)).items(), key=lambda item: item[1], default=(0, 0))
     if count < 2 or count * 2 <= len(early) or any(_total(one) > context for one in arm):
-        return Filled(arm, other, scores)
-    early = [one for one in early if _total(one) == context]
-    note = message(
-        "inputs.context",
-        "{arm}: {count} completions end by length before their limit, all at {context} tokens with their prompt: the "
-        "server's context, and nothing says how they go on",
-        arm=arm.header.arm,
-        count=len(early),
-        context=context,
-    )
-    header = replace(arm.header, engine={**arm.header.engine, "max_model_len": context})
-    cut, known_scores = dict(other.completions), dict(scores)
-    for one in early:
-        twin, size = other.completions.get(one.key), len(one.token_ids)
-        if twin is None or len(twin.token_ids) <= size or not np.array_equal(twin.token_ids[:size], one.token_ids):
-            continue
-        cut[one.key] = _beginning(twin, one)
-        score_key = ScoreKey(other.header.arm, *one.key)
-        if score_key in known_scores and score_key.arm != arm.header.arm:
-            known_scores[score_key] = known_scores[score_key].part(stop=size)
-    return Filled(replace(arm, header=header), replace(other, completions=cut), known_scores, Remarks(notes=(note,)))
+        return [], 0
+    return [one for one in early if _total(one) == context], context
 
 
 def _beginning(twin: Completion, one: Completion) -> Completion:

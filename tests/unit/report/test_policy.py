@@ -72,7 +72,10 @@ until = 2027-01-31
         ({"allow": [{"fingerprint": "abc", "reason": "x"}]}, r"allow\[0\]\.fingerprint is no fingerprint"),
         ({"allow": [{"fingerprint": MARK, "reason": " "}]}, r"allow\[0\]\.reason is empty"),
         ({"allow": [{"fingerprint": MARK, "reason": "x", "until": "soon"}]}, r"allow\[0\]\.until is 'soon'"),
-        ({"allow": [{"fingerprint": MARK, "reason": "x", "untill": 1}]}, r"allow\[0\]\.untill is unknown \(known: fingerprint, reason, until\)"),
+        (
+            {"allow": [{"fingerprint": MARK, "reason": "x", "untill": 1}]},
+            r"allow\[0\]\.untill is unknown \(known: fingerprint, reason, until\)",
+        ),
     ],
 )
 def test_a_mistake_is_named(table: dict[str, Any], problem: str) -> None:
