@@ -55,7 +55,7 @@ class Plan(TypedDict, total=False):
     arms: list[ArmAsked]
     requests: list[Request]
     rounds: int
-    record: Any
+    record: bool
     sampling: Sampling
     churn: Churn
     parameters: Rows
