@@ -19,6 +19,7 @@ from typing import Any
 import parity_faults
 from fault_judge import Judgement, judge
 from parity_backends.vllm.cpu import CpuBackend
+from parity_backends.vllm.local import worker_source
 
 from parity.capture import read_capture, read_scores
 from parity.comparator import Comparison, compare
@@ -166,8 +167,15 @@ def run_trials(interpreter: Path, folder: Path, trials: Sequence[Trial], setting
         "vocab_size": 2048,
         "eos_token_ids": [0],
     }
+    source = folder / "worker.py"
+    source.write_bytes(worker_source())
     captures = [{"name": one.name, "fault": one.text, "sampling": dict(one.sampling)} for one in trials]
-    run_job(interpreter, folder, "mtp", {**job, "engine": {**ENGINE, **SPECULATION, **settings}, "captures": captures})
+    run_job(
+        interpreter,
+        folder,
+        "mtp",
+        {**job, "engine": {**ENGINE, **SPECULATION, **settings}, "captures": captures, "recorder": str(source)},
+    )
     known = (folder / BASELINE / "base.jsonl").exists()
     baseline = [] if known else [{"name": BASELINE, "fault": "none"}]
     score = [[one.name, BASELINE] for one in trials]

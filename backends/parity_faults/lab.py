@@ -6,12 +6,14 @@ each capture. The job:
 
     {"model": DIR, "engine": {LLM keyword arguments}, "sampling": {SamplingParams keyword arguments},
      "requests": [{"id": "p0", "prompt_token_ids": [...]}, ...], "out": DIR, "variant": "base" or "mtp",
+     "recorder": FILE, a worker's source with a Recorder in it (docs/steps.md); absent: steps are not recorded,
      "captures": [{"name": "row_swap-0.1", "fault": "row_swap:rate=0.1:seed=0",
                    "requests": a number, the first so many only; absent: all,
                    "sampling": what differs from the job's; absent: nothing}, ...],
      "score": [[NAME, NAME of the folder with its base.jsonl], ...] or absent}
 
-Each capture becomes OUT/NAME/VARIANT.jsonl, with what was planted in OUT/NAME/planted.jsonl. With "score" the
+Each capture becomes OUT/NAME/VARIANT.jsonl, with what was planted in OUT/NAME/planted.jsonl, and what the engine did in
+each step in OUT/NAME/VARIANT.steps. With "score" the
 engine (speculation off) then teacher-forces the completions of OUT/NAME/mtp.jsonl and of that base.jsonl into
 OUT/NAME/scores.jsonl. stdout has one JSON line per file written, stderr all that the engine says.
 """
@@ -23,6 +25,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from parity_faults import configure
@@ -75,7 +78,16 @@ def header(job: dict[str, Any], fault: str) -> dict[str, Any]:
     }
 
 
-def capture(llm: Any, job: dict[str, Any], item: dict[str, Any]) -> None:
+def recorder_of(llm: Any, job: dict[str, Any]) -> Any | None:
+    """The flight recorder of the source that the job names, around whatever this package wrapped."""
+    if "recorder" not in job:
+        return None
+    worker = ModuleType("worker")
+    exec(compile(Path(job["recorder"]).read_text(encoding="utf-8"), job["recorder"], "exec"), worker.__dict__)
+    return worker.Recorder(llm, say, "cpu/%s" % job["variant"], lambda name: None)
+
+
+def capture(llm: Any, job: dict[str, Any], item: dict[str, Any], recorder: Any | None = None) -> None:
     from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
 
@@ -86,6 +98,10 @@ def capture(llm: Any, job: dict[str, Any], item: dict[str, Any]) -> None:
     log.unlink(missing_ok=True)
     before, began = counters(llm), time.perf_counter()
     configure(fault, str(log))
+    steps: list[dict[str, Any]] = []
+    if recorder is not None:
+        recorder.restart(steps.append)
+        recorder.on = True
     requests = job["requests"][: item.get("requests")]
     outputs = llm.generate(
         [TokensPrompt(prompt_token_ids=request["prompt_token_ids"]) for request in requests],
@@ -93,6 +109,10 @@ def capture(llm: Any, job: dict[str, Any], item: dict[str, Any]) -> None:
         use_tqdm=False,
     )
     configure("none")
+    if recorder is not None:
+        recorder.flush()
+        recorder.on = False
+        write(folder / f"{job['variant']}.steps", steps)
     records = [header(job, fault)]
     for request, output in zip(requests, outputs):  # noqa: B905 - Python 3.9 has no `strict`
         for sample in output.outputs:
@@ -165,8 +185,9 @@ def main() -> None:
     from vllm import LLM
 
     llm = LLM(model=job["model"], **job["engine"])
+    recorder = recorder_of(llm, job)
     for item in job["captures"]:
-        capture(llm, job, item)
+        capture(llm, job, item, recorder)
     known: dict[Any, Any] = {}
     for name, base_name in job.get("score", ()):
         score(llm, job, name, base_name, known)

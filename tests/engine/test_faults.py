@@ -22,6 +22,8 @@ from fault_lab import (
 from parity_backends.vllm.cpu import CpuBackend
 
 from parity.capture import read_capture
+from parity.capture.steps import read_steps
+from parity.explain.violations import check
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
@@ -116,3 +118,17 @@ def test_the_plugin_reaches_an_engine_core_in_another_process(tmp_path: Path, in
     installed = {line["pid"] for line in lines if line["record"] == "installed"}
     assert installed - {answered["pid"]}, "no other process had it"
     assert answered["found"][stopped["prompt"]] == ["stop", stopped["position"] + 1]
+
+
+@pytest.mark.parametrize("name", [*RATES, "none"])
+def test_every_planted_row_step_is_located(lab: dict[str, Outcome], folder: Path, name: str) -> None:
+    """Damaged or not: the exact step and row, and nothing else is accused."""
+    for trial in lab[name].trials:
+        (steps,) = read_steps(folder / trial.name / "mtp.steps")
+        checked = check(steps)
+        assert not checked.unasked
+        found = {(one.step, one.request.engine_id): one.row for one in checked.violations}
+        due = {(one["step"], one["request"]): one["row"] for one in planted(folder / trial.name)}
+        assert found.keys() == due.keys()
+        # What is planted on the way to the caller has no row of its own.
+        assert all(row in (-1, found[place]) for place, row in due.items())

@@ -68,17 +68,11 @@ class Recorder:
     def __init__(self, llm: Any, write: Callable[[dict[str, Any]], None], arm: str, named: Named) -> None:
         """`write` takes records of the steps file. Raises Unrecordable."""
         self.runner, self.scheduler = doors_of(llm)
-        self.write, self.arm = write, arm
+        self.arm, self.named = arm, named
         self.on = False
         self.stopped = False
-        self.step = -1
-        self.began = time.perf_counter()
         self.sight: Optional[Sight] = None
-        self.held: list[dict[str, Any]] = []
-        self.row_steps = 0
         self.unseen: dict[str, str] = {}
-        self.header_sent = False
-        self.finished_before: list[int] = []
         self.device_tokens: Optional[tuple[Any, Any]] = None
         self.output: Any = None
         self.came: dict[str, int] = {}
@@ -87,7 +81,7 @@ class Recorder:
         self.groups = list(self.runner.attn_groups)
         self.sizes = [block_size(self.runner, group) for group in range(len(self.groups))]
         self.kinds = ["unknown"] * len(self.groups)
-        self.requests = Requests(named, len(self.groups))
+        self.restart(write)
         if getattr(self.runner, "use_async_scheduling", False):
             for name in ("sampled", "chosen", "handed", "given", "proposed", "kept", "buffer_length", "buffer_last"):
                 self.unseen[name] = "asynchronous scheduling: not on the host when the step ends"
@@ -99,6 +93,17 @@ class Recorder:
             (self.scheduler, "update_from_output"),
         ):
             setattr(owner, name, getattr(self, "_around_" + name.lstrip("_"))(getattr(owner, name)))
+
+    def restart(self, write: Callable[[dict[str, Any]], None]) -> None:
+        """Begin another file, steps and requests from 0. No request may be in the engine."""
+        self.write = write
+        self.step = -1
+        self.began = time.perf_counter()
+        self.held: list[dict[str, Any]] = []
+        self.row_steps = 0
+        self.header_sent = False
+        self.finished_before: list[int] = []
+        self.requests = Requests(self.named, len(self.groups))
 
     # ------------------------------------------------------------------ doors
 

@@ -1,0 +1,163 @@
+"""Under which conditions the faults of a run happen, from what its engines' recorder saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from parity.capture import read_capture
+from parity.capture.steps import Ints, RowSteps, read_steps, steps_path
+from parity.errors import ParityError
+from parity.explain.association import Associated, associate
+from parity.explain.ledger import Ledger, Mask
+from parity.explain.predicates import asked_of
+from parity.explain.violations import check
+from parity.messages import message
+from parity.records import Json, Key, Kind, Severity
+from parity.store import Store
+from parity.store.rows import FindingFilter
+from parity.view.find import find_target
+
+MOST: Final = 100_000
+"""Findings of an arm that are looked at."""
+
+
+@dataclass(frozen=True)
+class Why:
+    """One arm: its faults as row-steps, and the conditions they go with."""
+
+    arm: str
+    associated: Associated
+    unplaced: int
+    """Completions with findings that no recorded row-step made."""
+
+    def to_json(self) -> dict[str, Json]:
+        found = self.associated
+        pair = () if found.pair is None else (found.pair,)
+        ranked, together = (
+            [
+                {
+                    "conditions": list(one.names),
+                    "faults": one.with_fault,
+                    "row_steps": one.row_steps,
+                    "p": one.p,
+                    "adjusted_p": one.adjusted,
+                    "odds": round(one.odds, 3),
+                    "increase": round(one.increase, 6),
+                    "same": [list(names) for names in one.same],
+                }
+                for one in some
+            ]
+            for some in (found.ranked, pair)
+        )
+        return {
+            "arm": self.arm,
+            "faults": found.faults,
+            "row_steps": found.row_steps,
+            "conditions_asked": found.asked,
+            "sure": found.sure,
+            "needed": found.needed,
+            "unplaced": self.unplaced,
+            "ranked": ranked,
+            "pair": together[0] if together else None,
+        }
+
+
+def why(store: Store, target: str | None, arm: str | None = None) -> list[Why]:
+    """For each arm of a run (or of a finding's run, for findings of its kind) that has faults.
+
+    Raises ParityError where nothing was recorded, or nothing is wrong."""
+    run, finding = find_target(store, target)
+    kinds = frozenset({finding.kind}) if finding is not None else frozenset[str]()
+    wanted = arm or (finding.arm if finding is not None else None)
+    arms = [one for one in store.arms(run) if wanted in (None, one.name)]
+    recorded = {one.name: Path(one.capture) for one in arms if one.capture and steps_path(Path(one.capture)).is_file()}
+    if not recorded:
+        raise ParityError(
+            message(
+                "view.nothing_recorded", "the steps of run {run} were not recorded, or their files are gone", run=run
+            ),
+            hint=message("view.record_it", "run it again with `parity run --record`"),
+        )
+    found = []
+    for name, capture in recorded.items():
+        where = FindingFilter(arms=frozenset({name}), severities=frozenset({str(Severity.CORRUPT)}), kinds=kinds)
+        rows = store.page_findings(run, where, limit=MOST)
+        places: dict[Key, list[int]] = {}
+        for row in rows:
+            if row.position is not None:
+                places.setdefault(Key(row.request, row.round, row.sample), []).append(row.position)
+        broken = not kinds or str(Kind.VIOLATION) in kinds
+        one = explained(name, read_steps(steps_path(capture)), _prompts(capture), places, violations=broken)
+        if one.associated.faults:
+            found.append(one)
+    if not found:
+        raise ParityError(
+            message("view.nothing_wrong", "nothing is wrong in the recorded arms of run {run}", run=run),
+            hint=message("view.name_faulty", "name a run with corrupt completions; `parity runs list` shows them"),
+        )
+    return found
+
+
+def _prompts(capture: Path) -> Mapping[Key, Ints]:
+    return {one.key: one.prompt_token_ids for one in read_capture(capture, partial=True)}
+
+
+def explained(
+    arm: str,
+    starts: Sequence[RowSteps],
+    prompts: Mapping[Key, Ints],
+    places: Mapping[Key, Iterable[int]],
+    *,
+    violations: bool = True,
+) -> Why:
+    """The association of an arm's faults: `places` are output positions of findings by completion."""
+    masks: list[dict[str, Mask]] = []
+    faults: list[Ints] = []
+    among: list[Mask] = []
+    offset = 0
+    placed: set[Key] = set()
+    for steps in starts:
+        if not len(steps) or not steps.has("handed", "computed", "scheduled", "drafts", "arrival"):
+            continue
+        ledger = Ledger(steps, prompts)
+        first = _first_faults(ledger, places, [one.index for one in check(steps, prompts).violations] * violations)
+        placed |= {key for number in first if (key := steps.requests[number].key) is not None}
+        limit = np.full(int(ledger.request.max()) + 1, len(ledger))
+        for number, index in first.items():
+            limit[number] = index
+        faulty = np.array(sorted(first.values()), dtype=np.int64)
+        could = (ledger.emitted > 0) & (np.arange(len(ledger)) <= limit[ledger.request])
+        could[faulty] = True
+        masks.append(asked_of(ledger))
+        faults.append(faulty + offset)
+        among.append(could)
+        offset += len(ledger)
+    if not masks:
+        return Why(arm, Associated(0, 0, 0, ()), len(set(places)))
+    names = [name for name in masks[0] if all(name in one for one in masks)]
+    joined = {name: np.concatenate([one[name] for one in masks]) for name in names}
+    associated = associate(joined, np.concatenate(faults), np.concatenate(among))
+    return Why(arm, associated, len(set(places) - placed))
+
+
+def _first_faults(ledger: Ledger, places: Mapping[Key, Iterable[int]], broken: Sequence[int]) -> dict[int, int]:
+    """The first faulty row-step of each request: one that broke an invariant, or made the first token of a finding."""
+    found: dict[int, int] = {}
+    for index in broken:
+        number = int(ledger.request[index])
+        found[number] = min(index, found.get(number, index))
+    numbers = {one.key: number for number, one in ledger.steps.requests.items() if one.key in places}
+    for key, number in numbers.items():
+        assert key is not None
+        own = np.flatnonzero((ledger.request == number) & (ledger.emitted > 0))
+        for position in places[key]:
+            if len(own):
+                at = int(np.searchsorted(ledger.emitted_before[own], position, side="right")) - 1
+                index = int(own[max(0, at)])
+                found[number] = min(index, found.get(number, index))
+    return found

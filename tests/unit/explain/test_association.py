@@ -1,0 +1,116 @@
+"""Conditions against faults: exact p-values, the true condition first, no alarm where there is none."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from step_world import World
+
+from parity.explain.association import SURE, associate, holm, tail
+from parity.explain.ledger import Ledger
+from parity.explain.predicates import PREDICATES, asked_of
+from parity.records import Key
+from parity.view.why import explained
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.data(), total=st.integers(1, 60))
+def test_the_tail_is_the_exact_one(data: st.DataObject, total: int) -> None:
+    faults = data.draw(st.integers(0, total))
+    holds = data.draw(st.integers(0, total))
+    both = data.draw(st.integers(0, min(faults, holds)))
+    ways = sum(math.comb(holds, x) * math.comb(total - holds, faults - x) for x in range(both, min(holds, faults) + 1))
+    assert tail(faults, holds, total, both) == pytest.approx(ways / math.comb(total, faults), rel=1e-6, abs=1e-12)
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+
+
+@pytest.fixture(scope="module")
+def ledger() -> Ledger:
+    world = World(11, rows=6, steps=400, budget=20)
+    return Ledger(world.recorded(), world.prompts)
+
+
+def test_every_condition_is_a_mask_of_its_own(ledger: Ledger) -> None:
+    masks = asked_of(ledger)
+    assert list(masks) == [one.name for one in PREDICATES]
+    assert all(mask.shape == (len(ledger),) and mask.dtype == bool for mask in masks.values())
+    assert len({mask.tobytes() for mask in masks.values() if mask.any()}) >= len(masks) - 8
+
+
+@pytest.mark.parametrize("true", ["moved", "first decode", "position % 16 == 0", "all accepted", "preempted"])
+def test_the_true_condition_comes_first_with_five_faults(ledger: Ledger, true: str) -> None:
+    masks = asked_of(ledger)
+    among = ledger.emitted > 0
+    able = np.flatnonzero(masks[true] & among)
+    first = 0
+    for seed in range(20):
+        faults = np.array(sorted(random.Random(seed).sample(able.tolist(), 5)))
+        best = associate(masks, faults, among).ranked[0]
+        first += (true,) in (best.names, *best.same) or best.p == pytest.approx(
+            tail(5, len(able), int(among.sum()), 5), rel=1e-9
+        )
+    assert first >= 16
+
+
+def test_random_faults_alarm_nobody(ledger: Ledger) -> None:
+    masks = asked_of(ledger)
+    among = ledger.emitted > 0
+    able = np.flatnonzero(among).tolist()
+    alarms = sum(
+        associate(masks, np.array(sorted(random.Random(seed).sample(able, 5))), among).sure for seed in range(100)
+    )
+    assert alarms == 0
+
+
+def test_with_three_faults_it_says_how_many_it_takes(ledger: Ledger) -> None:
+    masks = asked_of(ledger)
+    among = ledger.emitted > 0
+    faults = np.flatnonzero(masks["mixed"] & among)[:3]
+    found = associate({"mixed": masks["mixed"]} | masks, faults, among)
+    assert not found.sure
+    assert found.needed is not None
+    best = found.ranked[0]
+    enough = tail(found.needed, best.row_steps, found.row_steps, found.needed) * found.asked
+    assert enough < SURE <= tail(found.needed - 1, best.row_steps, found.row_steps, found.needed - 1) * found.asked
+
+
+def test_two_conditions_together_where_one_is_not_enough(ledger: Ledger) -> None:
+    masks = asked_of(ledger)
+    among = ledger.emitted > 0
+    both = masks["even step"] & masks["row 1"] & masks["even request"]
+    able = np.flatnonzero(masks["even step"] & masks["row 1"] & among)
+    assert both.any()
+    faults = np.array(sorted(random.Random(1).sample(able.tolist(), 10)))
+    found = associate({name: masks[name] for name in ("even step", "row 1", "full", "waiting")}, faults, among)
+    assert found.pair is not None
+    assert set(found.pair.names) == {"even step", "row 1"}
+    assert found.pair.with_fault == 10
+
+
+def test_findings_of_tokens_are_placed_in_the_steps_that_made_them() -> None:
+    world = World(4, steps=60)
+    steps = world.recorded()
+    ledger = Ledger(steps)
+    places: dict[Key, list[int]] = {}
+    due = set()
+    for index in np.flatnonzero(ledger.emitted > 1)[:6].tolist():
+        key = ledger.request_of(index).key
+        assert key is not None
+        if key not in places:
+            places[key] = [int(ledger.emitted_before[index]) + 1]  # the second token of the step
+            due.add(index)
+    found = explained("cpu/mtp", [steps], world.prompts, {**places, Key("stranger", 0, 0): [3]})
+    assert found.associated.faults == len(due)
+    assert found.unplaced == 1
+    even = sum(1 for index in due if steps.step[index] % 2 == 0)
+    ranked = {one.names[0]: one for one in found.associated.ranked}
+    if "even step" in ranked:
+        assert ranked["even step"].with_fault == even
