@@ -14,7 +14,7 @@ from parity.cli.output import console, emit_json, say
 from parity.cli.searching import SearchOptions, search_options
 from parity.errors import ExitCode, ParityError
 from parity.language import render
-from parity.messages import message, verbatim
+from parity.messages import joined, message
 
 if TYPE_CHECKING:
     from parity.comparator import Suspect
@@ -243,7 +243,7 @@ def _print_flip(flip: Flip, case: Case, suspect: Suspect | None, spent: dict[str
             count=len(flip.differ),
         )
     ]
-    lines += [verbatim(f"  {one}") for one in flip.differ]
+    lines += [joined(["  ", one.said], by="") for one in flip.differ]
     if flip.settings is None:
         lines.append(message("cli.time_spent_before_search", "the time was spent before the search was over"))
     else:
@@ -251,7 +251,7 @@ def _print_flip(flip: Flip, case: Case, suspect: Suspect | None, spent: dict[str
             message(
                 "cli.smallest_set_flips",
                 "smallest set that flips the verdict: {settings}",
-                settings=" and ".join(str(one) for one in flip.settings),
+                settings=[one.said for one in flip.settings],
             )
         )
     lines.append(

@@ -185,7 +185,7 @@ def _backend(name: str, model: str | None, where: HostOptions) -> dict[str, Any]
     bad = any(check.state == State.PROBLEM for check in checks)
     if host.far:
         return {
-            "host": place_in_words(host),
+            "host": str(place_in_words(host)),
             "available": not bad,
             "looked_for": [place_in_words(host)],
             "details": {},
@@ -194,7 +194,7 @@ def _backend(name: str, model: str | None, where: HostOptions) -> dict[str, Any]
         }
     found = backend.detect()
     return {
-        "host": "this machine",
+        "host": str(place_in_words(host)),
         "available": found.available and not bad,
         "looked_for": list(found.looked_for),
         "details": dict(found.details),

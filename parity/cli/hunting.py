@@ -10,7 +10,7 @@ import click
 
 from parity.cli.speaking import OneOf, Refused
 from parity.errors import said_by
-from parity.messages import joined, message
+from parity.messages import Message, joined, message
 from parity.plan.churn import ChurnRequest
 from parity.plan.matrix import Axis, parse_axis
 
@@ -173,9 +173,9 @@ def say_skipped(plan: Plan) -> None:
     """Which combinations were left out of the matrix, by reason."""
     from parity.cli.output import say
 
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, tuple[Message, list[str]]] = {}
     for one in plan.skipped:
-        reasons.setdefault(one.reason, []).append(one.arm)
+        reasons.setdefault(str(one.reason), (one.reason, []))[1].append(one.arm)
     if reasons:
         say(
             message(
@@ -185,6 +185,6 @@ def say_skipped(plan: Plan) -> None:
                 arms=len(plan.skipped) + len(plan.arms),
             )
         )
-    for reason, arms in reasons.items():
+    for reason, arms in reasons.values():
         named = message("cli.and_more", "{arm} and {n} more", arm=arms[0], n=len(arms) - 1) if arms[1:] else arms[0]
         say(joined([joined(["  ", named], by=""), reason], ": "))

@@ -33,6 +33,7 @@ def list_runs(db: Path | None, as_json: bool, limit: int) -> None:
 
     from parity.store import Store
     from parity.text import visible
+    from parity.view.lines import actual_status
 
     with Store.open(db) as store:
         rows = store.runs(limit=limit)
@@ -129,16 +130,9 @@ def delete(run: str, db: Path | None, files: bool, yes: bool) -> None:
     emit(f"deleted {row.id}")
 
 
-def actual_status(run: RunRow) -> str:
-    """The status, distinct from that of a process that was killed and could not say so."""
-    from parity.pipeline import RunDirectory
-
-    if run.status == "running" and run.directory and not RunDirectory(Path(run.directory)).in_use():
-        return "interrupted"
-    return str(run.status)
-
-
 def run_json(run: RunRow) -> dict[str, Any]:
+    from parity.view.lines import actual_status
+
     return {
         "run": run.id,
         "source": run.source,

@@ -112,7 +112,7 @@ def placed_subject(subject: Subject, options: SearchOptions) -> tuple[Subject, d
                 "run its prompts on an engine (`parity run --backends …`), and narrow that run down",
             ),
         )
-    known = {name: read_host(name, table, "the run's directory") for name, table in subject.hosts.items()}
+    known = {name: read_host(name, table, "run.json") for name, table in subject.hosts.items()}
     hosts = hosts_of(subject.plan, options.where, known)
     plan = locate_model(subject.plan, options.model, load_adapters(hosts))
     return replace(subject, plan=plan), hosts

@@ -73,8 +73,8 @@ def _report(database: Path, finding: FindingRow) -> str:
 
 def _follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequence[FollowUp]:
     """What there is to do with a finding, or with a run where none is meant."""
-    from parity.cli.runs import actual_status
     from parity.tui.outside import FollowUp
+    from parity.view.lines import actual_status
 
     there = ("--db", str(database))
     found: list[FollowUp] = []
@@ -84,27 +84,42 @@ def _follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequ
         if ran:
             arms = (finding.arm, run.baseline, "--run", run.id)
             found += [
-                FollowUp("Reduce it", ("reduce", number, *there), "the smallest plan that still fails"),
-                FollowUp("Bisect the settings", ("bisect", "settings", *arms, *there), "those that make it fail"),
                 FollowUp(
-                    "Bisect the versions",
+                    message("tui.do.reduce", "Reduce it"),
+                    ("reduce", number, *there),
+                    message("tui.do.reduce.what", "the smallest plan that still fails"),
+                ),
+                FollowUp(
+                    message("tui.do.settings", "Bisect the settings"),
+                    ("bisect", "settings", *arms, *there),
+                    message("tui.do.settings.what", "those that make it fail"),
+                ),
+                FollowUp(
+                    message("tui.do.versions", "Bisect the versions"),
                     ("bisect", "versions", "--run", run.id, "--arm", finding.arm, *there),
-                    "the first version of the engine that fails",
-                    ask="A version that is good and one that is bad, such as 0.27.1 0.32.0",
+                    message("tui.do.versions.what", "the first version of the engine that fails"),
+                    ask=message(
+                        "tui.do.versions.ask", "A version that is good and one that is bad, such as 0.27.1 0.32.0"
+                    ),
                 ),
             ]
         script = f"repro-{run.id}-{finding.id}.py"
         found.append(
-            FollowUp("Write a script", ("repro", number, "-o", script, *there), "it shows the fault with vLLM alone")
+            FollowUp(
+                message("tui.do.repro", "Write a script"),
+                ("repro", number, "-o", script, *there),
+                message("tui.do.repro.what", "it shows the fault with vLLM alone"),
+            )
         )
     if not ran:
         return found
     if actual_status(run) == "interrupted":
-        return [*found, FollowUp("Finish the run", ("run", "--resume", run.id, *there))]
+        return [*found, FollowUp(message("tui.do.finish", "Finish the run"), ("run", "--resume", run.id, *there))]
     words = shlex.split(run.command)
     if words[:2] == ["parity", "run"]:
         again = tuple(_without_directory(words[1:]))
-        return [*found, FollowUp("Run it again", again, "the same plan; triage is recognised in the new run")]
+        what = message("tui.do.again.what", "the same plan; triage is recognised in the new run")
+        return [*found, FollowUp(message("tui.do.again", "Run it again"), again, what)]
     return found
 
 

@@ -132,7 +132,7 @@ def settled(
             ),
             hint=message("pipeline.vary_other_settings", "vary other settings, or use another backend"),
         )
-    return kept, [Skipped(arm, str(reason)) for arm, reason in reasons.items()]
+    return kept, [Skipped(arm, reason) for arm, reason in reasons.items()]
 
 
 def check_lengths(arms: Sequence[Arm], needed: int) -> None:

@@ -113,7 +113,7 @@ def look_at(host: Host, adapter: Backend, plan: Plan) -> None:
                 host=host.name,
                 python=python_of(host),
                 where=where,
-                missing=" and no ".join(missing),
+                missing=missing,
             ),
             hint=message(
                 "pipeline.name_interpreter_python",

@@ -101,7 +101,10 @@ class Skipped:
     """A combination of settings that was asked for and cannot run, and why."""
 
     arm: str
-    reason: str
+    reason: Annotated[Message, Read(Message.from_json)] = field(compare=False)
+
+    def to_json(self) -> dict[str, Json]:
+        return {"arm": self.arm, "reason": self.reason.to_json()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +204,7 @@ class Plan:
             "score": asdict(self.score),
             "tolerance": self.tolerance,
             **({} if self.churn == Churn() else {"churn": self.churn.to_json()}),
-            **({"skipped": [asdict(one) for one in self.skipped]} if self.skipped else {}),
+            **({"skipped": [one.to_json() for one in self.skipped]} if self.skipped else {}),
             **({"record": True} if self.record else {}),
         }
 

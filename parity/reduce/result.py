@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from parity.messages import Message
 from parity.plan import Plan
 from parity.records import Json
 from parity.reduce.case import Case, Setup
@@ -88,7 +89,8 @@ class Confirmation:
 class Reduction:
     """`plan` and `confirmation` are None where nothing smaller fails often enough."""
 
-    finding: str
+    finding: Message
+    """What was reduced, in words."""
     found: Found
     before: Size
     after: Size | None = None
@@ -108,7 +110,7 @@ class Reduction:
     def to_json(self) -> dict[str, Json]:
         return {
             "schema": "parity.reduction/1",
-            "finding": self.finding,
+            "finding": str(self.finding),
             "before": self.before.to_json(),
             "after": None if self.after is None else self.after.to_json(),
             "plan": None if self.plan_file is None else str(self.plan_file),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from parity.errors import BackendError, ParityError
-from parity.messages import Say, message
+from parity.messages import Message, Say, joined, message, verbatim
 from parity.plan import Arm
 from parity.records import Json
 from parity.records.engine_settings import SPECULATION
@@ -23,9 +23,12 @@ ABSENT = object()
 LIKELY = "speculation"
 """Asked about alone before anything else: what brings people here most often, and each question costs engine starts."""
 
+PLANTED = "the planted fault"
+"""A key too, which JSON has had since it was written out."""
+
 TOGETHER = {
     LIKELY: SPECULATION,
-    "the planted fault": ("PARITY_FAULT", "PARITY_FAULT_BUNDLE", "PARITY_FAULT_LOG", "PYTHONPATH"),
+    PLANTED: ("PARITY_FAULT", "PARITY_FAULT_BUNDLE", "PARITY_FAULT_LOG", "PYTHONPATH"),
 }
 """Settings that mean nothing one without the other are one difference."""
 
@@ -38,22 +41,47 @@ class Difference:
     """
 
     name: str
+    """Of the setting, or of those that belong together: a key, in every language the same."""
     engine: tuple[str, ...]
     env: tuple[str, ...]
     failing: dict[str, Json] = field(hash=False)
     passing: dict[str, Json] = field(hash=False)
 
-    def __str__(self) -> str:
+    @property
+    def title(self) -> Message:
+        """What the name stands for, in words."""
+        return _TITLES.get(self.name) or verbatim(self.name)
+
+    @property
+    def said(self) -> Message:
+        """Its settings, and their values on both sides."""
         shown = [name for name in (*self.engine, *self.env) if name not in _DULL] or [*self.engine, *self.env]
-        values = ", ".join(f"{name} {_shown(self.passing, name)} → {_shown(self.failing, name)}" for name in shown)
-        return values if self.name in shown else f"{self.name} ({values})"
+        values = [
+            message(
+                "reduce.setting",
+                "{name} {passing} → {failing}",
+                name=name,
+                passing=_shown(self.passing, name),
+                failing=_shown(self.failing, name),
+            )
+            for name in shown
+        ]
+        if self.name in shown:
+            return joined(values, by=", ")
+        return message("reduce.settings_together", "{title} ({values})", title=self.title, values=values)
+
+
+_TITLES = {
+    LIKELY: message("reduce.title.speculation", "speculation"),
+    PLANTED: message("reduce.title.planted", "the planted fault"),
+}
 
 
 _DULL = ("per_request_spec_decode_metrics", "PARITY_FAULT_BUNDLE", "PARITY_FAULT_LOG", "PYTHONPATH")
 
 
-def _shown(values: dict[str, Json], name: str) -> str:
-    return json.dumps(values[name]) if name in values else "not set"
+def _shown(values: dict[str, Json], name: str) -> Message:
+    return verbatim(json.dumps(values[name])) if name in values else message("reduce.not_set", "not set")
 
 
 def differences(failing: Arm, passing: Arm) -> list[Difference]:
@@ -178,10 +206,16 @@ class SettingsSearch:
     def _search(self, flip: Flip, failing: Arm, passing: Arm, checked: bool, or_none: bool) -> None:
         def fails(chosen: list[Difference]) -> bool:
             arm = mixed(passing, failing, chosen)
-            return self._ask(flip, arm, f"{passing.name} with {' and '.join(one.name for one in chosen)}").fails
+            what = message(
+                "reduce.with_settings",
+                "{arm} with {settings}",
+                arm=passing.name,
+                settings=[one.title for one in chosen],
+            )
+            return self._ask(flip, arm, what).fails
 
         if not checked:
-            decision = self._ask(flip, failing, failing.name)
+            decision = self._ask(flip, failing, verbatim(failing.name))
             if decision.unresolved:
                 raise BackendError(
                     message(
@@ -202,7 +236,7 @@ class SettingsSearch:
                     ),
                     hint=message("reduce.give_case_fails", "give it a case that fails: `parity reduce` makes one"),
                 )
-        clean = self._ask(flip, mixed(passing, failing, []), passing.name)
+        clean = self._ask(flip, mixed(passing, failing, []), verbatim(passing.name))
         if clean.unresolved:
             raise BackendError(
                 message(
@@ -230,10 +264,10 @@ class SettingsSearch:
         flip.arm = mixed(passing, failing, settings)
         flip.settings = settings
 
-    def _ask(self, flip: Flip, arm: Arm, what: str) -> Decision:
+    def _ask(self, flip: Flip, arm: Arm, what: Message) -> Decision:
         decision = self._oracle.decide(self._case, Setup(arm, self._reference), self._question)
         why = decision.unresolved
-        flip.steps.append(Step(what, decision.fails, decision.shots, decision.failures, str(why or "")))
+        flip.steps.append(Step(str(what), decision.fails, decision.shots, decision.failures, str(why or "")))
         answer = FAILS if decision.fails else DOES_NOT_FAIL if why is None else untried(why)
         self._say(
             message(

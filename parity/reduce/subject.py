@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from parity.errors import ParityError
-from parity.messages import message
+from parity.messages import Message, message, verbatim
 from parity.paths import data_dir
 from parity.pipeline.directory import RunDirectory
 from parity.plan import DEFAULT_TOLERANCE, Arm, Plan
@@ -29,7 +29,7 @@ CORRUPT = "corrupt"
 class Subject:
     """A plan and the arm in it that fails. `first`: requests that are likely to be part of it, the likeliest first."""
 
-    name: str
+    name: Message
     """In words: "finding 12 of run 20261121-…"."""
     plan: Plan
     arm: Arm
@@ -71,7 +71,12 @@ def from_finding(store: Store, finding: FindingRow) -> Subject:
         )
     first = (finding.request, *_donors(finding))
     return _subject(
-        store, store.run(finding.run), finding.arm, first, finding.kind, f"finding {finding.id} of run {finding.run}"
+        store,
+        store.run(finding.run),
+        finding.arm,
+        first,
+        finding.kind,
+        message("reduce.subject.finding", "finding {finding} of run {run}", finding=finding.id, run=finding.run),
     )
 
 
@@ -84,13 +89,15 @@ def from_run(store: Store, run_id: str | None, arm: str | None = None, request: 
     rows = store.page_findings(run.id, where, limit=1000)
     rows = [row for row in rows if row.request != RUN and request in (None, row.request)]
     if not rows:
-        what = " ".join([f"of {arm}" if arm else "", f"about {request}" if request else ""]).strip()
+        of = message("reduce.of_arm", " of {arm}", arm=arm) if arm else ""
+        about = message("reduce.about_request", " about {request}", request=request) if request else ""
         raise ParityError(
             message(
                 "reduce.run_no_corrupt",
-                "run {run} has no corrupt findings{what}",
+                "run {run} has no corrupt findings{of}{about}",
                 run=run.id,
-                what=" " + what if what else "",
+                of=of,
+                about=about,
             ),
             hint=message("reduce.shows_runs_their", "`parity runs list` shows the runs and their verdicts"),
         )
@@ -98,7 +105,7 @@ def from_run(store: Store, run_id: str | None, arm: str | None = None, request: 
     rows.sort(key=lambda row: row.arm in controls)  # what was planted as a control is not what is looked for
     mine = [row for row in rows if row.arm == rows[0].arm]
     first = dict.fromkeys([row.request for row in mine] + [name for row in mine for name in _donors(row)])
-    name = f"{rows[0].arm} of run {run.id}"
+    name = message("reduce.subject.arm", "{arm} of run {run}", arm=rows[0].arm, run=run.id)
     return _subject(store, run, rows[0].arm, tuple(first), rows[0].kind, name)
 
 
@@ -110,7 +117,7 @@ def from_plan(plan: Plan, source: Path, arm: str | None = None) -> Subject:
             message("reduce.candidates", "{source} has the candidates {names}", source=str(source), names=names),
             hint=message("reduce.name_one_them", "name one of them with --arm"),
         )
-    return Subject(f"{source}", plan, find_arm(plan, arm or names[0]), (), None, _tolerance(plan, None), {})
+    return Subject(verbatim(str(source)), plan, find_arm(plan, arm or names[0]), (), None, _tolerance(plan, None), {})
 
 
 def find_arm(plan: Plan, name: str) -> Arm:
@@ -131,7 +138,7 @@ def _donors(finding: FindingRow) -> tuple[str, ...]:
     return (facts.donor_request,) if isinstance(facts, LeakEvidence) else ()
 
 
-def _subject(store: Store, run: RunRow, arm: str, first: tuple[str, ...], kind: str | None, name: str) -> Subject:
+def _subject(store: Store, run: RunRow, arm: str, first: tuple[str, ...], kind: str | None, name: Message) -> Subject:
     if run.source != "run" or not run.directory:
         raise ParityError(
             message(

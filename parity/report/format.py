@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from parity.messages import Message
     from parity.report.policy import Judgement
     from parity.report.texts import Texts
     from parity.view import RunView
@@ -50,7 +51,7 @@ class Document:
 
     text: str
     project: str | None = None
-    advice: tuple[str, ...] = ()
+    advice: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

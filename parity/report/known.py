@@ -15,23 +15,24 @@ from typing import Any
 
 import orjson
 
+from parity.messages import Message, message
 from parity.records import Json
 from parity.records.engine_settings import speculates
 
-CONDITIONS: dict[str, str] = {
-    "speculation": "speculative decoding on",
-    "async_scheduling": "async scheduling on",
-    "prefix_caching": "prefix caching on",
-    "graph": "a graph mode on (not eager)",
-    "hybrid": "a hybrid model (gated delta net or mamba layers)",
-    "data_parallel": "more than one data-parallel rank",
-    "several_rows": "more than one request in the batch",
-    "one_token_prompt": "a prompt of exactly one token",
-    "n": "several samples per prompt (n > 1)",
-    "sampled": "random sampling (temperature above 0)",
-    "cpu_build": "vLLM's CPU build",
-    "logprobs": "logprobs asked for",
-    "stream": "streamed output",
+CONDITIONS: Mapping[str, Message] = {
+    "speculation": message("known.speculation", "speculative decoding on"),
+    "async_scheduling": message("known.async_scheduling", "async scheduling on"),
+    "prefix_caching": message("known.prefix_caching", "prefix caching on"),
+    "graph": message("known.graph", "a graph mode on (not eager)"),
+    "hybrid": message("known.hybrid", "a hybrid model (gated delta net or mamba layers)"),
+    "data_parallel": message("known.data_parallel", "more than one data-parallel rank"),
+    "several_rows": message("known.several_rows", "more than one request in the batch"),
+    "one_token_prompt": message("known.one_token_prompt", "a prompt of exactly one token"),
+    "n": message("known.n", "several samples per prompt (n > 1)"),
+    "sampled": message("known.sampled", "random sampling (temperature above 0)"),
+    "cpu_build": message("known.cpu_build", "vLLM's CPU build"),
+    "logprobs": message("known.logprobs", "logprobs asked for"),
+    "stream": message("known.stream", "streamed output"),
 }
 """What an entry of the list may ask for, in words."""
 

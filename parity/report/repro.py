@@ -14,7 +14,7 @@ import orjson
 from parity._version import __version__
 from parity.capture import read_capture, read_scores
 from parity.errors import ParityError
-from parity.messages import message
+from parity.messages import Message, message
 from parity.records import Capture, Json, Kind, ScoreKey, Scores, TopLogprobs
 from parity.records.engine_settings import engine_settings
 from parity.report import facts
@@ -31,14 +31,14 @@ LARGEST = 4 * 2**20
 """Characters of a script; above, nobody can paste it anywhere."""
 
 
-def repro_of(view: RunView) -> tuple[str | None, str]:
+def repro_of(view: RunView) -> tuple[str | None, Message | None]:
     """The script for what the case is about, or None and why there is none."""
     if view.chosen is None or not view.chosen.is_corrupt:
-        return None, "nothing corrupt was found."
+        return None, message("report.nothing_corrupt", "nothing corrupt was found.")
     try:
-        return repro_script(view, view.chosen), ""
+        return repro_script(view, view.chosen), None
     except ParityError as error:
-        return None, str(error)
+        return None, error.message
 
 
 def repro_script(view: RunView, finding: FindingView, *, model: str | None = None) -> str:

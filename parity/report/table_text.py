@@ -196,10 +196,10 @@ def _output(output: Output) -> Message:
 
 def left_out(view: RunView) -> Iterator[Message]:
     """Combinations that could not run, by reason."""
-    reasons: dict[str, list[str]] = {}
-    for arm, reason in view.run.skipped:
-        reasons.setdefault(reason, []).append(arm)
-    for reason, arms in reasons.items():
+    reasons: dict[str, tuple[Message, list[str]]] = {}
+    for arm, why in view.run.skipped:
+        reasons.setdefault(str(why), (why, []))[1].append(arm)
+    for reason, arms in reasons.values():
         if len(arms) > 1:
             yield message(
                 "table.not_run.more",
@@ -212,10 +212,31 @@ def left_out(view: RunView) -> Iterator[Message]:
             yield message("table.not_run", "not run: {arm}: {reason}", arm=arms[0], reason=reason)
 
 
+_MARKDOWN = (
+    (
+        message("table.md.arm", "arm"),
+        message("table.md.config", "config"),
+        message("table.md.count", "count"),
+        message("table.md.min", "min len"),
+    ),
+    (
+        message("table.md.stops", "stop counts"),
+        message("table.md.speed", "tok/s"),
+        message("table.md.speed_start", "tok/s incl. start"),
+        message("table.md.acceptance", "acceptance"),
+        message("table.md.identical", "identical"),
+        message("table.md.near_tie", "near-tie"),
+        message("table.md.corrupt", "corrupt (95 %)"),
+        message("table.md.notes", "notes"),
+    ),
+)
+"""Columns before and after those of short completions."""
+
+
 def markdown(view: RunView, language: str = "en") -> str:
     """For an issue or a pull request: the table, and the worst outputs below it."""
-    header = ["arm", "config", "count", "min len", *(f"<{bound}" for bound in SHORT), "stop counts", "tok/s",
-              "tok/s incl. start", "acceptance", "identical", "near-tie", "corrupt (95 %)", "notes"]  # fmt: skip
+    first, then = ([render(one, language) for one in part] for part in _MARKDOWN)
+    header = [*first, *(f"<{bound}" for bound in SHORT), *then]
     rows = [
         [
             code(row.name),
@@ -227,35 +248,31 @@ def markdown(view: RunView, language: str = "en") -> str:
             _speed(row.tokens_per_second),
             _speed(row.tokens_per_second_with_start),
             "-" if row.acceptance_rate is None else f"{row.acceptance_rate:.1%}",
-            "baseline" if row.is_baseline else _classed(row, "identical"),
+            render(message("table.baseline", "baseline"), language) if row.is_baseline else _classed(row, "identical"),
             "" if row.is_baseline else _classed(row, "near_tie"),
-            "" if row.is_baseline else _corrupt(row),
-            inline(
-                "; ".join(
-                    [*([f"planted: {row.control}"] if row.control else []), batch_words(row), *map(render, row.remarks)]
-                )
-            ),
+            "" if row.is_baseline else _corrupt(row, language),
+            inline(_notes(row, language)),
         ]
         for row in view.arms
     ]
     parts = [inline(f"{view.run.model}: {render(view.question, language)}."), markdown_table(header, rows)]
     if view.outputs:
-        parts.append("Outputs:")
+        parts.append(render(message("table.outputs", "Outputs:"), language))
         parts.append("\n".join(f"- {code(render(_output(output), language))}" for output in view.outputs))
     parts += [inline(render(line, language)) for line in left_out(view)]
     return "\n\n".join(parts) + "\n"
 
 
 def _notes(row: ArmView, language: str) -> str:
-    planted = [f"planted: {row.control}"] if row.control else []
+    planted = [render(message("table.planted", "planted: {fault}", fault=row.control), language)] if row.control else []
     remarks = [render(remark, language) for remark in row.remarks]
     return "; ".join([*planted, batch_words(row, language), *remarks])
 
 
-def _corrupt(row: ArmView) -> str:
+def _corrupt(row: ArmView, language: str) -> str:
     corrupt, missed = row.count("corrupt"), row.figures.not_excluded
     if row.corrupt_interval is None:
-        return "not compared"
+        return render(message("table.not_compared", "not compared"), language)
     if not corrupt:
         return "0" if missed is None else f"0 (< {missed:.2g})"
     low, high = row.corrupt_interval
@@ -272,7 +289,7 @@ def to_json(view: RunView) -> dict[str, Json]:
         "question": str(view.question),
         "rows": [_row_json(arm) for arm in view.arms],
         "outputs": [asdict(output) for output in view.outputs],
-        "skipped": [{"arm": arm, "reason": reason} for arm, reason in view.run.skipped],
+        "skipped": [{"arm": arm, "reason": str(reason)} for arm, reason in view.run.skipped],
     }
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from parity.errors import BackendError, ParityError, writing
 from parity.locks import lock, lock_now
-from parity.messages import Message, Say, message
+from parity.messages import Message, Say, message, verbatim
 from parity.paths import data_dir
 
 INDEX_VARIABLE = "PARITY_EXTRA_INDEX_URL"
@@ -156,8 +156,13 @@ class EngineEnv:
                 python=str(python),
             )
         )
-        self._run([str(python), "-m", "venv", "--clear", str(self.root)], say, "creating the virtual environment")
-        say(f"[2/{stages}] {', '.join(special) or 'nothing special'}")
+        self._run(
+            [str(python), "-m", "venv", "--clear", str(self.root)],
+            say,
+            message("run.creating_environment", "creating the virtual environment"),
+        )
+        what = verbatim(", ".join(special)) if special else message("run.nothing_special", "nothing special")
+        say(message("run.stage_special", "[2/{stages}] {what}", stages=stages, what=what))
         if special:
             self._install_special(special, index, say)
         say(
@@ -170,8 +175,9 @@ class EngineEnv:
             )
         )
         self._pip([engine, *rest], say, index)
-        say(message("run.importing_engine", "[4/{stages}] importing the engine", stages=stages))
-        self._run([str(self.python), "-c", self.spec.verify], say, "importing the engine")
+        importing = message("run.importing", "importing the engine")
+        say(message("run.importing_engine", "[4/{stages}] {importing}", stages=stages, importing=importing))
+        self._run([str(self.python), "-c", self.spec.verify], say, importing)
         marker = {
             "name": self.spec.name,
             "digest": self.spec.digest(),
@@ -229,13 +235,13 @@ class EngineEnv:
         command += ["--disable-pip-version-check"]
         if index:
             command += ["--extra-index-url", index]
-        self._run([*command, *pins], say, "pip install")
+        self._run([*command, *pins], say, verbatim("pip install"))
 
-    def _run(self, command: Sequence[str], say: Say, doing: str) -> None:
+    def _run(self, command: Sequence[str], say: Say, doing: Message) -> None:
         """Run a command with its output in the log, one line now and then to `say`."""
         env = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
         tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        latest = [doing]
+        latest: list[Message | str] = [doing]
         began = said = time.monotonic()
         try:
             process = subprocess.Popen(
@@ -272,7 +278,11 @@ class EngineEnv:
                 time.sleep(0.05)
                 if time.monotonic() - said >= _TICK_SECONDS:
                     said = time.monotonic()
-                    say(f"      {said - began:.0f} s: {latest[0]}")
+                    say(
+                        message(
+                            "run.stage_time", "      {seconds:.0f} s: {latest}", seconds=said - began, latest=latest[0]
+                        )
+                    )
         except BaseException:
             process.kill()
             process.wait()

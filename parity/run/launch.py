@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from parity.errors import BackendError
-from parity.messages import Message, message
+from parity.messages import Message, message, verbatim
 from parity.plan.hosts import Host
 from parity.run.process import worker_environment
 from parity.run.words import printable
@@ -225,11 +225,11 @@ def _kill_session(process: subprocess.Popen[bytes]) -> None:
         process.kill()
 
 
-def place_in_words(host: Host) -> str:
+def place_in_words(host: Host) -> Message:
     """For messages: how the host is reached."""
     if not host.far:
-        return "this machine"
-    return f"`{visible(shlex.join(host.command))}`"
+        return message("run.this_machine", "this machine")
+    return verbatim(f"`{visible(shlex.join(host.command))}`")
 
 
 def _tail(err: bytes) -> str:

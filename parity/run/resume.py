@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from parity.errors import ParityError, cannot_read
-from parity.messages import message
+from parity.messages import Message, message
 from parity.plan import Arm, Plan
 from parity.records import Header, Key, ScoreKey
 from parity.run.counting import Counters
@@ -153,19 +153,19 @@ def check_same_plan(held: Held, plan: Plan, arm: Arm, path: Path) -> None:
     if held.header is None:
         return
     header = held.header
-    differences = [
+    differences: list[Message] = [
         name
         for name, here, there in (
-            ("arm", arm.name, header.arm),
-            ("model", plan.model.name, header.model),
-            ("sampling", plan.sampling.to_json(), header.sampling),
-            ("engine settings", arm.engine, header.engine.get("asked")),
+            (message("run.differ.arm", "arm"), arm.name, header.arm),
+            (message("run.differ.model", "model"), plan.model.name, header.model),
+            (message("run.differ.sampling", "sampling"), plan.sampling.to_json(), header.sampling),
+            (message("run.differ.engine", "engine settings"), arm.engine, header.engine.get("asked")),
         )
         if here != there
     ]
     requests = {request.id for request in plan.requests}
     if any(key.request not in requests for key in held.completions):
-        differences.append("requests")
+        differences.append(message("run.differ.requests", "requests"))
     if differences:
         raise ParityError(
             message(
@@ -178,9 +178,9 @@ def check_same_plan(held: Held, plan: Plan, arm: Arm, path: Path) -> None:
         )
 
 
-def engine_differences(old: Header, new: Header, *, of_replicas: bool = False) -> list[str]:
+def engine_differences(old: Header, new: Header, *, of_replicas: bool = False) -> list[Message | str]:
     """Fields of two headers that show that they are of different engines; replicas may have devices of their own."""
-    differences = [
+    differences: list[Message | str] = [
         f"engine.{name}" for name in sorted({*old.engine, *new.engine}) if old.engine.get(name) != new.engine.get(name)
     ]
     for name in ("versions",) if of_replicas else ("versions", "devices", "threads"):
@@ -190,7 +190,7 @@ def engine_differences(old: Header, new: Header, *, of_replicas: bool = False) -
     if all(prints) and prints[0] != prints[1]:
         differences.append("model_fingerprint")
     if not of_replicas and old.replicas != new.replicas:
-        differences.append("the number of replicas")
+        differences.append(message("run.differ.replicas", "the number of replicas"))
     return differences
 
 

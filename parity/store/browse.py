@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from parity.records import Key
+from parity.records.first_faults import FOLLOWS
 from parity.store import FindingFilter, FindingRow, FindingSort, Store, Triage
 from parity.store.read import TRIAGED_WITH_TEXT
 from parity.store.triage import _current, _next_batch, _record
@@ -22,13 +23,15 @@ FEW = 64
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """How many findings of a run share these four values."""
+    """How many findings of a run share these values."""
 
     arm: str
     kind: str
     severity: str
     state: str
     findings: int
+    follows: bool = False
+    """After another fault of the same completion."""
 
 
 class Browser(Store):
@@ -39,18 +42,23 @@ class Browser(Store):
         self._db.conn.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
 
     def facets(self, run_id: str) -> list[Facet]:
-        """Every combination of arm, kind, severity and state that occurs: one pass over one index.
+        """Every combination of arm, kind, severity, state and place after a first fault that occurs: one pass over one
+        index.
 
-        Any count by any filter of these four is a sum of this, so filtering need not count again.
+        Any count by any filter of these is a sum of this, so filtering need not count again.
         """
         rows = self._read(
-            "SELECT arms.name AS arm, f.kind, f.severity, f.state, f.n FROM ("
-            " SELECT kind, severity, arm, state, count(*) AS n FROM findings INDEXED BY findings_by_kind"
-            " WHERE run = (SELECT number FROM runs WHERE id = ?) GROUP BY kind, severity, arm, state"
+            "SELECT arms.name AS arm, f.kind, f.severity, f.state, f.n, f.follows FROM ("
+            " SELECT kind, severity, arm, state, followed = ? AS follows, count(*) AS n"
+            " FROM findings INDEXED BY findings_by_kind"
+            " WHERE run = (SELECT number FROM runs WHERE id = ?) GROUP BY kind, severity, arm, state, follows"
             ") AS f JOIN arms ON arms.id = f.arm",
-            (run_id,),
+            (FOLLOWS, run_id),
         )
-        return [Facet(row["arm"], row["kind"], row["severity"], row["state"], row["n"]) for row in rows]
+        return [
+            Facet(row["arm"], row["kind"], row["severity"], row["state"], row["n"], bool(row["follows"]))
+            for row in rows
+        ]
 
     def positions(self, run_id: str, where: FindingFilter | None, buckets: int) -> tuple[list[int], int]:
         """How many findings begin in each of `buckets` equal stretches of the output, and the last position.

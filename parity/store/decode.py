@@ -154,6 +154,7 @@ def finding_row(row: sqlite3.Row) -> FindingRow:
         fingerprint=row["fingerprint"],
         weight=row["weight"],
         label=row["label"],
+        followed=row["followed"],
     )
 
 

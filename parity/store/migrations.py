@@ -11,7 +11,8 @@ from typing import Final
 import orjson
 from sqlite_utils import Database, Migrations
 
-from parity.records import Kind, Severity, evidence_from_json
+from parity.records import RUN, Kind, Severity, evidence_from_json
+from parity.records.first_faults import Fault, followed
 from parity.records.weight import CORRUPT, weight_of
 
 migrations: Final = Migrations("parity")
@@ -190,6 +191,36 @@ def m004_weight(db: Database) -> None:
         "CREATE INDEX findings_by_kind ON findings (run, kind, id, severity, arm, state, ordinal, weight)",
     ):
         db.conn.execute(statement)
+
+
+@migrations()
+def m005_first_faults(db: Database) -> None:
+    """How many faults come after each finding in its completion, or that it is one of them, in every sort index: what
+    follows a first fault can be left out of any page."""
+    db.conn.execute("ALTER TABLE findings ADD COLUMN followed INTEGER NOT NULL DEFAULT 0")
+    rows = db.conn.execute(
+        "SELECT id, arm, request, round, sample, kind, position FROM findings WHERE severity = ? AND request <> ?"
+        " ORDER BY id",
+        (str(Severity.CORRUPT), RUN),
+    ).fetchall()
+    places = followed([Fault(tuple(row[1:5]), Kind(row[5]), row[6]) for row in rows])
+    db.conn.executemany(
+        "UPDATE findings SET followed = ? WHERE id = ?",
+        ((place, row[0]) for place, row in zip(places, rows, strict=True) if place),
+    )
+    for column, rest in (
+        ("weight DESC", "severity, kind, arm, state, ordinal"),
+        ("kind", "severity, arm, state, ordinal, weight"),
+        ("ordinal", "severity, kind, arm, state"),
+        ("position", "severity, kind, arm, state, ordinal"),
+        ("gap", "severity, kind, arm, state, ordinal"),
+        ("state", "severity, kind, arm, ordinal"),
+    ):
+        name = f"findings_by_{column.partition(' ')[0]}"
+        db.conn.execute(f"DROP INDEX {name}")
+        db.conn.execute(f"CREATE INDEX {name} ON findings (run, {column}, id, {rest}, followed)")
+    db.conn.execute("DROP INDEX findings_by_arm")
+    db.conn.execute("CREATE INDEX findings_by_arm ON findings (arm, id, run, severity, kind, state, ordinal, followed)")
 
 
 def _weight(kind: str, severity: str, request: str, length: int | None, evidence: str) -> float:

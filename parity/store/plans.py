@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
+from parity.messages import Message
 from parity.plan import DEFAULT_TOLERANCE, Arm, Model, Plan, Sampling, Score
 from parity.plan.churn import Churn
 from parity.plan.types import Skipped
@@ -20,6 +22,12 @@ class _Model(msgspec.Struct):
     fingerprint: Mapping[str, str] = {}
     vocab_size: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+
+
+class _Skipped(msgspec.Struct):
+    arm: str
+    reason: Any
+    """A message; from earlier versions a finished sentence."""
 
 
 class _Files(msgspec.Struct):
@@ -38,7 +46,7 @@ class _Column(msgspec.Struct):
     tolerance: float | str = DEFAULT_TOLERANCE
     parity: str = ""
     churn: Churn = Churn()
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[_Skipped, ...] = ()
     arbiter: Arm | None = None
     record: bool = False
     scores: _Files = msgspec.field(default_factory=_Files)
@@ -69,7 +77,7 @@ def plan_from(text: str) -> StoredPlan:
         tolerance=column.tolerance,
         parity=column.parity,
         churn=column.churn,
-        skipped=column.skipped,
+        skipped=tuple(Skipped(one.arm, Message.from_json(one.reason)) for one in column.skipped),
         arbiter=column.arbiter,
         record=column.record,
     )

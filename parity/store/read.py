@@ -8,6 +8,7 @@ from typing import Any
 from parity.errors import ParityError
 from parity.messages import message
 from parity.records import Key
+from parity.records.first_faults import FOLLOWS
 from parity.records.gaps import KeptGaps
 from parity.store.connection import Connection
 from parity.store.decode import arm_row, completion_row, finding_row, gaps_row, request_row, run_row
@@ -285,6 +286,8 @@ class Reader(Connection):
                 if allowed:
                     parts.append(f"+{column} IN ({','.join('?' * len(allowed))})")
                     values += sorted(str(value) for value in allowed)
+            if not where.follow_ups:
+                parts.append(f"+followed <> {FOLLOWS}")
             if where.text:
                 parts.append(
                     "(+ordinal IN (SELECT ordinal FROM requests WHERE run = ?"

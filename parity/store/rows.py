@@ -9,6 +9,7 @@ from enum import StrEnum
 from parity.messages import Message
 from parity.plan import Plan
 from parity.records import Evidence, Json, Key, TokenIds, evidence_from_json
+from parity.records.first_faults import FOLLOWS
 from parity.records.next_steps import NextStep
 
 
@@ -153,6 +154,13 @@ class FindingRow:
     """Of its evidence (`parity.records.weight`): the heaviest come first."""
     label: str = ""
     """The label of its triage."""
+    followed: int = 0
+    """Faults that come after it in its completion; FOLLOWS where it is one that comes after the first."""
+
+    @property
+    def follows(self) -> bool:
+        """It comes after another fault of its completion, from which it mostly follows."""
+        return self.followed == FOLLOWS
 
     @property
     def facts(self) -> Evidence:
@@ -180,6 +188,8 @@ class FindingFilter:
     severities: frozenset[str] = frozenset()
     states: frozenset[str] = frozenset()
     text: str = ""
+    follow_ups: bool = True
+    """Those too that come after the first fault of their completion."""
 
 
 @dataclass(frozen=True, slots=True)

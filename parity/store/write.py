@@ -20,7 +20,8 @@ from parity.errors import ParityError
 from parity.messages import Message, as_message, message
 from parity.plan import Plan
 from parity.plan.digest import plan_hash
-from parity.records import Capture, Finding, Json, Key, Severity
+from parity.records import RUN, Capture, Finding, Json, Key, Severity
+from parity.records.first_faults import Fault, followed
 from parity.records.gaps import KeptGaps
 from parity.records.next_steps import NextStep
 from parity.store.connection import to_text
@@ -214,8 +215,8 @@ class Writer(Reader):
             _save_gaps(conn, baseline_id, comparison.baseline_gaps)
             conn.executemany(
                 "INSERT INTO findings (run, arm, ordinal, request, round, sample, kind, severity, position,"
-                " length, gap, state, evidence, fingerprint, weight)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " length, gap, state, evidence, fingerprint, weight, followed)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 _finding_rows(number, arm_id, plan, ordinals, triaged, comparison.findings),
             )
             conn.execute(
@@ -321,7 +322,8 @@ def _finding_rows(
         ordinal = ordinals.get(finding.request, len(ordinals))
         return ordinal, finding.request, finding.round, finding.sample, position
 
-    for finding in sorted(findings, key=place):
+    ordered = sorted(findings, key=place)
+    for finding, after in zip(ordered, followed([_fault(one) for one in ordered]), strict=True):
         gap = finding.evidence.gap
         name = fingerprint(plan, finding)
         yield (
@@ -340,4 +342,10 @@ def _finding_rows(
             to_text(finding.evidence.to_json()),
             name,
             finding.weight,
+            after,
         )
+
+
+def _fault(finding: Finding) -> Fault:
+    alone = finding.request == RUN or finding.severity != Severity.CORRUPT
+    return Fault(None if alone else finding.key, finding.kind, finding.position)

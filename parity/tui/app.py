@@ -16,16 +16,18 @@ from typing import Any, ClassVar, TypeVar
 
 from textual import work
 from textual.app import App, SuspendNotSupported, SystemCommand
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.worker import get_current_worker
 
 from parity.errors import ParityError
-from parity.messages import message
+from parity.language import render
+from parity.messages import Message, message
 from parity.paths import default_database
 from parity.store import FindingRow, RunRow
 from parity.store.browse import Browser
 from parity.tui.bindings import APP, GROUPS, bindings
-from parity.tui.format import plain, short_path
+from parity.tui.format import error_text, plain, short_path
 from parity.tui.outside import FollowUp, Outside
 from parity.tui.screens.base import ParityScreen
 from parity.tui.screens.dialogs import AskText, Choose, Confirm, Help, Reading
@@ -168,8 +170,7 @@ class ParityApp(App[None]):
         """Say what went wrong, once while it lasts."""
         if str(error) != self._told:
             self._told = str(error)
-            hint = f"\n{plain(str(error.hint))}" if error.hint else ""
-            self.notify(plain(str(error)) + hint, severity="error", timeout=15, markup=False)
+            self.notify(error_text(error).plain, severity="error", timeout=15, markup=False)
 
     def attempt(self, read: Callable[[], Value], otherwise: Value) -> Value:
         """What `read` gives, or `otherwise` after saying why it failed."""
@@ -180,7 +181,7 @@ class ParityApp(App[None]):
             return otherwise
 
     @work(thread=True, group="write")
-    def change(self, write: Callable[[Browser], str]) -> None:
+    def change(self, write: Callable[[Browser], Message]) -> None:
         """Write in a thread and say what `write` returns; a locked database does not stop the screen."""
         try:
             if self._writer is None:
@@ -191,8 +192,8 @@ class ParityApp(App[None]):
             return
         self.hand_over(None, self._changed, said)
 
-    def _changed(self, said: str) -> None:
-        self.notify(plain(said), timeout=2.5, markup=False)
+    def _changed(self, said: Message) -> None:
+        self.notify(plain(render(said)), timeout=2.5, markup=False)
         if self.store is not None:
             self._version = self.attempt(self.store.data_version, 0)
         self._reload_screens()
@@ -205,17 +206,23 @@ class ParityApp(App[None]):
             )
         )
 
+    def tell(self, said: Message, *, severity: SeverityLevel = "information", timeout: float | None = None) -> None:
+        """A word in the corner, for a moment."""
+        self.notify(render(said), severity=severity, timeout=timeout, markup=False)
+
     def copy(self, text: str) -> None:
         """To the clipboard where the terminal allows it (OSC 52); on the screen in any case."""
         self.copy_to_clipboard(text)
-        self.push_screen(Reading("Copied, where the terminal allows it", text))
+        self.push_screen(Reading(message("tui.copied", "Copied, where the terminal allows it"), text))
 
     def start(self, run: RunRow, finding: FindingRow | None) -> None:
         """Offer the commands that go on from here."""
         nothing: Sequence[FollowUp] = ()
         choices = self.attempt(lambda: self.outside.follow_ups(self.database, run, finding), nothing)
         if not choices:
-            self.notify("nothing can be started from here: y copies the command of the run", markup=False)
+            self.tell(
+                message("tui.nothing_to_start", "nothing can be started from here: y copies the command of the run")
+            )
             return
 
         def chosen(answer: tuple[str, FollowUp] | None) -> None:
@@ -226,7 +233,7 @@ class ParityApp(App[None]):
             elif answer is not None:
                 self._start(answer[1])
 
-        self.push_screen(Choose("Go on with", choices), chosen)
+        self.push_screen(Choose(message("tui.go_on", "Go on with"), choices), chosen)
 
     def _ask_and_start(self, choice: FollowUp) -> None:
         def answered(words: str | None) -> None:
@@ -241,9 +248,10 @@ class ParityApp(App[None]):
                         )
                     )
                     return
-                self._start(replace(choice, arguments=(*choice.arguments, *more), ask=""))
+                self._start(replace(choice, arguments=(*choice.arguments, *more), ask=None))
 
-        self.push_screen(AskText(choice.ask, "", choice.line), answered)
+        if choice.ask is not None:
+            self.push_screen(AskText(choice.ask, "", choice.line), answered)
 
     def _start(self, choice: FollowUp) -> None:
         try:
@@ -252,7 +260,12 @@ class ParityApp(App[None]):
         except SuspendNotSupported:  # in a browser, or on a platform without job control
             self.copy_to_clipboard(choice.line)
             self.push_screen(
-                Reading("Start it in another terminal; it was copied where the browser allows it", choice.line)
+                Reading(
+                    message(
+                        "tui.other_terminal", "Start it in another terminal; it was copied where the browser allows it"
+                    ),
+                    choice.line,
+                )
             )
         else:
             self._reload_screens()
@@ -261,7 +274,7 @@ class ParityApp(App[None]):
     def report(self, finding: FindingRow) -> None:
         """Make the bug report of a finding, in a thread since it reads the captures, then ask where to put it."""
         if self.outside.report is None:
-            self.call_from_thread(self.notify, "no reports from here: e exports the finding", markup=False)
+            self.call_from_thread(self.tell, message("tui.no_reports", "no reports from here: e exports the finding"))
             return
         try:
             text = self.outside.report(self.database, finding)
@@ -269,9 +282,13 @@ class ParityApp(App[None]):
             self.hand_over(None, self.complain, error)
             return
         name = f"report-{finding.run}-{finding.id}.md"
-        self.call_from_thread(self.save_as, "Write the bug report to", name, lambda: text, "R marks it as reported")
+        heading, then = (
+            message("tui.report_to", "Write the bug report to"),
+            message("tui.then", "R marks it as reported"),
+        )
+        self.call_from_thread(self.save_as, heading, name, lambda: text, then)
 
-    def save_as(self, heading: str, name: str, make: Callable[[], str], then: str = "") -> None:
+    def save_as(self, heading: Message, name: str, make: Callable[[], str], then: Message | None = None) -> None:
         """Ask for a file, `name` at first, and write what `make` gives; never over a file without asking."""
 
         def write(path: Path) -> None:
@@ -284,7 +301,12 @@ class ParityApp(App[None]):
                     ),
                     hint=message("tui.name_another_file", "name another file"),
                 ) from error
-            self.notify(f"written to {plain(path)}{f'; {then}' if then else ''}", timeout=6, markup=False)
+            said = message("tui.written", "written to {path}", path=plain(path))
+            self.tell(
+                said if then is None else message("tui.and_then", "{said}; {then}", said=said, then=then), timeout=6
+            )
+
+        place = message("tui.in_here", "in {place}, or name another place", place=short_path(Path.cwd()))
 
         def named(answer: str | None) -> None:
             if not answer:
@@ -292,12 +314,13 @@ class ParityApp(App[None]):
             path = Path(answer).expanduser().absolute()
             if path.exists():
                 self.push_screen(
-                    Confirm(f"Overwrite {path}?"), lambda yes: self.attempt(lambda: write(path), None) if yes else None
+                    Confirm(message("tui.overwrite", "Overwrite {path}?", path=plain(path))),
+                    lambda yes: self.attempt(lambda: write(path), None) if yes else None,
                 )
             else:
                 self.attempt(lambda: write(path), None)
 
-        self.push_screen(AskText(heading, name, f"in {short_path(Path.cwd())}, or name another place"), named)
+        self.push_screen(AskText(heading, name, render(place)), named)
 
     # ------------------------------------------------------------------ actions
 
@@ -332,8 +355,11 @@ class ParityApp(App[None]):
             here = [*GROUPS[screen.group][1], *APP]
         for command in here:
             if not command.moves:
-                yield SystemCommand(command.title, f"key {command.shown_keys}", self._runner(screen, command.action))
-        yield SystemCommand("Choose a theme", "Every theme of Textual, with a preview", self.action_change_theme)
+                keys = message("tui.key_is", "key {keys}", keys=command.shown_keys)
+                yield SystemCommand(render(command.title), render(keys), self._runner(screen, command.action))
+        theme = message("tui.choose_theme", "Choose a theme")
+        preview = message("tui.theme_preview", "Every theme of Textual, with a preview")
+        yield SystemCommand(render(theme), render(preview), self.action_change_theme)
 
     def _runner(self, screen: Screen[Any], action: str) -> Callable[[], None]:
         async def run() -> None:

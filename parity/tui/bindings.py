@@ -8,6 +8,8 @@ from typing import Final
 
 from textual.binding import Binding
 
+from parity.messages import Message, message
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -15,9 +17,9 @@ class Command:
 
     keys: str
     action: str
-    title: str
-    footer: str = ""
-    """Short label at the bottom of the screen; empty: not shown there."""
+    title: Message
+    footer: Message | None = None
+    """Short label at the bottom of the screen; None: not shown there."""
     moves: bool = False
     """Moves the cursor: pointless in the command palette."""
 
@@ -55,91 +57,173 @@ _NAMES: Final = {
 }
 
 APP: Final = (
-    Command("question_mark,f1", "help", "Show all keys", "Help"),
-    Command("q", "back", "Back, or quit from the list of runs", "Back"),
-    Command("ctrl+p", "command_palette", "Search all commands", moves=True),
-    Command("ctrl+t", "toggle_theme", "Switch between the light and the dark theme"),
-    Command("ctrl+l", "reload", "Read the database again"),
-    Command("ctrl+q", "quit", "Quit"),
+    Command("question_mark,f1", "help", message("tui.key.help", "Show all keys"), message("tui.bar.help", "Help")),
+    Command(
+        "q", "back", message("tui.key.back", "Back, or quit from the list of runs"), message("tui.bar.back", "Back")
+    ),
+    Command("ctrl+p", "command_palette", message("tui.key.search_commands", "Search all commands"), moves=True),
+    Command("ctrl+t", "toggle_theme", message("tui.key.theme", "Switch between the light and the dark theme")),
+    Command("ctrl+l", "reload", message("tui.key.reload", "Read the database again")),
+    Command("ctrl+q", "quit", message("tui.key.quit", "Quit")),
 )
 
 MOVE: Final = (
-    Command("down,j", "move(1)", "Down", moves=True),
-    Command("up,k", "move(-1)", "Up", moves=True),
-    Command("pagedown,ctrl+d,ctrl+f", "page(1)", "Page down", moves=True),
-    Command("pageup,ctrl+u,ctrl+b", "page(-1)", "Page up", moves=True),
-    Command("home,g", "first", "First", moves=True),
-    Command("end,G", "last", "Last", moves=True),
+    Command("down,j", "move(1)", message("tui.key.down", "Down"), moves=True),
+    Command("up,k", "move(-1)", message("tui.key.up", "Up"), moves=True),
+    Command("pagedown,ctrl+d,ctrl+f", "page(1)", message("tui.key.page_down", "Page down"), moves=True),
+    Command("pageup,ctrl+u,ctrl+b", "page(-1)", message("tui.key.page_up", "Page up"), moves=True),
+    Command("home,g", "first", message("tui.key.first", "First"), moves=True),
+    Command("end,G", "last", message("tui.key.last", "Last"), moves=True),
 )
 
 RUNS: Final = (
-    Command("enter,l,right", "open", "Show the findings of the run", "Findings"),
-    Command("y", "copy_command", "Copy the command that made the run", "Copy command"),
-    Command("r", "start", "Start it again, or finish it where it was interrupted", "Start"),
-    Command("D,delete", "delete", "Delete the run from the database", "Delete"),
+    Command(
+        "enter,l,right",
+        "open",
+        message("tui.key.open_run", "Show the findings of the run"),
+        message("tui.bar.findings", "Findings"),
+    ),
+    Command(
+        "y",
+        "copy_command",
+        message("tui.key.copy_command", "Copy the command that made the run"),
+        message("tui.bar.copy_command", "Copy command"),
+    ),
+    Command(
+        "r",
+        "start",
+        message("tui.key.start_again", "Start it again, or finish it where it was interrupted"),
+        message("tui.bar.start", "Start"),
+    ),
+    Command(
+        "D,delete",
+        "delete",
+        message("tui.key.delete", "Delete the run from the database"),
+        message("tui.bar.delete", "Delete"),
+    ),
 )
 
 TRIAGE: Final = (
-    Command("c", "mark('confirmed')", "Mark as confirmed", "Confirm"),
-    Command("b", "mark('benign')", "Mark as benign", "Benign"),
-    Command("t", "triage", "Triage: state, label, note, link, history", "Triage"),
-    Command("u", "undo", "Undo the last change of triage", "Undo"),
-    Command("w", "report", "Write the bug report", "Report"),
-    Command("r", "start", "Start a reduce, a bisect, the run again", "Start"),
-    Command("R", "mark('reported')", "Mark as reported"),
-    Command("X", "mark('fixed')", "Mark as fixed"),
-    Command("N", "mark('new')", "Mark as new again"),
-    Command("o", "original", "Remember this finding as the original of duplicates"),
-    Command("d", "duplicate", "Mark as a duplicate of the remembered original"),
-    Command("y", "copy_command", "Copy the command that reproduces the run", "Copy command"),
-    Command("e", "export", "Export the selection as JSON", "Export"),
+    Command(
+        "c",
+        "mark('confirmed')",
+        message("tui.key.confirmed", "Mark as confirmed"),
+        message("tui.bar.confirm", "Confirm"),
+    ),
+    Command("b", "mark('benign')", message("tui.key.benign", "Mark as benign"), message("tui.bar.benign", "Benign")),
+    Command(
+        "t",
+        "triage",
+        message("tui.key.triage", "Triage: state, label, note, link, history"),
+        message("tui.bar.triage", "Triage"),
+    ),
+    Command("u", "undo", message("tui.key.undo", "Undo the last change of triage"), message("tui.bar.undo", "Undo")),
+    Command("w", "report", message("tui.key.report", "Write the bug report"), message("tui.bar.report", "Report")),
+    Command(
+        "r",
+        "start",
+        message("tui.key.start", "Start a reduce, a bisect, the run again"),
+        message("tui.bar.start", "Start"),
+    ),
+    Command("R", "mark('reported')", message("tui.key.reported", "Mark as reported")),
+    Command("X", "mark('fixed')", message("tui.key.fixed", "Mark as fixed")),
+    Command("N", "mark('new')", message("tui.key.new", "Mark as new again")),
+    Command("o", "original", message("tui.key.original", "Remember this finding as the original of duplicates")),
+    Command("d", "duplicate", message("tui.key.duplicate", "Mark as a duplicate of the remembered original")),
+    Command(
+        "y",
+        "copy_command",
+        message("tui.key.copy_reproduces", "Copy the command that reproduces the run"),
+        message("tui.bar.copy_command", "Copy command"),
+    ),
+    Command(
+        "e", "export", message("tui.key.export", "Export the selection as JSON"), message("tui.bar.export", "Export")
+    ),
 )
 
 FINDINGS: Final = (
-    Command("enter,l,right", "open", "Look at the finding", "Open"),
-    Command("z", "near_ties", "Show or hide near-ties", "Near-ties"),
-    Command("f", "filter", "Filter by kind, severity, arm and state", "Filter"),
-    Command("slash", "search", "Filter by text in request, prompt, label and note", "Search"),
-    Command("s", "sort", "Sort by the next column", "Sort"),
-    Command("space", "select", "Select or unselect, and go on", "Select"),
-    Command("S", "reverse", "Reverse the order"),
-    Command("v", "select_range", "Select from the last selected one to here"),
-    Command("A", "select_all", "Select everything that passes the filter"),
-    Command("escape", "clear", "Clear the selection, then the text, then the filter"),
+    Command(
+        "enter,l,right", "open", message("tui.key.open_finding", "Look at the finding"), message("tui.bar.open", "Open")
+    ),
+    Command(
+        "z",
+        "near_ties",
+        message("tui.key.near_ties", "Show or hide near-ties"),
+        message("tui.bar.near_ties", "Near-ties"),
+    ),
+    Command(
+        "Z", "follow_ups", message("tui.key.follow_ups", "Show or hide what follows the first fault of a completion")
+    ),
+    Command(
+        "f",
+        "filter",
+        message("tui.key.filter", "Filter by kind, severity, arm and state"),
+        message("tui.bar.filter", "Filter"),
+    ),
+    Command(
+        "slash",
+        "search",
+        message("tui.key.search", "Filter by text in request, prompt, label and note"),
+        message("tui.bar.search", "Search"),
+    ),
+    Command("s", "sort", message("tui.key.sort", "Sort by the next column"), message("tui.bar.sort", "Sort")),
+    Command(
+        "space",
+        "select",
+        message("tui.key.select", "Select or unselect, and go on"),
+        message("tui.bar.select", "Select"),
+    ),
+    Command("S", "reverse", message("tui.key.reverse", "Reverse the order")),
+    Command("v", "select_range", message("tui.key.select_range", "Select from the last selected one to here")),
+    Command("A", "select_all", message("tui.key.select_all", "Select everything that passes the filter")),
+    Command("escape", "clear", message("tui.key.clear", "Clear the selection, then the text, then the filter")),
     *TRIAGE,
 )
 
 FINDING: Final = (
-    Command("down,j", "down(1)", "One line down", moves=True),
-    Command("up,k", "down(-1)", "One line up", moves=True),
-    Command("left,h", "move(-1)", "One token back", moves=True),
-    Command("right,l", "move(1)", "One token on", moves=True),
-    Command("n", "step(1)", "Next finding of the list", "Next"),
-    Command("p", "step(-1)", "Previous finding of the list", "Previous"),
-    Command("f", "within(1)", "Next finding in this completion"),
-    Command("F", "within(-1)", "Previous finding in this completion"),
-    Command("a", "other_arm", "Same request in the next arm", "Arm"),
-    Command("right_square_bracket", "neighbour(1)", "Next row of the batch"),
-    Command("left_square_bracket", "neighbour(-1)", "Previous row of the batch"),
-    Command("full_stop", "first_difference", "Go to the first token that differs"),
-    Command("greater_than_sign", "difference(1)", "Next stretch that differs"),
-    Command("less_than_sign", "difference(-1)", "Previous stretch that differs"),
-    Command("m", "mode", "Switch between tokens and plain text", "Text"),
-    Command("1", "panel('logprobs')", "Top tokens at the cursor"),
-    Command("2", "panel('origin')", "Where the tokens come from: donor, period, what was lost"),
-    Command("3", "panel('prompt')", "Prompt, sampling, arms, accepted drafts"),
-    Command("4", "panel('triage')", "Triage and its history"),
-    Command("5", "panel('evidence')", "Evidence as JSON"),
-    Command("tab", "next_panel", "Next panel", "Panel"),
-    Command("J", "scroll_panel(1)", "Scroll the panel down"),
-    Command("K", "scroll_panel(-1)", "Scroll the panel up"),
+    Command("down,j", "down(1)", message("tui.key.line_down", "One line down"), moves=True),
+    Command("up,k", "down(-1)", message("tui.key.line_up", "One line up"), moves=True),
+    Command("left,h", "move(-1)", message("tui.key.token_back", "One token back"), moves=True),
+    Command("right,l", "move(1)", message("tui.key.token_on", "One token on"), moves=True),
+    Command("n", "step(1)", message("tui.key.next", "Next finding of the list"), message("tui.bar.next", "Next")),
+    Command(
+        "p",
+        "step(-1)",
+        message("tui.key.previous", "Previous finding of the list"),
+        message("tui.bar.previous", "Previous"),
+    ),
+    Command("f", "within(1)", message("tui.key.next_within", "Next finding in this completion")),
+    Command("F", "within(-1)", message("tui.key.previous_within", "Previous finding in this completion")),
+    Command(
+        "a", "other_arm", message("tui.key.other_arm", "Same request in the next arm"), message("tui.bar.arm", "Arm")
+    ),
+    Command("right_square_bracket", "neighbour(1)", message("tui.key.next_row", "Next row of the batch")),
+    Command("left_square_bracket", "neighbour(-1)", message("tui.key.previous_row", "Previous row of the batch")),
+    Command("full_stop", "first_difference", message("tui.key.first_difference", "Go to the first token that differs")),
+    Command("greater_than_sign", "difference(1)", message("tui.key.next_difference", "Next stretch that differs")),
+    Command(
+        "less_than_sign", "difference(-1)", message("tui.key.previous_difference", "Previous stretch that differs")
+    ),
+    Command(
+        "m", "mode", message("tui.key.mode", "Switch between tokens and plain text"), message("tui.bar.text", "Text")
+    ),
+    Command("1", "panel('logprobs')", message("tui.key.logprobs", "Top tokens at the cursor")),
+    Command(
+        "2", "panel('origin')", message("tui.key.origin", "Where the tokens come from: donor, period, what was lost")
+    ),
+    Command("3", "panel('prompt')", message("tui.key.prompt", "Prompt, sampling, arms, accepted drafts")),
+    Command("4", "panel('triage')", message("tui.key.history", "Triage and its history")),
+    Command("5", "panel('evidence')", message("tui.key.evidence", "Evidence as JSON")),
+    Command("tab", "next_panel", message("tui.key.next_panel", "Next panel"), message("tui.bar.panel", "Panel")),
+    Command("J", "scroll_panel(1)", message("tui.key.scroll_down", "Scroll the panel down")),
+    Command("K", "scroll_panel(-1)", message("tui.key.scroll_up", "Scroll the panel up")),
     *TRIAGE,
 )
 
 GROUPS: Final = {
-    "runs": ("Runs", RUNS),
-    "findings": ("Findings", FINDINGS),
-    "finding": ("One finding", FINDING),
+    "runs": (message("tui.group.runs", "Runs"), RUNS),
+    "findings": (message("tui.group.findings", "Findings"), FINDINGS),
+    "finding": (message("tui.group.finding", "One finding"), FINDING),
 }
 
 
@@ -149,7 +233,7 @@ def bindings(commands: Sequence[Command]) -> list[Binding]:
         Binding(
             command.keys,
             command.action,
-            command.title,
+            str(command.title),  # not shown: help, palette and the line of keys say it in words of the language
             show=False,
             key_display=command.first_key,
         )

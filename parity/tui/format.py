@@ -12,6 +12,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from parity.errors import ParityError
+from parity.language import render
 from parity.text import visible
 
 BLOCKS: Final = " ▁▂▃▄▅▆▇█"
@@ -22,11 +23,6 @@ FULL_BAR: Final = 8.0
 def plain(value: object, *, keep: str = "") -> str:
     """Text from outside, made harmless; never parsed as markup afterwards."""
     return visible(str(value), keep=keep)
-
-
-def counted(number: int, noun: str) -> str:
-    """ "1 token", "2 tokens"."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def fit(text: str, columns: int, *, right: bool = False, middle: bool = False) -> str:
@@ -56,11 +52,6 @@ def seconds(value: float | None) -> str:
     if value < 3600:
         return f"{int(value // 60)}m{int(value % 60):02d}"
     return f"{int(value // 3600)}h{int(value % 3600 // 60):02d}"
-
-
-def whole(value: object, otherwise: int = 0) -> int:
-    """A whole number of an ordinary size, as evidence has it; `otherwise` where it is something else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31 else otherwise
 
 
 def short_path(path: str | Path) -> str:
@@ -101,7 +92,7 @@ def bar(share: float, columns: int) -> str:
 
 def error_text(error: ParityError) -> Text:
     """An error with its remedy, for a notification or the middle of a screen."""
-    text = Text(plain(str(error)))
+    text = Text(plain(render(error.message)))
     if error.hint:
-        text.append(f"\n{plain(str(error.hint))}", style="italic")
+        text.append(f"\n{plain(render(error.hint))}", style="italic")
     return text

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from parity.messages import Message
 from parity.store import FindingRow, RunRow
 
 
@@ -17,10 +18,10 @@ from parity.store import FindingRow, RunRow
 class FollowUp:
     """A command of parity that goes on from here; `arguments` without the word `parity`."""
 
-    title: str
+    title: Message
     arguments: tuple[str, ...]
-    detail: str = ""
-    ask: str = ""
+    detail: Message | None = None
+    ask: Message | None = None
     """What a person has to add, in words; put after the arguments."""
 
     @property

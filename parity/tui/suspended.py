@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 
+from parity.language import render
+from parity.messages import message
 from parity.text import visible
 from parity.tui.outside import FollowUp
 
@@ -27,10 +29,12 @@ def run_in_terminal(choice: FollowUp) -> int:
         code = subprocess.run([sys.executable, "-m", "parity", *choice.arguments], check=False).returncode
     except OSError as error:
         code = NOT_FOUND
-        out.write(f"it could not be started: {error}\n")
+        said = message("tui.not_started", "it could not be started: {said}", said=str(error))
+        out.write(render(said) + "\n")
     finally:
         signal.signal(signal.SIGINT, before)
-    out.write(f"\nexit code {code}; Enter goes back to the interface ")
+    ended = message("tui.command_ended", "exit code {code}; Enter goes back to the interface", code=code)
+    out.write(f"\n{render(ended)} ")
     out.flush()
     assert sys.__stdin__ is not None
     sys.__stdin__.readline()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from parity.errors import ParityError
+from parity.messages import Message, message
 from parity.plan.tokenise import load_tokenizer
 from parity.records import TokenIds
 from parity.text import visible
@@ -47,17 +48,19 @@ class Decoder:
     """Token ids to pieces, remembered; without a tokenizer the ids are shown."""
 
     def __init__(self, model: Path | None) -> None:
-        self.problem: str | None = None
+        self.problem: Message | None = None
         self._tokenizer: Tokenizer | None = None
         self._special: set[int] = set()
         self._known: dict[int, Piece] = {}
         if model is None or not (model / "tokenizer.json").is_file():
-            self.problem = "the model's tokenizer is not on this machine: token ids are shown"
+            self.problem = message(
+                "tui.no_tokenizer", "the model's tokenizer is not on this machine: token ids are shown"
+            )
             return
         try:
             self._tokenizer = load_tokenizer(model)
         except ParityError as error:
-            self.problem = str(error)
+            self.problem = error.message
             return
         added = self._tokenizer.get_added_tokens_decoder()
         self._special = {int(token_id) for token_id, token in added.items() if token.special}

@@ -5,16 +5,35 @@
     view = of_captures([baseline, candidate], {candidate.header.arm: comparison})
 
 Terminal, Markdown, page, JSON, SARIF, JUnit, plots, tables and rows draw from a `RunView` and from nothing else, so
-they cannot say different things. It is the same whether it comes from the store or from comparisons in memory.
+they cannot say different things. It is the same whether it comes from the store or from comparisons in memory. Of
+single lines and completions, which a screen shows without waiting for all of a run, there are `parity.view.lines` and
+`parity.view.completion`.
+
+Names are loaded when they are first used: some bring the comparison along, for which no list of runs should wait.
 """
 
-from parity.view.arm import CONTROL, SHORT, ArmView, Figures, KindRate
-from parity.view.captures import of_captures
-from parity.view.commands import NextCommand, next_commands
-from parity.view.evidence import Evidence
-from parity.view.finding import FindingView
-from parity.view.run import LOOKED_AT, Output, Run, RunView
-from parity.view.stored import of_store
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from parity.view.arm import CONTROL, SHORT, ArmView, Figures, KindRate
+    from parity.view.captures import of_captures
+    from parity.view.commands import NextCommand, next_commands
+    from parity.view.evidence import Evidence
+    from parity.view.finding import FindingView
+    from parity.view.run import LOOKED_AT, Output, Run, RunView
+    from parity.view.stored import of_store
+
+_HOMES = {
+    "arm": ("CONTROL", "SHORT", "ArmView", "Figures", "KindRate"),
+    "captures": ("of_captures",),
+    "commands": ("NextCommand", "next_commands"),
+    "evidence": ("Evidence",),
+    "finding": ("FindingView",),
+    "run": ("LOOKED_AT", "Output", "Run", "RunView"),
+    "stored": ("of_store",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CONTROL",
@@ -33,3 +52,11 @@ __all__ = [
     "of_captures",
     "of_store",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"parity.view.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

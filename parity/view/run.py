@@ -57,7 +57,7 @@ class Run:
     churn: Mapping[str, Json]
     """How requests came and went while others ran; empty where they did not."""
     score_files: tuple[Path, ...] = ()
-    skipped: tuple[tuple[str, str], ...] = ()
+    skipped: tuple[tuple[str, Message], ...] = ()
     """Combinations that could not run: (arm, reason)."""
     score: str | None = None
     """Which completions the baseline was to score (`SCORE_MODES`); None where captures were compared."""

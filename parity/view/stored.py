@@ -91,7 +91,7 @@ def _run(row: RunRow) -> Run:
         sampling=plan.sampling.to_json(),
         churn=plan.churn.to_json() if plan.churn != Churn() else {},
         score_files=tuple(_score_files(row)),
-        skipped=tuple((one.arm, str(one.reason)) for one in plan.skipped),
+        skipped=tuple((one.arm, one.reason) for one in plan.skipped),
         score=plan.score.mode if row.source == "run" else None,
         tolerance=plan.tolerance if row.source == "run" else None,
         arbiter=None if plan.arbiter is None else plan.arbiter.backend,

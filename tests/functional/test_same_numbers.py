@@ -59,13 +59,13 @@ def test_the_screen_shows_what_was_compared(tmp_path: Path, stored: bool) -> Non
         await person.until(lambda: isinstance(person.app.screen, FindingScreen), "the finding")
         screen = person.app.screen
         assert isinstance(screen, FindingScreen)
-        await person.until(lambda: screen.subject and screen.subject.steps, "what the files say")
-        assert screen.subject is not None
-        assert screen.subject.key == case.key
+        await person.until(lambda: screen.view and screen.view.steps, "what the files say")
+        assert screen.view is not None
+        assert screen.view.key == case.key
         await person.press("full_stop")
         assert max(screen.tokens.position) == at
         for place in places:
-            screen.tokens.go(screen.subject.alignment.row_of(place))
+            screen.tokens.go(screen.view.alignment.row_of(place))
             await person.settles()
             assert person.row.split()[1].startswith(str(place))
             assert nats(gaps.at(place)) in person.row, place

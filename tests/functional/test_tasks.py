@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import planted_set
 import pytest
 import real_run
 from driving import Person, drive, squeezed
@@ -14,6 +16,7 @@ from plans import rough_plan
 
 from parity.cli.tui import _follow_ups, _report
 from parity.pipeline import RunDirectory
+from parity.records import Kind, Severity
 from parity.store import FindingRow, NewRun, Store, Triage, TriageState
 from parity.tui.app import ParityApp
 from parity.tui.outside import Outside
@@ -263,6 +266,7 @@ def test_tokens_and_plain_text_and_panels(database: Path) -> None:
         assert "▸" in screen, "a stretch that differs is marked without colour"
         await person.press("m", "3")
         await person.sees("[3 prompt]", "prompt (60 tokens)", "sampling temperature 0.0", "ended by length")
+        await person.settles()  # laid out, so that it can be scrolled
         await person.press("J", "J")
         await person.sees("drafts accepted, step by step 2 2 2", "engine ")
         await person.press("5")
@@ -438,3 +442,32 @@ def test_a_bisect_asks_for_the_versions(database: Path, monkeypatch: pytest.Monk
     drive(database, task, outside=Outside(_report, _follow_ups))
     assert started[0].startswith("parity bisect versions --run 20261121-110000-bbbb --arm cpu/mtp --db ")
     assert started[0].endswith(" 1 2")
+
+
+def test_the_first_fault_of_a_completion_leads(tmp_path: Path) -> None:
+    """What follows in the same completion is counted beside it, and shown by a key."""
+    baseline, _, _ = planted_set.clean("A")
+    candidate, scores = real_run.damaged(real_run.NEEDLE)
+    kept = real_run.recorded(candidate, real_run.NEEDLE)
+    fault = next(one for one in kept.findings if one.severity is Severity.CORRUPT)
+    assert fault.position is not None
+    more = [replace(fault, kind=Kind.GARBLED, position=fault.position + step) for step in (20, 30)]
+    found = replace(kept, findings=[*kept.findings, *more], counts={**kept.counts, "garbled": 2})
+    database = real_run.save(tmp_path, "20261122-130000-dddd", baseline, [(candidate, found)], scores)
+
+    async def task(person: Person) -> None:
+        await person.press("enter")
+        await person.sees("1/1 of 29", "2 that follow, Z shows")
+        assert "duplication" in person.row
+        assert "+2" in person.row
+        await person.press("Z")
+        screen = await person.sees("1/3 of 29", "garbled")
+        assert screen.count("↳") == 2
+        await person.press("Z")
+        await person.sees("1/1 of 29")
+        await person.press("f")
+        await person.sees("Show only", "garbled")
+        await person.press("j", "space", "enter")  # what is asked for by its kind is shown wherever it stands
+        await person.sees("1/2 of 29", "garbled")
+
+    drive(database, task)

@@ -7,7 +7,7 @@ victim's own prompt and its baseline completion do not hold it as well, and when
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from parity.comparator.detect.bigrams import Counts, Language, pairs_of
 from parity.comparator.statistics import FloatArray
 from parity.comparator.streams.pairing import Pairs
+from parity.messages import Message, message
 from parity.records import Capture, RaggedTokens, TokenIds
 
 SEED = 4
@@ -42,7 +43,13 @@ template, a phrase), not a leak."""
 MOST_HITS = 64
 """Places looked at for one span of SEED tokens."""
 
-PARTS = ("baseline completion", "candidate completion", "prompt")
+PART_NAMES: Mapping[str, Message] = {
+    "baseline completion": message("row_leak.part.baseline", "baseline completion"),
+    "candidate completion": message("row_leak.part.candidate", "candidate completion"),
+    "prompt": message("row_leak.part.prompt", "prompt"),
+}
+PARTS = tuple(PART_NAMES)
+"""What a leak comes from: keys of evidence, and what they are called in a sentence."""
 
 _SPEAKING_MOST = 1024
 """Tokens of a span that its chance is counted from."""

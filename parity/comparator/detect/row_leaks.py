@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup
 from parity.comparator.detect.events import Event
-from parity.comparator.detect.leak import SPEAKING, Donors, Leak, Query, threes
+from parity.comparator.detect.leak import PART_NAMES, SPEAKING, Donors, Leak, Query, threes
 from parity.comparator.detect.near_ties import is_doubtful
 from parity.comparator.detect.unscored import proven_copy, seeming_leaks
 from parity.comparator.reference.gaps import BoolArray, FloatArray
@@ -54,7 +54,7 @@ def leaked(event: Event, leak: Leak, tokens: TokenIds) -> Event:
             "row_leak.why",
             "{count} tokens are those of the {part} of {request} from its position {start} on",
             count=leak.length,
-            part=leak.donor_part,
+            part=PART_NAMES[leak.donor_part],
             request=leak.donor_request,
             start=leak.donor_start,
         ),

@@ -7,7 +7,7 @@ description and, for vllm, a box that only a person can tick.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -18,7 +18,7 @@ from parity.records import Json
 from parity.report import facts, table_text
 from parity.report.escape import block, code, inline, public, table, without_paths
 from parity.report.format import REPOSITORIES, Document, Format, Wanted
-from parity.report.known import Match, conditions, known_bugs, link, matches
+from parity.report.known import CONDITIONS, Match, conditions, known_bugs, link, matches
 from parity.report.prose import in_markdown
 from parity.report.texts import Texts
 from parity.text import visible
@@ -98,18 +98,28 @@ def _documents(view: RunView, wanted: Wanted) -> list[Document]:
     return [Document(one.markdown, one.project, tuple(_advice(view, one, wanted))) for one in bug_reports(view, wanted)]
 
 
-def _advice(view: RunView, report: BugReport, wanted: Wanted) -> Iterator[str]:
+def _advice(view: RunView, report: BugReport, wanted: Wanted) -> Iterator[Message]:
     if any(arm.planted for arm in view.suspected):
-        yield "a fault was planted in that engine on purpose: an example, not to be filed"
+        yield message(
+            "report.advice.planted", "a fault was planted in that engine on purpose: an example, not to be filed"
+        )
         return
     if view.chosen is None or not view.chosen.is_corrupt:
-        yield "nothing corrupt was found, so there is nothing to file: differences at near-ties are rounding"
+        yield message(
+            "report.advice.nothing",
+            "nothing corrupt was found, so there is nothing to file: differences at near-ties are rounding",
+        )
         return
-    yield f"for {report.project}: file it at {report.address}"
+    yield message(
+        "report.advice.file", "for {project}: file it at {address}", project=report.project, address=report.address
+    )
     if wanted.texts.language != "en":
-        yield "the projects read English: `--lang en` writes it so"
+        yield message("report.advice.english", "the projects read English: `--lang en` writes it so")
     if report.project == "vllm" and not wanted.searched:
-        yield "its form has a box that says you searched for known reports: yours to tick, or --searched"
+        yield message(
+            "report.advice.searched",
+            "its form has a box that says you searched for known reports: yours to tick, or --searched",
+        )
 
 
 FORMAT = Format(_documents, for_readers=True, by_project=True)
@@ -121,7 +131,7 @@ def bug_report(
     *,
     texts: Texts | None = None,
     script: str | None = None,
-    no_script: str = "",
+    no_script: Message | None = None,
     searched: bool = False,
     others: Mapping[str, str] | None = None,
 ) -> BugReport:
@@ -174,7 +184,7 @@ def _flat(values: Mapping[str, Json], indent: str = "") -> Iterator[str]:
 
 
 def _description(
-    view: RunView, texts: Texts, script: str | None, no_script: str, others: Mapping[str, str]
+    view: RunView, texts: Texts, script: str | None, no_script: Message | None, others: Mapping[str, str]
 ) -> Iterator[str]:
     yield _verdict(view, texts)
     yield _lead(view, texts)
@@ -320,10 +330,11 @@ def _versions(view: RunView, texts: Texts) -> str:
     return "\n".join(f"- {line}" for line in [*lines, texts("version.one")])
 
 
-def _reproduction(view: RunView, texts: Texts, script: str | None, no_script: str) -> str:
+def _reproduction(view: RunView, texts: Texts, script: str | None, no_script: Message | None) -> str:
     command = f"{texts('repro.command')}\n\n{block(without_paths(view.run.command), 'sh')}"
     if script is None:
-        return f"{texts('repro.none', why=inline(texts.said(no_script)))}\n\n{command}"
+        why = "" if no_script is None else inline(texts.said(no_script))
+        return f"{texts('repro.none', why=why)}\n\n{command}"
     how = block("python repro.py --model PATH_OR_NAME", "sh")
     if len(script) > LONGEST_SCRIPT:
         what = f"finding:{view.chosen.id}" if view.chosen is not None else view.run.id
@@ -357,7 +368,7 @@ def known(view: RunView, texts: Texts) -> str:
         return texts("known.none", count=len(known_bugs()))
     lines = [texts("known.lead"), ""]
     for match in found.values():
-        unknown = texts("known.unknown", unknown=", ".join(match.unknown)) if match.unknown else ""
+        unknown = texts("known.unknown", unknown=_conditions(match.unknown, texts)) if match.unknown else ""
         threads = ", ".join(f"[{thread}]({link(thread)})" for thread in match.bug.threads)
         text = texts(
             "known.row",
@@ -365,8 +376,12 @@ def known(view: RunView, texts: Texts) -> str:
             symptom=match.bug.symptom,
             trigger=match.bug.trigger,
             state=f" ({match.bug.state})" if match.bug.state else "",
-            holds=", ".join(match.holds) or "-",
+            holds=_conditions(match.holds, texts) or "-",
             unknown=unknown,
         )
         lines.append(f"- {text}")
     return "\n".join(lines)
+
+
+def _conditions(names: Sequence[str], texts: Texts) -> str:
+    return ", ".join(texts.said(CONDITIONS[name]) for name in names)

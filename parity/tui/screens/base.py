@@ -8,9 +8,12 @@ from rich.text import Text
 from textual.screen import Screen
 from textual.widgets import Static
 
+from parity.messages import Message
 from parity.tui.bindings import MOVE, bindings
 
 if TYPE_CHECKING:
+    from textual.notifications import SeverityLevel
+
     from parity.store.browse import Browser
     from parity.tui.app import ParityApp
 
@@ -35,6 +38,10 @@ class ParityScreen(Screen[None]):
 
     def reload(self) -> None:
         """Read again what is shown."""
+
+    def tell(self, said: Message, *, severity: SeverityLevel = "information") -> None:
+        """A word in the corner, for a moment."""
+        self.parity.tell(said, severity=severity)
 
     def set_text(self, selector: str, text: str | Text) -> None:
         """Show text that is never taken for markup."""

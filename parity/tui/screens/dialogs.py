@@ -13,9 +13,12 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Select, Static
 from textual.widgets.option_list import Option
 
+from parity.language import render
+from parity.messages import Message, message
 from parity.store import Triage, TriageChange, TriageState
 from parity.tui.bindings import APP, GROUPS, MOVE, Command
 from parity.tui.format import fit, moment, plain
+from parity.tui.names import FIELDS, named, state_name, value_name
 from parity.tui.outside import FollowUp
 
 Result = TypeVar("Result")
@@ -27,6 +30,16 @@ class Dialog(ModalScreen[Result]):
     BINDINGS: ClassVar[list[Any]] = [Binding("escape", "dismiss", "Close", show=False)]
 
 
+def heading(said: Message) -> Static:
+    """The first line of a window."""
+    return Static(Text(plain(render(said))), classes="heading")
+
+
+def keys(said: Message) -> Static:
+    """The last line of a window: what each key does in it."""
+    return Static(Text(render(said)), classes="keys")
+
+
 class Confirm(Dialog[bool]):
     """A question that only `y` answers with yes."""
 
@@ -35,16 +48,16 @@ class Confirm(Dialog[bool]):
         Binding("n,q", "answer(False)", "No", show=False),
     ]
 
-    def __init__(self, question: str, detail: str = "") -> None:
+    def __init__(self, question: Message, detail: Message | None = None) -> None:
         super().__init__()
         self.question, self.detail = question, detail
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Static(Text(plain(self.question)), classes="heading")
-            if self.detail:
-                yield Static(Text(plain(self.detail, keep="\n")))
-            yield Static(Text("y yes   n no"), classes="keys")
+            yield heading(self.question)
+            if self.detail is not None:
+                yield Static(Text(plain(render(self.detail), keep="\n")))
+            yield keys(message("tui.keys.confirm", "y yes   n no"))
 
     def action_answer(self, yes: bool) -> None:
         self.dismiss(yes)
@@ -55,33 +68,33 @@ class Reading(Dialog[None]):
 
     BINDINGS: ClassVar[list[Any]] = [Binding("q,enter", "dismiss", "Close", show=False)]
 
-    def __init__(self, heading: str, body: str | Text) -> None:
+    def __init__(self, heading: Message, body: str | Text) -> None:
         super().__init__()
         self.heading = heading
         self.body = body if isinstance(body, Text) else Text(plain(body, keep="\n"))
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Static(Text(plain(self.heading)), classes="heading")
+            yield heading(self.heading)
             with VerticalScroll():
                 yield Static(self.body)
-            yield Static(Text("Esc closes"), classes="keys")
+            yield keys(message("tui.keys.reading", "Esc closes"))
 
 
 class AskText(Dialog[str]):
     """One line of text, such as a path."""
 
-    def __init__(self, heading: str, value: str = "", detail: str = "") -> None:
+    def __init__(self, heading: Message, value: str = "", detail: str = "") -> None:
         super().__init__()
         self.heading, self.value, self.detail = heading, value, detail
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Static(Text(plain(self.heading)), classes="heading")
+            yield heading(self.heading)
             if self.detail:
                 yield Static(Text(plain(self.detail)))
             yield Input(self.value, id="answer")
-            yield Static(Text("Enter accepts   Esc cancels"), classes="keys")
+            yield keys(message("tui.keys.ask", "Enter accepts   Esc cancels"))
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
@@ -126,15 +139,15 @@ class ChooseFilter(Listing[frozenset[tuple[str, str]]]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Static(Text("Show only"), classes="heading")
+            yield heading(message("tui.show_only", "Show only"))
             yield OptionList(*(Option(self._line(at)) for at in range(len(self.options))))
-            yield Static(Text("Space chooses   Enter applies   c clears   Esc cancels"), classes="keys")
+            yield keys(message("tui.keys.filter", "Space chooses   Enter applies   c clears   Esc cancels"))
 
     def _line(self, at: int) -> Text:
         group, value, count = self.options[at]
         chosen = (group, value) in self.chosen
         sign = "[x]" if chosen else "[ ]"
-        line = f"{sign} {group:<9}{fit(plain(value), 34, middle=True)}{count:>10,}"
+        line = f"{sign} {fit(render(FIELDS[group]), 9)}{fit(value_name(group, value), 34, middle=True)}{count:>10,}"
         return Text(line, style="bold" if chosen else "")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -165,37 +178,38 @@ class EditTriage(Dialog[Mapping[str, Any]]):
     BINDINGS: ClassVar[list[Any]] = [Binding("ctrl+s", "save", "Save", show=False, priority=True)]
 
     def __init__(
-        self, heading: str, said: Triage | None, original: str | None, history: Sequence[TriageChange]
+        self, heading: Message, said: Triage | None, original: str | None, history: Sequence[TriageChange]
     ) -> None:
         super().__init__()
         self.heading, self.said, self.original, self.history = heading, said, original, history
 
     def compose(self) -> ComposeResult:
         said = self.said or Triage()
-        states = [(state.value, state) for state in TriageState]
+        states = [(state_name(state), state) for state in TriageState]
         fields = (
-            ("label", "label", said.label, "a word or two to find it by"),
-            ("note", "note", said.note, "why"),
-            ("link", "link", said.link, "the issue it was reported in"),
-            ("original", "duplicate of", said.duplicate_of or self.original or "", "fingerprint"),
+            ("label", said.label, message("tui.hint.label", "a word or two to find it by")),
+            ("note", said.note, message("tui.hint.note", "why")),
+            ("link", said.link, message("tui.hint.link", "the issue it was reported in")),
+            ("original", said.duplicate_of or self.original or "", message("tui.hint.original", "fingerprint")),
         )
         with Vertical(classes="dialog"):
-            yield Static(Text(plain(self.heading)), classes="heading")
+            yield heading(self.heading)
             with Horizontal(classes="field"):
-                yield Static("state", markup=False)
+                yield Static(render(FIELDS["state"]), markup=False)
                 if self.said is None:
-                    yield Select(states, prompt="as it is", id="state", compact=True)
+                    as_it_is = render(message("tui.as_it_is", "as it is"))
+                    yield Select(states, prompt=as_it_is, id="state", compact=True)
                 else:
                     yield Select(states, value=said.state, allow_blank=False, id="state", compact=True)
-            for name, title, value, hint in fields:
+            for name, value, hint in fields:
                 with Horizontal(classes="field"):
-                    yield Static(title, markup=False)
-                    yield Input(plain(value), placeholder=hint, id=name)
+                    yield Static(render(FIELDS[name]), markup=False)
+                    yield Input(plain(value), placeholder=render(hint), id=name)
             if self.history:
-                yield Static("history", markup=False, classes="heading")
+                yield heading(message("tui.history", "history"))
                 with VerticalScroll():
                     yield Static(history_text(self.history[:20]))
-            yield Static(Text("Enter or ctrl+s saves   Tab next field   Esc cancels"), classes="keys")
+            yield keys(message("tui.keys.triage", "Enter or ctrl+s saves   Tab next field   Esc cancels"))
 
     def on_mount(self) -> None:
         self.query_one("#label", Input).focus()
@@ -214,7 +228,8 @@ class EditTriage(Dialog[Mapping[str, Any]]):
                 answer[name] = value
         if isinstance(state, TriageState):
             if state is TriageState.DUPLICATE and not original:
-                self.notify("a duplicate needs the fingerprint of its original", severity="error", markup=False)
+                said = message("tui.needs_original", "a duplicate needs the fingerprint of its original")
+                self.notify(render(said), severity="error", markup=False)
                 return
             answer.update(state=state, duplicate_of=original if state is TriageState.DUPLICATE else None)
         self.dismiss(answer)
@@ -228,22 +243,22 @@ class Choose(Listing[tuple[str, FollowUp]]):
         Binding("q", "dismiss", "Close", show=False),
     ]
 
-    def __init__(self, heading: str, choices: Sequence[FollowUp]) -> None:
+    def __init__(self, heading: Message, choices: Sequence[FollowUp]) -> None:
         super().__init__()
         self.heading, self.choices = heading, choices
 
     def compose(self) -> ComposeResult:
         options = []
         for choice in self.choices:
-            text = Text(plain(choice.title), style="bold")
-            if choice.detail:
-                text.append(f"\n{plain(choice.detail)}", style="not bold")
+            text = Text(plain(render(choice.title)), style="bold")
+            if choice.detail is not None:
+                text.append(f"\n{plain(render(choice.detail))}", style="not bold")
             text.append(f"\n{plain(choice.line)}", style="not bold dim")
             options.append(Option(text))
         with Vertical(classes="dialog"):
-            yield Static(Text(plain(self.heading)), classes="heading")
+            yield heading(self.heading)
             yield OptionList(*options)
-            yield Static(Text("Enter starts it in this terminal   y copies it   Esc cancels"), classes="keys")
+            yield keys(message("tui.keys.choose", "Enter starts it in this terminal   y copies it   Esc cancels"))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
@@ -259,19 +274,18 @@ def history_text(changes: Sequence[TriageChange]) -> Text:
     """The history of a finding's triage, the newest change first."""
     text = Text()
     for change in changes:
-        before = change.before.state.value if change.before else "new"
-        after = change.after or Triage()
-        text.append(f"{moment(change.at)}  {before} → {after.state.value}")
+        before, after = change.before or Triage(), change.after or Triage()
+        text.append(f"{moment(change.at)}  {state_name(before.state)} → {state_name(after.state)}")
         if change.undoes is not None:
-            text.append("  (undone)")
+            text.append("  " + render(message("tui.undone", "(undone)")))
         for name, value in (
             ("label", after.label),
             ("note", after.note),
             ("link", after.link),
-            ("of", after.duplicate_of),
+            ("original", after.duplicate_of),
         ):
             if value:
-                text.append(f"  {name}: {plain(value)}")
+                text.append("  " + named(FIELDS[name], value))
         text.append("\n")
     return text
 
@@ -284,16 +298,16 @@ class Help(Reading):
         if group in GROUPS:
             title, commands = GROUPS[group]
             _keys(body, title, commands)
-        _keys(body, "Moving", MOVE)
-        _keys(body, "Everywhere", APP)
+        _keys(body, message("tui.group.move", "Moving"), MOVE)
+        _keys(body, message("tui.group.app", "Everywhere"), APP)
         for name, (title, commands) in GROUPS.items():
             if name != group:
                 _keys(body, title, commands)
-        super().__init__("Keys", body)
+        super().__init__(message("tui.keys", "Keys"), body)
 
 
-def _keys(body: Text, title: str, commands: Sequence[Command]) -> None:
-    body.append(f"{title}\n", style="bold underline")
+def _keys(body: Text, title: Message, commands: Sequence[Command]) -> None:
+    body.append(f"{render(title)}\n", style="bold underline")
     for command in commands:
         body.append(f"  {command.shown_keys:<16}", style="bold")
-        body.append(f"{command.title}\n")
+        body.append(f"{render(command.title)}\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -11,22 +11,28 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.widgets import Static
 
+from parity.language import render
+from parity.messages import message
 from parity.records import Key, Kind
 from parity.store import FindingRow, RunRow, Triage, TriageChange
 from parity.tui.bindings import APP, FINDING, bindings
-from parity.tui.captures import Extras, load_extras
+from parity.tui.drawing import Drawing
 from parity.tui.format import nats, plain
+from parity.tui.names import FIELDS, class_said, severity_name, state_name
 from parity.tui.screens import panels
 from parity.tui.screens.panels import PANELS
-from parity.tui.screens.subject import Subject
 from parity.tui.screens.triaging import TriageScreen
-from parity.tui.view import controls, place
+from parity.tui.view import place
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.paneltext import Palette, PanelText
 from parity.tui.widgets.strips import GapStrip
 from parity.tui.widgets.tabline import TabLine
 from parity.tui.widgets.tokenview import TokenView
+from parity.view.completion import CompletionView
+from parity.view.extras import Extras, load_extras
+from parity.view.lines import controls
 
+NO_FINDING = message("tui.no_finding", "no finding")
 Step = Callable[[int], FindingRow | None]
 WIDE = 140
 """Columns from which the panel stands beside the tokens, and the logprobs have a place of their own."""
@@ -47,7 +53,7 @@ class FindingScreen(TriageScreen):
         self.arm, self.key = finding.arm, finding.key
         self.list_step = step
         self.panel: str = Kind(finding.kind).row.panel
-        self.subject: Subject | None = None
+        self.drawing: Drawing | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(classes="title", id="title")
@@ -73,6 +79,11 @@ class FindingScreen(TriageScreen):
         return self.query_one(TokenView)
 
     @property
+    def view(self) -> CompletionView | None:
+        """What is drawn; None before it was read."""
+        return None if self.drawing is None else self.drawing.view
+
+    @property
     def wide(self) -> bool:
         return self.size.width >= WIDE
 
@@ -80,16 +91,17 @@ class FindingScreen(TriageScreen):
 
     def reload(self) -> None:
         """The triage may have changed; the tokens of a stored run do not."""
-        store, subject = self.store, self.subject
-        if store is None or subject is None:
+        store, drawing = self.store, self.drawing
+        if store is None or drawing is None:
             return
         if not self.parity.attempt(lambda: store.has_run(self.run.id), True):
-            self.set_text("#why", "This run was deleted by another process; triage is kept. q goes back.")
+            gone = message("tui.gone", "This run was deleted by another process; triage is kept. q goes back.")
+            self.set_text("#why", render(gone))
             return
         if self.finding is not None:
             number = self.finding.id
             self.finding = self.parity.attempt(lambda: store.finding(number), None) or self.finding
-            subject.finding = self.finding
+            self.drawing = drawing.showing(drawing.view.at(self.finding))
         self._say()
         self._show_panel()
 
@@ -99,85 +111,100 @@ class FindingScreen(TriageScreen):
         if store is None:
             return
         arm, key, finding = self.arm, self.key, self.finding
-        nothing: Subject | None = None
-        subject = self.parity.attempt(lambda: Subject.read(store, self.run, arm, key, finding), nothing)
-        if subject is None:
+        nothing: CompletionView | None = None
+        view = self.parity.attempt(lambda: CompletionView.read(store, self.run, arm, key, finding), nothing)
+        if view is None:
             return
-        if subject.long:
-            self.subject = None
+        if view.long:
+            self.drawing = None
             self._say()
-            self.align(subject)
+            self.align(view)
         else:
-            subject.align()
-            self._aligned(subject)
+            self._aligned(view.aligned())
 
     @work(thread=True, exclusive=True, group="align")
-    def align(self, subject: Subject) -> None:
-        subject.align()
-        self.parity.hand_over(self, self._aligned, subject)
+    def align(self, view: CompletionView) -> None:
+        self.parity.hand_over(self, self._aligned, view.aligned())
 
-    def _aligned(self, subject: Subject) -> None:
-        if (subject.arm, subject.key) == (self.arm, self.key):  # else somebody has gone on meanwhile
-            self.subject = subject
+    def _aligned(self, view: CompletionView) -> None:
+        if (view.arm, view.key) == (self.arm, self.key):  # else somebody has gone on meanwhile
+            self.drawing = Drawing.of(view)
             self._draw(go=True)
             self.load_extras()
 
     @work(thread=True, exclusive=True, group="extras")
     def load_extras(self) -> None:
         """The capture files, in a thread: they may be large, or on a slow disk."""
-        subject = self.subject
-        if subject is None:
+        view = self.view
+        if view is None:
             return
-        arms = subject.arms
-        found = load_extras(self.run, arms.get(self.run.baseline), arms.get(subject.arm), subject.key)
-        self.parity.hand_over(self, self._extras_are, subject, found)
+        found = load_extras(self.run, view.arms.get(self.run.baseline), view.arms.get(view.arm), view.key)
+        self.parity.hand_over(self, self._extras_are, view, found)
 
-    def _extras_are(self, subject: Subject, found: Extras) -> None:
-        if subject is self.subject:
-            subject.learn(found)
+    def _extras_are(self, asked: CompletionView, found: Extras) -> None:
+        drawing = self.drawing
+        if drawing is not None and (drawing.view.arm, drawing.view.key) == (asked.arm, asked.key):
+            self.drawing = drawing.showing(drawing.view.having(found))
             self._draw(go=False)
 
     # ------------------------------------------------------------------ drawing
 
     def _draw(self, *, go: bool) -> None:
-        subject = self.subject
-        if subject is None:
+        drawing = self.drawing
+        if drawing is None:
             return
-        self.tokens.show(subject.content(), subject.row_of_finding() if go else self.tokens.cursor)
-        starts = [row.position for row in subject.others if row.position is not None]
+        view = drawing.view
+        self.tokens.show(drawing.content(), view.row_of_finding() if go else self.tokens.cursor)
+        starts = [row.position for row in view.others if row.position is not None]
         strip = self.query_one(GapStrip)
-        strip.show(len(subject.right), subject.gaps, subject.tolerance, starts, subject.first_difference)
+        strip.show(len(view.right), view.gaps, view.tolerance, starts, view.first_difference)
         self._say()
         self.on_token_view_moved()
         self._show_panel()
 
     def _say(self) -> None:
-        finding, subject = self.finding, self.subject
+        finding, view = self.finding, self.view
         where = f"{plain(self.arm)}  {place(self.key)}"
         if finding is None:
-            self.set_text("#title", f"no finding  {where}")
-            cls = subject.candidate.cls if subject and subject.candidate else None
-            self.set_text("#why", f"This completion is {plain(cls or 'not judged').replace('_', ' ')}.")
+            self.set_text("#title", f"{render(NO_FINDING)}  {where}")
+            cls = view.candidate.cls if view is not None and view.candidate is not None else None
+            self.set_text("#why", render(class_said(cls)))
             return
-        span = "" if finding.position is None else f"  token {finding.position}"
+        span = "" if finding.position is None else f"  {render(FIELDS['token'])} {finding.position}"
         span += f"+{finding.length}" if finding.length else ""
-        state = f"{finding.state.upper()}{f' {plain(finding.label)}' if finding.label else ''}"
+        state = f"{state_name(finding.state).upper()}{f' {plain(finding.label)}' if finding.label else ''}"
         title = Text.assemble(
-            (f" {state} ", "reverse"), f"  {plain(finding.severity)} {plain(finding.kind)}  {where}{span}"
+            (f" {state} ", "reverse"), f"  {severity_name(finding.severity)} {plain(finding.kind)}  {where}{span}"
         )
         self.set_text("#title", title)
-        why = plain(finding.why).rstrip(".")
-        why = f"{why[:1].upper()}{why[1:]}. " if why else ""
-        if self.arm in controls(self.run):
-            why = f"In a positive control: {why}"
-        if finding.gap is not None and subject is not None:
-            why += f"Gap {nats(finding.gap)} nats, tolerance {nats(subject.tolerance)}. "
-        others = len(subject.others) if subject else 0
-        if others > 1:
-            why += f"{others} findings in this completion (f next). "
-        if subject is not None and subject.decoder.problem:
-            why += f"Note: {plain(subject.decoder.problem)}."
-        self.set_text("#why", why)
+        self.set_text("#why", " ".join(self._why(finding)))
+
+    def _why(self, finding: FindingRow) -> Iterator[str]:
+        """Sentences: what was found, how wide the gap is, what else there is in the completion."""
+        drawing = self.drawing
+        why = plain(render(finding.why)).rstrip(".。")
+        if why:
+            why = why[:1].upper() + why[1:]
+            planted = self.arm in controls(self.run)
+            yield render(
+                message("tui.why_control", "In a positive control: {why}.", why=why)
+                if planted
+                else message("tui.why", "{why}.", why=why)
+            )
+        if drawing is None:
+            return
+        if finding.gap is not None:
+            tolerance = nats(drawing.view.tolerance)
+            yield render(
+                message(
+                    "tui.gap_is", "Gap {gap} nats, tolerance {tolerance}.", gap=nats(finding.gap), tolerance=tolerance
+                )
+            )
+        if len(drawing.view.others) > 1:
+            count = len(drawing.view.others)
+            yield render(message("tui.in_completion", "{count} findings in this completion (f next).", count=count))
+        if drawing.decoder.problem is not None:
+            yield render(message("tui.note", "Note: {problem}.", problem=drawing.decoder.problem))
 
     def on_token_view_moved(self) -> None:
         _, right = self.tokens.position
@@ -187,40 +214,42 @@ class FindingScreen(TriageScreen):
             self._show_panel()
 
     def on_gap_strip_jumped(self, event: GapStrip.Jumped) -> None:
-        if self.subject is not None:
-            self.tokens.go(self.subject.alignment.row_of(event.position), middle=True)
+        if self.view is not None:
+            self.tokens.go(self.view.alignment.row_of(event.position), middle=True)
 
     def _show_panel(self) -> None:
-        subject, shown = self.subject, self.query_one("#panel-text", PanelText)
-        if subject is None:
+        drawing, shown = self.drawing, self.query_one("#panel-text", PanelText)
+        if drawing is None:
             return
         position, palette = self.tokens.position, shown.palette
         names, chosen = list(PANELS), self.panel
         if self.wide:
             now = self.query_one("#now", PanelText)
-            text = panels.logprobs(subject, *position, now.size.width, palette)
-            now.update(text.append(f"\n{panels.step(subject, position[1])}", palette.dim))
+            text = panels.logprobs(drawing, *position, now.size.width, palette)
+            now.update(text.append(f"\n{panels.step(drawing.view, position[1])}", palette.dim))
             names.remove("logprobs")
             chosen = ("origin" if panels.has_origin(self.finding) else "prompt") if chosen == "logprobs" else chosen
         if chosen == "logprobs":
-            text = panels.logprobs(subject, *position, self.size.width - 4, palette)
+            text = panels.logprobs(drawing, *position, self.size.width - 4, palette)
         elif chosen == "origin":
-            text = panels.origin(subject, palette)
+            text = panels.origin(drawing, palette)
         elif chosen == "prompt":
-            text = panels.prompt(subject, palette)
+            text = panels.prompt(drawing, palette)
         elif chosen == "triage":
             text = self._triage(palette)
         else:
             text = panels.evidence(self.finding)
         shown.set_class(chosen == "logprobs", "-columns")
         shown.update(text)
-        tabs = [(str(PANELS.index(name) + 1), name) for name in names]
-        self.query_one(TabLine).show(tabs, chosen, "" if self.wide else panels.step(subject, position[1], short=True))
+        tabs = [(str(PANELS.index(name) + 1), name, render(panels.NAMES[name])) for name in names]
+        self.query_one(TabLine).show(
+            tabs, chosen, "" if self.wide else panels.step(drawing.view, position[1], short=True)
+        )
 
     def _triage(self, palette: Palette) -> Text:
         store, finding = self.store, self.finding
         if store is None or finding is None:
-            return Text("No finding here.")
+            return Text(render(panels.NONE_HERE))
         said = self.parity.attempt(lambda: store.triage(finding.fingerprint), Triage())
         nothing: list[TriageChange] = []
         changes = self.parity.attempt(lambda: store.triage_history(finding.fingerprint), nothing)
@@ -244,13 +273,13 @@ class FindingScreen(TriageScreen):
         self.tokens.go(len(self.tokens.content.alignment) - 1)
 
     def action_first_difference(self) -> None:
-        if self.subject is not None and self.subject.first_difference is not None:
-            self.tokens.go(self.subject.row_of_difference(), middle=True)
+        if self.view is not None and self.view.first_difference is not None:
+            self.tokens.go(self.view.row_of_difference(), middle=True)
 
     def action_difference(self, step: int) -> None:
-        if self.subject is None:
+        if self.view is None:
             return
-        starts = self.subject.alignment.starts()
+        starts = self.view.alignment.starts()
         beyond = starts[starts > self.tokens.cursor] if step > 0 else starts[starts < self.tokens.cursor][::-1]
         if len(beyond):
             self.tokens.go(int(beyond[0]), middle=True)
@@ -288,14 +317,14 @@ class FindingScreen(TriageScreen):
     def action_step(self, by: int) -> None:
         row = self.list_step(by) if self.list_step else None
         if row is None:
-            self.notify("no further finding in the list", markup=False)
+            self.tell(message("tui.no_further_finding", "no further finding in the list"))
         else:
             self.visit(row.arm, row.key, row)
 
     def action_within(self, by: int) -> None:
-        others = list(self.subject.others) if self.subject else []
+        others = list(self.view.others) if self.view is not None else []
         if not others:
-            self.notify("no finding in this completion", markup=False)
+            self.tell(message("tui.no_finding_in", "no finding in this completion"))
             return
         ids = [row.id for row in others]
         at = ids.index(self.finding.id) + by if self.finding and self.finding.id in ids else 0
@@ -303,11 +332,11 @@ class FindingScreen(TriageScreen):
         self.visit(row.arm, row.key, row)
 
     def action_other_arm(self) -> None:
-        if self.subject is None:
+        if self.view is None:
             return
-        names = [name for name, arm in self.subject.arms.items() if not arm.is_baseline]
+        names = [name for name, arm in self.view.arms.items() if not arm.is_baseline]
         if len(names) < 2:
-            self.notify("the run has no other arm to compare", markup=False)
+            self.tell(message("tui.no_other_arm", "the run has no other arm to compare"))
             return
         self._visit_first(names[(names.index(self.arm) + 1) % len(names)], self.key)
 
@@ -317,7 +346,7 @@ class FindingScreen(TriageScreen):
             return
         key = self.parity.attempt(lambda: store.neighbour(self.run.id, self.arm, self.key, step), None)
         if key is None:
-            self.notify("no further row in the batch", markup=False)
+            self.tell(message("tui.no_further_row", "no further row in the batch"))
         else:
             self._visit_first(self.arm, key)
 

@@ -14,14 +14,16 @@ from textual.widgets import Input, Static
 
 from parity.errors import ParityError
 from parity.language import render
-from parity.records import Kind, Verdict
+from parity.messages import Message, joined, message
+from parity.records import Verdict
 from parity.store import FindingRow, FindingSort, RunRow
 from parity.store.browse import Facet
 from parity.tui.bindings import APP, FINDINGS, bindings
 from parity.tui.format import plain
+from parity.tui.names import value_name
 from parity.tui.screens.dialogs import ChooseFilter
 from parity.tui.screens.selecting import SelectingScreen
-from parity.tui.view import COLUMNS, GROUPS, SORT_NAMES, View, badge
+from parity.tui.view import COLUMNS, GROUPS, SORT_NAMES, Hidden, View, badge
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.strips import SummaryStrip
 from parity.tui.widgets.table import VirtualTable
@@ -37,7 +39,8 @@ SETTLED = 0.15
 
 
 class FindingsScreen(SelectingScreen):
-    """A table over all findings of a run; near-ties are hidden at first, they are hundreds and benign."""
+    """A table over all findings of a run. Near-ties are hidden at first: they are hundreds and benign; and so is what
+    follows the first fault of a completion, which mostly follows from it."""
 
     BINDINGS: ClassVar[list[Any]] = [*bindings(FINDINGS)]
     # Not the search, which would be the first one: keys pressed while the screen opens are not for it.
@@ -54,7 +57,8 @@ class FindingsScreen(SelectingScreen):
         yield Static(classes="title", id="title")
         yield Static(id="next")
         yield SummaryStrip(id="summary")
-        yield Input(placeholder="text in request, prompt, label or note; Enter closes", id="search", disabled=True)
+        hint = message("tui.search_hint", "text in request, prompt, label or note; Enter closes")
+        yield Input(placeholder=render(hint), id="search", disabled=True)
         yield VirtualTable[FindingRow](COLUMNS, self._fetch, lambda row: row.id, id="table")
         yield Static(classes="empty", id="empty")
         yield Static(classes="status", id="status")
@@ -113,8 +117,7 @@ class FindingsScreen(SelectingScreen):
         if not view.text and self.facets is not None:
             return sum(facet.findings for facet in self.facets if view.lets(facet))
         if not view.text and not view.chosen:
-            arms = self.store.arms(self.run.id)
-            stored = sum(n for arm in arms for kind, n in arm.counts.items() if view.near_ties or kind != Kind.NEAR_TIE)
+            stored = sum(view.counted(arm) for arm in self.store.arms(self.run.id))
             if stored:
                 return stored
         if view.text and self.many:
@@ -221,38 +224,56 @@ class FindingsScreen(SelectingScreen):
                 sorted(((kind, severity, n) for (kind, severity), n in kinds.items()), key=lambda k: -k[2])
             )
         everything = sum(facet.findings for facet in facets)
-        hidden = sum(f.findings for f in facets if f.kind == Kind.NEAR_TIE) if not view.near_ties else 0
-        parts = [f"{self.table.cursor + 1 if self.total else 0:,}/{self.total:,}"]
-        if everything:
-            parts.append(f"of {everything:,}")
-        if hidden and not view.values("kind"):
-            parts.append(f"({hidden:,} near-ties hidden, z shows)")
-        if self.table.selected:
-            parts.append(f"| {len(self.table.selected):,} selected")
-        if view.chosen:
-            parts.append("| " + " ".join(sorted(plain(value) for _, value in view.chosen)))
-        if view.text:
-            parts.append(f'| text "{plain(view.text)}"')
-        parts.append(f"| by {SORT_NAMES[view.sort]}{' reversed' if view.descending else ''}")
-        self.set_text("#status", " ".join(parts))
+        hidden = Hidden.of(view, facets)
+        self.set_text("#status", render(self._status(everything, hidden)))
         self._say_empty(hidden)
 
-    def _say_empty(self, hidden: int) -> None:
+    def _status(self, everything: int, hidden: Hidden) -> Message:
+        """Where the cursor is, what is hidden, selected and filtered, and the order."""
+        view = self.view
+        parts: list[Message | str] = [f"{self.table.cursor + 1 if self.total else 0:,}/{self.total:,}"]
+        if everything:
+            parts.append(message("tui.of_all", "of {everything:,}", everything=everything))
+        if said := hidden.said():
+            parts.append(joined(["(", joined(said, "; "), ")"], by=""))
+        if self.table.selected:
+            parts.append(
+                joined(["|", message("tui.selected", "{count:,} selected", count=len(self.table.selected))], " ")
+            )
+        if view.chosen:
+            parts.append("| " + " ".join(sorted(value_name(*one) for one in view.chosen)))
+        if view.text:
+            parts.append(joined(["|", message("tui.text", 'text "{text}"', text=plain(view.text))], " "))
+        by = message("tui.by", "by {column}", column=SORT_NAMES[view.sort])
+        if view.descending:
+            by = message("tui.by_reversed", "by {column} reversed", column=SORT_NAMES[view.sort])
+        return joined([*parts, "|", by], " ")
+
+    def _say_empty(self, hidden: Hidden) -> None:
         empty = self.query_one("#empty", Static)
         empty.display = not self.total
         self.table.display = bool(self.total)
+        empty.update(Text(plain(render(self._why_empty(hidden)), keep="\n")))
+
+    def _why_empty(self, hidden: Hidden) -> Message:
         if self.gone:
-            words = "This run was deleted by another process.\n\nTriage is kept. q goes back to the list of runs."
-        elif hidden and not self.view.text and not self.view.chosen:
-            words = f"Nothing but near-ties here: {hidden:,} of them.\n\nz shows them."
-        elif self.view.text or self.view.chosen:
-            words = "No finding passes the filter.\n\nEsc clears it, f changes it."
-            words += " Near-ties are hidden, z shows them." if hidden else ""
-        else:
-            words = "No findings: the arms agree token by token."
-            if self.run.message or self.run.reasons:
-                words += "\n\n" + plain("\n".join(map(render, [*self.run.reasons, self.run.message or ""])), keep="\n")
-        empty.update(Text(words))
+            return message(
+                "tui.run_gone",
+                "This run was deleted by another process.\n\nTriage is kept. q goes back to the list of runs.",
+            )
+        if self.view.text or self.view.chosen:
+            nothing = message("tui.none_passes", "No finding passes the filter.\n\nEsc clears it, f changes it.")
+            ties = message("tui.ties_hidden", "Near-ties are hidden, z shows them.")
+            return joined([nothing, *([ties] if hidden.near_ties else [])], by=" ")
+        if hidden.near_ties:
+            return message(
+                "tui.only_near_ties",
+                "Nothing but near-ties here: {near_ties:,} of them.\n\nz shows them.",
+                near_ties=hidden.near_ties,
+            )
+        agree = message("tui.agree", "No findings: the arms agree token by token.")
+        why: list[Message | str] = [*self.run.reasons, *([self.run.message] if self.run.message else [])]
+        return joined([agree, "", *why] if why else [agree])
 
     def on_virtual_table_moved(self) -> None:
         self.say()
@@ -308,6 +329,9 @@ class FindingsScreen(SelectingScreen):
     def action_near_ties(self) -> None:
         self.change_view(replace(self.view, near_ties=not self.view.near_ties))
 
+    def action_follow_ups(self) -> None:
+        self.change_view(replace(self.view, follow_ups=not self.view.follow_ups))
+
     def action_sort(self) -> None:
         orders = list(FindingSort)
         following = orders[(orders.index(self.view.sort) + 1) % len(orders)]
@@ -338,7 +362,7 @@ class FindingsScreen(SelectingScreen):
 
     def action_filter(self) -> None:
         if self.facets is None:
-            self.notify("still counting, one moment", markup=False)
+            self.tell(message("tui.still_counting", "still counting, one moment"))
             return
         counts: dict[tuple[str, str], int] = {}
         for facet in self.facets:

@@ -4,79 +4,97 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.text import Text
 
+from parity.comparator.detect.leak import PART_NAMES
+from parity.language import render
+from parity.messages import Message, message
 from parity.records import TopLogprobs
 from parity.records.evidence import LeakEvidence, TokensEvidence
 from parity.records.sampling import json_value
 from parity.records.steps import PREFILL
-from parity.store import CompletionRow, FindingRow, Triage, TriageChange
-from parity.tui.format import bar, counted, fit, nats, plain, whole
+from parity.store import ArmRow, CompletionRow, FindingRow, Triage, TriageChange
+from parity.tui.drawing import Drawing
+from parity.tui.format import bar, fit, nats, plain
+from parity.tui.names import FIELDS, named, state_name, tokens
 from parity.tui.screens.dialogs import history_text
-from parity.tui.screens.subject import Subject
 from parity.tui.tokens import Decoder, spaced
 from parity.tui.widgets.paneltext import Palette
+from parity.view.completion import CompletionView, whole
 
-PANELS: Final = ("logprobs", "origin", "prompt", "triage", "evidence")
+NAMES: Final[Mapping[str, Message]] = {
+    "logprobs": message("tui.panel.logprobs", "logprobs"),
+    "origin": message("tui.panel.origin", "origin"),
+    "prompt": message("tui.panel.prompt", "prompt"),
+    "triage": message("tui.panel.triage", "triage"),
+    "evidence": message("tui.panel.evidence", "evidence"),
+}
+PANELS: Final = tuple(NAMES)
+NONE_HERE: Final = message("tui.none_here", "No finding here.")
 TOP: Final = 5
 CONTEXT: Final = 24
 """Tokens shown before and after a span."""
 
 
-def logprobs(subject: Subject, left: int, right: int, width: int, palette: Palette) -> Text:
+def logprobs(drawing: Drawing, left: int, right: int, width: int, palette: Palette) -> Text:
     """The top tokens at the cursor as bars, one column per source; what the gap is made of below."""
     text = Text(no_wrap=True, overflow="crop")
-    columns = _lists(subject, left, right)
+    columns = _lists(drawing.view, left, right)
     if not columns:
-        text.append("No logprobs for this token", style=palette.title)
-        problem = "the capture and score files of the run hold none, or are no longer there"
-        text.append(f": {plain(subject.extras.problem) if subject.extras.problem else problem}.\n")
+        problem = drawing.view.extras.problem or message(
+            "tui.no_files", "the capture and score files of the run hold none, or are no longer there"
+        )
+        text.append(render(message("tui.no_logprobs", "No logprobs for this token")), style=palette.title)
+        text.append(plain(render(message("tui.because", ": {problem}.", problem=problem))) + "\n")
         return text
     share = min(60, max(20, (width + 2) // len(columns) - 2))
-    drawn = [_column(subject.decoder, *column, share, palette) for column in columns]
+    drawn = [_column(drawing.decoder, *column, share, palette) for column in columns]
     for row in range(max(len(lines) for lines in drawn)):
         for number, lines in enumerate(drawn):
             if number:
                 text.append("  ")
             text.append_text(lines[row] if row < len(lines) else Text(" " * share))
         text.append("\n")
-    text.append_text(_gap_line(subject, right, palette))
+    text.append_text(_gap_line(drawing.view, right, palette))
     return text
 
 
-def _gap_line(subject: Subject, right: int, palette: Palette) -> Text:
+def _gap_line(view: CompletionView, right: int, palette: Palette) -> Text:
     """How far below the reference's best token the candidate's lies, and whether that is allowed."""
-    measured = subject.gaps
+    measured = view.gaps
     if measured is None or not 0 <= right < len(measured) or math.isnan(measured[right]):
         return Text()
     gap = float(measured[right])
-    over = gap > subject.tolerance
-    words = "more than" if over else "within"
-    return Text(
-        f"gap {nats(gap)} nats, {words} the tolerance of {nats(subject.tolerance)}",
-        style=palette.high if over else palette.dim,
-    )
+    shown = {"gap": nats(gap), "tolerance": nats(view.tolerance)}
+    if gap > view.tolerance:
+        over = message("tui.gap_over", "gap {gap} nats, more than the tolerance of {tolerance}", **shown)
+        return Text(render(over), style=palette.high)
+    within = message("tui.gap_within", "gap {gap} nats, within the tolerance of {tolerance}", **shown)
+    return Text(render(within), style=palette.dim)
 
 
-def _lists(subject: Subject, left: int, right: int) -> list[tuple[str, list[tuple[int, float]], int]]:
+def _lists(view: CompletionView, left: int, right: int) -> list[tuple[str, list[tuple[int, float]], int]]:
     """(title, best tokens with nats, token emitted) per source that says something about the cursor's row."""
-    ours = _token(subject.candidate, right)
-    theirs = _token(subject.baseline, left)
+    ours, theirs = _token(view.candidate, right), _token(view.baseline, left)
+    extras, finding = view.extras, view.finding
     found = []
     stored: Mapping[str, Sequence[tuple[int, float]] | None] = {}
-    if subject.finding is not None and subject.finding.position == right:
-        stored = subject.finding.facts.logprobs or {}
+    if finding is not None and finding.position == right:
+        stored = finding.facts.logprobs or {}
+    baseline = message("tui.source.baseline", "baseline {arm}", arm=view.run.baseline)
+    reference = message("tui.source.reference", "reference scores candidate")
+    candidate = message("tui.source.candidate", "candidate {arm}", arm=view.arm)
     for title, top, at, token, name in (
-        (f"baseline {subject.run.baseline}", subject.extras.baseline, left, theirs, "baseline"),
-        ("reference scores candidate", subject.extras.reference, right, ours, "reference"),
-        (f"candidate {subject.arm}", subject.extras.candidate, right, ours, "candidate"),
+        (baseline, extras.baseline, left, theirs, "baseline"),
+        (reference, extras.reference, right, ours, "reference"),
+        (candidate, extras.candidate, right, ours, "candidate"),
     ):
         pairs = _at(top, at) or [(whole(listed, -1), value) for listed, value in stored.get(name) or ()]
         if pairs:
-            found.append((title, pairs, token))
+            found.append((render(title), pairs, token))
     return found
 
 
@@ -117,7 +135,8 @@ def _column(
             line.stylize(palette.title, 0, 1 + name)
         lines.append(line)
     if token >= 0 and all(token_id != token for token_id, _ in shown):
-        lines.append(Text(fit(f">{_label(decoder, token)} (not among the top tokens)", width), style=palette.high))
+        missing = render(message("tui.not_on_top", "(not among the top tokens)"))
+        lines.append(Text(fit(f">{_label(decoder, token)} {missing}", width), style=palette.high))
     return lines
 
 
@@ -126,21 +145,34 @@ def _label(decoder: Decoder, token_id: int) -> str:
     return piece.text if piece.odd else spaced(piece.text)
 
 
-def step(subject: Subject, right: int, *, short: bool = False) -> str:
+def step(view: CompletionView, right: int, *, short: bool = False) -> str:
     """The decode step that made the token, where a trace is known."""
-    steps, spec = subject.steps, subject.extras.spec
+    steps, spec = view.steps, view.extras.spec
     if steps is None or spec is None or not 0 <= right < len(steps):
         return ""
     number = int(steps.step[right])
     if number == PREFILL:
-        return "made by the prefill"
+        return render(message("tui.prefill", "made by the prefill"))
     accepted = int(spec.accepted[number])
     drafted = int(spec.drafted[number]) if number < len(spec.drafted) else None
     if short:
-        return f"step {number}: {accepted}{'' if drafted is None else f'/{drafted}'} accepted"
-    of = "" if drafted is None else f" of {drafted}"
-    kind = f"draft {steps.place[right] + 1}" if steps.is_draft[right] else "sampled"
-    return f"step {number}: {accepted}{of} drafts accepted; this one {kind}"
+        shown = f"{accepted}" if drafted is None else f"{accepted}/{drafted}"
+        return render(message("tui.step_short", "step {number}: {shown} accepted", number=number, shown=shown))
+    said = (
+        message("tui.step", "step {number}: {accepted} drafts accepted", number=number, accepted=accepted)
+        if drafted is None
+        else message(
+            "tui.step_of",
+            "step {number}: {accepted} of {drafted} drafts accepted",
+            number=number,
+            accepted=accepted,
+            drafted=drafted,
+        )
+    )
+    if steps.is_draft[right]:
+        place = int(steps.place[right]) + 1
+        return render(message("tui.step_draft", "{said}; this one draft {place}", said=said, place=place))
+    return render(message("tui.step_sampled", "{said}; this one sampled", said=said))
 
 
 def has_origin(finding: FindingRow | None) -> bool:
@@ -154,50 +186,73 @@ def has_origin(finding: FindingRow | None) -> bool:
     )
 
 
-def origin(subject: Subject, palette: Palette) -> Text:
+def origin(drawing: Drawing, palette: Palette) -> Text:
     """The donor of a leak with the span marked, the pattern of a repetition, or what was lost and gained."""
-    finding, text = subject.finding, Text()
+    finding, text = drawing.view.finding, Text()
     if finding is None:
-        return Text("No finding here.")
+        return Text(render(NONE_HERE))
     facts = finding.facts
     if isinstance(facts, LeakEvidence):
-        _donor(text, subject, finding, facts, palette)
-    elif isinstance(facts, TokensEvidence) and whole(facts.period) > 0 and subject.candidate is not None:
-        _period(text, subject, finding, facts, palette)
+        _donor(text, drawing, finding, facts, palette)
+    elif isinstance(facts, TokensEvidence) and whole(facts.period) > 0 and drawing.view.candidate is not None:
+        _period(text, drawing, finding, facts, palette)
     elif isinstance(facts, TokensEvidence):
-        for tokens, title in (
-            (facts.baseline_tokens, "only in the baseline"),
-            (facts.candidate_tokens, "only in the candidate"),
+        for listed, title in (
+            (facts.baseline_tokens, message("tui.only_baseline", "only in the baseline")),
+            (facts.candidate_tokens, message("tui.only_candidate", "only in the candidate")),
         ):
-            if tokens:
-                text.append(f"{title}, {counted(len(tokens), 'token')}: ", palette.title)
-                text.append("".join(subject.decoder.piece(whole(t, -1)).text for t in tokens[:200]) + "\n")
+            if listed:
+                head = message("tui.only", "{where}, {tokens}: ", where=title, tokens=tokens(len(listed)))
+                text.append(render(head), palette.title)
+                text.append("".join(drawing.decoder.piece(whole(t, -1)).text for t in listed[:200]) + "\n")
     if not text:
-        text.append("Nothing is known of where these tokens come from.")
+        text.append(render(message("tui.no_origin", "Nothing is known of where these tokens come from.")))
     return text
 
 
-def _donor(text: Text, subject: Subject, finding: FindingRow, leak: LeakEvidence, palette: Palette) -> None:
-    first, last = whole(leak.donor_start), whole(leak.donor_end)
-    title = f"donor: {plain(leak.donor_part)} of {plain(leak.donor_request)}, tokens {first} to {last - 1}\n"
-    text.append(title, palette.title)
-    tokens = subject.donor_tokens()
-    if tokens is None:
-        text.append("the donor's tokens are not in the database\n")
+def _donor(text: Text, drawing: Drawing, finding: FindingRow, leak: LeakEvidence, palette: Palette) -> None:
+    first, last, view = whole(leak.donor_start), whole(leak.donor_end), drawing.view
+    donor = message(
+        "tui.donor_span",
+        "donor: {part} of {request}, tokens {first} to {last}",
+        part=PART_NAMES.get(leak.donor_part, plain(leak.donor_part)),
+        request=plain(leak.donor_request),
+        first=first,
+        last=last - 1,
+    )
+    text.append(render(donor) + "\n", palette.title)
+    stream = view.donor_tokens
+    if stream is None:
+        text.append(render(message("tui.no_donor", "the donor's tokens are not in the database")) + "\n")
     else:
-        _marked(text, subject.decoder, tokens, first, last, palette)
-    if subject.candidate is not None and finding.position is not None:
+        _marked(text, drawing.decoder, stream, first, last, palette)
+    if view.candidate is not None and finding.position is not None:
         end = finding.position + (finding.length or 1)
-        text.append(f"\nvictim: {plain(finding.request)}, tokens {finding.position} to {end - 1}\n", palette.title)
-        _marked(text, subject.decoder, subject.right, finding.position, end, palette)
+        victim = message(
+            "tui.victim_span",
+            "victim: {request}, tokens {first} to {last}",
+            request=plain(finding.request),
+            first=finding.position,
+            last=end - 1,
+        )
+        text.append(f"\n{render(victim)}\n", palette.title)
+        _marked(text, drawing.decoder, view.right, finding.position, end, palette)
 
 
-def _period(text: Text, subject: Subject, finding: FindingRow, facts: TokensEvidence, palette: Palette) -> None:
+def _period(text: Text, drawing: Drawing, finding: FindingRow, facts: TokensEvidence, palette: Palette) -> None:
     period = whole(facts.period)
     start = max(0, whole(facts.source_start, (finding.position or 0) - period))
-    times = "" if facts.copies is None else f", {facts.copies:g} {'copy' if facts.copies == 1 else 'copies'}"
-    text.append(f"period of {period} {'token' if period == 1 else 'tokens'}{times}; one period:\n", palette.title)
-    _marked(text, subject.decoder, subject.right, start, start + period, palette)
+    said = message("tui.period", "period of {tokens}", tokens=tokens(period))
+    if facts.copies is not None:
+        said = message(
+            "tui.period_copies",
+            "{period}, {count:g} copy",
+            plural="{period}, {count:g} copies",
+            period=said,
+            count=facts.copies,
+        )
+    text.append(render(message("tui.one_period", "{period}; one period:", period=said)) + "\n", palette.title)
+    _marked(text, drawing.decoder, drawing.view.right, start, start + period, palette)
 
 
 def _marked(text: Text, decoder: Decoder, tokens: Any, first: int, last: int, palette: Palette) -> None:
@@ -208,61 +263,73 @@ def _marked(text: Text, decoder: Decoder, tokens: Any, first: int, last: int, pa
     text.append(decoder.text(tokens[last : last + CONTEXT]), palette.dim)
 
 
-def prompt(subject: Subject, palette: Palette) -> Text:
-    text, request = Text(), subject.request
-    text.append("prompt ", palette.title)
+def prompt(drawing: Drawing, palette: Palette) -> Text:
+    text, view = Text(), drawing.view
+    for heading, said in _about(drawing):
+        text.append(f"{heading} ", palette.title)
+        text.append(said + "\n")
+    candidate = view.arms.get(view.arm)
+    if candidate is not None and candidate.engine:
+        text.append(render(message("tui.engine", "engine")) + " ", palette.title)
+        text.append(plain(", ".join(f"{k} {v}" for k, v in candidate.engine.items() if not isinstance(v, Mapping))))
+    return text
+
+
+def _about(drawing: Drawing) -> Iterator[tuple[str, str]]:
+    """(heading, what is said under it) of the request and both completions."""
+    view, request = drawing.view, drawing.view.request
     if request is None:
-        text.append("not in the database\n")
+        yield render(NAMES["prompt"]), render(message("tui.no_prompt", "not in the database"))
     else:
-        text.append(f"({counted(len(request.prompt_token_ids), 'token')})\n", palette.dim)
-        shown = request.prompt if request.prompt is not None else subject.decoder.text(request.prompt_token_ids)
-        text.append(plain(shown, keep="\n") + "\n")
-    sampling = subject.run.plan.sampling
-    text.append("sampling ", palette.title)
+        shown = request.prompt if request.prompt is not None else drawing.decoder.text(request.prompt_token_ids)
+        long = render(message("tui.so_long", "({tokens})", tokens=tokens(len(request.prompt_token_ids))))
+        yield render(NAMES["prompt"]), f"{long}\n{plain(shown, keep=chr(10))}"
+    sampling = view.run.plan.sampling
     given = (
         f"{row.name} {json_value(value)}"
         for row, value in sampling
         if row.name in ("temperature", "max_tokens") or row.means_something(value, sampling.temperature)
     )
-    text.append(plain(", ".join(given)) + "\n")
-    for completion in (subject.baseline, subject.candidate):
-        if completion is None:
-            continue
-        text.append(f"{plain(completion.arm)} ", palette.title)
-        reason = plain(completion.finish_reason or "no finish reason")
-        stop = f" {plain(completion.stop_reason)}" if completion.stop_reason is not None else ""
-        text.append(f"{counted(completion.n_tokens, 'token')}, ended by {reason}{stop}")
-        arm = subject.arms.get(completion.arm)
-        if arm is not None and arm.acceptance_rate is not None:
-            text.append(f", {arm.acceptance_rate:.0%} of the arm's drafts accepted")
-        text.append("\n")
-    if subject.extras.spec is not None:
-        text.append("drafts accepted, step by step ", palette.title)
-        text.append(" ".join(str(n) for n in subject.extras.spec.accepted[:200].tolist()) + "\n")
-    candidate = subject.arms.get(subject.arm)
-    if candidate is not None and candidate.engine:
-        text.append("engine ", palette.title)
-        text.append(plain(", ".join(f"{k} {v}" for k, v in candidate.engine.items() if not isinstance(v, Mapping))))
-    return text
+    yield render(message("tui.sampling", "sampling")), plain(", ".join(given))
+    for completion in (view.baseline, view.candidate):
+        if completion is not None:
+            yield plain(completion.arm), render(_ended(completion, view.arms.get(completion.arm)))
+    if view.extras.spec is not None:
+        steps = " ".join(str(n) for n in view.extras.spec.accepted[:200].tolist())
+        yield render(message("tui.drafts_by_step", "drafts accepted, step by step")), steps
+
+
+def _ended(completion: CompletionRow, arm: ArmRow | None) -> Message:
+    reason: Message | str = message("tui.no_finish_reason", "no finish reason")
+    if completion.finish_reason:
+        stop = "" if completion.stop_reason is None else f" {plain(completion.stop_reason)}"
+        reason = plain(completion.finish_reason) + stop
+    said = message("tui.ended", "{tokens}, ended by {reason}", tokens=tokens(completion.n_tokens), reason=reason)
+    if arm is None or arm.acceptance_rate is None:
+        return said
+    return message(
+        "tui.ended_accepted", "{said}, {rate:.0%} of the arm's drafts accepted", said=said, rate=arm.acceptance_rate
+    )
 
 
 def triage(said: Triage, changes: Sequence[TriageChange], fingerprint: str, palette: Palette) -> Text:
     text = Text()
-    text.append(said.state.value, palette.title)
+    text.append(state_name(said.state), palette.title)
     for name, value in (
         ("label", said.label),
         ("note", said.note),
         ("link", said.link),
-        ("duplicate of", said.duplicate_of),
+        ("original", said.duplicate_of),
     ):
         if value:
-            text.append(f"\n{name}: {plain(value)}")
-    text.append(f"\nfingerprint {plain(fingerprint)}\n", palette.dim)
-    text.append_text(history_text(changes) if changes else Text("nobody has decided yet: c, b, t"))
+            text.append("\n" + named(FIELDS[name], value))
+    text.append(f"\n{render(message('tui.fingerprint', 'fingerprint'))} {plain(fingerprint)}\n", palette.dim)
+    nobody = message("tui.nobody_decided", "nobody has decided yet: c, b, t")
+    text.append_text(history_text(changes) if changes else Text(render(nobody)))
     return text
 
 
 def evidence(finding: FindingRow | None) -> Text:
     if finding is None:
-        return Text("No finding here.")
+        return Text(render(NONE_HERE))
     return Text(plain(json.dumps(dict(finding.evidence), indent=1, ensure_ascii=True, default=str), keep="\n"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -12,67 +10,28 @@ from textual.app import ComposeResult
 from textual.widgets import Static
 
 from parity.language import render
+from parity.messages import Message, joined, message
 from parity.records import Kind
-from parity.store import ArmRow, RunRow, RunStatus
+from parity.store import RunRow, RunStatus
 from parity.store.browse import Browser
 from parity.tui.bindings import APP, RUNS, bindings
-from parity.tui.format import counted, error_text, moment, plain, seconds, short_path
-from parity.tui.progress import Progress, drawn
+from parity.tui.format import error_text, moment, plain, seconds, short_path
+from parity.tui.names import status_name
+from parity.tui.progress import drawn
 from parity.tui.screens.base import ParityScreen
 from parity.tui.screens.dialogs import Confirm
 from parity.tui.screens.findings import FindingsScreen
-from parity.tui.view import controls
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.table import Column, VirtualTable
+from parity.view.lines import RunLine, run_line
+from parity.view.progress import Progress
 
 _COLOURS = {"PASS": "good", "DIVERGED": "corrupt", "INCONCLUSIVE": "warning", "ERROR": "corrupt"}
 
 
-@dataclass(frozen=True, slots=True)
-class RunLine:
-    run: RunRow
-    arms: Sequence[ArmRow]
-    status: str
-    """As stored, but `interrupted` where the process that was running is gone."""
-    counts: dict[str, int]
-    """Findings by kind over all arms but those with a fault planted on purpose."""
-    planted: dict[str, int]
-    """Findings by kind in those."""
-
-    @property
-    def findings(self) -> int:
-        return sum(self.counts.values()) + sum(self.planted.values())
-
-    @property
-    def near_ties(self) -> int:
-        return self.counts.get(Kind.NEAR_TIE, 0)
-
-    @property
-    def others(self) -> int:
-        return sum(self.counts.values()) - self.near_ties
-
-
-def run_line(store: Browser, run: RunRow) -> RunLine:
-    arms = store.arms(run.id)
-    counts: dict[str, int] = {}
-    planted: dict[str, int] = {}
-    control = controls(run)
-    for arm in arms:
-        into = planted if arm.name in control else counts
-        for kind, count in arm.counts.items():
-            into[kind] = into.get(kind, 0) + count
-    status = str(run.status)
-    if run.status is RunStatus.RUNNING and run.directory:
-        from parity.pipeline import RunDirectory  # brings the comparison along: half of the time to start
-
-        if not RunDirectory(Path(run.directory)).in_use():
-            status = str(RunStatus.INTERRUPTED)
-    return RunLine(run, arms, status, counts, planted)
-
-
 def _verdict(line: RunLine) -> tuple[str, str]:
     word = line.run.verdict or line.status
-    return plain(word), _COLOURS.get(word, "dim")
+    return status_name(word), _COLOURS.get(word, "dim")
 
 
 def _kinds(counts: Mapping[str, int]) -> str:
@@ -86,14 +45,19 @@ def _arms(line: RunLine) -> str:
 
 
 COLUMNS: list[Column[RunLine]] = [
-    Column("verdict", 12, _verdict),
-    Column("date", 16, lambda line: (moment(line.run.created), "")),
-    Column("found", 7, lambda line: (f"{line.others:,}", "corrupt" if line.others else "dim"), right=True),
-    Column("ties", 7, lambda line: (f"{line.near_ties:,}", "dim"), right=True),
-    Column("time", 6, lambda line: (seconds(line.run.duration), ""), right=True),
-    Column("arms", 0, lambda line: (_arms(line), ""), least=12, middle=True),
-    Column("model", 0, lambda line: (plain(line.run.model), "dim"), from_width=120),
-    Column("kinds", 0, lambda line: (_kinds(line.counts), ""), from_width=140, least=14),
+    Column(message("runs.verdict", "verdict"), 12, _verdict),
+    Column(message("tui.column.date", "date"), 16, lambda line: (moment(line.run.created), "")),
+    Column(
+        message("tui.column.found", "found"),
+        7,
+        lambda line: (f"{line.others:,}", "corrupt" if line.others else "dim"),
+        right=True,
+    ),
+    Column(message("tui.column.ties", "ties"), 7, lambda line: (f"{line.near_ties:,}", "dim"), right=True),
+    Column(message("tui.column.time", "time"), 6, lambda line: (seconds(line.run.duration), ""), right=True),
+    Column(message("runs.arms", "arms"), 0, lambda line: (_arms(line), ""), least=12, middle=True),
+    Column(message("runs.model", "model"), 0, lambda line: (plain(line.run.model), "dim"), from_width=120),
+    Column(message("tui.column.kinds", "kinds"), 0, lambda line: (_kinds(line.counts), ""), from_width=140, least=14),
 ]
 
 
@@ -109,15 +73,16 @@ class RunsScreen(ParityScreen):
         self.progress = Progress()
 
     def compose(self) -> ComposeResult:
-        yield Static(Text("parity  runs"), classes="title", id="title")
+        yield Static(classes="title", id="title")
         yield VirtualTable[RunLine](COLUMNS, self._fetch, lambda line: line.run.id, id="table")
         yield Static(classes="empty", id="empty")
         yield Static(classes="detail", id="detail")
         yield KeyBar(RUNS, APP)
 
     def on_mount(self) -> None:
-        self.set_text("#title", f"parity  runs in {short_path(self.parity.database)}")
-        self.say(Text("opening the database …"))
+        path = short_path(self.parity.database)
+        self.set_text("#title", "parity  " + render(message("tui.runs_in", "runs in {path}", path=path)))
+        self.say(Text(render(message("tui.opening", "opening the database …"))))
         self.reload()
 
     @property
@@ -137,16 +102,14 @@ class RunsScreen(ParityScreen):
         if self.store is None:
             error = self.parity.not_opened
             if error is not None:
-                self.say(error_text(error).append("\n\nctrl+l tries again, q quits", style="dim"))
+                again = message("tui.try_again", "ctrl+l tries again, q quits")
+                self.say(error_text(error).append("\n\n" + render(again), style="dim"))
             return
         total = self.parity.attempt(self.store.count_runs, 0)
         if not total:
-            self.say(
-                Text(
-                    f"No runs in {short_path(self.parity.database)} yet.\n\n"
-                    "Start one with\n    parity run --backends cpu"
-                )
-            )
+            none = message("tui.no_runs", "No runs in {path} yet.", path=short_path(self.parity.database))
+            start = message("tui.start_one", "Start one with")
+            self.say(Text(f"{render(none)}\n\n{render(start)}\n    parity run --backends cpu"))
             self.table.show(0)
             return
         self.query_one("#empty").display = False
@@ -185,15 +148,27 @@ class RunsScreen(ParityScreen):
         run, store = line.run, self.store
         text = Text(no_wrap=False)
         text.append(f"{plain(run.id)}", style="bold")
-        text.append(f"  {line.status}, model {plain(run.model)}, {counted(len(line.arms), 'arm')}\n")
-        text.append((_kinds(line.counts) or "no findings") + "\n")
+        about = message(
+            "tui.run_about",
+            "{status}, model {model}, {count} arm",
+            plural="{status}, model {model}, {count} arms",
+            status=status_name(line.status),
+            model=plain(run.model),
+            count=len(line.arms),
+        )
+        text.append(f"  {render(about)}\n")
+        text.append((_kinds(line.counts) or render(message("tui.no_findings", "no findings"))) + "\n")
         if line.planted:
-            text.append(f"in positive controls, planted on purpose: {_kinds(line.planted)}\n", style="dim")
+            planted = message(
+                "tui.planted", "in positive controls, planted on purpose: {kinds}", kinds=_kinds(line.planted)
+            )
+            text.append(render(planted) + "\n", style="dim")
         if line.status == RunStatus.RUNNING:
             requests = self.parity.attempt(lambda: store.count_requests(run.id), 0) if store is not None else 0
             text.append_text(drawn(self.progress.look(run, line.arms, requests)))
         elif line.status == RunStatus.INTERRUPTED:
-            text.append(f"finish it with: parity run --resume {plain(run.id)}\n")
+            finish = message("tui.finish", "finish it with: {command}", command=f"parity run --resume {plain(run.id)}")
+            text.append(render(finish) + "\n")
         for reason in map(render, [*run.reasons, *([run.message] if run.message else [])][:2]):
             text.append(plain(reason) + "\n", style="dim")
         text.append(plain(run.command), style="dim")
@@ -240,9 +215,8 @@ class RunsScreen(ParityScreen):
             return
         run = line.run
         if line.status == RunStatus.RUNNING:
-            self.notify(
-                "another process is working on this run: wait for it, or stop it", severity="error", markup=False
-            )
+            said = message("tui.run_in_use", "another process is working on this run: wait for it, or stop it")
+            self.tell(said, severity="error")
             return
 
         def answered(yes: bool | None) -> None:
@@ -251,15 +225,30 @@ class RunsScreen(ParityScreen):
 
         self.app.push_screen(
             Confirm(
-                f"Delete run {run.id} of {moment(run.created)}?",
-                f"{counted(line.findings, 'finding')} {'goes' if line.findings == 1 else 'go'} from the database."
-                " Triage stays, it belongs to later runs too."
-                f" Files stay{f' in {run.directory}' if run.directory else ''}.",
+                message(
+                    "tui.delete_run", "Delete run {run} of {created}?", run=plain(run.id), created=moment(run.created)
+                ),
+                joined([_goes(line.findings), _files_stay(run)], by=" "),
             ),
             answered,
         )
 
 
-def _delete(store: Browser, run_id: str) -> str:
+def _goes(findings: int) -> Message:
+    return message(
+        "tui.goes",
+        "{count:,} finding goes from the database. Triage stays, it belongs to later runs too.",
+        plural="{count:,} findings go from the database. Triage stays, it belongs to later runs too.",
+        count=findings,
+    )
+
+
+def _files_stay(run: RunRow) -> Message:
+    if run.directory:
+        return message("tui.files_stay_in", "Files stay in {directory}.", directory=plain(run.directory))
+    return message("tui.files_stay", "Files stay.")
+
+
+def _delete(store: Browser, run_id: str) -> Message:
     store.delete_run(run_id)
-    return f"deleted {run_id}"
+    return message("tui.deleted", "deleted {run}", run=run_id)

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from parity.errors import ParityError
-from parity.messages import message
+from parity.messages import Message, message
 from parity.store import FindingRow, RunRow, Triage, TriageChange, TriageState
 from parity.store.browse import Browser
-from parity.tui.format import counted, plain
+from parity.tui.format import plain
+from parity.tui.names import FIELDS, findings, state_message
 from parity.tui.screens.base import ParityScreen
 from parity.tui.screens.dialogs import EditTriage
 from parity.tui.view import place
@@ -43,12 +44,19 @@ class TriageScreen(ParityScreen):
         row = self.current()
         if row is not None:
             self.parity.original = row
-            self.notify(f"original: {plain(row.kind)} of {plain(row.request)}; d marks its duplicates", markup=False)
+            self.tell(
+                message(
+                    "tui.original_is",
+                    "original: {kind} of {request}; d marks its duplicates",
+                    kind=plain(row.kind),
+                    request=plain(row.request),
+                )
+            )
 
     def action_duplicate(self) -> None:
         original = self.parity.original
         if original is None:
-            self.notify("press o on the original first", severity="warning", markup=False)
+            self.tell(message("tui.original_first", "press o on the original first"), severity="warning")
             return
         self._mark(TriageState.DUPLICATE, original)
 
@@ -60,7 +68,7 @@ class TriageScreen(ParityScreen):
         if not ids or not changes:
             return
 
-        def write(store: Browser) -> str:
+        def write(store: Browser) -> Message:
             fingerprints = store.fingerprints(ids)
             if not fingerprints:
                 raise ParityError(
@@ -68,8 +76,7 @@ class TriageScreen(ParityScreen):
                     hint=message("tui.run_deleted", "the run was deleted meanwhile"),
                 )
             store.amend(fingerprints, **changes)
-            said = f"marked {changes['state']}" if "state" in changes else f"have another {' and '.join(changes)}"
-            return f"{_count(len(fingerprints))} {said}; u undoes it"
+            return _changed(len(fingerprints), changes)
 
         self.parity.change(write)
         self.decided()
@@ -80,19 +87,28 @@ class TriageScreen(ParityScreen):
             return
         original = self.parity.original.fingerprint if self.parity.original else None
         if len(ids) > 1:
-            dialog = EditTriage(f"Triage of {_count(len(ids))}; what is left empty stays as it is", None, original, ())
+            many = message(
+                "tui.triage_of_many",
+                "Triage of {findings}; what is left empty stays as it is",
+                findings=findings(len(ids)),
+            )
+            dialog = EditTriage(many, None, original, ())
         else:
             said = self.parity.attempt(lambda: store.triage(row.fingerprint), Triage())
             nothing: list[TriageChange] = []
             history = self.parity.attempt(lambda: store.triage_history(row.fingerprint), nothing)
-            heading = f"Triage of {plain(row.kind)} in {plain(row.arm)}, {place(row.key)}"
+            heading = message(
+                "tui.triage_of", "Triage of {kind} in {arm}, {place}", kind=row.kind, arm=row.arm, place=place(row.key)
+            )
             dialog = EditTriage(heading, said, original, history)
         self.app.push_screen(dialog, lambda changes: self._amend(ids, changes or {}))
 
     def action_undo(self) -> None:
-        def write(store: Browser) -> str:
+        def write(store: Browser) -> Message:
             changes = store.undo_triage()
-            return f"undone: the last change, of {_count(len(changes))}" if changes else "nothing to undo"
+            if not changes:
+                return message("tui.nothing_to_undo", "nothing to undo")
+            return message("tui.undone_last", "undone: the last change, of {findings}", findings=findings(len(changes)))
 
         self.parity.change(write)
 
@@ -105,7 +121,8 @@ class TriageScreen(ParityScreen):
         store, ids = self.store, list(self.targets())
         if store is not None and ids:
             name = f"findings-{self.run.id}.json"
-            self.parity.save_as(f"Export {_count(len(ids))} to", name, lambda: self._exported(store, ids))
+            heading = message("tui.export_to", "Export {findings} to", findings=findings(len(ids)))
+            self.parity.save_as(heading, name, lambda: self._exported(store, ids))
 
     def _exported(self, store: Browser, ids: Sequence[int]) -> str:
         document = {
@@ -145,5 +162,15 @@ def finding_json(store: Browser, row: FindingRow) -> dict[str, Any]:
     }
 
 
-def _count(number: int) -> str:
-    return counted(number, "finding")
+def _changed(count: int, changes: Mapping[str, Any]) -> Message:
+    if "state" in changes:
+        state = state_message(changes["state"])
+        return message("tui.marked", "{findings} marked {state}; u undoes it", findings=findings(count), state=state)
+    fields = [FIELDS[name] for name in changes]
+    return message(
+        "tui.changed",
+        "{count:,} finding has another {fields}; u undoes it",
+        plural="{count:,} findings have another {fields}; u undoes it",
+        count=count,
+        fields=fields,
+    )

@@ -11,6 +11,7 @@ from textual import events
 from textual.message import Message
 from textual.widget import Widget
 
+from parity.language import render
 from parity.tui.bindings import Command
 
 
@@ -26,14 +27,14 @@ class KeyBar(Widget):
 
     def __init__(self, commands: Sequence[Command], last: Sequence[Command]) -> None:
         super().__init__()
-        self.commands = [command for command in commands if command.footer]
-        self.last = [command for command in last if command.footer]
+        self.commands = [command for command in commands if command.footer is not None]
+        self.last = [command for command in last if command.footer is not None]
 
     def _placed(self) -> list[tuple[int, int, Command]]:
         """(first column, end, command) of what fits."""
 
         def width(command: Command) -> int:
-            return cell_len(command.first_key) + cell_len(command.footer) + 3
+            return cell_len(command.first_key) + cell_len(label_of(command)) + 3
 
         room = self.size.width - sum(map(width, self.last))
         shown: list[Command] = []
@@ -53,10 +54,14 @@ class KeyBar(Widget):
         text = Text(no_wrap=True, overflow="crop", style=label)
         for _, _, command in self._placed():
             text.append(f" {command.first_key}", style=key)
-            text.append(f" {command.footer} ")
+            text.append(f" {label_of(command)} ")
         return text
 
     def on_click(self, event: events.Click) -> None:
         for first, end, command in self._placed():
             if first <= event.x < end:
                 self.post_message(self.Pressed(command.action))
+
+
+def label_of(command: Command) -> str:
+    return "" if command.footer is None else render(command.footer)

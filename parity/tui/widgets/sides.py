@@ -12,9 +12,9 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from parity.tui.alignment import EQUAL, Alignment
 from parity.tui.format import fit
 from parity.tui.tokens import Piece
+from parity.view.alignment import EQUAL, Alignment
 
 
 @dataclass
@@ -35,8 +35,8 @@ class Content:
     """One character each: which of the step's accepted drafts the token was, or that it was sampled."""
     donor: Mapping[int, tuple[Piece, bool]] = field(default_factory=dict)
     """The other request's token that lies opposite, and whether it is the same one."""
-    titles: tuple[str, str, str] = ("baseline", "candidate", "")
-    """The third names the donor; empty where there is none."""
+    titles: tuple[str, str, str] = ("", "", "")
+    """Of the baseline, of the candidate, and of the donor; the last is empty where there is none."""
 
     def copy_number(self, position: int) -> int | None:
         """Which copy of the repeated pattern a token belongs to, counted from 0."""

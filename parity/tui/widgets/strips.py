@@ -7,14 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from rich.cells import cell_len
 from rich.text import Text
 from textual import events
 from textual.message import Message
 from textual.widget import Widget
 
+from parity.language import render
+from parity.messages import message
 from parity.tui.format import BLOCKS, FULL_BAR, bar, fit, plain, sparkline
+from parity.tui.names import FIELDS
 
-LEGEND = "gap per token; ^ cursor  ! finding  | first that differs"
+LEGEND = message("tui.legend", "gap per token; ^ cursor  ! finding  | first that differs")
 
 
 class GapStrip(Widget):
@@ -80,13 +84,17 @@ class GapStrip(Widget):
         text.append("\n")
         line = "".join(marks).rstrip()
         text.append(line)
-        if width - len(line) > len(LEGEND) + 1:
-            text.append(" " * (width - len(line) - len(LEGEND)) + LEGEND, style="dim")
+        legend = render(LEGEND)
+        room = width - len(line) - cell_len(legend)
+        if room > 1:
+            text.append(" " * room + legend, style="dim")
         return text
 
     def _heights(self, width: int) -> Text:
         if self.gaps is None or not len(self.gaps):
-            return Text(fit("no scores at hand: no gap per token", width), style="dim italic")
+            return Text(
+                fit(render(message("tui.no_scores", "no scores at hand: no gap per token")), width), style="dim italic"
+            )
         used = min(width, self.length * self._each)
         top = np.full(width, -1.0)
         positions = np.arange(len(self.gaps))
@@ -145,10 +153,10 @@ class SummaryStrip(Widget):
             )
             used += len(part) + len(drawn)
         if not self.kinds:
-            text.append("nothing passes the filter", style="dim")
+            text.append(render(message("tui.nothing_passes", "nothing passes the filter")), style="dim")
         text.append("\n")
         if self.positions:
-            text.append("token 0 ", style="dim")
+            text.append(f"{render(FIELDS['token'])} 0 ", style="dim")
             text.append(sparkline(self.positions), style=self.get_component_rich_style("strip--mid"))
             text.append(f" {self.last:,}", style="dim")
         return text

@@ -15,6 +15,8 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from parity import messages
+from parity.language import render
 from parity.tui.format import fit
 
 Row = TypeVar("Row")
@@ -32,7 +34,8 @@ class Column(Generic[Row]):
     `from_width` or at least `below_width` wide goes without the column. `middle`: what is too long loses its middle.
     """
 
-    title: str
+    title: messages.Message | str
+    """A word of ours, or a sign."""
     width: int
     cell: Callable[[Row], tuple[str, str]]
     sort: str = ""
@@ -206,7 +209,7 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
         style = self.get_component_rich_style("table--header")
         segments = [Segment("  ", style)]
         for _, cell_width, column in self._layout():
-            title = column.title
+            title = render(column.title)
             if column.sort and column.sort == self.sorted_by:
                 title += "↓" if self.descending else "↑"
             segments.append(Segment(fit(title, cell_width, right=column.right) + " ", style))

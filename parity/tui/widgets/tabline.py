@@ -26,20 +26,20 @@ class TabLine(Widget):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.tabs: Sequence[tuple[str, str]] = ()
+        self.tabs: Sequence[tuple[str, str, str]] = ()
         self.chosen = ""
         self.remark = ""
 
-    def show(self, tabs: Sequence[tuple[str, str]], chosen: str, remark: str = "") -> None:
-        """`tabs`: (key, name)."""
+    def show(self, tabs: Sequence[tuple[str, str, str]], chosen: str, remark: str = "") -> None:
+        """`tabs`: (key, name, title)."""
         self.tabs, self.chosen, self.remark = tabs, chosen, remark
         self.refresh()
 
     def _placed(self) -> list[tuple[int, int, str, str]]:
         """(first column, end, name, label)."""
         placed, at = [], 0
-        for key, name in self.tabs:
-            label = f"[{key} {name}]" if name == self.chosen else f" {key} {name} "
+        for key, name, title in self.tabs:
+            label = f"[{key} {title}]" if name == self.chosen else f" {key} {title} "
             placed.append((at, at + cell_len(label), name, label))
             at += cell_len(label)
         return placed

@@ -13,10 +13,13 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from parity.tui.alignment import DELETED, EQUAL, INSERTED, MARKS, SUBSTITUTED, Alignment
+from parity.language import render
+from parity.messages import message
 from parity.tui.format import FULL_BAR, bar, fit, nats
+from parity.tui.names import FIELDS
 from parity.tui.tokens import Piece, spaced
 from parity.tui.widgets.sides import Content, Line, Side, flow
+from parity.view.alignment import DELETED, EQUAL, INSERTED, MARKS, SUBSTITUTED, Alignment
 
 MARGIN: Final = 11
 """Columns before the text: cursor, finding, position, kind of difference, accepted draft."""
@@ -49,12 +52,11 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        nothing = np.empty(0, dtype=np.int64)
-        self.content = Content(Alignment(nothing, nothing, np.empty(0, dtype=np.uint8)), (), ())
+        self.content = Content(Alignment.empty(), (), ())
         self.cursor = 0
         self.flowing = False
         self._lines: list[Line] = []
-        self._line_of = nothing
+        self._line_of = np.empty(0, dtype=np.int64)
 
     # ------------------------------------------------------------------ content and moving
 
@@ -159,11 +161,10 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
         if y == 0:
             style = self._style("header")
             titles = [fit(title, self._half, middle=True) for title in self.content.titles[: 3 if self._donors else 2]]
-            tail = "" if self.flowing else "  gap, nats"
+            tail = "" if self.flowing else "  " + render(message("tui.gap_nats", "gap, nats"))
             drafts = "d" if len(self.content.trace) else " "
-            return Strip([Segment(f"  token  {drafts} {' │ '.join(titles)}{tail}", style)]).adjust_cell_length(
-                width, style
-            )
+            head = f"  {fit(render(FIELDS['token']), 6)} {drafts} {' │ '.join(titles)}{tail}"
+            return Strip([Segment(head, style)]).adjust_cell_length(width, style)
         line = round(self.scroll_y) + y - 1
         if not 0 <= line < self._height():
             return Strip.blank(width, self.rich_style)

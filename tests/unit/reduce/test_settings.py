@@ -50,7 +50,7 @@ def test_differences_name_what_belongs_together_once() -> None:
     failing = replace(failing, env={**failing.env, "PARITY_FAULT": "loop", "PARITY_FAULT_BUNDLE": "UEsDBA"})
     found = differences(failing, passing)
     assert [one.name for one in found] == ["max_num_seqs", "speculation", "A", "the planted fault"]
-    shown = [str(one) for one in found]
+    shown = [str(one.said) for one in found]
     assert shown[0] == "max_num_seqs 64 → 16"
     assert shown[1].startswith('speculation (speculative_config not set → {"method": "mtp"')
     assert "UEsDBA" not in shown[3]

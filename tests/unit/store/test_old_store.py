@@ -10,7 +10,8 @@ import pytest
 
 from parity.plan import Request
 from parity.plan.digest import plan_hash
-from parity.records import Key, Kind
+from parity.records import RUN, Key, Kind
+from parity.records.first_faults import FOLLOWS
 from parity.records.weight import weight_of
 from parity.store import Store, TriageState
 
@@ -68,3 +69,18 @@ def test_it_has_no_gaps_for_what_was_compared_then(old: Path) -> None:
         worst = store.page_findings("20261101-120000-aaaa")[0]
         assert store.token_gaps("20261101-120000-aaaa", "cpu/mtp", worst.key) is None
         assert store.token_gaps("20261101-120000-aaaa", "cpu/mtp", Key("none", 0, 0)) is None
+
+
+def test_what_follows_a_first_fault_is_found_out_on_opening(old: Path) -> None:
+    """As a parity of today writes it: the one at the first token leads."""
+    places = {}
+    with Store.open(old) as store:
+        for run in store.runs():
+            for row in store.page_findings(run.id, limit=-1):
+                if row.severity == "corrupt" and row.request != RUN:
+                    places.setdefault((run.id, row.arm, row.key), []).append((row.position, row.followed))
+    assert places
+    for of_one in places.values():
+        first, *others = sorted(of_one)
+        assert first[1] == len(others)
+        assert {followed for _, followed in others} <= {FOLLOWS}

@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from parity.errors import ParityError
+from parity.messages import verbatim
 from parity.records.steps import steps_of
-from parity.tui.alignment import DELETED, EQUAL, INSERTED, SUBSTITUTED, align
 from parity.tui.bindings import APP, GROUPS, MOVE
+from parity.tui.drawing import trace_marks
 from parity.tui.format import bar, error_text, fit, moment, nats, seconds, short_path, sparkline
-from parity.tui.progress import ArmProgress, Progress, drawn
-from parity.tui.screens.subject import trace_marks
+from parity.tui.progress import drawn
 from parity.tui.tokens import Piece
 from parity.tui.widgets.sides import Content, flow
+from parity.view.alignment import DELETED, EQUAL, INSERTED, SUBSTITUTED, align
+from parity.view.progress import ArmProgress, Progress
 
 STREAM = st.lists(st.integers(0, 6), max_size=60)
 
@@ -115,7 +117,7 @@ def test_progress_counts_what_was_written_since(tmp_path: Path) -> None:
     assert progress._records(path) == 3
     path.write_text("header\n", encoding="utf-8")
     assert progress._records(path) == 0, "started anew"
-    shown = drawn([ArmProgress("cpu/mtp", 3, 6), ArmProgress("scores", 0, 0, "12 so far")]).plain
+    shown = drawn([ArmProgress("cpu/mtp", 3, 6), ArmProgress("scores", 0, 0, words=verbatim("12 so far"))]).plain
     assert "██████████" in shown
     assert "3 of 6" in shown
     assert "12 so far" in shown

@@ -58,7 +58,11 @@ def model_checks(hardware: Hardware, facts: Facts, model: Any) -> Iterator[Check
             message("vllm.checkpoint_saved_without", "this checkpoint was saved without them: take the original one"),
         )
     elif tensors:
-        words = f"{tensors} tensors; config.json does not say how many layers: an engine takes one"
+        words = message(
+            "vllm.layers_unsaid",
+            "{tensors} tensors; config.json does not say how many layers: an engine takes one",
+            tensors=tensors,
+        )
         yield note(
             message("vllm.mtp_layers", "MTP layers"),
             words,

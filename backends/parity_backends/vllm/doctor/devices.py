@@ -94,7 +94,9 @@ def torch_checks(hardware: Hardware, facts: Facts) -> Iterator[Check]:
     if seen.get("error"):
         yield problem(message("vllm.torch_sees_devices", "torch sees devices"), seen["error"], hardware.torch_fails)
     elif not seen.get("available"):
-        built = f", built for CUDA {seen['cuda']}," if seen.get("cuda") else ""
+        built = (
+            message("vllm.built_for", ", built for CUDA {cuda},", cuda=str(seen["cuda"])) if seen.get("cuda") else ""
+        )
         yield problem(
             message("vllm.torch_sees_devices", "torch sees devices"),
             message("vllm.torch_sees_none", "torch {seen}{built} sees none", seen=seen.get("version"), built=built),
@@ -114,7 +116,13 @@ def memory_checks(hardware: Hardware, facts: Facts) -> Iterator[Check]:
         if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, int) for part in pair) and pair[1]):
             continue
         free, total = pair
-        words = f"device {index}: {free / 1024**3:.1f} of {total / 1024**3:.1f} GiB free"
+        words = message(
+            "vllm.device_free",
+            "device {index}: {free:.1f} of {total:.1f} GiB free",
+            index=index,
+            free=free / 1024**3,
+            total=total / 1024**3,
+        )
         if free < MIN_FREE_SHARE * total:
             yield problem(
                 message("vllm.device_memory_2", "device memory"),

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from parity.messages import Message, message
+from parity.messages import Message, joined, message
+
+MORE = message("vllm.torch_says_more", "`python -c 'import torch'` says more")
+DRIVER = message("vllm.is_driver_there", "is its driver there?")
 
 SOURCES = "`source /usr/local/Ascend/ascend-toolkit/set_env.sh` and `source /usr/local/Ascend/nnal/atb/set_env.sh`"
 
@@ -28,9 +31,9 @@ class Hardware:
     """A device file that must be there besides."""
     driver_version: str = ""
     """Finds it in what the tool prints; "": the tool prints a line of fields for each device."""
-    torch_fails: Message | str = "`python -c 'import torch'` says more"
+    torch_fails: Message | str = MORE
     """Where torch does not load."""
-    torch_sees_none: Message | str = "is its driver there?"
+    torch_sees_none: Message | str = DRIVER
     determinism: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Variables that take run-to-run differences out, and the values that do: vLLM's documentation of batch
     invariance; vllm-ascend's FAQ, "How to ensure determinism"."""
@@ -75,7 +78,9 @@ HARDWARE = {
             manager="/dev/davinci_manager",
             driver_version=r"Version:\s*(\S+)",
             torch_fails=SOURCES,
-            torch_sees_none=f"{SOURCES}; does ASCEND_RT_VISIBLE_DEVICES hide them?",
+            torch_sees_none=joined(
+                [SOURCES, message("vllm.hidden_devices", "does ASCEND_RT_VISIBLE_DEVICES hide them?")], "; "
+            ),
             determinism={
                 "HCCL_DETERMINISTIC": ("true", "strict"),
                 "LCCL_DETERMINISTIC": ("1",),

@@ -18,7 +18,7 @@ from parity.comparator import CompareOptions, compare
 from parity.records import Finding, Kind, Severity, TokenIds
 from parity.records.kinds import Stretch
 from parity.store import FindingRow, TriageState
-from parity.tui.alignment import DELETED, EQUAL, INSERTED, SHOWN, SUBSTITUTED, Alignment, align, stretch_of
+from parity.view.alignment import DELETED, EQUAL, INSERTED, SHOWN, SUBSTITUTED, Alignment, align, stretch_of
 
 
 def drawn(a: TokenIds, b: TokenIds, findings: list[FindingRow]) -> Alignment:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from parity.capture import find_completion, find_score
 from parity.errors import ParityError
+from parity.messages import Message
 from parity.records import Completion, Json, Key, ScoreKey, SpecTrace, TopLogprobs
 from parity.store import ArmRow, RunRow
 
@@ -34,12 +35,13 @@ class Extras:
     """Of the candidate."""
     gaps: npt.NDArray[np.float64] | None = None
     """Nats, shape (T,): of each candidate token, by the reference."""
-    problem: str | None = None
+    problem: Message | None = None
+    """What could not be read, where something could not."""
 
 
 def load_extras(run: RunRow, baseline: ArmRow | None, candidate: ArmRow | None, key: Key) -> Extras:
     """Everything the files of a run say about one completion. Never raises for a file that is not there."""
-    problems: list[str] = []
+    problems: list[Message] = []
     arms = [arm for arm in (baseline, candidate) if arm is not None]
     files = {arm.name: path for arm in arms if (path := _capture_of(run, arm)) is not None}
     scores = Path(run.directory) / "scores.jsonl" if run.directory else None
@@ -76,12 +78,12 @@ def _gaps(
     return None if completion is None or score is None else np.round(gaps_of(completion, score, sampling).gap, 4)
 
 
-def _asked(question: Callable[[], T | None], problems: list[str]) -> T | None:
+def _asked(question: Callable[[], T | None], problems: list[Message]) -> T | None:
     """The answer; what is wrong with the file goes to `problems`."""
     try:
         return question()
     except ParityError as error:
-        problems.append(str(error))
+        problems.append(error.message)
         return None
 
 

@@ -35,6 +35,11 @@ class Alignment:
     op: npt.NDArray[np.uint8]
     """EQUAL, SUBSTITUTED, INSERTED (only the candidate has it) or DELETED."""
 
+    @staticmethod
+    def empty() -> Alignment:
+        nothing = np.empty(0, dtype=np.int64)
+        return Alignment(nothing, nothing, np.empty(0, dtype=np.uint8))
+
     def __len__(self) -> int:
         return len(self.op)
 
@@ -160,6 +165,5 @@ def _rows(blocks: Sequence[_Block]) -> Alignment:
             rest = DELETED if block.lost > block.gained else INSERTED
             op.append(np.where(rows < min(block.lost, block.gained), SUBSTITUTED, rest).astype(np.uint8))
     if not op:
-        nothing = np.empty(0, dtype=np.int64)
-        return Alignment(nothing, nothing, np.empty(0, dtype=np.uint8))
+        return Alignment.empty()
     return Alignment(np.concatenate(left), np.concatenate(right), np.concatenate(op))

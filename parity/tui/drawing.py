@@ -1,0 +1,88 @@
+"""A completion of a run as it is drawn: what its tokens look like, and the marks beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from parity.language import render
+from parity.messages import message
+from parity.records.steps import TokenSteps
+from parity.store import RunRow
+from parity.tui.format import plain
+from parity.tui.tokens import Decoder, Piece
+from parity.tui.widgets.sides import Content
+from parity.view.completion import CompletionView, whole
+
+DONOR_CONTEXT = 12
+"""Tokens of the donor shown before and after what leaked."""
+
+_decoders: dict[str, Decoder] = {}
+
+
+def decoder_of(run: RunRow) -> Decoder:
+    """The decoder of the run's model; one per checkpoint, since loading a tokenizer takes a while."""
+    name = run.plan.model.path
+    if name not in _decoders:
+        _decoders[name] = Decoder(Path(name) if name else None)
+    return _decoders[name]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A completion and what the tokens of both its sides look like."""
+
+    view: CompletionView
+    decoder: Decoder
+    left: list[Piece]
+    right: list[Piece]
+
+    @staticmethod
+    def of(view: CompletionView) -> Drawing:
+        decoder = decoder_of(view.run)
+        return Drawing(view, decoder, decoder.pieces(view.left), decoder.pieces(view.right))
+
+    def showing(self, view: CompletionView) -> Drawing:
+        """The same completion, of which more is known."""
+        return replace(self, view=view)
+
+    def content(self) -> Content:
+        view, donor = self.view, self._donor_pieces()
+        leaked = view.leak.donor_request if donor and view.leak else None
+        title = "" if leaked is None else render(message("tui.donor", "donor {request}", request=plain(leaked)))
+        return Content(
+            view.alignment,
+            self.left,
+            self.right,
+            view.gaps,
+            view.tolerance,
+            view.covered,
+            view.copies,
+            trace_marks(view.steps),
+            donor,
+            (plain(view.run.baseline), plain(view.arm), title),
+        )
+
+    def _donor_pieces(self) -> dict[int, tuple[Piece, bool]]:
+        """By position of the candidate: the donor's token opposite, and whether it is the same."""
+        view = self.view
+        tokens, finding, leak, right = view.donor_tokens, view.finding, view.leak, view.right
+        if tokens is None or finding is None or leak is None or finding.position is None:
+            return {}
+        shift = whole(leak.donor_start) - finding.position
+        first = max(0, -shift, finding.position - DONOR_CONTEXT)
+        last = min(len(right), len(tokens) - shift, finding.position + (finding.length or 1) + DONOR_CONTEXT)
+        if last <= first:
+            return {}
+        pieces = self.decoder.pieces(tokens[first + shift : last + shift])
+        return {
+            j: (piece, bool(tokens[j + shift] == right[j])) for j, piece in zip(range(first, last), pieces, strict=True)
+        }
+
+
+def trace_marks(steps: TokenSteps | None) -> str:
+    """One character per output token: `1`, `2` … for an accepted draft, `·` for a token that was sampled."""
+    if steps is None:
+        return ""
+    made = zip(steps.place.tolist(), steps.is_draft.tolist(), strict=True)
+    return "".join(str(min(9, place + 1)) if is_draft else "·" for place, is_draft in made)

@@ -1,0 +1,190 @@
+"""No sentence of ours stands outside of `message(…)`: what is not one cannot be put into another language.
+
+The source is walked for texts that read like words. Those that nobody is shown, or that are not ours, are listed with
+the reason; an entry that fits nothing any more has to go.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+WORDS = re.compile(r"[A-Za-z]{2,}[,:;]? [a-z]{2,}")
+"""Two words, the second in small letters: English, and not a name."""
+
+ONE_WORD = re.compile(r"[A-Za-z]{3,}")
+
+SHOWN_BY = frozenset({"append", "Text", "Static", "notify", "Select", "Option", "Input", "fit", "Confirm", "Reading"})
+"""What puts its first argument on the screen of the interface: there a single word is a text too."""
+
+OF_PYTHON = frozenset({"ValueError", "TypeError", "AttributeError", "NotImplementedError"})
+"""Raised where a caller is wrong. Where a user may be, these carry a message too (`errors.said_by`)."""
+
+PROGRAMS = re.compile(r"^\s*(import|from) |^\n")
+"""Source for another interpreter."""
+
+HELP = frozenset({"help", "epilog", "short_help", "metavar"})
+"""Help texts are found by walking the commands (`tools/messages.py`)."""
+
+NOT_OURS = {
+    "parity/store/*.py": "SQL",
+    "parity/report/texts.py": "a table of messages of its own, which the catalogues have (`texts.messages`)",
+    "parity/report/formats/junit.py": "for programs: the same in every language",
+    "parity/report/svg.py": "SVG and style sheets",
+    "parity/watch/metrics.py": "for Prometheus: the same in every language",
+    "parity/watch/webhook.py": "for programs: the same in every language",
+    "parity/tiny/*.py": "names of tensors, and texts that a checkpoint is made of",
+    "parity/ray/*.py": "the log of a launcher, which `parity` shows as the words of another program",
+    "parity/cli/main.py": "short helps: the catalogues have them (`speaking.help_messages`)",
+    "parity/records/sampling.py": "helps of options: the catalogues have them (`speaking.help_messages`)",
+    "parity/plurals.py": "grammar",
+    "backends/parity_backends/*/worker/*.py": "travels alone: what it says is shown as another program's words",
+    "backends/parity_backends/worker/*.py": "as other worker programs",
+    "backends/parity_backends/vllm/doctor/probe.py": "travels alone, as a worker",
+    "backends/parity_backends/*/adapter.py": "what workers and engines say, looked for in their logs",
+    "backends/parity_backends/vllm/accelerator.py": "what engines say, looked for in their logs",
+    "backends/parity_backends/vllm/ascend.py": "what engines say, looked for in their logs",
+    "backends/parity_backends/vllm/cuda.py": "what engines say, looked for in their logs",
+    "backends/parity_backends/vllm/cpu.py": "what engines say, looked for in their logs",
+    "parity/run/launch.py": "what shells and ssh say, looked for in their output",
+}
+"""Whole modules, and why."""
+
+KEY = "a value of evidence or JSON, by which programs go: where it is shown, a message stands for it"
+STYLE, COMMAND = "a style", "a command, to be copied"
+PIP = "what pip says, looked for in its output"
+DETECTOR = "the name of a detector, which no surface shows"
+
+NOT_SHOWN = {
+    ("parity/cli/output.py", "nowhere to write"): "caught where it is raised for",
+    ("parity/comparator/grammar/ebnf.py", "the last column returns"): "an assertion",
+    ("parity/comparator/detect/invalid_tokens.py", "invalid tokens"): DETECTOR,
+    ("parity/comparator/detect/leak.py", "baseline completion"): KEY,
+    ("parity/comparator/detect/leak.py", "candidate completion"): KEY,
+    ("parity/comparator/detect/near_ties.py", "near-ties little beyond the tolerance"): DETECTOR,
+    ("parity/comparator/detect/row_leaks.py", "rows taken over"): DETECTOR,
+    ("parity/comparator/detect/row_leaks.py", "row leaks"): DETECTOR,
+    ("parity/comparator/detect/unscored.py", "candidate completion"): KEY,
+    ("parity/records/evidence.py", "logprobs at the first divergent token"): KEY,
+    ("parity/records/evidence.py", "the candidate's own logprobs"): KEY,
+    ("parity/records/evidence.py", "the engine's own logprobs"): KEY,
+    ("parity/records/evidence.py", "an arbiter"): KEY,
+    ("parity/records/evidence.py", "no two requests of the baseline have nearly as long a span in common"): KEY,
+    ("parity/records/evidence.py", "the baseline says nothing nearly as long twice"): KEY,
+    ("parity/reduce/settings.py", "the planted fault"): KEY,
+    ("parity/report/advice.py", "`parity runs show "): COMMAND,
+    ("parity/report/formats/md.py", "python repro.py --model PATH_OR_NAME"): COMMAND,
+    ("parity/report/formats/md.py", "parity repro "): COMMAND,
+    ("parity/report/repro.py", "an unknown version"): "in a comment of the script, which is in English",
+    ("parity/report/terminal.py", "bold green"): STYLE,
+    ("parity/report/terminal.py", "bold red"): STYLE,
+    ("parity/report/terminal.py", "bold yellow"): STYLE,
+    ("parity/run/envs.py", "No space left"): PIP,
+    ("parity/run/envs.py", "Could not find a version"): PIP,
+    ("parity/run/envs.py", "No matching distribution found"): PIP,
+    ("parity/run/envs.py", "pip install"): COMMAND,
+    ("parity/run/process.py", "[parity] the log is cut here, at "): "in a log file",
+    ("parity/tui/app.py", "warm up"): "the name of a group of threads",
+    ("parity/tui/screens/dialogs.py", "bold underline"): STYLE,
+    ("parity/tui/screens/dialogs.py", "not bold dim"): STYLE,
+    ("parity/tui/screens/dialogs.py", "not bold"): STYLE,
+    ("parity/tui/screens/runs.py", "parity run --resume "): COMMAND,
+    ("parity/tui/view.py", "bold #ffffff on #1a7f37"): STYLE,
+    ("parity/tui/view.py", "bold #ffffff on #b3261e"): STYLE,
+    ("parity/tui/widgets/strips.py", "dim italic"): STYLE,
+    ("backends/parity_backends/bundle.py", '"""\n\nfrom __future__ import annotations\n\n'): "source",
+    ("backends/parity_backends/vllm/doctor/hardware.py", "`--gpus all`"): COMMAND,
+    ("backends/parity_backends/vllm/doctor/software.py", "vLLM and vllm-ascend"): "names",
+    ("backends/parity_backends/vllm/local.py", " failed with exit code "): "in the place of what a tool prints",
+}
+"""Single texts, and why."""
+
+
+def loose(source: str, *, on_screen: bool = False) -> Iterator[tuple[int, str]]:
+    """(line, text) of what reads like words outside of messages, help and documentation."""
+    tree = ast.parse(source)
+    covered = {id(one) for node in ast.walk(tree) for part in _spoken_for(node) for one in ast.walk(part)}
+    shown = {id(one) for node in ast.walk(tree) for part in _on_screen(node) for one in ast.walk(part)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in covered:
+            continue
+        if PROGRAMS.match(node.value):
+            continue
+        if WORDS.search(node.value) or (on_screen and id(node) in shown and ONE_WORD.search(node.value)):
+            yield node.lineno, node.value
+
+
+def _spoken_for(node: ast.AST) -> Iterator[ast.AST]:
+    """Parts of a node that are documentation, a message, or help."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        yield node.value
+    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and _name(node.exc) in OF_PYTHON:
+        yield node.exc
+    if isinstance(node, ast.Call):
+        if _name(node) == "message":
+            yield from node.args
+            yield from (one.value for one in node.keywords if one.arg == "plural")
+        yield from (one.value for one in node.keywords if one.arg in HELP)
+
+
+def _on_screen(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.Call) and _name(node) in SHOWN_BY and node.args:
+        first = node.args[0]
+        if isinstance(first, ast.Constant):
+            yield first
+        elif isinstance(first, ast.JoinedStr):
+            yield from (part for part in first.values if isinstance(part, ast.Constant))
+
+
+def _name(call: ast.Call) -> str:
+    function = call.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def sources() -> list[str]:
+    found = [path for folder in ("parity", "backends/parity_backends") for path in (ROOT / folder).rglob("*.py")]
+    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+
+
+def in_source() -> Iterator[tuple[str, int, str]]:
+    for name in sources():
+        if not any(fnmatch(name, pattern) for pattern in NOT_OURS):
+            text = (ROOT / name).read_text(encoding="utf-8")
+            yield from ((name, line, words) for line, words in loose(text, on_screen=name.startswith("parity/tui/")))
+
+
+def test_no_words_stand_outside_of_messages() -> None:
+    left = [f"{name}:{line}: {text!r}" for name, line, text in in_source() if (name, text) not in NOT_SHOWN]
+    assert not left, "make these messages, or say in this file why they are none:\n" + "\n".join(left)
+
+
+def test_what_is_excepted_is_there() -> None:
+    found = {(name, text) for name, _, text in in_source()}
+    assert not set(NOT_SHOWN) - found
+    assert all(any(fnmatch(name, pattern) for name in sources()) for pattern in NOT_OURS)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('say("the engine does not start")', ["the engine does not start"]),
+        ('say(f"deleted run {run} of today")', ["deleted run ", " of today"]),
+        ('message("a.b", "the engine does not start", x=1)', []),
+        ('message("a.b", "one row", plural="many rows", count=2)', []),
+        ('message("a.b", "{x}", x="the second row")', ["the second row"]),
+        ('def f():\n    """Gives the rows."""\n    return 1', []),
+        ('click.option("--x", help="how many rows")', []),
+        ('text.append("finding ")', ["finding "]),
+        ('text.append(f"{n} arms")', [" arms"]),
+        ('text.append(" ", style="bold")', []),
+    ],
+)
+def test_loose_words_are_seen(source: str, found: list[str]) -> None:
+    assert [text for _, text in loose(source, on_screen=True)] == found
