@@ -53,11 +53,10 @@ class Sources:
         self.files: dict[str, str] = {}
         wanted = {file for file, _ in (*FIELDS.values(), *LITERALS.values())}
         wanted |= {"vllm/envs.py", "vllm/entrypoints/llm.py", "vllm/entrypoints/offline_utils.py"}
-        wanted |= {"vllm_ascend/envs.py", "vllm_ascend/ascend_config.py"}
         for name, data in _members(path):
             inside = name if path.suffix == ".whl" else name.partition("/")[2]
-            if inside in wanted:
-                self.files[inside] = data.decode("utf-8")
+            if inside in wanted or inside.startswith("vllm_ascend/"):
+                self.files[inside] = data.decode("utf-8-sig")
 
     def tree(self, path: str) -> ast.Module | None:
         return ast.parse(self.files[path]) if path in self.files else None
@@ -151,22 +150,31 @@ def _assigns(node: ast.stmt) -> bool:
     return isinstance(node, ast.Assign) and len(node.targets) == 1
 
 
-def config_keys(tree: ast.Module) -> set[str]:
-    """Keys that vllm-ascend's AscendConfig asks `additional_config` for."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and node.name == "AscendConfig":
-            return {
-                call.args[0].value
-                for call in ast.walk(node)
-                if isinstance(call, ast.Call)
-                and isinstance(call.func, ast.Attribute)
-                and call.func.attr == "get"
-                and "additional_config" in ast.unparse(call.func.value)
-                and call.args
-                and isinstance(call.args[0], ast.Constant)
-                and isinstance(call.args[0].value, str)
-            }
-    raise ValueError("there is no class AscendConfig")
+def config_keys(trees: Iterable[ast.Module]) -> set[str]:
+    """Keys that vllm-ascend looks for in `additional_config`, wherever it does: what no release looks for is a slip."""
+    return {key for tree in trees for node in ast.walk(tree) for key in _keys_at(node)}
+
+
+def _keys_at(node: ast.AST) -> Iterator[str]:
+    """Of `additional_config`: `.get(KEY)`, `[KEY]`, `KEY in` it, and functions that take it and KEY."""
+    looked: list[ast.expr] = []
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and _is_additional(node.func.value):
+            looked += node.args[:1]
+        if node.args and _is_additional(node.args[0]):
+            looked += node.args[1:2]
+    elif isinstance(node, ast.Subscript) and _is_additional(node.value):
+        looked.append(node.slice)
+    elif isinstance(node, ast.Compare) and any(_is_additional(side) for side in node.comparators):
+        looked.append(node.left)
+    for one in looked:
+        if isinstance(one, ast.Constant) and isinstance(one.value, str):
+            yield one.value
+
+
+def _is_additional(node: ast.expr) -> bool:
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return name == "additional_config"
 
 
 def vllm_names(sources: Sources) -> Names:
@@ -191,10 +199,10 @@ def vllm_names(sources: Sources) -> Names:
 
 def ascend_names(sources: Sources) -> Names:
     """Everything that one vllm-ascend knows beside vLLM's own."""
-    envs, config = sources.tree("vllm_ascend/envs.py"), sources.tree("vllm_ascend/ascend_config.py")
+    envs = sources.tree("vllm_ascend/envs.py")
     assert envs is not None
-    assert config is not None
-    return {"variables": dictionary_keys(envs, "env_variables"), "additional_config": config_keys(config)}
+    trees = (ast.parse(text) for path, text in sources.files.items() if path.startswith("vllm_ascend/"))
+    return {"variables": dictionary_keys(envs, "env_variables"), "additional_config": config_keys(trees)}
 
 
 def order(version: str) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from . import plants
 from .catalogue import FAULTS, Planting, prompt_key, release
+from .rows import DISCARDED
 
 PROJECTIONS = ("o_proj", "out_proj", "down_proj")
 """Names of the layers that weights are changed in: the first of these that a model has, in its middle layer."""
@@ -132,7 +133,7 @@ def engine_version() -> str:
 
 
 STATE = State()
-NEEDED = ("_sample", "execute_model", "input_batch", "requests", "discard_request_mask", "attn_groups")
+NEEDED = ("_sample", "execute_model", "input_batch", "requests", "attn_groups")
 
 
 def wrap_engine() -> bool:
@@ -206,12 +207,15 @@ def wrap_runner(runner: Any) -> None:
     """
     fault = FAULTS.get(STATE.planting.fault)
     missing = [name for name in NEEDED if not hasattr(runner, name)]
+    if not any(hasattr(runner, name) for name in DISCARDED):
+        missing.append(" or ".join(DISCARDED))
     if missing:
         if not STATE.planting.noise and (fault is None or fault.layer != "runner"):
             return
         raise RuntimeError(
             f"{STATE.planting.to_text()} cannot be planted in {type(runner).__module__}.{type(runner).__name__}, "
-            f"which has no {', '.join(missing)}; with vLLM's second model runner, set VLLM_USE_V2_MODEL_RUNNER=0"
+            f"which has no {', '.join(missing)}; with vLLM's second model runner, set VLLM_USE_V2_MODEL_RUNNER=0, "
+            "with vllm-ascend take 0.13.0 or newer"
         )
     # Every tensor-parallel rank plants the same; one of them writes it down.
     STATE.silent = getattr(runner.vllm_config.parallel_config, "rank", 0) > 0

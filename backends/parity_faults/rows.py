@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+DISCARDED = ("discard_request_mask", "discard_request_indices")
+"""Where a model runner says which rows are in the middle of a chunked prefill, whose tokens are thrown away: by a mask,
+by numbers, or both. vllm-ascend 0.13.0 and 0.18.0 inherit the mask and fill the numbers only (`model_runner_v1.py`,
+`_prepare_inputs`), so what either says counts; docs/engine-contract.md has who writes which."""
+
+
+def discarded_rows(runner: Any) -> set[int]:
+    """Rows whose tokens of this step are thrown away."""
+    found: set[int] = set()
+    mask = getattr(runner, "discard_request_mask", None)
+    if mask is not None:
+        found.update(row for row, thrown in enumerate(mask.np[: runner.input_batch.num_reqs].tolist()) if thrown)
+    numbers = getattr(runner, "discard_request_indices", None)
+    if numbers is not None:
+        found.update(int(row) for row in numbers.np[: runner.num_discarded_requests].tolist())
+    return found
+
 
 def sampling_rows(runner: Any) -> list[int]:
     """Rows that emit tokens in this step (not in the middle of a chunked prefill)."""
-    count = runner.input_batch.num_reqs
-    discarded = runner.discard_request_mask.np[:count]
-    return [row for row in range(count) if not discarded[row]]
+    discarded = discarded_rows(runner)
+    return [row for row in range(runner.input_batch.num_reqs) if row not in discarded]
 
 
 def request_of(runner: Any, row: int) -> str:

@@ -103,15 +103,18 @@ def _arm(name: str, backend: Backend, variant: Variant, point: Point, num_specul
 
 
 def settled(
-    arms: Sequence[Arm], planned: Sequence[Planned], backends: Mapping[str, Backend]
+    arms: Sequence[Arm], planned: Sequence[Planned], backends: Mapping[str, Backend], config: Mapping[str, Json]
 ) -> tuple[list[Arm], list[Skipped]]:
-    """The plan's arms with their points on top, and those that no engine could run, with the reason."""
+    """The plan's arms with their points on top, and those that no engine could run, with the reason.
+
+    `config`: the checkpoint's config.json.
+    """
     where = {arm.name: point for arm, point in planned}
     kept: list[Arm] = []
     reasons: dict[str, Message] = {}
     for arm in arms:
         varied = apply(arm, where.get(arm.name, Point()))
-        reason = contradiction(varied.engine) or impossible(backends[arm.backend], varied.engine)
+        reason = contradiction(varied.engine) or impossible(backends[arm.backend], varied.engine, config)
         if reason is None:
             kept.append(varied)
         else:

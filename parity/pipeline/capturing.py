@@ -15,7 +15,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -64,6 +64,8 @@ class Engines:
     on_event: OnEvent
     say: Say
     hosts: Mapping[str, Host]
+    used: set[str] = field(default_factory=set)
+    """Turns in which an engine of this run has been."""
 
     def turn(self, arm: Arm) -> str:
         return host_of(self.hosts, arm.name, arm.backend).turn
@@ -71,6 +73,9 @@ class Engines:
     def open(
         self, plan: Plan, arm: Arm, directory: RunDirectory, stop: threading.Event
     ) -> AbstractContextManager[Session]:
+        turn = self.turn(arm)
+        after_another = turn in self.used
+        self.used.add(turn)
         return run_arm(
             plan,
             arm.name,
@@ -81,6 +86,7 @@ class Engines:
             resume=True,
             stop=stop,
             host=host_of(self.hosts, arm.name, arm.backend),
+            after_another=after_another,
         )
 
 

@@ -38,7 +38,7 @@ from parity.plan.matrix import Axis
 from parity.plan.variants import Variant
 from parity.records import Json
 from parity.records.sampling import parameter, penalises
-from parity.run import Backend, OwnSettings, Seeded, TakesUsual, load_backend
+from parity.run import Backend, OfCheckpoint, OwnSettings, Seeded, TakesUsual, load_backend
 
 DEFAULT_SUITE = "mixed"
 
@@ -110,9 +110,10 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
         own={name for name, backend in backends.items() if isinstance(backend, OwnSettings)},
     )
     plan = _with_seeds(plan, backends, _asked_for(request, overrides))
+    plan = _for_checkpoint(plan, backends, checkpoint.config)
     check_images(plan, backends)
     plan = with_lists(with_arbiter(plan, request.arbiter), request.score_top)
-    return _with_churn(_settled(plan, planned, backends, request.baseline), request)
+    return _with_churn(_settled(plan, planned, backends, request.baseline, checkpoint.config), request)
 
 
 def _all_arms(request: PlanRequest, backends: Mapping[str, Backend]) -> list[Planned]:
@@ -179,6 +180,16 @@ def _with_seeds(plan: Plan, backends: Mapping[str, Backend], asked: set[str]) ->
     return replace(plan, arms=tuple(arms))
 
 
+def _for_checkpoint(plan: Plan, backends: Mapping[str, Backend], config: Mapping[str, Json]) -> Plan:
+    """The plan with what backends need for its checkpoint."""
+    arms = []
+    for arm in plan.arms:
+        backend = backends[arm.backend]
+        engine = backend.for_checkpoint(arm.engine, config) if isinstance(backend, OfCheckpoint) else arm.engine
+        arms.append(replace(arm, engine=engine))
+    return replace(plan, arms=tuple(arms))
+
+
 def with_lists(plan: Plan, asked: int | None) -> Plan:
     """The plan with scores that list as many tokens as were asked for, or as penalties need: these push the best tokens
     down, and the list must hold the one that is best then."""
@@ -227,9 +238,15 @@ def repeated(prompts: Sequence[Prompt], copies: int) -> list[Prompt]:
     return [replace(prompt, id=f"{prompt.id}#{copy}") for copy in range(1, copies + 1) for prompt in prompts]
 
 
-def _settled(plan: Plan, planned: Sequence[Planned], backends: Mapping[str, Backend], asked: str | None) -> Plan:
+def _settled(
+    plan: Plan,
+    planned: Sequence[Planned],
+    backends: Mapping[str, Backend],
+    asked: str | None,
+    config: Mapping[str, Json],
+) -> Plan:
     """The plan with the matrix applied, and what cannot run left out with its reason."""
-    kept, skipped = settled(plan.arms, planned, backends)
+    kept, skipped = settled(plan.arms, planned, backends, config)
     room = 0 if plan.score.mode == "none" else 1
     check_lengths(kept, max(len(r.prompt_token_ids) for r in plan.requests) + plan.sampling.max_tokens + room)
     reasons = {one.arm: one.reason for one in skipped}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ class Checkpoint:
     max_positions: int | None
     primary_eos: int | None
     """The EOS of the tokenizer: the only one an engine stops at by itself with generation_config="vllm"."""
+    config: Mapping[str, Json] = field(default_factory=dict)
+    """Its config.json."""
 
 
 def read_checkpoint(path: str | Path, *, weights: bool = True) -> Checkpoint:
@@ -83,7 +86,7 @@ def read_checkpoint(path: str | Path, *, weights: bool = True) -> Checkpoint:
         vocab_size=vocabulary if isinstance(vocabulary, int) else None,
         eos_token_ids=tuple(sorted(eos)),
     )
-    return Checkpoint(model, bound if isinstance(bound, int) else None, primary)
+    return Checkpoint(model, bound if isinstance(bound, int) else None, primary, config)
 
 
 def _json_object(path: Path, *, required: bool = False) -> dict[str, Any]:

@@ -146,6 +146,8 @@ class Host(Struct, frozen=True, omit_defaults=True):
     """How many shells read the command line on its way. None: one for each `ssh` in the command."""
     start_timeout: Annotated[int | None, Read(_count)] = None
     """Seconds that an engine may take to start there. None: half an hour."""
+    stall_timeout: Annotated[int | None, Read(_count)] = None
+    """Seconds that a working engine may say nothing. None: the adapter's, a quarter of an hour where it has none."""
 
     @property
     def far(self) -> bool:

@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+COMPILATION_MODES = {"NONE": 0, "STOCK_TORCH_COMPILE": 1, "DYNAMO_TRACE_ONCE": 2, "VLLM_COMPILE": 3}
+"""`CompilationConfig.mode` by name, and its number, which is also its predecessor `level` (vLLM 0.11.1 maps them)."""
+
 OPEN = ...
 """No default of parity's own: what nobody asks for is left to the engine."""
 
@@ -54,6 +57,8 @@ class Setting(NamedTuple):
     """Tables name it where arms differ in it."""
     may_be_unknown: bool = False
     """A version that has nothing of the kind does what was asked all the same."""
+    of_mamba: bool = False
+    """Of mamba layers and their kin: a model without any has nothing of it, whatever the engine's default says."""
     in_script: bool = True
     """A script that reproduces a case passes it on."""
 
@@ -121,7 +126,7 @@ _ROWS: dict[str, Setting] = {
             "compilation_config.cudagraph_capture_sizes", "compilation_config.cudagraph_capture_sizes",
             "cudagraph_capture_sizes",
         ),
-        Setting("mamba_cache_mode", "cache_config.mamba_cache_mode", decides=True),
+        Setting("mamba_cache_mode", "cache_config.mamba_cache_mode", decides=True, of_mamba=True),
         Setting(
             # float32 does not run on a CPU: "CPU GDN attention requires BF16".
             "dtype", "model_config.dtype", default="bfloat16", pinned=True, precision=True, decides=True,
@@ -143,6 +148,11 @@ _ROWS: dict[str, Setting] = {
             kernels=True,
         ),
         Setting("data_parallel_size", "parallel_config.data_parallel_size", short="dp", decides=True),
+        Setting(
+            # Of gated delta networks; what came of it is the layer's own, not VllmConfig's (`worker/rows.py`).
+            "gdn_prefill_backend", "chunk_gated_delta_rule.gdn_prefill_backend", short="gdn",
+            kernels=True, decides=True, may_be_unknown=True,
+        ),
         Setting("model_runner", decides=True, tells_apart=False, in_script=False, kernels=True),
         Setting("max_model_len", "model_config.max_model_len", short="len", default=1024, pinned=True),
         Setting("seed", "model_config.seed", default=0, pinned=True, local=True),
@@ -154,8 +164,10 @@ _ROWS: dict[str, Setting] = {
         Setting("disable_log_stats", default=False, in_script=False),  # the counters of drafts and preemptions
         Setting("quantization", "model_config.quantization", short="quant", precision=True),
         Setting("kv_cache_dtype", "cache_config.cache_dtype", precision=True),
-        Setting("mamba_cache_dtype", "cache_config.mamba_cache_dtype", precision=True, checked=False),
-        Setting("mamba_ssm_cache_dtype", "cache_config.mamba_ssm_cache_dtype", precision=True, checked=False),
+        Setting("mamba_cache_dtype", "cache_config.mamba_cache_dtype", precision=True, checked=False, of_mamba=True),
+        Setting(
+            "mamba_ssm_cache_dtype", "cache_config.mamba_ssm_cache_dtype", precision=True, checked=False, of_mamba=True,
+        ),
         Setting("block_size", "cache_config.block_size"),
         Setting("num_gpu_blocks_override", short="blocks", aliases=("kv_blocks",)),
         Setting("gpu_memory_utilization"),

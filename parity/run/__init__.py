@@ -23,6 +23,7 @@ from __future__ import annotations
 from parity.run.backend import (
     Backend,
     Detection,
+    OfCheckpoint,
     OwnSettings,
     Remote,
     Seeded,
@@ -48,6 +49,7 @@ __all__ = [
     "EngineEnv",
     "EnvSpec",
     "Interrupted",
+    "OfCheckpoint",
     "OnEvent",
     "OwnSettings",
     "Phase",

@@ -103,8 +103,20 @@ class Backend(Protocol):
 class Restricted(Protocol):
     """A backend that knows of settings its engine cannot run with."""
 
-    def impossible(self, engine: Mapping[str, Json]) -> Message | None:
-        """Why no engine of this backend could run with these arguments, in one sentence; None where one could."""
+    def impossible(self, engine: Mapping[str, Json], config: Mapping[str, Json]) -> Message | None:
+        """Why no engine of this backend could run with these arguments, in one sentence; None where one could.
+
+        `config`: the checkpoint's config.json.
+        """
+        ...
+
+
+@runtime_checkable
+class OfCheckpoint(Protocol):
+    """A backend whose engine needs other arguments for some checkpoints."""
+
+    def for_checkpoint(self, engine: Mapping[str, Json], config: Mapping[str, Json]) -> dict[str, Json]:
+        """These arguments with what a checkpoint of this config.json needs; those that were asked for stay."""
         ...
 
 
@@ -159,6 +171,22 @@ class Versioned(Protocol):
 
 
 @runtime_checkable
+class HoldsMemory(Protocol):
+    """A backend whose engines take most of a device's memory, which may come back later than they end."""
+
+    memory_signs: tuple[str, ...]
+    """Pieces of log text with which an engine says that this memory was not free when it started."""
+
+
+@runtime_checkable
+class Patient(Protocol):
+    """A backend whose engine needs longer than others to say what hangs."""
+
+    stall_seconds: float
+    """So long a working engine may say nothing, at least, where the host says nothing else."""
+
+
+@runtime_checkable
 class HasDevices(Protocol):
     """A backend whose engine can be given devices of the machine."""
 
@@ -195,9 +223,9 @@ class Examinable(Protocol):
         ...
 
 
-def impossible(backend: Backend, engine: Mapping[str, Json]) -> Message | None:
-    """What the adapter says about these settings; one that says nothing takes everything."""
-    return backend.impossible(engine) if isinstance(backend, Restricted) else None
+def impossible(backend: Backend, engine: Mapping[str, Json], config: Mapping[str, Json]) -> Message | None:
+    """What the adapter says about these settings for this checkpoint; one that says nothing takes everything."""
+    return backend.impossible(engine, config) if isinstance(backend, Restricted) else None
 
 
 def starts_an_engine(name: str) -> bool:

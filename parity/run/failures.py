@@ -59,3 +59,15 @@ def engine_words(failed: Failed) -> str:
     # The message of a WorkerError says all there is to say.
     kind = "" if failed.type == "WorkerError" else f"{failed.type}: "
     return one_line(f"{kind}{failed.message}")
+
+
+def memory_held(arm: str, seconds: float, said: str) -> Message:
+    """An engine that did not start since another one had the memory of its devices; `said`: the line of its log."""
+    return message(
+        "run.memory_held",
+        "{arm}: the memory of its devices was not free; waiting up to {seconds:.0f} s for it, then starting once more "
+        "({said})",
+        arm=arm,
+        seconds=seconds,
+        said=said,
+    )

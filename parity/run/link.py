@@ -19,10 +19,10 @@ from parity.plan.hosts import Host
 from parity.records import Header
 from parity.records.plan_digest import plan_digest
 from parity.records.sampling import wire
-from parity.run.backend import Backend, HasDevices, Remote
+from parity.run.backend import Backend, HasDevices, HoldsMemory, Patient, Remote
 from parity.run.events import ArmEvent, OnEvent, Phase
 from parity.run.expected import check_header
-from parity.run.failures import Doing, Interrupted, Timeouts, Trouble, engine_words, words_of
+from parity.run.failures import Doing, Interrupted, Timeouts, Trouble, engine_words, memory_held, words_of
 from parity.run.launch import Launch, command_line, place_in_words, python_of, remedy, run_python
 from parity.run.messages import (
     Command,
@@ -42,6 +42,9 @@ from parity.run.process import BOOTSTRAP, NoAnswer, WorkerGone
 from parity.run.resume import engine_differences
 
 _POLL_SECONDS = 0.25
+SETTLE_SECONDS = 60.0
+"""So long the memory of a device may take to come back from an engine that has ended: vllm-ascend's own tests wait up
+to 50 s between two engines (`tests/e2e/conftest.py`, `wait_until_npu_memory_free`)."""
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
@@ -61,7 +64,9 @@ class Link:
         say: Say,
         timeouts: Timeouts,
         stop: threading.Event | None,
+        after_another: bool = False,
     ) -> None:
+        """`after_another`: an engine of this run has just ended on the same devices."""
         self.name = arm.name
         self.header: Header | None = None
         self.replicas = max(1, min(host.workers, len(plan.requests)))
@@ -71,6 +76,12 @@ class Link:
         self._arm, self._log_path = arm, log_path
         self._backend, self._host = backend, host
         self._on_event, self._timeouts, self._stop = on_event, timeouts, stop
+        self._memory_signs = backend.memory_signs if isinstance(backend, HoldsMemory) else ()
+        self._after_another = after_another
+        self._memory_held, self._memory_line = False, ""
+        self._stall = host.stall_timeout or (
+            max(timeouts.stall, backend.stall_seconds) if isinstance(backend, Patient) else timeouts.stall
+        )
         self._pool: Pool | None = None
         self._phase = Phase.STARTING
         self._began = time.monotonic()
@@ -79,9 +90,26 @@ class Link:
     # ------------------------------------------------------------------ start and end
 
     def start(self) -> Header:
-        """Start the engines unless they are up; the header of the arm."""
+        """Start the engines unless they are up; the header of the arm.
+
+        Once more where the memory of their devices was not free: an engine before may just have ended.
+        """
         if self.header is not None:
             return self.header
+        settle = SETTLE_SECONDS if self._memory_signs else 0.0
+        try:
+            return self._start(settle if self._after_another else 0.0)
+        except BackendError as error:
+            if not self._memory_held:
+                raise
+            self.say(memory_held(self.name, settle, self._memory_line))
+            try:
+                return self._start(settle)
+            except BackendError as again:
+                raise again from error
+
+    def _start(self, settle: float) -> Header:
+        self._memory_held = False
         source = self._backend.worker_source()
         launches = self._launches(len(source))
         with self.guarded():
@@ -90,7 +118,7 @@ class Link:
                 far=self._host.far, heartbeat=self._timeouts.heartbeat if self._host.far else None,
             )  # fmt: skip
             for replica, plan in enumerate(self.plans):
-                self.send(replica, self._job(plan))
+                self.send(replica, self._job(plan, settle))
             until = time.monotonic() + (self._host.start_timeout or self._timeouts.start)
             headers: dict[int, Header] = {}
             while len(headers) < self.replicas:
@@ -138,11 +166,11 @@ class Link:
             )
         return {self._backend.device_variable: self._host.devices[replica]}
 
-    def _job(self, plan: Plan) -> Job:
+    def _job(self, plan: Plan, settle: float) -> Job:
         if self._host.model is not None:
             plan = plan.with_model_path(self._host.model)
         asked = {**plan.to_json(), "parameters": wire()}
-        return Job(asked, self.name, self._timeouts.heartbeat * 4 if self._host.far else UNSET)
+        return Job(asked, self.name, self._timeouts.heartbeat * 4 if self._host.far else UNSET, settle or UNSET)
 
     def _one_header(self, headers: Sequence[Header]) -> Header:
         """The header of the arm from those of its replicas, which must be of one engine."""
@@ -201,7 +229,7 @@ class Link:
         """The next message; `until` is a time.monotonic() deadline, None means the stall timeout."""
         assert self._pool is not None
         if until is None:
-            until = time.monotonic() + self._timeouts.stall
+            until = time.monotonic() + self._stall
         while True:
             if self._stop is not None and self._stop.is_set():
                 raise KeyboardInterrupt
@@ -265,7 +293,9 @@ class Link:
         if tail:
             lines = "".join(f"\n  {line}" for line in tail.splitlines())
             said = message("run.with_log", "{said}\nthe end of {log}:{lines}", said=said, log=str(log), lines=lines)
-        hint = remedy(self._host, tail) or self._backend.explain(tail)
+        self._memory_line = worker.line_with(self._memory_signs)
+        self._memory_held = self.header is None and bool(self._memory_line)
+        hint = remedy(self._host, tail) or self._backend.explain(self._memory_line or tail)
         self.enter(Phase.FAILED, self.done, self.total, self.tokens)
         raise BackendError(
             said,

@@ -260,11 +260,13 @@ def count(value: Json) -> int:
 
 
 class Job(Struct, frozen=True):
-    """The first line that a worker gets: its plan, its arm, and how long it may hear nothing (seconds)."""
+    """The first line that a worker gets: its plan, its arm, how long it may hear nothing, and how long it waits for
+    the memory of its devices to be free before it starts its engine (seconds)."""
 
     plan: Json
     arm: str
     silence: float | UnsetType = UNSET
+    settle: float | UnsetType = UNSET
 
 
 class Generate(Struct, frozen=True, tag_field="op", tag="generate"):

@@ -40,6 +40,9 @@ BOOTSTRAP = (
 works behind `ssh HOST` or `docker exec -i`."""
 
 _TAIL_LINES = 25
+_KEPT_LINES = 500
+"""Of the log's end: where an engine has ranks, the reason stands before their leader's complaint."""
+
 _LINE_SHOWN = 400
 
 
@@ -101,7 +104,7 @@ class WorkerProcess:
         self._outbox: queue.Queue[bytes | None] = queue.Queue()
         self._preamble = MAX_PREAMBLE_LINES if preamble else 0
         self._arrived = arrived or threading.Event()
-        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._tail: deque[str] = deque(maxlen=_KEPT_LINES)
         self._lines: queue.Queue[bytes | None] = queue.Queue(maxsize=16)
         self._ending = threading.Event()
         self._spoke = threading.Event()
@@ -300,4 +303,9 @@ class WorkerProcess:
 
     def log_tail(self) -> str:
         """The last lines of the engine's log, printable."""
-        return "\n".join(line for line in self._tail if line.strip())
+        return "\n".join([line for line in self._tail if line.strip()][-_TAIL_LINES:])
+
+    def line_with(self, signs: Sequence[str]) -> str:
+        """The last line of the log that has one of these pieces of text; "" where none has."""
+        found = (line for line in list(self._tail)[::-1] if any(sign in line for sign in signs))
+        return next(found, "")

@@ -122,14 +122,15 @@ def run_arm(
     stop: threading.Event | None = None,
     backend: Backend | None = None,
     host: Host | None = None,
+    after_another: bool = False,
 ) -> Iterator[ArmSession]:
     """A session for the arm called `arm_name` of a plan.
 
     Without `resume` an existing capture is refused; with it, a complete one is left alone and an
     unfinished one continued. `say` takes lines for the user, `stop` ends the run like Ctrl-C does,
-    `backend` replaces the installed adapter, `host` says where the engine runs (default: here). The engine
-    has ended when the block is left. Raises ParityError for what the caller got wrong and BackendError for
-    everything else.
+    `backend` replaces the installed adapter, `host` says where the engine runs (default: here), `after_another` that
+    an engine of this run has just ended there. The engine has ended when the block is left. Raises ParityError for
+    what the caller got wrong and BackendError for everything else.
     """
     arm = next((arm for arm in plan.arms if arm.name == arm_name), None)
     if arm is None:
@@ -152,6 +153,7 @@ def run_arm(
         say=say,
         timeouts=timeouts or Timeouts(),
         stop=stop,
+        after_another=after_another,
     )
     session = ArmSession(plan, arm, capture_path, link)
     try:

@@ -14,14 +14,18 @@ from parity.run.backend import Ask, Detection
 from parity.run.checks import Check
 from parity.run.envs import EnvSpec
 from parity_backends.vllm import local
-from parity_backends.vllm.asked import VARIANTS, engine_arguments
+from parity_backends.vllm.asked import MEMORY_SHARE, VARIANTS, engine_arguments
 
 Remedy = tuple[tuple[str, ...], Message]
 """Pieces of log text, any of which says what went wrong, and what to do."""
 
+MEMORY_SIGNS = ("Free memory on device", "Error in memory profiling")
+"""vLLM `v1/worker/utils.py` and `gpu_worker.py`, vllm-ascend `worker/worker.py`: memory that an engine before has not
+given back yet, or that came back while this one counted its own."""
+
 COMMON_REMEDIES: tuple[Remedy, ...] = (
     (
-        ("out of memory", "OutOfMemoryError", "No available memory for the cache blocks", "Free memory on device"),
+        ("out of memory", "OutOfMemoryError", "No available memory for the cache blocks", *MEMORY_SIGNS),
         message(
             "vllm.device_memory",
             "not enough device memory: end what else runs there, or lower gpu_memory_utilization, max_model_len or "
@@ -60,6 +64,7 @@ class Accelerator:
     """Looked for in the engine's log before the common ones."""
     device_variable = ""
     """Chooses the devices that a process sees."""
+    memory_signs = MEMORY_SIGNS
     far_modules: tuple[str, ...] = ("vllm",)
     """What the interpreter of another host must be able to import."""
 
@@ -67,7 +72,8 @@ class Accelerator:
         return None
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
-        return engine_arguments(self.name, variant, num_speculative_tokens)
+        asked = engine_arguments(self.name, variant, num_speculative_tokens)
+        return {**asked, "gpu_memory_utilization": MEMORY_SHARE}
 
     def env_defaults(self, variant: str) -> dict[str, str]:
         return {

@@ -27,8 +27,20 @@ class AscendBackend(Accelerator):
     device_pattern = "/dev/davinci[0-9]*"
     device_variable = "ASCEND_RT_VISIBLE_DEVICES"
     far_modules = ("vllm", "vllm_ascend")
+    stall_seconds = 3000.0
+    """HCCL waits 1836 s and then says which rank and operator hang; vllm-ascend asks for as much (`platform.py`)."""
 
-    def impossible(self, engine: Mapping[str, Any]) -> Message | None:
+    def env_defaults(self, variant: str) -> dict[str, str]:
+        return {
+            **super().env_defaults(variant),
+            # vllm-ascend's own tests start its ranks so, never by vLLM's default, a fork of a process with threads.
+            "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+            # Longer than HCCL's own limit; vLLM gives up after 300 s and cannot say who hangs. Newer releases of
+            # vllm-ascend set it themselves.
+            "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": f"{self.stall_seconds:.0f}",
+        }
+
+    def impossible(self, engine: Mapping[str, Any], config: Mapping[str, Any]) -> Message | None:
         return on_ascend(engine)
 
     remedies = (

@@ -221,8 +221,8 @@ class CpuBackend:
         tokens = max(engine["max_num_batched_tokens"], engine["max_model_len"])
         return {**engine, "enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
 
-    def impossible(self, engine: Mapping[str, Any]) -> Message | None:
-        return impossible.on_cpu(engine)
+    def impossible(self, engine: Mapping[str, Any], config: Mapping[str, Any]) -> Message | None:
+        return impossible.on_cpu(engine, config)
 
     def explain(self, log_tail: str) -> Message | None:
         if any(f"No module named '{name}'" in log_tail for name in ("vllm", "numpy")):

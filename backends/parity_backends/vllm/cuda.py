@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from parity.messages import message
 from parity_backends.vllm.accelerator import Accelerator
+from parity_backends.vllm.worker.limits import other_heads
+
+GDN_BACKEND = "gdn_prefill_backend"
+"""An argument of `vllm.LLM` from 0.18.0; also a key of `additional_config`, which is where it goes."""
+
+
+def gdn_backend_asked(engine: Mapping[str, Any]) -> Any:
+    """The backend that somebody asked for; None: left to the engine."""
+    more = engine.get("additional_config")
+    return engine.get(GDN_BACKEND) or (more.get(GDN_BACKEND) if isinstance(more, Mapping) else None)
 
 
 class CudaBackend(Accelerator):
@@ -17,6 +30,13 @@ class CudaBackend(Accelerator):
     tool = ("nvidia-smi", "-L")
     device_pattern = "/dev/nvidia[0-9]*"
     device_variable = "CUDA_VISIBLE_DEVICES"
+
+    def for_checkpoint(self, engine: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+        """With Triton's prefill of gated delta networks where FlashInfer's would read past their state."""
+        if not other_heads(config) or gdn_backend_asked(engine) is not None:
+            return dict(engine)
+        return {**engine, GDN_BACKEND: "triton"}
+
     remedies = (
         (
             ("driver on your system is too old", "CUDA driver version is insufficient", "no kernel image is available"),

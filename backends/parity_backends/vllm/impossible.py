@@ -7,10 +7,11 @@ from typing import Any
 
 from parity.messages import Message, message
 from parity.records.engine_settings import draft_tokens, speculates
+from parity_backends.vllm.worker.checkpoints import has_linear_attention
 
 
-def on_cpu(engine: Mapping[str, Any]) -> Message | None:
-    """Why vLLM's CPU platform cannot run these settings, in one sentence; None where it can.
+def on_cpu(engine: Mapping[str, Any], config: Mapping[str, Any]) -> Message | None:
+    """Why vLLM's CPU platform cannot run these settings for a checkpoint of this config.json; None where it can.
 
     Read from vLLM 0.32 (`platforms/cpu.py`) and tried there: most are overridden without an error, and an arm
     that is called async and is not would prove nothing.
@@ -31,7 +32,7 @@ def on_cpu(engine: Mapping[str, Any]) -> Message | None:
             return _one_process(f"{name}={engine[name]}")
     if engine.get("distributed_executor_backend") not in (None, "uni"):
         return _one_process(f"distributed_executor_backend={engine['distributed_executor_backend']}")
-    if engine.get("dtype") in ("float32", "float16", "half"):
+    if engine.get("dtype") in ("float32", "float", "float16", "half") and has_linear_attention(config):
         return message(
             "cpu.no_dtype",
             "dtype={dtype}: gated delta networks take bfloat16 only on a CPU",

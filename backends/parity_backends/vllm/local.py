@@ -31,10 +31,11 @@ ENGINE_SETTINGS = "parity.records:engine_settings"
 WORKER_MODULES = (
     "parity_backends.worker:asked", "parity_backends.worker:protocol", "parity_backends.worker:sampling",
     "parity_backends.worker:records", "secrets",
-    "environment", "table", "arguments", ENGINE_SETTINGS, "resolved", "parity_backends.worker:counters",
-    "parity.records:plan_digest", "parity_backends.worker:planned", "parity_backends.worker:identity", "faults",
+    "environment", "table", ENGINE_SETTINGS, "arguments", "checkpoints", "limits", "rows", "resolved",
+    "parity_backends.worker:counters", "parity.records:plan_digest", "parity_backends.worker:planned",
+    "parity_backends.worker:identity", "faults",
     "parity_backends.worker:seeds", "schedule", "rounds", "asynchronous", "logits",
-    "parity.capture:step_table", "step_sight", "step_requests", "recorder", "arm", "main",
+    "parity.capture:step_table", "step_sight", "step_requests", "recorder", "memory", "arm", "main",
 )  # fmt: skip
 """Of parity_backends.vllm.worker where no other is named, each after those it imports."""
 
@@ -44,7 +45,8 @@ def worker_source() -> bytes:
     return bundle("parity_backends.vllm.worker", WORKER_MODULES)
 
 
-PROBE_MODULES = ("secrets", "environment", "table", "arguments", "parity_backends.vllm.doctor:probe")
+PROBE_MODULES = ("secrets", "environment", "table", ENGINE_SETTINGS, "arguments", "checkpoints",
+                 "limits", "parity_backends.vllm.doctor:probe")  # fmt: skip
 
 
 def doctor_probe() -> str:

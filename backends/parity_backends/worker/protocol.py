@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import queue
 import signal
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from multiprocessing import resource_tracker
 from typing import IO, Any, Callable, Iterator, Optional
 
 from .asked import Record
@@ -17,6 +19,8 @@ from .asked import Record
 SCHEMA = "parity.capture/1"
 EXIT_SECONDS = 15.0
 """An engine that has not shut down after this long is killed."""
+CHILD_SECONDS = 5.0
+"""So long may what this process started take to be gone, once it is killed."""
 
 
 class Stopped(Exception):
@@ -132,11 +136,57 @@ def kill_group() -> None:
     os._exit(137)  # the first process of a container takes no signal from inside
 
 
+def end_children(group: bool) -> None:
+    """Kill what this process started and wait until it is gone: a rank that stays holds its device's memory.
+
+    Ranks of an engine whose start failed notice the end of their leader late or not at all, and behind `ssh` or
+    `docker exec` nobody else can reach them. `group`: whatever else is in the group that this process leads as well,
+    which a worker by hand must not do: its shell may have put other programs there.
+    """
+    children = multiprocessing.active_children()
+    for child in children:
+        child.kill()
+    others = group_members() if group else []
+    for pid in others:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            continue
+    until = time.monotonic() + CHILD_SECONDS
+    for child in children:
+        child.join(max(0.0, until - time.monotonic()))
+    while others and set(others) & set(group_members()) and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def group_members() -> list[int]:
+    """Other living processes of the group that this process leads; none where it leads none, or there is no /proc.
+
+    Without multiprocessing's tracker of shared memory, which ends by itself, after it has removed what was left.
+    """
+    mine, found = os.getpid(), []
+    tracker = getattr(getattr(resource_tracker, "_resource_tracker", None), "_pid", None)
+    if os.getpgrp() != mine or not os.path.isdir("/proc/self"):
+        return []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) in (mine, tracker):
+            continue
+        try:
+            with open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as file:
+                state, _, group = file.read().rpartition(")")[2].split()[:3]
+        except (OSError, ValueError):  # it ended meanwhile
+            continue
+        if int(group) == mine and state not in "ZX":
+            found.append(int(name))
+    return found
+
+
 def serve(stream: IO[bytes], make_arm: Callable[..., Any]) -> None:
     """Serve commands from `stream` (the rest of stdin) until "exit", with the arm that the first one names.
 
     `make_arm(plan, name, channel, stop)` gives an object with `start()` (sends the header), `generate(rounds)`,
-    `score(items, top)`, `trial(requests, sampling)` and `close()`.
+    `score(items, top)`, `trial(requests, sampling)` and `close()`; `settle(seconds)` where engines have devices, which
+    one before may not have given back yet.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
     if os.getpgrp() != os.getpid():
@@ -156,6 +206,8 @@ def serve(stream: IO[bytes], make_arm: Callable[..., Any]) -> None:
         if job.get("op") != "exit":
             arm = make_arm(job["plan"], job["arm"], channel, commands.stop)
             where = "start"
+            if job.get("settle"):
+                arm.settle(float(job["settle"]))
             arm.start()
             while not commands.stop.is_set():
                 where = "command"
@@ -185,6 +237,7 @@ def serve(stream: IO[bytes], make_arm: Callable[..., Any]) -> None:
             arm.close()
     except Exception:
         traceback.print_exc()  # everything asked for was delivered: only worth a line in the log
+    end_children(group=True)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # interpreter shutdown with an engine loaded is slow and prints harmless errors

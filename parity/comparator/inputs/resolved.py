@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
 from parity.records import Header, Json
-from parity.records.engine_settings import setting_called
+from parity.records.engine_settings import COMPILATION_MODES, setting_called
 
 LEFT_TO_THE_ENGINE = (None, "auto")
 
@@ -90,13 +90,23 @@ def _flat(values: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, J
             yield f"{prefix}{name}", value
 
 
+_MODE_NAMES = {number: name for name, number in COMPILATION_MODES.items()}
+
+
 def _same(name: str, asked: Json, resolved: Json) -> bool:
-    if name == "speculative_config.method" and str(asked).endswith("_mtp"):
-        return resolved in (asked, "mtp")  # the families' own names became one
+    if name == "speculative_config.method" and "mtp" in (asked, resolved):
+        # The families' own names became one; vllm-ascend 0.11.0 writes DeepSeek's in its place.
+        return all(str(method) == "mtp" or str(method).endswith("_mtp") for method in (asked, resolved))
+    if name == "compilation_config.mode":  # asked by its number, read back by its name
+        asked, resolved = (_mode(value) for value in (asked, resolved))
     if isinstance(asked, bool) or isinstance(resolved, bool) or not isinstance(asked, str):
         return bool(asked == resolved)
     plain = str(resolved).removeprefix("torch.").lower()
     return SPELLINGS.get(asked.lower(), asked.lower().removeprefix("torch.")) == plain
+
+
+def _mode(value: Json) -> Json:
+    return _MODE_NAMES.get(value, value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _mapping(value: Json) -> Mapping[str, Json]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parity.run import load_backend
+from parity.run.backend import HoldsMemory, Patient
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,20 @@ from parity.run import load_backend
 def test_a_failure_is_explained(backend: str, log: str, words: str | None) -> None:
     said = load_backend(backend).explain(f"INFO loading\n{log}\n")
     assert said is None if words is None else words in str(said)
+
+
+@pytest.mark.parametrize("backend", ["cuda", "ascend"])
+@pytest.mark.parametrize("variant", ["base", "mtp"])
+def test_there_is_memory_left_to_score(backend: str, variant: str) -> None:
+    """Logprobs of a prompt take memory that no profile run of an engine counts."""
+    adapter = load_backend(backend)
+    assert adapter.engine_defaults(variant, num_speculative_tokens=2)["gpu_memory_utilization"] == 0.8
+    assert isinstance(adapter, HoldsMemory)
+    assert any(sign in "ValueError: Free memory on device (7.4/60.9 GiB)" for sign in adapter.memory_signs)
+
+
+def test_ranks_of_an_npu_are_spawned_and_waited_for() -> None:
+    adapter = load_backend("ascend")
+    assert adapter.env_defaults("base")["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
+    assert isinstance(adapter, Patient)
+    assert adapter.stall_seconds > 1836  # HCCL's own limit: then it says which rank hangs

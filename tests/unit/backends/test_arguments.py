@@ -152,6 +152,21 @@ def test_a_build_that_is_no_release_is_asked_itself() -> None:
     assert "own signatures" in table.source
 
 
+@pytest.mark.parametrize("ascend", ASCEND_READ.split())
+def test_a_misspelt_key_of_additional_config_is_refused_by_what_the_release_knows(ascend: str) -> None:
+    vllm = ascend.removesuffix(".post1")
+    with pytest.raises(ValueError, match="weight_nzmode.*did you mean weight_nz_mode" if ascend > "0.2" else "nzmode"):
+        translate({"additional_config": {"weight_nzmode": 0}}, {}, Table(vllm, ascend))
+    known = translate({"additional_config": {"weight_nz_mode": 0, "refresh": True}}, {}, Table(vllm, ascend))
+    has = ascend.startswith("0.23")
+    assert known.engine["additional_config"] == ({"weight_nz_mode": 0, "refresh": True} if has else {"refresh": True})
+    assert ("additional_config.weight_nz_mode" in known.dropped) == (not has)
+    # Not on another platform, whose plugins read what they like; nor of a release that is not in the table.
+    anything = {"additional_config": {"weight_nzmode": 0}}
+    assert translate(anything, {}, Table(vllm)).engine == anything
+    assert translate(anything, {}, Table("0.33.0", "0.33.0rc1")).engine == anything
+
+
 @pytest.mark.parametrize("version", ["0.23.0+cu129", "0.23.0"])
 def test_a_local_version_is_the_release(version: str) -> None:
     assert Table(version).read

@@ -10,6 +10,9 @@ from captures import header, texts
 from parity.comparator.inputs.resolved import overruled, remarks
 from parity.comparator.types import Remarks
 
+MODES = {0: "NONE", 1: "STOCK_TORCH_COMPILE", 2: "DYNAMO_TRACE_ONCE", 3: "VLLM_COMPILE"}
+"""`vllm.config.CompilationMode`, 0.33.0."""
+
 
 @pytest.mark.parametrize(
     ("wanted", "resolved"),
@@ -21,6 +24,11 @@ from parity.comparator.types import Remarks
         ({"async_scheduling": None}, {"async_scheduling": True}),
         ({"speculative_config": {"method": "qwen3_next_mtp"}}, {"speculative_method": "mtp"}),
         ({"compilation_config": {"cudagraph_mode": "piecewise"}}, {"cudagraph_mode": "PIECEWISE"}),
+        ({"speculative_config": {"method": "mtp"}}, {"speculative_method": "deepseek_mtp"}),
+        ({"speculative_config": {"method": "deepseek_mtp"}}, {"speculative_method": "deepseek_mtp"}),
+        *(({"compilation_config": {"mode": number}}, {"compilation_mode": name}) for number, name in MODES.items()),
+        *(({"compilation_config": {"mode": name}}, {"compilation_mode": number}) for number, name in MODES.items()),
+        *(({"compilation_config": {"mode": name.lower()}}, {"compilation_mode": name}) for name in MODES.values()),
         ({"max_num_seqs": 64}, {}),
         ({"gpu_memory_utilization": 0.5}, {"gpu_memory_utilization": 0.9}),
     ],
@@ -43,6 +51,18 @@ def test_as_asked(wanted: dict[str, Any], resolved: dict[str, Any]) -> None:
             {"num_speculative_tokens": 1},
             "speculative_config.num_speculative_tokens",
         ),
+        ({"speculative_config": {"method": "mtp"}}, {"speculative_method": "eagle"}, "speculative_config.method"),
+        ({"speculative_config": {"method": "ngram"}}, {"speculative_method": "mtp"}, "speculative_config.method"),
+        (
+            {"speculative_config": {"method": "deepseek_mtp"}},
+            {"speculative_method": "qwen3_next_mtp"},
+            "speculative_config.method",
+        ),
+        *(
+            ({"compilation_config": {"mode": asked}}, {"compilation_mode": "NONE"}, "compilation_config.mode")
+            for asked in (1, 2, 3, "VLLM_COMPILE")
+        ),
+        ({"compilation_config": {"mode": 4}}, {"compilation_mode": "VLLM_COMPILE"}, "compilation_config.mode"),
         (
             {"compilation_config": {"cudagraph_mode": "FULL"}},
             {"cudagraph_mode": "NONE"},

@@ -6,11 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from parity_backends.vllm.ascend import AscendBackend
+from parity_backends.vllm.doctor.hardware import HARDWARE, SOURCES
 
 from parity.errors import ParityError
 from parity.plan.config import Config, find_config, read_config
 from parity.plan.hosts import Host
 
+REPEATABLE = HARDWARE["ascend"].determinism
 DOCS = Path(__file__).parents[3] / "docs" / "hosts.md"
 
 
@@ -28,7 +31,9 @@ def test_the_examples_of_the_documentation_are_read(tmp_path: Path) -> None:
     cuda, npu = config.hosts["cuda"], config.hosts["npu-b"]
     assert (cuda.command, cuda.devices, cuda.workers) == (("ssh", "gpu1"), ("0,1,2,3", "4,5,6,7"), 2)
     assert (npu.adapter, npu.turn, npu.quoting) == ("ascend", "npu1", 1)
-    assert npu.env == {"HCCL_BUFFSIZE": "1024", "HCCL_OP_EXPANSION_MODE": "AIV"}
+    # vllm-ascend's image sources both; ATB's script exports two of the variables the other way, and `env` wins.
+    assert re.findall(r"source (\S+)", npu.setup or "") == re.findall(r"source (\S+?)`", SOURCES)
+    assert npu.env == {"HCCL_BUFFSIZE": "1024", **{name: first for name, (first, *_) in REPEATABLE.items()}}
     assert config.plan["max-tokens"] == 256
 
 
@@ -48,6 +53,7 @@ def test_the_bounds_of_the_documentation_are_the_code_s() -> None:
     assert f"gives up after {patience.start / 60:.0f} minutes while starting" in text
     assert f", {patience.stall / 60:.0f} without a word" in text
     assert f"{patience.start:.0f} unless said otherwise" in text
+    assert f"{patience.stall:.0f} unless said otherwise, {AscendBackend.stall_seconds:.0f} on `ascend`" in text
     assert patience.heartbeat * 4 == 60
     assert "after a minute without a sign of life" in text
 

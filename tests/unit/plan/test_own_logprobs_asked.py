@@ -85,7 +85,7 @@ SPECULATES = {"speculative_config": {"method": "mtp"}, "async_scheduling": False
     ("vllm", "ascend", "engine", "ends", "asked"),
     [
         ("0.18.0", "0.18.0", SPECULATES, True, False),
-        ("0.13.0", "0.13.0", SPECULATES, True, False),
+        ("0.13.0", "0.13.0", SPECULATES, False, False),
         ("0.11.0", "0.11.0", SPECULATES, False, False),
         ("0.23.0", "0.23.0", SPECULATES, False, True),
         ("0.18.0", "0.18.0", {**SPECULATES, "async_scheduling": True}, False, True),

@@ -4,6 +4,7 @@ What it does wrong is named by the environment variable FAKE, which reaches it t
 """
 
 import hashlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -21,12 +22,38 @@ def fake_tokens(request, round_, length):
     return [seed[i % 32] for i in range(length)]
 
 
+RANKS_FILE = os.environ.get("FAKE_RANKS", "")
+HELD_FILE = os.environ.get("FAKE_HELD", "")
+"""While it is there, somebody else has the memory of the devices."""
+
+
+def deaf():
+    """A rank in a collective: it hears nothing but SIGKILL."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    time.sleep(600)
+
+
+def start_ranks():
+    """Two of them, as vLLM's executor of several devices has; their ids in a file."""
+    ranks = [multiprocessing.get_context("fork").Process(target=deaf, daemon=True) for _ in range(2)]
+    for rank in ranks:
+        rank.start()
+    with open(RANKS_FILE, "a") as file:
+        file.writelines(f"{rank.pid}\n" for rank in ranks)
+    return ranks
+
+
 class Arm:
     def __init__(self, plan, name, channel, stop):
         self.plan, self.name, self.channel, self.stop = plan, name, channel, stop
         self.arm = next(arm for arm in plan["arms"] if arm["name"] == name)
 
+    def settle(self, seconds):
+        wait_for_memory(0.8, seconds, 2, pause=0.01)  # noqa: F821 - the real worker's
+
     def start(self):
+        self.ranks = start_ranks() if RANKS_FILE else []
         self.channel.event("starting", pid=os.getpid())
         print("loading weights", flush=True)
         sys.stderr.write("\x1b[31mred\x1b[0m line with \x07 bell\n")
@@ -37,6 +64,14 @@ class Arm:
             os.kill(os.getpid(), signal.SIGKILL)
         if MODE == "error at start":
             raise RuntimeError("no such\x1b[2J checkpoint")
+        if HELD_FILE and os.path.exists(HELD_FILE):
+            sys.stderr.write(
+                "ERROR (Worker_TP1) ValueError: Free memory on device npu:1 (7.4/60.9 GiB) on startup is less than "
+                "desired GPU memory utilization (0.8, 48.7 GiB).\n" + "  a line of its leader's complaint\n" * 60
+            )
+            raise RuntimeError("WorkerProc initialization failed due to an exception in a background process.")
+        if MODE == "late out of memory":
+            raise RuntimeError("NPU out of memory. Tried to allocate 9.25 GiB (NPU 0; 60.96 GiB total capacity)")
         if MODE == "hang at start":
             time.sleep(600)
         self.channel.event("ready", engine_start_seconds=0.1)
@@ -121,6 +156,10 @@ class Arm:
             os.kill(os.getpid(), signal.SIGKILL)
         if MODE == "hang":
             time.sleep(600)
+        if MODE == "rank dies":
+            self.ranks[1].kill()
+            self.ranks[1].join()
+            raise RuntimeError("Worker proc VllmWorker-1 died unexpectedly, shutting down executor.")
         if MODE == "garbage":
             os.write(self.channel.fd, b"Traceback: \x1b[2J nonsense\n")
         if MODE == "not an object":
@@ -143,6 +182,8 @@ class Arm:
 
     def score(self, items, top):
         distinct = set()
+        if MODE == "no memory to score" and max(len(item["token_ids"]) for item in items) > 6:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 1.16 GiB.")
         for number, item in enumerate(items):
             key = {name: item[name] for name in ("arm", "request", "round", "sample")}
             if MODE == "die" and number == 2:

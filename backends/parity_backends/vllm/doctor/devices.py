@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 
 from parity.messages import message
 from parity.run.checks import Check
+from parity_backends.vllm.asked import MEMORY_SHARE
 from parity_backends.vllm.doctor.hardware import Hardware
 from parity_backends.vllm.doctor.said import Facts, ok, problem
 
-MIN_FREE_SHARE = 0.85
-"""Of a device's memory: vLLM asks for 0.9 or 0.92 of all of it by default."""
+MIN_FREE_SHARE = MEMORY_SHARE
+"""Of a device's memory: an engine refuses to start where less is free than it is to take."""
 
 
 def hardware_checks(hardware: Hardware, facts: Facts) -> Iterator[Check]:

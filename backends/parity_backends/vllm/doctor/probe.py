@@ -18,6 +18,7 @@ import tempfile
 from typing import Any, Optional
 
 from parity_backends.vllm.worker.arguments import Table, installed_version
+from parity_backends.vllm.worker.checkpoints import has_linear_attention
 from parity_backends.vllm.worker.environment import (
     cann_version,
     cpu_flags,
@@ -117,7 +118,6 @@ def model_facts(model: str) -> dict[str, Any]:
     layers = layers_of(parts)
     counts = [part[name] for part in parts for name in LAYER_COUNTS if isinstance(part.get(name), int)]
     quantization = config.get("quantization_config")
-    types = [part["layer_types"] for part in parts if isinstance(part.get("layer_types"), list)]
     return {
         "architectures": config.get("architectures"),
         "model_type": config.get("model_type"),
@@ -129,8 +129,8 @@ def model_facts(model: str) -> dict[str, Any]:
         "quantization": quantization.get("quant_method") if isinstance(quantization, dict) else quantization,
         "modelslim": os.path.exists(os.path.join(model, "quant_model_description.json")),
         "sampling_defaults": sampling_defaults(model),
-        "linear_attention": any("linear_attention" in kinds for kinds in types)
-        or str(config.get("model_type")).startswith(("qwen3_next", "qwen3_5")),
+        "linear_attention": has_linear_attention(config),
+        "config": config,
     }  # fmt: skip
 
 

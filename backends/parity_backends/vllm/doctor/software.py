@@ -10,7 +10,25 @@ from parity_backends.vllm.doctor.hardware import SOURCES, Hardware
 from parity_backends.vllm.doctor.matrix import ascend_row, in_range, plain, same_cann, satisfies, vllm_row
 from parity_backends.vllm.doctor.said import Facts, note, ok, problem, strings
 from parity_backends.vllm.worker.arguments import release
+from parity_backends.vllm.worker.limits import REMEDY, limits_met
 from parity_backends.vllm.worker.table import ASCEND_READ, VLLM_READ
+
+METHOD = message("vllm.speculative_method", "speculative method")
+LIMITED = {
+    "deepseek_only": (METHOD, message("vllm.limit.deepseek_only", "its MTP is DeepSeek's alone")),
+    "hybrid_mtp": (METHOD, message("vllm.limit.hybrid_mtp", "of hybrid models it has MTP for Qwen3-Next alone")),
+    "hybrid_prefix_caching": (
+        message("vllm.prefix_caching", "prefix caching"),
+        message(
+            "vllm.limit.hybrid_prefix_caching", "it has no prefix caching for hybrid models, which parity leaves off"
+        ),
+    ),
+    "untested_mtp": (
+        METHOD,
+        message("vllm.limit.untested_mtp", 'its own test of Qwen3-Next\'s MTP is skipped ("Failed with CANN8.5")'),
+    ),
+}
+"""The rows of `worker/limits.py` in words: what is checked, and what was found."""
 
 
 def engine_checks(hardware: Hardware, facts: Facts, versions: Mapping[str, str]) -> Iterator[Check]:
@@ -244,14 +262,19 @@ def method_checks(hardware: Hardware, facts: Facts, versions: Mapping[str, str])
         return
     plugin = versions.get("vllm-ascend")
     model = facts.get("model")
-    kind = str(model.get("model_type")) if isinstance(model, Mapping) else ""
-    if hardware.through_plugin and plugin and release(plugin)[:2] == (0, 11) and kind.startswith("qwen3_next"):
-        yield problem(
-            message("vllm.speculative_method", "speculative method"),
-            message("vllm.vllm_ascend_no", "vllm-ascend {plugin} has no MTP for Qwen3-Next", plugin=plugin),
-            message("vllm.take_newer", "take 0.13.0 or newer"),
+    config = model.get("config") if isinstance(model, Mapping) else None
+    asked = {"speculative_config": {"method": "mtp"}, "enable_prefix_caching": True}
+    met = limits_met(release(plugin), asked, config) if plugin and isinstance(config, Mapping) else []
+    for limit in met:
+        check = problem if limit.ends and limit.of_mtp else note
+        yield check(
+            LIMITED[limit.name][0],
+            message("vllm.limit", "vllm-ascend {plugin}: {what}", plugin=plugin, what=LIMITED[limit.name][1]),
+            message("vllm.take_newer", "take {release} or newer", release=REMEDY),
         )
-    elif "mtp" in known:
+    if any(limit.ends and limit.of_mtp for limit in met):
+        return
+    if "mtp" in known:
         families = sum(name.endswith("_mtp") for name in known)
         yield ok(
             message("vllm.speculative_method", "speculative method"),

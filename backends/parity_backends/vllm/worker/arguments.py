@@ -10,10 +10,9 @@ import difflib
 import re
 from typing import Any, Optional
 
-from .table import ASCEND_NAMES, ASCEND_READ, VLLM_NAMES, VLLM_READ
+from parity.records.engine_settings import COMPILATION_MODES
 
-COMPILATION_LEVELS = {"NONE": 0, "STOCK_TORCH_COMPILE": 1, "DYNAMO_TRACE_ONCE": 2, "VLLM_COMPILE": 3}
-"""`CompilationConfig.mode` by name and `level`, its predecessor, by number: the same four (vLLM 0.11.1 maps them)."""
+from .table import ASCEND_NAMES, ASCEND_READ, VLLM_NAMES, VLLM_READ
 
 MATMUL_PRECISION = {"ieee": "highest", "tf32": "high"}
 """VLLM_FLOAT32_MATMUL_PRECISION in 0.13 and from 0.14 on."""
@@ -23,9 +22,10 @@ FIRST_HIGHEST = (0, 14, 0)
 NO_LOGPROBS_BEFORE = (0, 14)
 """vLLM: before, a request that asks for logprobs is not speculated for, or gets wrong ones (vllm#34497)."""
 
-ENDS_AT_LOGPROBS = ((0, 13), (0, 23))
+ENDS_AT_LOGPROBS = ((0, 14), (0, 23))
 """vllm-ascend, from the first of these releases, before the second: a step with drafts and logprobs ends the engine
-unless scheduling is asynchronous (0.18.0, `model_runner_v1.py`: lists of logprobs are taken for counts)."""
+unless scheduling is asynchronous (0.18.0, `model_runner_v1.py:1679`: what `RejectionSampler.parse_output` gives second
+are lists of logprobs since vLLM 0.14.0, and is taken for the counts that it gave in 0.13.0)."""
 
 
 def release(version: str) -> tuple[int, ...]:
@@ -64,11 +64,12 @@ class Table:
             self.source = "the newest release in the table before %s" % version
         self.ascend = ascend is not None
         self.ascend_number = release(ascend) if ascend else ()
+        self.ascend_read = ascend is not None and is_read(ascend, ASCEND_READ)
         for section in ASCEND_NAMES:
             now = names_at(ASCEND_NAMES[section], release(ascend)) if ascend else set()
             self.known[section] = self.known.get(section, set()) | now
             self.ever[section] = self.ever.get(section, set()) | names_at(ASCEND_NAMES[section], None)
-        if ascend and not is_read(ascend, ASCEND_READ):
+        if ascend and not self.ascend_read:
             self.source += "; vllm-ascend %s is not in the table: the newest release before it" % ascend
 
     def has(self, section: str, name: str) -> bool:
@@ -131,9 +132,12 @@ def translate(engine: dict[str, Any], variables: dict[str, str], table: Table) -
                 del done.engine[section]
     if table.ascend and isinstance(done.engine.get("additional_config"), dict):
         inner = done.engine["additional_config"]
-        for name in [name for name in inner if table.gone("additional_config", name)]:
-            del inner[name]
-            done.dropped["additional_config." + name] = "not in this vllm-ascend"
+        for name in list(inner):
+            if table.ascend_read:  # a later release may know more, and says itself what it does not know
+                table.refuse("additional_config", name, "additional_config key")
+            if table.gone("additional_config", name):
+                del inner[name]
+                done.dropped["additional_config." + name] = "not in this vllm-ascend"
     _drop(done, table, "LLM", done.engine, "")
     for name in [name for name in done.variables if table.gone("variables", name)]:
         del done.variables[name]
@@ -238,7 +242,7 @@ def _compilation(done: Translation, table: Table) -> None:
         done.rename("compilation_config.level", "compilation_config.mode", inner["mode"])
     if "mode" in inner and not table.has("compilation_config", "mode"):
         mode = inner.pop("mode")
-        inner["level"] = COMPILATION_LEVELS.get(mode.upper(), mode) if isinstance(mode, str) else mode
+        inner["level"] = COMPILATION_MODES.get(mode.upper(), mode) if isinstance(mode, str) else mode
         done.rename("compilation_config.mode", "compilation_config.level", inner["level"])
     if "use_cudagraph" in inner and not table.has("compilation_config", "use_cudagraph"):
         if not inner.pop("use_cudagraph"):

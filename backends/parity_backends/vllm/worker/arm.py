@@ -13,16 +13,19 @@ from parity_backends.worker.asked import Item, Plan, Record, Request, Settings
 from parity_backends.worker.counters import Counted, counters, since
 from parity_backends.worker.identity import fingerprint
 from parity_backends.worker.planned import PlannedArm
-from parity_backends.worker.protocol import Channel, Stopped
+from parity_backends.worker.protocol import Channel, Stopped, WorkerError
 from parity_backends.worker.records import entries
 from parity_backends.worker.sampling import all_sampling, rows_of, sampling_of
 from parity_backends.worker.seeds import seed_of
 
-from .arguments import as_engine_values, installed_table, no_logprobs, translate, translate_sampling
+from .arguments import Translation, as_engine_values, installed_table, no_logprobs, translate, translate_sampling
 from .asynchronous import AsyncEngine
-from .environment import STARTED_WITH, environment
+from .checkpoints import config_of
+from .environment import change_variables, environment
 from .faults import unpack_faults
+from .limits import refusal
 from .logits import RawLogits, logsumexps
+from .memory import devices_of, wait_for_memory
 from .recorder import Recorder, Unrecordable
 from .resolved import resolved_engine
 from .rounds import PROGRESS_SECONDS, Round, add_up
@@ -46,6 +49,14 @@ class Arm(PlannedArm):
         self.write_steps: Optional[Callable[[Record], None]] = None
         """Where records of the steps file go, where that is not the channel."""
 
+    def settle(self, seconds: float) -> None:
+        """Wait, so long at most, until the devices have the memory that the engine will ask for."""
+        engine = self.arm["engine"]
+        share = float(engine.get("gpu_memory_utilization") or 0.9)  # vLLM's default up to 0.20.1; 0.92 from 0.20.2
+        found = wait_for_memory(share, seconds, devices_of(engine))
+        if found is not None:
+            self.channel.event("settled", **found)
+
     def start(self) -> None:
         self.channel.event("starting", pid=os.getpid())
         began = time.perf_counter()
@@ -53,13 +64,13 @@ class Arm(PlannedArm):
         self.table = installed_table()
         asked = dict(self.arm["engine"])
         model = asked.pop("model", None) or self.plan["model"]["path"]
-        given = translate(asked, self.arm.get("env") or {}, self.table)
-        self.no_logprobs = no_logprobs(given.engine, self.table, all_sampling(self.plan))
-        not_sampled: dict[str, str] = {}
-        for wanted in all_sampling(self.plan):
-            not_sampled.update(translate_sampling(wanted, self.table, rows_of(self.plan))[1])
-            if self.no_logprobs and wanted.get("logprobs") == 0:
-                not_sampled["sampling.logprobs"] = self.no_logprobs
+        try:
+            given, not_sampled = self._translated(asked)
+        except ValueError as error:  # nothing has been started yet, and what it says is all there is to say
+            raise WorkerError(str(error)) from None
+        refused = refusal(self.table, given.engine, config_of(model))
+        if refused:
+            raise WorkerError(refused)
         changed = change_variables(self.arm.get("env") or {}, given.variables)
         self._open({"model": model, **given.engine})
         self.ready_at = time.perf_counter()
@@ -100,6 +111,17 @@ class Arm(PlannedArm):
         if asked is None:
             return None
         return {"request": asked[0], "round": asked[1], "sample": int(sample) if sample.isdigit() else 0}
+
+    def _translated(self, asked: Settings) -> tuple[Translation, dict[str, str]]:
+        """What the engine is given, and why of the sampling parameters some are not. Raises ValueError."""
+        given = translate(asked, self.arm.get("env") or {}, self.table)
+        self.no_logprobs = no_logprobs(given.engine, self.table, all_sampling(self.plan))
+        not_sampled: dict[str, str] = {}
+        for wanted in all_sampling(self.plan):
+            not_sampled.update(translate_sampling(wanted, self.table, rows_of(self.plan))[1])
+            if self.no_logprobs and wanted.get("logprobs") == 0:
+                not_sampled["sampling.logprobs"] = self.no_logprobs
+        return given, not_sampled
 
     def _open(self, settings: Settings) -> None:
         """The engine in this process, or (where the plan's churn says so) AsyncLLM."""
@@ -230,7 +252,10 @@ class Arm(PlannedArm):
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=top, detokenize=False)
         params.output_kind = RequestOutputKind.FINAL_ONLY
         logits = self._logits(sequences, params) if self.penalises_logits else {}
-        waiting = {self._add(list(prompt + out), params): (prompt, out) for prompt, out in sequences}
+        # The longest before all others: if the memory for its logprobs is not there, that shows at once.
+        longest = max(sequences, key=lambda one: len(one[0]) + len(one[1]), default=None)
+        ordered = sorted(sequences, key=lambda one: one != longest)
+        waiting = {self._add(list(prompt + out), params): (prompt, out) for prompt, out in ordered}
 
         def finished(output: Any) -> tuple[int, int]:
             nonlocal done, tokens
@@ -276,18 +301,3 @@ class Arm(PlannedArm):
         core = getattr(getattr(self, "engine", None), "engine_core", None)
         if core is not None:
             core.shutdown()
-
-
-def change_variables(asked: dict[str, str], given: dict[str, str]) -> dict[str, Optional[str]]:
-    """Bring the environment from what the plan asked to what this version reads; what was changed (None: removed).
-
-    Before the engine is imported. A variable that is as the process was started is no change.
-    """
-    changed: dict[str, Optional[str]] = {name: None for name in asked if name not in given and name in os.environ}
-    changed.update({name: value for name, value in given.items() if STARTED_WITH.get(name) != value})
-    for name, value in changed.items():
-        if value is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = value
-    return changed

@@ -194,3 +194,18 @@ def environment(changed: Optional[dict[str, Optional[str]]] = None) -> dict[str,
         "libraries": libraries(),
         "variables": recorded_variables({name: value for name, value in variables.items() if value is not None}),
     }
+
+
+def change_variables(asked: dict[str, str], given: dict[str, str]) -> dict[str, Optional[str]]:
+    """Bring the environment from what the plan asked to what this version reads; what was changed (None: removed).
+
+    Before the engine is imported. A variable that is as the process was started is no change.
+    """
+    changed: dict[str, Optional[str]] = {name: None for name in asked if name not in given and name in os.environ}
+    changed.update({name: value for name, value in given.items() if STARTED_WITH.get(name) != value})
+    for name, value in changed.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
+    return changed

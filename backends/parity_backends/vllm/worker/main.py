@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import IO, Any, Callable
 
-from parity_backends.worker.protocol import Channel, serve
+from parity_backends.worker.protocol import Channel, end_children, serve
 from parity_backends.worker.records import items_to_score
 
 from .arm import Arm
@@ -62,14 +62,17 @@ def by_hand(argv: list[str]) -> None:
     arm = Arm(plan, args.arm, channel, threading.Event())
     if args.steps:
         arm.write_steps = lines_into(args.steps)
-    arm.start()
-    if args.score:
-        done = arm.score(items, args.top)
-        counted = {"unscored": len(items) - done, "engine_start_seconds": round(arm.start_seconds, 3)}
-        channel.record({"record": "footer", "completions": 0, "scores": done, "counters": counted})
-    else:
-        arm.generate(list(range(plan.get("rounds", 1))))
-    arm.close()
+    try:
+        arm.start()
+        if args.score:
+            done = arm.score(items, args.top)
+            counted = {"unscored": len(items) - done, "engine_start_seconds": round(arm.start_seconds, 3)}
+            channel.record({"record": "footer", "completions": 0, "scores": done, "counters": counted})
+        else:
+            arm.generate(list(range(plan.get("rounds", 1))))
+        arm.close()
+    finally:
+        end_children(group=False)
 
 
 def lines_into(path: str) -> Callable[[dict[str, Any]], None]:

@@ -11,6 +11,7 @@ from parity_backends.worker.counters import Counted
 from parity_backends.worker.protocol import Stopped
 from parity_backends.worker.records import completion_record, entries
 
+from .rows import RowCounts, ask_runner, count_rows, counted_rows, runner_of
 from .schedule import Join
 
 PROGRESS_SECONDS = 0.5
@@ -18,37 +19,33 @@ PROGRESS_SECONDS = 0.5
 
 def batch_rows(llm: Any) -> Optional[list[str]]:
     """Request ids by row of the running batch, as the last step had it; None where that cannot be seen."""
-    runner = getattr(llm, "llm_engine", llm)
-    for name in ("model_executor", "driver_worker", "worker", "model_runner"):
-        runner = getattr(runner, name, runner)
-    rows = getattr(getattr(runner, "input_batch", None), "req_ids", None)
+    rows = getattr(getattr(runner_of(llm), "input_batch", None), "req_ids", None)
     return None if rows is None else [row for row in rows if row is not None]
 
 
 class Watch:
-    """Counts how the batch changes from one step to the next: proof that rows joined, left and moved."""
+    """Counts the steps of a round and the sizes of its batches, and what came of its rows where they can be seen."""
 
     def __init__(self) -> None:
         self.sizes: dict[int, int] = {}
-        self.steps = self.joined = self.left = self.moved = self.arrivals = self.aborted = 0
-        self.sees_rows = False
-        self.before: dict[str, int] = {}
+        self.steps = self.arrivals = self.aborted = 0
+        self.rows = RowCounts()
+        self.of_rows: Optional[dict[str, Any]] = None
+        """`RowCounts.counters`; None where rows cannot be seen."""
 
     def step(self, rows: Optional[list[str]], unfinished: int) -> None:
         """After a step: the rows it had where they can be seen, else only how many requests were in flight."""
         self.steps += 1
-        size = unfinished if rows is None else len(rows)
-        self.sizes[size] = self.sizes.get(size, 0) + 1
         if rows is None:
+            self.sizes[unfinished] = self.sizes.get(unfinished, 0) + 1
             return
-        self.sees_rows = True
-        now = {name: row for row, name in enumerate(rows)}
-        stayed = now.keys() & self.before.keys()
-        if stayed:
-            self.joined += len(now) - len(stayed)
-            self.left += len(self.before) - len(stayed)
-            self.moved += sum(now[name] != self.before[name] for name in stayed)
-        self.before = now
+        self.rows.step(rows)
+        self.sizes, self.of_rows = self.rows.sizes, self.rows.counters()
+
+    def take(self, counted: Optional[tuple[dict[int, int], dict[str, Any]]]) -> None:
+        """At the end of a round: what the model runner counted elsewhere (`counted_rows`)."""
+        if counted is not None and counted[0]:
+            self.sizes, self.of_rows = counted
 
     def counters(self) -> Counted:
         found: Counted = {
@@ -57,8 +54,7 @@ class Watch:
             "arrivals_while_decoding": self.arrivals,
             "aborted": self.aborted,
         }
-        if self.sees_rows:
-            found.update(rows_joined=self.joined, rows_left=self.left, rows_moved=self.moved)
+        found.update(self.of_rows or {})
         return found
 
 
@@ -81,6 +77,7 @@ class Round:
 
     def run(self) -> None:
         step = 0
+        elsewhere = self.clock is None and batch_rows(self.arm.llm) is None and ask_runner(self.arm.llm, count_rows)
         while self.pending or self.engine.has_unfinished_requests():
             if self.arm.stop.is_set():
                 raise Stopped
@@ -93,6 +90,8 @@ class Round:
             for output in outputs:
                 self._take(output)
             self.arm.progress(self.done, self.tokens)
+        if elsewhere:
+            self.watch.take(ask_runner(self.arm.llm, counted_rows))
         if self.clock is not None:
             self.watch.sizes = self.engine.take_sizes()
             self.watch.steps = sum(self.watch.sizes.values())

@@ -540,10 +540,10 @@ ASCEND_NAMES = {
     "additional_config": {
         "0.11.0-": (
             "enable_cpu_binding enable_shared_expert_dp multistream_overlap_shared_expert "
-            "recompute_scheduler_enable weight_prefetch_config"
+            "recompute_scheduler_enable refresh weight_prefetch_config"
         ),
         "0.11.0-0.11.0": (
-            "ascend_scheduler_config chunked_prefill_for_mla lmhead_tensor_parallel_size "
+            "ascend_scheduler_config chunked_prefill_for_mla kv_cache_dtype lmhead_tensor_parallel_size "
             "oproj_tensor_parallel_size torchair_graph_config"
         ),
         "0.11.0-0.13.0": (
@@ -557,13 +557,15 @@ ASCEND_NAMES = {
         ),
         "0.13.0-0.13.0": "enable_npugraph_ex",
         "0.13.0-0.13.0 0.23.0-": "mix_placement",
-        "0.18.0-": "ascend_fusion_config enable_mc2_hierarchy_comm fuse_allreduce_rms",
+        "0.18.0-": "ascend_fusion_config enable_mc2_hierarchy_comm",
         "0.18.0-0.18.0": "enable_sparse_c8",
         "0.23.0-": (
-            "ascend_log_path c8_enable_reshape_optim dp_allreduce_on_npu dump_config enable_prefill_mc2 "
-            "enable_reduce_sample enable_sleep_mode_extra_cleanup enable_sparse_li_c8 enable_sparse_sfa_c8 "
-            "hamming_sparse mega_moe_max_tokens multistream_dsv4_dsa_overlap profiling_chunk_config "
-            "rejection_sampler_config"
+            "ascend_log_path c8_enable_reshape_optim dp_allreduce_on_npu dump_config enable_balance_scheduling "
+            "enable_dsa_cp enable_flashcomm1 enable_flashcomm2_parallel_size enable_fused_mc2 "
+            "enable_hamming_sparse enable_matmul_allreduce enable_mlapo enable_prefill_mc2 enable_reduce_sample "
+            "enable_sleep_mode_extra_cleanup enable_sparse_li_c8 enable_sparse_sfa_c8 "
+            "enable_transpose_kv_cache_by_block hamming_sparse mega_moe_max_tokens msmonitor_use_daemon "
+            "multistream_dsv4_dsa_overlap profiling_chunk_config rejection_sampler_config weight_nz_mode"
         ),
     },
 }
