@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 ARGS ?=
+# The tests of engines run in one process, all others in another: an engine's start mostly waits.
+PROCESSES ?= -n 2 --dist loadgroup --no-loadscope-reorder
 
 # Interrupted recipes leave no stamp behind, so the next make begins that step again.
 .DELETE_ON_ERROR:
@@ -35,7 +37,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(MAKE) --no-print-directory check
 	$(MAKE) --no-print-directory engine
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PROCESSES) $(ARGS)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -28,7 +28,18 @@ STARTS_WORKERS = ("conformance", "engine", "unit/pipeline", "unit/ray", "unit/re
 """Folders whose tests start workers, which lead a process group of their own."""
 
 
+def group(item: pytest.Item) -> str:
+    """What one process runs (`make test` has two): every engine in turn, and each module in one place."""
+    conformance = Path(__file__).parent / "conformance"
+    if item.get_closest_marker("engine") or item.path.is_relative_to(conformance):
+        return "engine"
+    return item.path.stem
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item)))
     if os.name == "posix":
         return
     folders = [Path(__file__).parent / folder for folder in STARTS_WORKERS]
