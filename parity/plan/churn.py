@@ -44,11 +44,6 @@ class Churn:
     """Through vLLM's AsyncLLM: requests arrive while others decode, by the clock."""
     seed: int = 0
 
-    @property
-    def moves_rows(self) -> bool:
-        """Whether this sets out to make rows join and leave a batch that others run in."""
-        return bool(self.arrival != "together" or self.abort_share)
-
     def check(self, request_ids: frozenset[str], n: int) -> None:
         """Raises ParityError for settings that make no sense."""
         if self.arrival not in ARRIVALS or self.unit not in UNITS:

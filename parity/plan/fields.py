@@ -9,7 +9,7 @@ A type is a dataclass or a `msgspec.Struct`. A field is read by its type, or by 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache, partial
 from types import NoneType
@@ -32,6 +32,13 @@ _MUST: Final[dict[Any, Message]] = {
     bool: message("plan.must_true_false", "must be true or false, not {value}"),
     tuple[int, int]: message("plan.two_whole_numbers", "must be two whole numbers, not {value}"),
 }
+
+
+@dataclass(frozen=True, eq=False)
+class Hint:
+    """What to write instead of a value that is not of its field's type."""
+
+    hint: Message
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +115,7 @@ def typed(hint: Any, value: Json) -> Any:
     item, *more = get_args(hint) or (None,)
     if get_origin(hint) is Annotated:
         own = next((each for each in more if isinstance(each, Read)), None)
-        return typed(item, value) if own is None else _part("", own.hint, own.parse, value)
+        return _of_constraints(hint, more, value) if own is None else _part("", own.hint, own.parse, value)
     if NoneType in more:
         return None if value is None else typed(item, value)
     if _is_object(hint):
@@ -124,6 +131,19 @@ def typed(hint: Any, value: Json) -> Any:
         return {name: _part(f".{name}", None, partial(typed, more[0]), one) for name, one in value.items()}
     must = _MUST.get(hint) or (_LIST if more == [...] else _OBJECT)
     raise Wrong(replace(must, parameters={"value": json.dumps(value, default=str)[:60]}))
+
+
+def _of_constraints(hint: Any, marks: Sequence[Any], value: Json) -> Any:
+    """A value of a type with `msgspec.Meta`, and what to write instead of one that is not."""
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        instead = next((each.hint for each in marks if isinstance(each, Hint)), None)
+        raise Wrong(is_value(value), hint=instead) from None
+
+
+def is_value(value: Json) -> Message:
+    return message("plan.is_value", "is {value}", value=json.dumps(value, default=str)[:60])
 
 
 def _is_object(hint: Any) -> bool:

@@ -73,6 +73,17 @@ def untried(why: Message) -> Message:
     return message("reduce.untried", "cannot be tried ({why})", why=why)
 
 
+def shots_said(what: Message | str, answer: Message, decision: Decision) -> Message:
+    return message(
+        "reduce.shots",
+        "{what}: {answer} ({failures} of {shots} shots)",
+        what=what,
+        answer=answer,
+        failures=decision.failures,
+        shots=decision.shots,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One thing that was tried."""
@@ -178,16 +189,7 @@ class Search:
     def _note(self, what: Message, decision: Decision) -> None:
         self.found.steps.append(Step(str(what), decision.fails, decision.shots, decision.failures))
         answer = FAILS if decision.fails else DOES_NOT_FAIL
-        self._say(
-            message(
-                "reduce.shots",
-                "{what}: {answer} ({failures} of {shots} shots)",
-                what=what,
-                answer=answer,
-                failures=decision.failures,
-                shots=decision.shots,
-            )
-        )
+        self._say(shots_said(what, answer, decision))
 
     # ------------------------------------------------------------------ requests
 

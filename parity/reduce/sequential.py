@@ -68,41 +68,6 @@ class Question:
     def per_clean(self) -> float:
         return -math.inf if self.p1 == 1 else math.log((1 - self.p1) / (1 - self.p0))
 
-    def expected_shots(self, p: float) -> float:
-        """About how many shots it takes where a shot fails with probability p (Wald's identity, no overshoot)."""
-        if self.p1 == 1:  # until the first clean shot, or until enough failures
-            needed = math.ceil(self.upper / self.per_failure - 1e-9)
-            return float(needed) if p >= 1 else (1 - p**needed) / (1 - p)
-        drift = p * self.per_failure + (1 - p) * self.per_clean
-        if abs(drift) < 1e-9:
-            return -self.upper * self.lower / (p * self.per_failure**2 + (1 - p) * self.per_clean**2)
-        fails = _operating(self, p)
-        return (fails * self.upper + (1 - fails) * self.lower) / drift
-
-
-def _operating(question: Question, p: float) -> float:
-    """Chance of FAILS at p: Wald's operating characteristic, its root found by bisection."""
-    if p <= 0:
-        return 0.0
-    if p >= 1:
-        return 1.0
-
-    def moment(h: float) -> float:
-        return p * math.exp(h * question.per_failure) + (1 - p) * math.exp(h * question.per_clean) - 1
-
-    drift = p * question.per_failure + (1 - p) * question.per_clean
-    sign = -1.0 if drift > 0 else 1.0  # the root other than 0 lies on the side that the drift points away from
-    far = sign
-    while moment(far) < 0 and abs(far) < 1e3:
-        far *= 2
-    near = sign * 1e-9
-    for _ in range(200):
-        middle = (near + far) / 2
-        near, far = (near, middle) if moment(middle) > 0 else (middle, far)
-    h = (near + far) / 2
-    up, down = h * question.upper, h * question.lower
-    return (1 - math.exp(down)) / (math.exp(up) - math.exp(down))
-
 
 @dataclass(slots=True)
 class Tally:

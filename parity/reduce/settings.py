@@ -14,7 +14,7 @@ from parity.records.engine_settings import SPECULATION
 from parity.reduce.case import Case, Setup
 from parity.reduce.ddmin import ddmin
 from parity.reduce.oracle import Decision, Oracle, OutOfTime
-from parity.reduce.search import DOES_NOT_FAIL, FAILS, Step, untried
+from parity.reduce.search import DOES_NOT_FAIL, FAILS, Step, shots_said, untried
 from parity.reduce.sequential import Question
 
 ABSENT = object()
@@ -269,14 +269,5 @@ class SettingsSearch:
         why = decision.unresolved
         flip.steps.append(Step(str(what), decision.fails, decision.shots, decision.failures, str(why or "")))
         answer = FAILS if decision.fails else DOES_NOT_FAIL if why is None else untried(why)
-        self._say(
-            message(
-                "reduce.shots",
-                "{what}: {answer} ({failures} of {shots} shots)",
-                what=what,
-                answer=answer,
-                failures=decision.failures,
-                shots=decision.shots,
-            )
-        )
+        self._say(shots_said(what, answer, decision))
         return decision

@@ -91,12 +91,6 @@ def json_text(value: Json, *, indent: int | None = 2) -> str:
     return json.dumps(whole(value), ensure_ascii=True, allow_nan=False, indent=indent, default=str)
 
 
-def json_in_html(value: Json) -> str:
-    """JSON that can stand in an HTML script element: no `<`, `>` or `&` is left in it."""
-    text = json_text(value, indent=None)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
 _PATH = re.compile(r"(?<![\w.:/])(?:~|[A-Za-z]:)?(?:[/\\][^/\\\s:;,\"'=]+)+[/\\]?")
 
 

@@ -26,22 +26,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from parity.errors import ExitCode, ParityError
 from parity.messages import Message, message, verbatim
 from parity.plan.config import read_config
-from parity.plan.fields import Read, Wrong, read_table, typed
+from parity.plan.fields import Hint, Read, Wrong, is_value, read_table, typed
 from parity.records import Json, Severity, Verdict
 from parity.records.kinds import kinds
 from parity.store import TriageState
 
 CORRUPT: Final = "corrupt"
 _STATES: Final = frozenset(str(state) for state in TriageState) - {str(TriageState.NEW)}
-_FINGERPRINT = re.compile(r"[0-9a-f]{20}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +63,9 @@ class Budget:
 # --------------------------------------------------------------------------- reading
 
 
-def _inconclusive(value: Json) -> bool:
-    if value not in ("fail", "pass"):
-        raise ValueError(message("report.is_value", "is {value!r}", value=value))
-    return bool(value == "pass")
-
-
 def _states(value: Json) -> frozenset[str]:
     if not isinstance(value, list) or not set(map(str, value)) <= _STATES:
-        raise ValueError(message("report.is_value", "is {value!r}", value=value))
+        raise ValueError(is_value(value))
     return frozenset(map(str, value))
 
 
@@ -95,49 +88,25 @@ def _budget(name: str, value: Json) -> Budget:
         if share <= 1:
             return Budget(share, True)
     raise Wrong(
-        message("report.is_value", "is {value!r}", value=value),
+        is_value(value),
         f".{name}",
         message("report.whole_number_share", 'a whole number, or a share such as "2.5%"'),
     )
 
 
-def _fingerprint(value: Json) -> str:
-    if not isinstance(value, str) or not _FINGERPRINT.fullmatch(value):
-        raise ValueError(message("report.is_no_fingerprint", "is no fingerprint"))
-    return value
-
-
-def _reason(value: Json) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(message("report.is_empty", "is empty"))
-    return value
-
-
-def _until(value: Json) -> date:
-    found: object = value  # a value of TOML
-    if not isinstance(found, date) or isinstance(found, datetime):
-        raise TypeError(message("report.is_value", "is {value!r}", value=value))
-    return found
-
-
 class Allowed(Struct, frozen=True):
     fingerprint: Annotated[
         str,
-        Read(
-            _fingerprint,
-            message("report.hex_digits_gives", "20 hex digits, as `parity runs show --json` gives them"),
-        ),
+        Meta(pattern="^[0-9a-f]{20}$"),
+        Hint(message("report.hex_digits_gives", "20 hex digits, as `parity runs show --json` gives them")),
     ]
     reason: Annotated[
         str,
-        Read(
-            _reason,
-            message("report.say_why_may", "say why it may stay: whoever reads this next wants to know"),
-        ),
+        Meta(pattern=r"\S"),
+        Hint(message("report.say_why_may", "say why it may stay: whoever reads this next wants to know")),
     ]
     until: Annotated[
-        date | None,
-        Read(_until, message("report.date_without_quotes", "a date without quotes, such as 2027-01-31")),
+        date | None, Hint(message("report.date_without_quotes", "a date without quotes, such as 2027-01-31"))
     ] = None
 
 
@@ -154,7 +123,7 @@ def _allowed(value: Json) -> tuple[Allowed, ...]:
 class Policy(
     Struct,
     frozen=True,
-    rename={"budgets": "budget", "allowed": "allow", "states": "allow_states", "inconclusive_passes": "inconclusive"},
+    rename={"budgets": "budget", "allowed": "allow", "states": "allow_states"},
 ):
     """`budgets` by kind; "corrupt" stands for every corrupt kind without one of its own."""
 
@@ -169,9 +138,9 @@ class Policy(
     states: Annotated[
         frozenset[str], Read(_states, message("report.list", "a list of {states}", states=sorted(_STATES)))
     ] = frozenset({"benign", "duplicate"})
-    inconclusive_passes: Annotated[
-        bool, Read(_inconclusive, message("report.write_fail_pass", 'write "fail" or "pass"'))
-    ] = False
+    inconclusive: Annotated[
+        Literal["fail", "pass"], Hint(message("report.write_fail_pass", 'write "fail" or "pass"'))
+    ] = "fail"
     source: str = "policy"
 
 
@@ -334,4 +303,4 @@ def _decide(verdict: Verdict, broken: bool, other_reasons: bool, policy: Policy)
     if broken:
         return Verdict.DIVERGED
     inconclusive = verdict is Verdict.INCONCLUSIVE or (verdict is Verdict.DIVERGED and other_reasons)
-    return Verdict.INCONCLUSIVE if inconclusive and not policy.inconclusive_passes else Verdict.PASS
+    return Verdict.INCONCLUSIVE if inconclusive and policy.inconclusive == "fail" else Verdict.PASS

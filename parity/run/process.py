@@ -54,11 +54,6 @@ class NoAnswer(Exception):
     """Nothing came within the time allowed."""
 
 
-def worker_command(interpreter: Path | str, source: bytes) -> list[str]:
-    """The command line that runs `source` (to be sent on stdin) in `interpreter`."""
-    return [str(interpreter), "-u", "-c", BOOTSTRAP.format(size=len(source))]
-
-
 def worker_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """This process's environment without what belongs to its own Python, with `extra` over it."""
     env = {name: value for name, value in os.environ.items() if name not in _OWN}

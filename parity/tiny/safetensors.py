@@ -25,11 +25,6 @@ def to_bfloat16(values: Tensor) -> npt.NDArray[np.uint16]:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
-def from_bfloat16(bits: npt.NDArray[np.uint16]) -> Tensor:
-    """Exact."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """All tensors in one file, sorted by name. Raises OSError."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
@@ -53,21 +48,3 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         file.write(text)
         for part in parts:
             file.write(part)
-
-
-def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Tensors of a file that holds float32 and bfloat16 only, as float32. Raises OSError, ValueError."""
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + size])
-    found: dict[str, Tensor] = {}
-    for name, about in header.items():
-        if name == "__metadata__":
-            continue
-        start, end = about["data_offsets"]
-        raw = data[8 + size + start : 8 + size + end]
-        if about["dtype"] not in {"F32", "BF16"}:
-            raise ValueError(f"{path}: {name} is {about['dtype']}")
-        values = np.frombuffer(raw, "<f4") if about["dtype"] == "F32" else from_bfloat16(np.frombuffer(raw, "<u2"))
-        found[name] = values.astype(np.float32).reshape(about["shape"])
-    return found

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from parity.errors import ParityError
-from parity.messages import Message, Say, message
+from parity.messages import Message, message
 from parity.run.backend import Detection
-from parity.run.envs import EnvSpec
 from parity_backends.bundle import bundle
+from parity_backends.refusals import WithoutEngine, check_settings
 
 MODULES = (
     "parity_backends.worker:asked",
@@ -29,7 +28,7 @@ SCORES = ("scores.jsonl", "scores.jsonl.gz")
 """Where a run directory has the scores, looked for beside the capture."""
 
 
-class ReplayBackend:
+class ReplayBackend(WithoutEngine):
     """Arms are capture files. No engine is started and none is imported."""
 
     name = "replay"
@@ -44,12 +43,7 @@ class ReplayBackend:
 
     def arm_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """`capture` and `scores` as absolute paths. Raises ParityError where there is no such file."""
-        unknown = sorted(set(given) - {"capture", "scores"})
-        if unknown:
-            raise ParityError(
-                message("replay.no_setting", "a recording has no setting {name!r}", name=unknown[0]),
-                hint=message("backends.it_has", "it has {names}", names=["capture", "scores"]),
-            )
+        check_settings(self.name, given, ("capture", "scores"))
         capture = given.get("capture")
         if not isinstance(capture, str) or not capture:
             raise ParityError(
@@ -75,33 +69,13 @@ class ReplayBackend:
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
         return {}
 
-    def env_defaults(self, variant: str) -> dict[str, str]:
-        return {}
-
-    def env_spec(self) -> EnvSpec | None:
-        return None
-
     def detect(self) -> Detection:
         return Detection(
             True, (message("replay.named", "nothing to look for: a recording is named by its file (--replay CAPTURE)"),)
         )
 
-    def interpreter(self, say: Say) -> Path:
-        return Path(sys.executable)
-
-    def launch_env(self, interpreter: Path) -> dict[str, str]:
-        return {}
-
     def worker_source(self) -> bytes:
         return bundle("parity_backends.replay.worker", MODULES)
-
-    def plant(self, fault: str) -> dict[str, str]:
-        raise ParityError(
-            message("replay.no_fault", "the fault {fault!r} cannot be planted in a recording", fault=fault),
-            hint=message(
-                "backends.control_elsewhere", "use --positive-control with a backend that starts its own engine"
-            ),
-        )
 
     def explain(self, log_tail: str) -> Message | None:
         if "was recorded with" in log_tail or "has another prompt" in log_tail or "has nothing for" in log_tail:

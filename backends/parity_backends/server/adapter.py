@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from parity.errors import ParityError
-from parity.messages import Message, Say, message
+from parity.messages import Message, message
 from parity.run.backend import Detection
-from parity.run.envs import EnvSpec
 from parity_backends.bundle import bundle
+from parity_backends.refusals import WithoutEngine, check_settings
 
 MODULES = (
     "parity_backends.worker:asked",
@@ -45,7 +44,7 @@ DEFAULTS: dict[str, Any] = {
 """Settings of an arm; docs/servers.md says what each means."""
 
 
-class ServerBackend:
+class ServerBackend(WithoutEngine):
     """Arms are endpoints. Nothing is started: parity's own Python talks HTTP."""
 
     name = "server"
@@ -59,12 +58,7 @@ class ServerBackend:
 
     def arm_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All settings of an arm from those given. Raises ParityError for one that is unknown or no good."""
-        unknown = sorted(set(given) - set(DEFAULTS))
-        if unknown:
-            raise ParityError(
-                message("server.no_setting", "a server has no setting {name!r}", name=unknown[0]),
-                hint=message("server.it_has", "it has {names}: see docs/servers.md", names=list(DEFAULTS)),
-            )
+        check_settings(self.name, given, DEFAULTS)
         settings = {**DEFAULTS, **given}
         settings["url"] = checked_url(settings["url"])
         if settings["endpoint"] not in ("completions", "chat"):
@@ -89,19 +83,10 @@ class ServerBackend:
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
         return dict(DEFAULTS)
 
-    def env_defaults(self, variant: str) -> dict[str, str]:
-        return {}
-
-    def env_spec(self) -> EnvSpec | None:
-        return None
-
     def detect(self) -> Detection:
         return Detection(
             True, (message("server.named", "nothing to look for: a server is named by its URL (--server URL)"),)
         )
-
-    def interpreter(self, say: Say) -> Path:
-        return Path(sys.executable)
 
     def launch_env(self, interpreter: Path) -> dict[str, str]:
         path = os.environ.get("PYTHONPATH")
@@ -109,18 +94,6 @@ class ServerBackend:
 
     def worker_source(self) -> bytes:
         return bundle("parity_backends.server.worker", MODULES)
-
-    def plant(self, fault: str) -> dict[str, str]:
-        raise ParityError(
-            message(
-                "server.no_fault",
-                "the fault {fault!r} cannot be planted in a server that somebody else runs",
-                fault=fault,
-            ),
-            hint=message(
-                "backends.control_elsewhere", "use --positive-control with a backend that starts its own engine"
-            ),
-        )
 
     def explain(self, log_tail: str) -> Message | None:
         if "connection refused" in log_tail:

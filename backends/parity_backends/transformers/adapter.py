@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from parity.errors import BackendError, ParityError
+from parity.errors import BackendError
 from parity.messages import Message, Say, joined, message
 from parity.run.backend import Detection
 from parity.run.envs import EngineEnv, EnvSpec
 from parity_backends.bundle import bundle
-from parity_backends.refusals import no_variant
+from parity_backends.refusals import check_settings, no_fault, no_variant
 from parity_backends.vllm import local
 from parity_backends.vllm.cpu import CpuBackend
 
@@ -50,12 +50,7 @@ class TransformersBackend:
 
     def arm_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All settings of an arm from those given. Raises ParityError for an unknown one."""
-        unknown = sorted(set(given) - {*DEFAULTS, "model"})
-        if unknown:
-            raise ParityError(
-                message("transformers.no_setting", "transformers has no setting {name!r}", name=unknown[0]),
-                hint=message("backends.it_has", "it has {names}", names=list(DEFAULTS)),
-            )
+        check_settings(self.name, given, (*DEFAULTS, "model"))
         return {**DEFAULTS, **given}
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
@@ -119,12 +114,7 @@ class TransformersBackend:
         return bundle("parity_backends.transformers.worker", MODULES)
 
     def plant(self, fault: str) -> dict[str, str]:
-        raise ParityError(
-            message("transformers.no_fault", "the fault {fault!r} cannot be planted in transformers", fault=fault),
-            hint=message(
-                "backends.control_elsewhere", "use --positive-control with a backend that starts its own engine"
-            ),
-        )
+        raise no_fault(self.name, fault)
 
     def explain(self, log_tail: str) -> Message | None:
         if "No module named" in log_tail:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.rules import Broken
@@ -10,7 +11,7 @@ from parity.comparator.grammar import automaton
 from parity.comparator.reference.floor import NOT_NOISE
 from parity.comparator.reference.references import References
 from parity.comparator.types import Remarks, reason
-from parity.messages import Message, message
+from parity.messages import Message, Parameter, message
 from parity.records import words
 from parity.records.next_steps import Step
 
@@ -66,50 +67,36 @@ def faulty_baseline(judged: Judged, references: References) -> Remarks:
     return found
 
 
+_BASELINE_BROKE = message(
+    "conclude.baseline_broke",
+    "the baseline itself breaks a rule of its request in {completions} (first: {first}: {why}): the candidate is not "
+    "accused of that",
+)
+_BOTH_BROKE = message(
+    "conclude.both_broke",
+    "the engine breaks a rule of its request in both arms, in {completions} (first: {first}: {why}): a fault, and none "
+    "that sets the candidate apart",
+)
+_UNHEEDED = message(
+    "conclude.unheeded",
+    "the server does not keep to a rule of its requests, in {completions} (first: {first}: {why}): it may not know the "
+    "parameter",
+)
+
+
 def broken_rules(judged: Judged) -> Remarks:
     """Rules of the requests that the baseline broke, or both arms, and what could not be checked of them."""
-    broken, found = judged.broken, Remarks()
-    if broken.baseline:
-        key, why = next(iter(broken.baseline.items()))
-        found += reason(
-            message(
-                "conclude.baseline_broke",
-                "the baseline itself breaks a rule of its request in {completions} (first: {first}: {why}): the "
-                "candidate is not accused of that",
-                completions=words.completions(len(broken.baseline)),
-                first=str(key),
-                why=why,
-            ),
-            Step.SWAP,
-            Step.REFERENCE,
-        )
-    if broken.both:
-        key, why = next(iter(broken.both.items()))
-        found += reason(
-            message(
-                "conclude.both_broke",
-                "the engine breaks a rule of its request in both arms, in {completions} (first: {first}: {why}): a "
-                "fault, and none that sets the candidate apart",
-                completions=words.completions(len(broken.both)),
-                first=str(key),
-                why=why,
-            ),
-            Step.REFERENCE,
-        )
-    if broken.unheeded:
-        key, why = next(iter(broken.unheeded.items()))
-        found += reason(
-            message(
-                "conclude.unheeded",
-                "the server does not keep to a rule of its requests, in {completions} (first: {first}: {why}): it may "
-                "not know the parameter",
-                completions=words.completions(len(broken.unheeded)),
-                first=str(key),
-                why=why,
-            ),
-            Step.REFERENCE,
-        )
-    return found + Remarks(limits=tuple(_unchecked(broken)))
+    broken, found = judged.broken, Remarks(limits=tuple(_unchecked(judged.broken)))
+    for those, said, steps in (
+        (broken.baseline, _BASELINE_BROKE, (Step.SWAP, Step.REFERENCE)),
+        (broken.both, _BOTH_BROKE, (Step.REFERENCE,)),
+        (broken.unheeded, _UNHEEDED, (Step.REFERENCE,)),
+    ):
+        if those:
+            key, why = next(iter(those.items()))
+            which: dict[str, Parameter] = {"completions": words.completions(len(those)), "first": str(key), "why": why}
+            found += reason(replace(said, parameters=which), *steps)
+    return found
 
 
 def _unchecked(broken: Broken) -> Iterator[Message]:

@@ -36,11 +36,6 @@ def rate_excluded(requests: int, confidence: float = 0.95, overdispersion: float
     return bound
 
 
-def design_effect(together: float, correlation: float) -> float:
-    """Overdispersion of completions that run `together` at a time with this correlation between their hits."""
-    return max(1.0, 1 + (together - 1) * correlation)
-
-
 def measured_overdispersion(hits: Sequence[int], sizes: Sequence[int]) -> float:
     """From hits per group of completions (a round, say): Pearson's chi-square over its degrees of freedom, at least 1.
 

@@ -18,7 +18,6 @@ from worlds import BASE, FLAT, World, speculating
 
 from parity.comparator.population.power import (
     chance_to_see,
-    design_effect,
     measured_overdispersion,
     rate_excluded,
     requests_needed,
@@ -59,7 +58,7 @@ def test_the_rule_of_three() -> None:
 def test_a_batch_hit_as_one_counts_as_one() -> None:
     """64 completions hit together or not at all, simulated: the stated number finds the fault 95 times in 100."""
     rate, batch = 0.05, 64
-    needed = requests_needed(rate, overdispersion=design_effect(batch, 1.0))
+    needed = requests_needed(rate, overdispersion=batch)
     assert abs(needed - 64 * 58.404) < 1
     draw = random.Random(3)
     batches = round(needed / batch)

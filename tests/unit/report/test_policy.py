@@ -46,7 +46,7 @@ until = 2027-01-31
         encoding="utf-8",
     )
     read = read_policy(path)
-    assert read.inconclusive_passes
+    assert read.inconclusive == "pass"
     assert read.states == {"benign", "reported"}
     assert {kind: str(budget.words) for kind, budget in read.budgets.items()} == {
         "near_tie": "10% of the completions",
@@ -60,7 +60,7 @@ until = 2027-01-31
     ("table", "problem"),
     [
         ({"budgets": {}}, "has no setting 'budgets'"),
-        ({"inconclusive": "maybe"}, "inconclusive is 'maybe'"),
+        ({"inconclusive": "maybe"}, 'inconclusive is "maybe"'),
         ({"allow_states": ["new"]}, "allow_states"),
         ({"allow_states": "benign"}, "allow_states"),
         ({"budget": 3}, "budget is no table"),
@@ -69,9 +69,9 @@ until = 2027-01-31
         ({"budget": {"garbled": "101%"}}, r"budget\.garbled is"),
         ({"budget": {"garbled": True}}, r"budget\.garbled is"),
         ({"allow": {"fingerprint": MARK}}, "allow is no list"),
-        ({"allow": [{"fingerprint": "abc", "reason": "x"}]}, r"allow\[0\]\.fingerprint is no fingerprint"),
-        ({"allow": [{"fingerprint": MARK, "reason": " "}]}, r"allow\[0\]\.reason is empty"),
-        ({"allow": [{"fingerprint": MARK, "reason": "x", "until": "soon"}]}, r"allow\[0\]\.until is 'soon'"),
+        ({"allow": [{"fingerprint": "abc", "reason": "x"}]}, r'allow\[0\]\.fingerprint is "abc"'),
+        ({"allow": [{"fingerprint": MARK, "reason": " "}]}, r'allow\[0\]\.reason is " "'),
+        ({"allow": [{"fingerprint": MARK, "reason": "x", "until": "soon"}]}, r'allow\[0\]\.until is "soon"'),
         (
             {"allow": [{"fingerprint": MARK, "reason": "x", "untill": 1}]},
             r"allow\[0\]\.untill is unknown \(known: fingerprint, reason, until\)",

@@ -7,14 +7,38 @@ import json
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from parity_backends.vllm.doctor.probe import model_facts
 
 from parity.errors import ParityError
 from parity.plan.checkpoint import read_checkpoint
 from parity.tiny import FAMILIES, write_checkpoint
-from parity.tiny.safetensors import from_bfloat16, read_safetensors, to_bfloat16
+from parity.tiny.safetensors import Tensor, to_bfloat16
 from parity.tiny.write import FIRST_ORDINARY
+
+
+def from_bfloat16(bits: npt.NDArray[np.uint16]) -> Tensor:
+    """Exact."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Tensors of a file that holds float32 and bfloat16 only, as float32. Raises OSError, ValueError."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    found: dict[str, Tensor] = {}
+    for name, about in header.items():
+        if name == "__metadata__":
+            continue
+        start, end = about["data_offsets"]
+        raw = data[8 + size + start : 8 + size + end]
+        if about["dtype"] not in {"F32", "BF16"}:
+            raise ValueError(f"{path}: {name} is {about['dtype']}")
+        values = np.frombuffer(raw, "<f4") if about["dtype"] == "F32" else from_bfloat16(np.frombuffer(raw, "<u2"))
+        found[name] = values.astype(np.float32).reshape(about["shape"])
+    return found
 
 
 @pytest.mark.parametrize("name", FAMILIES)
