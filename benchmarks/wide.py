@@ -6,9 +6,11 @@
     python benchmarks/wide.py diff BEFORE AFTER   what two of these files differ in; exit code 1 if anything
 
 `clean` compares arms that differ in nothing but the order of their sums, in the settings of `worlds.trials.SETTINGS`,
-and writes each false alarm to a file of its own. `faults` gives the tokens after which a fault is seen in 95 % of the
-seeds, for faults of single rows what is found of them in one run. `--quick`: a minute of either. `--json FILE`: the
-rows of the table as data. `verdicts` makes its trials once and reads them again, so that two checkouts judge the same.
+writes each false alarm to a file of its own, and counts why runs are INCONCLUSIVE. `faults` gives the tokens after
+which a fault is seen in 95 % of the seeds and the share of greedy choices that it moves (the baseline's tokens forced
+through the same kernels with and without it), for faults of single rows what is found of them in one run. `--quick`: a
+minute of either. `--json FILE`: the rows of the table as data. `verdicts` makes its trials once and reads them again,
+so that two checkouts judge the same.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from worlds import FLAT, PEAKED, SURE, Fault, Truth, catalogue
+from worlds.engine import SOUND, Arm, Broken
 from worlds.trials import SETTINGS, Faulty, Judged, Setting, Trial, clean, judge, said
-from worlds.world import WORDS
+from worlds.world import PREFILL, WORDS
 
 from parity.capture import read_capture, write_capture
 from parity.comparator import CompareOptions, compare
@@ -40,6 +43,8 @@ SHAPES = {"flat": FLAT, "peaked": PEAKED, "sure": SURE}
 FEWEST = 8
 """Completions of the smallest run, of about 100 tokens each; each larger one has twice as many."""
 SHARE = 0.95
+MOVED_OF = 5
+"""Blocks of requests on which the greedy choices that a fault moves are counted."""
 ROWS = 128
 """Completions of a run with faults of single rows, FEWEST times a power of two."""
 
@@ -53,7 +58,8 @@ def clean_part(tokens: int, alarms: Path, first_seed: int, data: Path | None) ->
     total, seed = 0, first_seed
     while total < tokens:
         for number, setting in enumerate(SETTINGS):
-            row = rows.setdefault(setting.name, {"setting": setting.name, "runs": 0, "tokens": 0, "alarms": Counter()})
+            counted = {"alarms": Counter(), "open": Counter()}
+            row = rows.setdefault(setting.name, {"setting": setting.name, "runs": 0, "tokens": 0, **counted})
             for trial in kept(setting, seed, data and data / f"{seed}-{number:02d}"):
                 judged = judge(trial)
                 row["runs"] += 1
@@ -61,6 +67,7 @@ def clean_part(tokens: int, alarms: Path, first_seed: int, data: Path | None) ->
                 total += trial.tokens
                 verdict = str(judged.result.verdict)
                 row[verdict] = row.get(verdict, 0) + 1
+                row["open"].update({one.settles for one in judged.result.next_steps})
                 for one in judged.result.corrupt:
                     row["alarms"][str(one.kind)] += 1
                 if judged.result.corrupt:
@@ -109,18 +116,26 @@ def show_clean(rows: Sequence[Mapping[str, Any]]) -> None:
     print(
         f"\n{tokens:,} clean tokens in {sum(row['runs'] for row in rows)} runs: {alarms} false alarms, {wrong} DIVERGED"
     )
+    why = sorted((reason, row["setting"], count) for row in rows for reason, count in row["open"].items())
+    if why:
+        print("\n| INCONCLUSIVE because of | setting | runs |\n|---|---|---|")
+    for reason, setting, count in why:
+        print(f"| {reason} | {setting} | {count} |")
 
 
 # ------------------------------------------------------------------ faults
 
 
-def needed(faulty: Faulty, fault: Fault, most: int) -> tuple[int | None, Judged]:
-    """Tokens from which on the run is DIVERGED, whatever larger run is looked at; and the largest run looked at."""
+def needed(faulty: Faulty, fault: Fault, most: int) -> tuple[int | None, int | None, Judged]:
+    """Tokens from which on the run is DIVERGED, whatever larger run is looked at; those from which on it is no PASS;
+    and the largest run looked at."""
     first: int | None = None
+    no_pass: int | None = None
     last: Judged | None = None
     in_a_row = 0
     for blocks in range(1, blocks_of(most) + 1):
         last = judge(faulty.trial(fault, blocks))
+        no_pass = None if last.result.verdict is Verdict.PASS else no_pass or last.trial.tokens
         if not last.seen:
             first, in_a_row = None, 0
             continue
@@ -129,7 +144,13 @@ def needed(faulty: Faulty, fault: Fault, most: int) -> tuple[int | None, Judged]
         if in_a_row == 3:
             break
     assert last is not None
-    return first, last
+    return first, no_pass, last
+
+
+def best_of(faulty: Faulty, fault: Fault, broken: Broken) -> list[int]:
+    """What an engine takes for the best token at each place of the baseline's completions."""
+    made = faulty.world.score(faulty.baseline(fault, MOVED_OF), top=1, arm=Arm("cuda/base", PREFILL, broken=broken))
+    return [int(one) for top in made.values() for one in top.ids[:, 0]]
 
 
 def blocks_of(completions: int) -> int:
@@ -151,17 +172,42 @@ def fault_part(
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
     for number in range(seeds):
         faulty = Faulty(first_seed + number, SHAPES[shape], first=FEWEST)
+        sound = best_of(faulty, faults[0], SOUND) if faults and "numerics" in families else []
         for fault in faults:
             row = rows.setdefault(
                 (fault.family, fault.name, fault.size),
-                {"family": fault.family, "fault": fault.name, "size": fault.size, "seeds": 0, "needed": [], "seen": 0}
-                | dict.fromkeys(("tokens", "hit", "found", "kind", "place", "donor", "donors", "accused", "named"), 0),
+                {"family": fault.family, "fault": fault.name, "size": fault.size, "needed": [], "no_pass": []}
+                | dict.fromkeys(
+                    (
+                        "seeds",
+                        "seen",
+                        "passed",
+                        "moved",
+                        "choices",
+                        "tokens",
+                        "hit",
+                        "found",
+                        "kind",
+                        "place",
+                        "donor",
+                        "donors",
+                        "accused",
+                        "named",
+                    ),
+                    0,
+                ),
             )
             if fault.hits_rows:
                 last = judge(faulty.trial(fault, blocks_of(ROWS)))
             else:
-                tokens, last = needed(faulty, fault, most)
+                tokens, no_pass, last = needed(faulty, fault, most)
                 row["needed"].append(tokens)
+                row["no_pass"].append(no_pass)
+                row["passed"] += last.result.verdict is Verdict.PASS
+                if fault.family == "numerics":
+                    other = best_of(faulty, fault, fault.broken)
+                    row["moved"] += sum(a != b for a, b in zip(sound, other, strict=True))
+                    row["choices"] += len(sound)
             row["tokens"] = max(row["tokens"], last.trial.tokens)
             row["seeds"] += 1
             row["seen"] += last.seen
@@ -173,7 +219,14 @@ def fault_part(
             faulty.forget()
             told = f"{last.found} of {last.hit} rows" if fault.hits_rows else f"from {row['needed'][-1]} tokens on"
             say(f"{fault.name}, {fault.size}, seed {first_seed + number}: {last.result.verdict}, {told}")
-    return [{**row, "tokens_needed": of_seeds(row["needed"]) if row["needed"] else None} for row in rows.values()]
+    return [
+        {
+            **row,
+            "tokens_needed": of_seeds(row["needed"]) if row["needed"] else None,
+            "tokens_to_no_pass": of_seeds(row["no_pass"]) if row["no_pass"] else None,
+        }
+        for row in rows.values()
+    ]
 
 
 def share(part: int, whole: int) -> str:
@@ -182,14 +235,16 @@ def share(part: int, whole: int) -> str:
 
 def show_faults(rows: Sequence[Mapping[str, Any]]) -> None:
     if any(row["needed"] for row in rows):
-        print(f"| fault of the whole arm | size | tokens needed ({SHARE:.0%} of seeds) | runs DIVERGED | kind right |")
-        print("|---|---|---|---|---|")
+        print("| fault of the whole arm | size | greedy choices moved, in 1,000 ", end="")
+        print(f"| no PASS from, tokens ({SHARE:.0%} of seeds) | DIVERGED from | largest runs DIVERGED | PASS |")
+        print("|---|---|---|---|---|---|---|")
     for row in rows:
         if row["needed"]:
-            least = row["tokens_needed"]
-            text = f"{least:,}" if least is not None else f"more than {row['tokens']:,}"
-            cells = row["fault"], row["size"], text, share(row["seen"], row["seeds"]), share(row["named"], row["seeds"])
-            print("| " + " | ".join(cells) + " |")
+            least = [row["tokens_to_no_pass"], row["tokens_needed"]]
+            texts = [f"{one:,}" if one is not None else f"not by {row['tokens']:,}" for one in least]
+            of_all = [share(row[name], row["seeds"]) for name in ("seen", "passed")]
+            rate = f"{1000 * row['moved'] / row['choices']:.2f}" if row["choices"] else ""
+            print("| " + " | ".join([row["fault"], row["size"], rate, *texts, *of_all]) + " |")
     if any(not row["needed"] for row in rows):
         print(
             f"\n| fault of rows ({ROWS} completions a run) | size | runs DIVERGED | rows hit | found | kind right |",

@@ -113,6 +113,8 @@ class SamplingStats(_Numbers, frozen=True, kw_only=True):
     scored: int
     """Completions of the candidate that are scored."""
     temperature: float
+    allowed_for_rounding: float = 0.0
+    """Nats per token by which the arms' mean log-likelihood may differ."""
     failed: tuple[str, ...] = ()
     """Tests in which the arms differ."""
 
@@ -212,6 +214,9 @@ class Numerics(_Numbers, frozen=True, kw_only=True):
     baseline: Residuals | None = None
     candidate: Residuals | None = None
     mean_shift: float | None = None
+    leaning: Mapping[str, float] = {}
+    """Nats by which the logprobs of the same tokens ("ids"), or of the same places, lean the same way in both halves of
+    the completions."""
     scale_ratio: float | None = None
     """Of the arms' logit noise."""
     extra_wide_per_10_000: float | None = None
@@ -229,6 +234,20 @@ class Numerics(_Numbers, frozen=True, kw_only=True):
     other_kernels: tuple[str, ...] = ()
     """Settings by which the arms are known to compute otherwise."""
     detectable: Detectable | None = None
+
+
+class OverRounds(_Numbers, frozen=True, kw_only=True):
+    """One number of the candidate, round after round, and the evidence that it changed."""
+
+    rounds: int
+    log10_e: float
+    """Of the e-value (a test martingale): above 10 ** x at any round with a chance of at most 10 ** -x."""
+    since: int
+    """The round with which a change most likely began."""
+    before: float
+    after: float
+    """Means of the rounds before and since."""
+    changed: bool
 
 
 class Missed(_Numbers, frozen=True, kw_only=True):
@@ -277,6 +296,8 @@ class Stats(Rates, frozen=True, kw_only=True):
     drift: Drift | UnsetType | None = UNSET
     position_in_step: PositionInStep | UnsetType | None = UNSET
     sampling: SamplingStats | UnsetType = UNSET
+    over_rounds: Mapping[str, OverRounds] | UnsetType = UNSET
+    """By measure (parity/comparator/population/rounds.py), where the run has several rounds."""
     aborted: int | UnsetType = UNSET
     tokens_not_judged: int | UnsetType = UNSET
     """Tokens after near-ties on which the reference says nothing."""

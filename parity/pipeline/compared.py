@@ -12,7 +12,7 @@ from typing import IO, Any
 import orjson
 
 from parity.comparator import Comparison
-from parity.comparator.stats import Stats
+from parity.comparator.stats import Numerics, Stats
 from parity.errors import writing
 from parity.messages import Message, message
 from parity.records import Finding, Json, Key, Verdict
@@ -26,6 +26,7 @@ class _Kept:
     verdict: Verdict
     reasons: tuple[Message, ...]
     against_baseline: bool
+    numerics: Numerics | None
     said: tuple[int, int]
     classes: tuple[int, int]
 
@@ -56,6 +57,7 @@ class Compared(Mapping[str, Comparison]):
                 comparison.verdict,
                 comparison.reasons,
                 comparison.stats.baseline_at_fault,
+                comparison.stats.numerics or None,
                 said,
                 self._append(orjson.dumps(classes)),
             )
@@ -66,6 +68,10 @@ class Compared(Mapping[str, Comparison]):
     def against_baseline(self) -> list[str]:
         """Arms that an arbiter supports, and not the baseline."""
         return [arm for arm, kept in self._kept.items() if kept.against_baseline]
+
+    def numerics(self) -> dict[str, Numerics]:
+        """Of the arms that have any."""
+        return {arm: kept.numerics for arm, kept in self._kept.items() if kept.numerics is not None}
 
     def reasons(self, arm: str) -> tuple[Message, ...]:
         return self._kept[arm].reasons

@@ -74,7 +74,7 @@ def conclude(
     verdict = min(verdicts.values(), key=_ORDER.index)
     several = len(verdicts) + len(failed) > 1
     against = comparisons.against_baseline()
-    suspect = triangulate(verdicts, baseline, against) if len(verdicts) > 1 or against else None
+    suspect = triangulate(verdicts, baseline, against, comparisons.numerics()) if len(verdicts) > 1 or against else None
     reasons = (
         *(_failed(name, why) for name, why in failed.items()),
         *(

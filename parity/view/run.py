@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from parity.comparator import Suspect, triangulate
+from parity.comparator.stats import Stats
 from parity.messages import Message, message
 from parity.records import Json, Key, Verdict
 from parity.store import RequestRow
@@ -156,7 +157,9 @@ class RunView:
     def suspect(self) -> Suspect | None:
         verdicts = {arm.name: Verdict(arm.verdict) for arm in self.candidates if arm.verdict is not None}
         against = [arm.name for arm in self.candidates if (arm.stats.get("arbiter") or {}).get("baseline_at_fault")]
-        return triangulate(verdicts, self.run.baseline, against)
+        stats = {arm.name: Stats.from_json(arm.stats) for arm in self.candidates if arm.verdict is not None}
+        numerics = {arm: one.numerics for arm, one in stats.items() if one.numerics}
+        return triangulate(verdicts, self.run.baseline, against, numerics)
 
     @property
     def projects(self) -> list[str]:

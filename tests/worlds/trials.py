@@ -147,18 +147,21 @@ class Faulty:
     def trial(self, fault: Fault, blocks: int, arm: Arm | None = None) -> Trial:
         """The fault in so many blocks of requests: one is `first` of them, and each more doubles their number."""
         parts = [self._part(fault, number, arm or speculating(2)) for number in range(blocks)]
-        bases = [self._base(fault, number) for number in range(blocks)]
         hits = {key: hit for _, truth, _ in parts for key, hit in truth.rows.items()}
         scores = {key: top for _, _, some in parts for key, top in some.items()}
         return Trial(
             f"{fault.name}, {fault.size}".rstrip(", "),
             self.seed,
-            _joined(bases),
+            self.baseline(fault, blocks),
             _joined([made for made, _, _ in parts]),
             scores,
             Truth(fault, hits),
             CompareOptions(detokenize=WORDS),
         )
+
+    def baseline(self, fault: Fault, blocks: int) -> Capture:
+        """What the fault's arm is compared with, in so many blocks of requests."""
+        return _joined([self._base(fault, number) for number in range(blocks)])
 
     def forget(self) -> None:
         """Drops what was made for faults; baselines are kept."""

@@ -79,11 +79,12 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + of_the_run.noise(stats.noise_floor or None)
         + of_the_run.drifted(stats.drift or None, stats.numerics or None)
         + of_the_run.numerics(stats.numerics or None, run.findings, run.untested)
+        + of_the_run.changed(stats.over_rounds or {})
         + completeness.returned_by_none(inputs.baseline, inputs.candidate)
         + reasons.nothing_compared(pairs)
         + reasons.cut_off(pairs)
         + reasons.ends_unseen(inputs, pairs)
-        + reasons.shaped(pairs, references)
+        + reasons.shaped(pairs, judged, references)
         + reasons.undecided(pairs, judged, references)
         + reasons.unjudged(judged, stats.unjudged)
         + reasons.limited(run.cut_short, stats.tokens_not_judged or 0, judged, references)
@@ -163,24 +164,8 @@ def _clean(stats: Stats) -> Message:
         numerics=_residuals(stats),
         completions=stats.completions,
         noise=noise,
-        missed=_missed(stats),
+        missed=missed.said(stats.missed),
         skipped=skipped,
-    )
-
-
-def _missed(stats: Stats) -> Message | str:
-    """What could have been wrong without being seen."""
-    known = [(missed.in_words(one), one.rate) for one in stats.missed]
-    parts = [
-        message("conclude.fewer_than", "{fault} in fewer than {rate:.2%} of completions", fault=fault, rate=rate)
-        if rate is not None
-        else message("conclude.however_many", "{fault} in however many completions", fault=fault)
-        for fault, rate in known
-    ]
-    if not parts:
-        return ""
-    return message(
-        "conclude.could_have_missed", "; {faults}, each by itself, could have been missed (95 %)", faults=parts
     )
 
 

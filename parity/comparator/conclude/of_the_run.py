@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from parity.comparator.conclude.reasons import FLAT
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.population.noise_floor import as_note
+from parity.comparator.population.rounds import MEASURES
 from parity.comparator.reference.floor import Floor
-from parity.comparator.stats import Drift, NoiseFloor, Numerics, SamplingStats
+from parity.comparator.stats import Drift, NoiseFloor, Numerics, OverRounds, SamplingStats
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
@@ -148,6 +149,26 @@ def numerics(found: Numerics | None, findings: Sequence[Finding], untested: Mess
         if found.other_kernels
         else reason(differs, NextStep(Step.LONGER, differs.id, number=4))
     )
+
+
+def changed(found: Mapping[str, OverRounds]) -> Remarks:
+    """Numbers of the candidate that changed in the middle of the run, which no single round shows."""
+    remarks = Remarks()
+    for name, one in found.items():
+        if one.changed:
+            said = message(
+                "conclude.changed",
+                "{measure} changed in the middle of the run, since about round {since}, from {before:.4g} to "
+                "{after:.4g} (evidence {e_value:.2g} over {rounds} rounds)",
+                measure=MEASURES[name],
+                since=one.since,
+                before=one.before,
+                after=one.after,
+                e_value=10 ** min(one.log10_e, 300.0),
+                rounds=one.rounds,
+            )
+            remarks += reason(said, NextStep(Step.ROUNDS, said.id, number=2))
+    return remarks
 
 
 def noise(floor: NoiseFloor | None) -> Remarks:

@@ -114,10 +114,16 @@ def ends_unseen(inputs: Inputs, pairs: Pairs) -> Remarks:
     )
 
 
-def shaped(pairs: Pairs, references: References) -> Remarks:
-    """Logits changed by the request, which neither scores nor logprobs show."""
-    names = references.lookup.shaped_by
-    if not names or bool((pairs.identical & pairs.same_prompt).all()):
+def shaped(pairs: Pairs, judged: Judged, references: References) -> Remarks:
+    """Logits changed by the request, which neither scores nor logprobs show, where tokens are left open for it."""
+    left: set[str] = set()
+    for row in np.flatnonzero(~(pairs.identical & pairs.same_prompt)).tolist() if references.lookup.shaped_by else ():
+        unknown = references.lookup.shaping(pairs.candidate[row]).unknown
+        gaps = judged.gaps.get(pairs.keys[row])
+        if unknown and (gaps is None or bool(np.isnan(gaps.gap[max(0, int(pairs.parts_at[row])) :]).any())):
+            left.update(unknown)
+    names = tuple(sorted(left))
+    if not names:
         return Remarks()
     said = message(
         "conclude.shaped",

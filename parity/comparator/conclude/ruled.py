@@ -12,6 +12,7 @@ from dataclasses import replace
 import msgspec
 from msgspec import UnsetType
 
+from parity.comparator.population import missed
 from parity.comparator.population.rates import rates
 from parity.comparator.reference.arbiter import ARBITER_TOLERANCE, Ruling, Side
 from parity.comparator.reference.floor import NOT_NOISE
@@ -125,20 +126,36 @@ def _noise(comparison: Comparison, found: Mapping[Key, Ruling], arbiter: str) ->
     settled = _settled(comparison)
     if not settled or {one.settles for one in comparison.next_steps} > settled:
         return comparison
+    bounded = _with_missed(_counted(comparison, _noisy(comparison, found)), found)
     said = message(
-        "arbiter.noise",
-        "{arbiter} finds both sides' tokens likely in {number} completions that differ: noise",
+        "arbiter.noise_with_bound",
+        "{arbiter} finds both sides' tokens likely in {number} completions that differ: noise{missed}",
         arbiter=arbiter,
         number=len(found),
+        missed=missed.said(bounded.stats.missed),
     )
-    return _counted(
-        replace(
-            comparison,
-            verdict=Verdict.PASS,
-            reasons=(said, *(one for one in comparison.reasons if one.id not in settled)),
-            next_steps=(),
-        ),
-        _noisy(comparison, found),
+    return replace(
+        bounded,
+        verdict=Verdict.PASS,
+        reasons=(said, *(one for one in comparison.reasons if one.id not in settled)),
+        next_steps=(),
+    )
+
+
+def _with_missed(comparison: Comparison, found: Mapping[Key, Ruling]) -> Comparison:
+    """With what could have been missed, now that the arbiter has judged what differs to its end."""
+    stats = comparison.stats
+    ruled = stats.arbiter
+    assert not isinstance(ruled, UnsetType)
+    chances = [one.chance for one in found.values() if one.chance is not None]
+    drawn = tuple(one for one in stats.missed if one.fault not in missed.OF_GREEDY)
+    judged = missed.in_greedy(
+        stats.identical, stats.near_tie, sum(chances) / len(chances) if chances else None, ruled.tolerance
+    )
+    all_of_it = (judged, *drawn) if stats.identical or stats.near_tie else drawn
+    return replace(
+        comparison,
+        stats=msgspec.structs.replace(stats, missed=all_of_it, fault_rate_not_excluded=missed.not_excluded(all_of_it)),
     )
 
 

@@ -1,15 +1,23 @@
-"""Which part is to blame, from the verdicts of several arms."""
+"""Which part is to blame, from the verdicts of several arms, and from the sizes of their residuals where these do not
+tell."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
+from parity.comparator.conclude import sizes
+from parity.comparator.stats import Numerics
 from parity.messages import Message, message
 from parity.records import Verdict
 
 _SPECULATING = ("mtp", "spec", "eagle", "draft", "ngram")
 """How names of variants with speculation on begin."""
+
+
+_NO_NUMBERS: Final[Mapping[str, Numerics]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +29,23 @@ class Suspect:
 
 
 def triangulate(
-    verdicts: Mapping[str, Verdict], baseline: str, against_baseline: Collection[str] = ()
+    verdicts: Mapping[str, Verdict],
+    baseline: str,
+    against_baseline: Collection[str] = (),
+    numerics: Mapping[str, Numerics] = _NO_NUMBERS,
 ) -> Suspect | None:
     """Name the suspect from the verdict of each candidate arm against one baseline (`backend/variant`).
 
     `against_baseline`: candidates that an arbiter supports where they diverge, and not the baseline. Where there are
-    such, the verdicts of the others are against a faulty baseline and say nothing.
+    such, the verdicts of the others are against a faulty baseline and say nothing. numerics: those of the run as a
+    whole, by candidate.
 
     With `base` and speculating arms on several backends: a backend whose `base` already diverges has a
     numerics problem of its own; a backend whose `base` passes while its speculation diverges has it in its
     speculation; speculation that diverges wherever it was tried is an upstream bug. Where one arm with speculation
-    passes and another of the same backend diverges, its settings are suspected. None when nothing diverges or too
-    little was run to tell.
+    passes and another of the same backend diverges, its settings are suspected. Where nothing diverges, or that does
+    not tell, the same is asked of the residuals: numerics that rounding may explain are no fault, and still those of
+    one backend, or of its speculation. None when too little was run to tell.
     """
     if against_baseline:
         return Suspect(
@@ -44,6 +57,46 @@ def triangulate(
             ),
         )
     verdicts = {**verdicts, baseline: Verdict.PASS}
+    return _by_verdicts(verdicts, baseline) or _by_sizes(verdicts, numerics)
+
+
+def _by_sizes(verdicts: Mapping[str, Verdict], numerics: Mapping[str, Numerics]) -> Suspect | None:
+    plain = {arm.partition("/")[0]: arm for arm in verdicts if arm.partition("/")[2] == "base"}
+    speculating = {arm: arm.partition("/")[0] for arm in verdicts if _speculates(arm.partition("/")[2])}
+    found = sizes.noisy({arm: one for arm, one in numerics.items() if arm in verdicts}, plain, speculating)
+    if found is None:
+        return None
+    of_arms = message(
+        "suspect.sizes", "logit noise in bf16 units against the same scores: {sizes}", sizes=list(found.sizes)
+    )
+    if not found.backends:
+        return Suspect(
+            _speculation_on(list(found.speculation)),
+            message(
+                "suspect.noisier_with_speculation",
+                "no verdict accuses it, and its numerics differ with speculation and not without{elsewhere}; {sizes}",
+                elsewhere=message(
+                    "suspect.as_elsewhere", ", while speculation on {good} differs in nothing", good=list(found.clean)
+                )
+                if found.clean
+                else "",
+                sizes=of_arms,
+            ),
+        )
+    more = [*found.more, *found.speculation]
+    return Suspect(
+        message("suspect.numerics", "numerics of {backends}", backends=list(found.backends)),
+        message(
+            "suspect.noisier",
+            "no verdict accuses it, and its numerics differ without speculation already{more}; {sizes}",
+            more=message("suspect.more_with", ", and by more in {arms}", arms=more) if more else "",
+            sizes=of_arms,
+        ),
+    )
+
+
+def _by_verdicts(verdicts: Mapping[str, Verdict], baseline: str) -> Suspect | None:
+    """`verdicts`: the baseline's among them."""
     diverged = {arm for arm, verdict in verdicts.items() if verdict is Verdict.DIVERGED}
     if not diverged:
         return None

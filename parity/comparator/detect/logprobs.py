@@ -43,6 +43,8 @@ def logprob_mismatch(
 
     Where only FEW are off, and by little, the `baseline`'s own logprobs decide, if it has some: those of two engines
     that both decoded lie nearer to each other than to a score. Its tokens part from these at `parts_at` (-1: nowhere).
+    Of the chosen tokens alone, which every run records, FEW by little are nothing: another expert at a near-tie of the
+    router moved one by 0.73 nats in 3.5 million clean tokens.
 
     `noise`: what logprobs of the chosen tokens alone have to exceed HEADROOM times (nats; None: not known, then they
     say nothing); without it all count alike.
@@ -75,6 +77,8 @@ def logprob_mismatch(
         known = noise()
         off &= False if known is None else np.abs(chosen - expected) > HEADROOM * known
     few = int(off.sum()) <= FEW and not bool((np.abs(chosen - expected)[off] > ALONE * LOGPROB_TOLERANCE).any())
+    if few and completion.lists is None:  # one in some millions of clean tokens; all of them are `numerics`' matter
+        return None
     if not off.any() or (few and not _baseline_differs(chosen, off, tokens, baseline, parts_at)):
         return None
     why = message(

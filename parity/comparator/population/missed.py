@@ -7,7 +7,7 @@ itself: with its own scores, tolerance and error rate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -17,6 +17,9 @@ from parity.comparator.stats import Missed
 from parity.messages import Message, message
 
 SIZES: Final[Mapping[str, float]] = MappingProxyType({"random_tokens": float(STRETCH)})
+
+OF_GREEDY: Final = ("wrong_token", "other_token")
+"""Those of `in_greedy`."""
 
 WORDS: Final[Mapping[str, Callable[[float], Message]]] = MappingProxyType(
     {
@@ -53,6 +56,29 @@ def in_sampled(completions: int, seen: Mapping[str, float]) -> tuple[Missed, ...
         Missed(fault=name, size=SIZES.get(name, 0.0), seen=share, rate=_bound(share * completions))
         for name, share in seen.items()
     )
+
+
+def said(found: Sequence[Missed]) -> Message | str:
+    """What could have been wrong without being seen, as the end of a sentence."""
+    parts = [
+        message(
+            "conclude.fewer_than", "{fault} in fewer than {rate:.2%} of completions", fault=in_words(one), rate=rate
+        )
+        if (rate := one.rate) is not None
+        else message("conclude.however_many", "{fault} in however many completions", fault=in_words(one))
+        for one in found
+    ]
+    if not parts:
+        return ""
+    return message(
+        "conclude.could_have_missed", "; {faults}, each by itself, could have been missed (95 %)", faults=parts
+    )
+
+
+def not_excluded(found: Sequence[Missed]) -> float | None:
+    """The largest rate that is not excluded; None where of some fault none is."""
+    rates = [one.rate for one in found if one.rate is not None]
+    return max(rates) if rates and len(rates) == len(found) else None
 
 
 def _bound(seen: float) -> float | None:

@@ -6,7 +6,8 @@ here and in residual_tests.py), so that no number of tokens makes one of arms th
 p-value is adjusted for all tests of the run (Holm).
 
 There are two sizes. `ROUNDING`: more than arms of the same kernels differ by, but no more than one bf16 unit of
-noise on every logit would do. `BEYOND`: more than that.
+noise on every logit would do, which moves each logit by itself, up as often as down, in every token. `BEYOND`: more
+than that, or otherwise: to one side, by id or place, or in few tokens.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from parity.comparator.population import residual_tests
 from parity.comparator.population.detectable import detectable_effects
+from parity.comparator.population.leaning import leanings
 from parity.comparator.population.residual_tests import (
     BLOCK,
     Arm,
@@ -34,7 +36,7 @@ from parity.comparator.reference.residuals import PairedResiduals
 from parity.comparator.statistics import holm, mcnemar_more
 from parity.comparator.stats import Drift, Numerics
 
-BEYOND = ("shift", "unit", "tail_alone", "mid_tail", "far_tail", "gaps_beyond", "doubt")
+BEYOND = ("shift", "ids", "places", "unit", "tail_alone", "mid_tail", "far_tail", "gaps_beyond", "doubt")
 """Tests that one bf16 unit of noise on every logit does not fail."""
 
 ROUNDING = ("scale", "tail", "gaps")
@@ -85,8 +87,10 @@ def measure_numerics(
     baseline, candidate = arms
     completion = Groups(numbered(residuals.row))
     block = Groups(numbered(residuals.row * 65_536 + residuals.place // BLOCK))
+    leans = leanings(residuals, baseline, candidate, completion)
     tests = {
         **p_values,
+        **{name: one.p_value for name, one in leans.items()},
         "shift": shift(baseline, candidate, completion),
         "unit": scale(baseline, candidate, block, ONE_UNIT * step, step),
         "mid_tail": tail(baseline.mid, candidate.mid, block, completion, MID_RATE),
@@ -107,6 +111,7 @@ def measure_numerics(
         baseline=baseline.summary() if residuals.by_scores else None,
         candidate=candidate.summary(),
         mean_shift=float((candidate.capped - baseline.capped).mean()),
+        leaning={name: one.size for name, one in leans.items()},
         scale_ratio=_ratio(float(candidate.noise.mean()), float(baseline.noise.mean()))
         if residuals.by_scores
         else None,

@@ -14,11 +14,13 @@ from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population import missed, rates, sampled
 from parity.comparator.population.noise_floor import noise_floor
 from parity.comparator.population.penalties import not_kept
+from parity.comparator.population.rounds import over_rounds
 from parity.comparator.population.whole_arm import whole_arm
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
 from parity.comparator.reference.surprisal import mean_surprisal, tail_logs
-from parity.comparator.stats import Doubtful, Loops, Missed, SamplingStats, Stats, Suspected
+from parity.comparator.reference.tolerance import chance_supported
+from parity.comparator.stats import Doubtful, Loops, Missed, Numerics, SamplingStats, Stats, Suspected
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompletionClass, run_finding
 from parity.messages import Message, message
@@ -59,11 +61,12 @@ def measure(
 ) -> Run:
     """The numbers of the run; `findings` are those of completions, `alpha` the error rate of the tests of a run."""
     greedy, drawn = pairs.where(~pairs.random), pairs.where(pairs.random)
-    tests = _tests(inputs.without(greedy.keys), references, drawn, judged, alpha) if inputs.is_random else None
-    found = () if tests is None else _test_findings(inputs, tests)
-    counted = rates.rates(classes, [*findings, *found])
     gaps = _shared(references, pairs) | judged.gaps
     whole = whole_arm(inputs, references, pairs, judged, gaps, findings, alpha)
+    of_drawn = inputs.without(greedy.keys)
+    tests = _tests(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else None
+    found = () if tests is None else _test_findings(inputs, tests)
+    counted = rates.rates(classes, [*findings, *found])
     found = (*found, *whole.findings)
     cut_short, tokens_not_judged = _not_judged(pairs, judged)
     stats = Stats(
@@ -79,10 +82,11 @@ def measure(
         doubtful=_doubtful(judged) or UNSET,
         sampling=UNSET if tests is None else tests,
         numerics=whole.numerics,
+        over_rounds=over_rounds(pairs, gaps, alpha) or UNSET,
     )
-    of_drawn = missed.in_sampled(len(drawn.keys), judged.seen) if not counted.corrupt else ()
+    in_drawn = missed.in_sampled(len(drawn.keys), judged.seen) if not counted.corrupt else ()
     if inputs.is_random and not greedy.keys:
-        stats = _with_missed(stats, *of_drawn)
+        stats = _with_missed(stats, *in_drawn)
         return Run(stats, found, gaps, cut_short, 0, whole.missing)
     part = inputs.without(drawn.keys)
     loops = _loops(greedy)
@@ -101,7 +105,7 @@ def measure(
     )
     if not counted.corrupt:
         of_greedy = missed.in_greedy(*_judged_whole(greedy, judged), chance, references.tolerance)
-        stats = _with_missed(stats, of_greedy, *of_drawn)
+        stats = _with_missed(stats, of_greedy, *in_drawn)
     own = (*_loop_findings(inputs, loops), *_penalty_findings(part, references, gaps))
     return Run(stats, (*found, *own), gaps, cut_short, near_ties, whole.missing)
 
@@ -114,9 +118,7 @@ def _judged_whole(pairs: Pairs, judged: Judged) -> tuple[int, int]:
 
 
 def _with_missed(stats: Stats, *found: Missed) -> Stats:
-    rates_of = [one.rate for one in found if one.rate is not None]
-    known = len(rates_of) == len(found) and bool(rates_of)
-    return msgspec.structs.replace(stats, missed=found, fault_rate_not_excluded=max(rates_of) if known else None)
+    return msgspec.structs.replace(stats, missed=found, fault_rate_not_excluded=missed.not_excluded(found))
 
 
 _KINDS_OF_TESTS: Mapping[str, Kind] = {
@@ -129,7 +131,14 @@ _KINDS_OF_TESTS: Mapping[str, Kind] = {
 }
 
 
-def _tests(inputs: Inputs, references: References, pairs: Pairs, judged: Judged, alpha: float) -> SamplingStats:
+def _tests(
+    inputs: Inputs,
+    references: References,
+    pairs: Pairs,
+    judged: Judged,
+    found: Numerics | None,
+    alpha: float,
+) -> SamplingStats:
     """Two-sample tests over what was drawn at random; `inputs` and `pairs` are of that alone."""
     whole = [(a, b) for a, b in zip(pairs.baseline, pairs.candidate, strict=True) if not (a.aborted or b.aborted)]
     baseline, candidate = [a for a, _ in whole], [b for _, b in whole]
@@ -150,6 +159,7 @@ def _tests(inputs: Inputs, references: References, pairs: Pairs, judged: Judged,
         {key: gaps for key, gaps in judged.gaps.items() if key in inputs.candidate.completions},
         (surprisals(inputs.baseline, baseline), surprisals(inputs.candidate, candidate)),
         temperature=inputs.temperature,
+        rounding=sampled.allowed_for_rounding(found, inputs.temperature),
     )
     failed = sorted(name for name, p_value in tests.adjusted.items() if p_value < alpha)
     return msgspec.structs.replace(tests, failed=tuple(failed))
@@ -233,21 +243,13 @@ def _not_judged(pairs: Pairs, judged: Judged) -> tuple[int, int]:
 
 
 def _chance_to_pass(pairs: Pairs, judged: Judged, vocab_size: int | None, tolerance: float) -> tuple[float | None, int]:
-    """(chance that a token taken at random is supported after a near-tie, near-ties that this is the mean of).
-
-    At most exp(tolerance) / p tokens lie within the tolerance of one with probability p, so a token taken at random is
-    supported with at most that over the vocabulary's size; its mean over the tokens judged. None: nothing says it.
-    """
+    """(chance that a token taken at random is supported after a near-tie, near-ties that this is the mean of)."""
     best = [
         judged.gaps[key].best[max(0, int(pairs.parts_at[row])) :]
         for row, key in enumerate(pairs.keys)
         if judged.classes.get(key) == "near_tie" and key in judged.gaps
     ]
-    known = np.concatenate(best) if best else np.empty(0)
-    known = known[np.isfinite(known)]
-    if not len(known) or not vocab_size:
-        return None, len(best)
-    return float(np.minimum(1.0, np.exp(tolerance - known) / vocab_size).mean()), len(best)
+    return chance_supported(np.concatenate(best) if best else np.empty(0), tolerance, vocab_size), len(best)
 
 
 def _doubtful(judged: Judged) -> tuple[Doubtful, ...]:

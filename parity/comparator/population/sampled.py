@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from parity.comparator.population.numerics import UNIT
 from parity.comparator.population.rates import loop_period
+from parity.comparator.population.residual_tests import LEAST_SHIFT, SELECTION
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.statistics import (
     FloatArray,
@@ -25,7 +27,7 @@ from parity.comparator.statistics import (
     mean_difference,
     sign_flip_more,
 )
-from parity.comparator.stats import SamplingStats
+from parity.comparator.stats import Numerics, SamplingStats
 from parity.records import Completion, Key, TokenIds
 
 ENOUGH = 0.02
@@ -47,10 +49,12 @@ def run_tests(
     surprisals: tuple[Sequence[float], Sequence[float]] = ((), ()),
     *,
     temperature: float = 1.0,
+    rounding: float = 0.0,
 ) -> SamplingStats:
     """Two-sample tests over the whole run: raw and Holm-adjusted p-values by name.
 
-    likelihood: mean log-likelihood per token of the candidate other than the baseline's, paired by request.
+    likelihood: mean log-likelihood per token of the candidate other than the baseline's, paired by request, by more
+    than `rounding` explains (nats per token, `allowed_for_rounding`).
     surprisal: `surprisals`, the mean of each scored completion of baseline and candidate, by permutation. What is
     likely at a place is in it already, so completions of all requests count alike, where likelihood has as many values
     as there are requests.
@@ -63,7 +67,7 @@ def run_tests(
     lengths = [np.array([len(one.token_ids) for one in arm], dtype=float) for arm in arms]
     reasons = _reasons(baseline, candidate)
     found = {
-        "likelihood": _likelihood_test(baseline_views, candidate_views),
+        "likelihood": _likelihood_test(baseline_views, candidate_views, rounding),
         "surprisal": _surprisal_test(*known),
         "length": mann_whitney(*lengths) if _enough(lengths) else None,
         "finish_reason": _reason_test(reasons),
@@ -80,19 +84,34 @@ def run_tests(
         distinct_samples=(_distinct(baseline), _distinct(candidate)),
         scored=len(candidate_views),
         temperature=temperature,
+        allowed_for_rounding=rounding,
     )
+
+
+def allowed_for_rounding(found: Numerics | None, temperature: float) -> float:
+    """Nats per token by which the mean log-likelihood of two clean arms may differ, whatever their number of tokens.
+
+    Logits that are off by noise of variance v lift unlikely tokens more than likely ones: tokens drawn from them are
+    less likely to another engine, by v Cov(p, log p) / T² nats on average, where the covariance is below 0.5. v is the
+    run's own, that of its residuals, and that of one bf16 unit on every logit where it measured none.
+    """
+    sides = [] if found is None else [one.sd**2 for one in (found.baseline, found.candidate) if one is not None]
+    variance = sum(sides) if sides else UNIT**2
+    return min(ENOUGH, LEAST_SHIFT + SELECTION * variance / min(1.0, temperature) ** 2)
 
 
 def _enough(values: Sequence[FloatArray]) -> bool:
     return min(map(len, values)) >= FEWEST
 
 
-def _likelihood_test(baseline: Mapping[Key, TokenGaps], candidate: Mapping[Key, TokenGaps]) -> float | None:
+def _likelihood_test(
+    baseline: Mapping[Key, TokenGaps], candidate: Mapping[Key, TokenGaps], rounding: float
+) -> float | None:
     differences = _per_request(baseline) - _align(_per_request_map(candidate), baseline)
     finite = differences[np.isfinite(differences)]
     if len(finite) < FEWEST:
         return None
-    return min(1.0, 2 * min(sign_flip_more(finite), sign_flip_more(-finite)))
+    return min(1.0, 2 * min(sign_flip_more(sign * finite - rounding) for sign in (1.0, -1.0)))
 
 
 def _surprisal_test(a: FloatArray, b: FloatArray) -> float | None:

@@ -259,6 +259,22 @@ def _sizes(found: Numerics, drift: Drift | None, gaps: numerics.Gaps) -> list[Me
         )
     if "shift" in found.failed:
         said.append(message("numerics.shift", "the logprobs are shifted by {shift:+.4f} nats", shift=found.mean_shift))
+    if "ids" in found.failed:
+        said.append(
+            message(
+                "numerics.ids",
+                "the logprobs of the same tokens are off the same way each time, by {size:.4f} nats",
+                size=found.leaning["ids"],
+            )
+        )
+    if "places" in found.failed:
+        said.append(
+            message(
+                "numerics.places",
+                "the logprobs at the same places of the completions are off the same way, by {size:.4f} nats",
+                size=found.leaning["places"],
+            )
+        )
     if {"tail", "tail_alone", "mid_tail", "far_tail"} & set(found.failed):
         said.append(
             message(

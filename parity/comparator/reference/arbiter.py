@@ -14,8 +14,9 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from parity.comparator.reference.gaps import FloatArray
+from parity.comparator.reference.gaps import FloatArray, TokenGaps
 from parity.comparator.reference.scores import Reference
+from parity.comparator.reference.tolerance import chance_supported
 from parity.comparator.stats import ArbiterStats
 from parity.comparator.streams.pairing import pair_up
 from parity.comparator.types import Comparison
@@ -45,6 +46,8 @@ class Ruling:
     """The largest from there on."""
     whole: bool = True
     """Every token from there on has a gap, on both sides."""
+    chance: float | None = None
+    """That it would support a token taken at random in a candidate's place, from there on; None where nothing says."""
 
     def to_json(self, arbiter: str) -> dict[str, Json]:
         why = self.why(arbiter)
@@ -93,17 +96,18 @@ def rulings(baseline: Capture, candidate: Capture, scores: Scores, tolerance: fl
         left, right = _gaps(lookup, arms[0], pairs.baseline[row]), _gaps(lookup, arms[1], pairs.candidate[row])
         if left is None or right is None:
             continue
-        worst = [_worst(gaps, at) for gaps in (left, right)]
+        worst = [_worst(side.gap, at) for side in (left, right)]
         supports: Side = _SUPPORTS[(worst[0] <= limit, worst[1] <= limit)]
         found[key] = Ruling(
             key,
             at,
             supports,
-            _gap(left, at),
-            _gap(right, at),
+            _gap(left.gap, at),
+            _gap(right.gap, at),
             round(worst[0], 4),
             round(worst[1], 4),
-            whole=not any(np.isnan(gaps[at:]).any() for gaps in (left, right)),
+            whole=not any(np.isnan(side.gap[at:]).any() for side in (left, right)),
+            chance=chance_supported(right.best[at:], limit, candidate.header.vocab_size or baseline.header.vocab_size),
         )
     return found
 
@@ -116,10 +120,10 @@ _SUPPORTS: dict[tuple[bool, bool], Side] = {
 }
 
 
-def _gaps(lookup: Reference, arm: str, completion: Completion) -> FloatArray | None:
+def _gaps(lookup: Reference, arm: str, completion: Completion) -> TokenGaps | None:
     gaps = lookup.gaps(arm, completion)
     top = lookup.score(arm, completion)
-    return None if gaps is None or top is None or len(top) != len(completion.token_ids) else gaps.gap
+    return None if gaps is None or top is None or len(top) != len(completion.token_ids) else gaps
 
 
 def _worst(gaps: FloatArray, start: int) -> float:

@@ -26,6 +26,7 @@ class PairedResiduals:
     baseline, candidate: own logprob minus score, nats, shape (N,); the baseline's are 0 where there are no scores, and
     the candidate's are against the baseline's own logprobs then. score: logprob of the candidate's token and of the
     baseline's by the score (else by the baseline itself), shape (N,). row: the pair, place: the token's position.
+    baseline_token, candidate_token: the ids that these are of, shape (N,).
     """
 
     baseline: FloatArray
@@ -34,6 +35,8 @@ class PairedResiduals:
     candidate_score: FloatArray
     row: np.typing.NDArray[np.int64]
     place: np.typing.NDArray[np.int64]
+    baseline_token: np.typing.NDArray[np.int64]
+    candidate_token: np.typing.NDArray[np.int64]
     by_scores: bool
 
     def __len__(self) -> int:
@@ -127,9 +130,11 @@ def paired_residuals(
     begin = np.cumsum(size) - size
     place = np.arange(int(size.sum())) - np.repeat(begin, size)
     own = [chosen_logprobs(side, flat) for side, flat in zip(sides, tokens, strict=True)]
+    ids = [one.flat for one in tokens]
     for side, start in enumerate(one.offsets for one in tokens):
         if not np.array_equal(np.diff(start), size):
-            own[side] = own[side][np.repeat(start[:-1], size) + place]
+            kept = np.repeat(start[:-1], size) + place
+            own[side], ids[side] = own[side][kept], ids[side][kept]
     row = np.repeat(np.array(rows, dtype=np.int64), size)
     score = [_scores_of(side, keys, parts, lengths, scores) for side in (0, 1)] if by_scores else [own[0], own[0]]
     residuals = [mine - said for mine, said in zip(own, score, strict=True)]
@@ -140,10 +145,17 @@ def paired_residuals(
         known &= _before_invalid(tokens, place, size, vocab_size)
     if not known.any():
         return None
-    if known.all():
-        return PairedResiduals(residuals[0], residuals[1], score[0], score[1], row, place, by_scores)
+    keep = slice(None) if known.all() else known
     return PairedResiduals(
-        residuals[0][known], residuals[1][known], score[0][known], score[1][known], row[known], place[known], by_scores
+        baseline=residuals[0][keep],
+        candidate=residuals[1][keep],
+        baseline_score=score[0][keep],
+        candidate_score=score[1][keep],
+        row=row[keep],
+        place=place[keep],
+        baseline_token=ids[0][keep],
+        candidate_token=ids[1][keep],
+        by_scores=by_scores,
     )
 
 

@@ -26,7 +26,7 @@ from parity.comparator.reference.penalties import Penalised, Penalties
 from parity.comparator.reference.shaping import Shaping, shaping_of
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
-from parity.records import Capture, Completion, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs
+from parity.records import DEFAULT_TOLERANCE, Capture, Completion, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs
 
 LIKELY = -5.0
 """Nats. Below this logprob two kernels disagree by more than the tolerance without a fault."""
@@ -185,7 +185,14 @@ def gaps_of(completion: Completion, score: TopLogprobs, sampling: Mapping[str, J
 
 
 def _without_unknown(gaps: TokenGaps, shaping: Shaping) -> TokenGaps:
-    return replace(gaps, gap=np.where(gaps.gap > 0, np.nan, gaps.gap)) if shaping.unknown else gaps
+    """Where the engine chose from other logits: the best token stays the best one where tokens were only taken away or
+    nothing is known, and one near it is near what was left."""
+    if not shaping.unknown:
+        return gaps
+    if not shaping.only_takes_away:
+        return replace(gaps, gap=np.where(gaps.gap > 0, np.nan, gaps.gap))
+    near = (gaps.gap == 0) | (gaps.most <= DEFAULT_TOLERANCE)
+    return replace(gaps, gap=np.where(near, 0.0, np.nan))
 
 
 def _misfit(arm: str, completion: Completion, top: TopLogprobs) -> Message:

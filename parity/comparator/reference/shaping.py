@@ -22,6 +22,10 @@ _COMPUTED = {
 """Sampling parameters that are recomputed, and their fields in Penalties."""
 
 
+_MASKS = frozenset({"bad_words", "structured_outputs", "guided_decoding", "response_format"})
+"""Those that take tokens away and move no logit of those that are left."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shaping:
     """What sampling parameters do to the logits of a completion."""
@@ -33,6 +37,11 @@ class Shaping:
     says nothing then."""
     logit_range: tuple[float, float] = ANY_LOGIT
     """Nats between which log(sum(exp(logits))) lies, where a list does not record it."""
+
+    @property
+    def only_takes_away(self) -> bool:
+        """The unknown parameters forbid tokens: the best one that is left is never better than the best of all."""
+        return _MASKS.issuperset(self.unknown)
 
     @property
     def penalises(self) -> bool:

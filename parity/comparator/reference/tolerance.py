@@ -117,3 +117,16 @@ def doubt_of(options: CompareOptions, floor: Floor | None, tolerance: float, sco
         limit = max(limit, min(DOUBT * floor.largest, NOT_NOISE))
     believed = DOUBT * tolerance if floor.tokens < ENOUGH_TOKENS else limit
     return Doubt(limit, floor.share_beyond(tolerance), 2 * step if floor.largest >= step else 0.0, believed)
+
+
+def chance_supported(best: FloatArray, tolerance: float, vocab_size: int | None) -> float | None:
+    """The chance that a token taken at random is supported at places where the best has these logprobs (nats), shape
+    (T,); None where nothing says it.
+
+    At most exp(tolerance) / p tokens lie within the tolerance of one with probability p, so a token taken at random is
+    supported with at most that over the vocabulary's size; its mean over the places.
+    """
+    known = best[np.isfinite(best)]
+    if not len(known) or not vocab_size:
+        return None
+    return float(np.minimum(1.0, np.exp(tolerance - known) / vocab_size).mean())

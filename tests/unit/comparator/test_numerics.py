@@ -291,7 +291,8 @@ def null(rng: np.random.Generator, completions: int, tokens: int, freedom: float
         for _ in range(2)
     ]
     score = np.log1p(-open_ * 0.999)
-    return PairedResiduals(sides[0], sides[1], score, score, row, place, by_scores=True)
+    token = rng.integers(0, 500, size)
+    return PairedResiduals(sides[0], sides[1], score, score, row, place, token, token, by_scores=True)
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (8, 512)], ids=str)
@@ -306,7 +307,7 @@ def test_error_rates_hold_for_heavy_tails_and_dependent_tokens(
     monkeypatch.setattr(residual_tests, "TAIL_RATE", 0.0)
     rng = np.random.default_rng(1)
     found = [measure_numerics(null(rng, *shape), Gaps(), 1 / 16, ALPHA) for _ in range(400)]
-    for name in ("shift", "scale", "tail"):
+    for name in ("shift", "ids", "places", "scale", "tail"):
         rejected = np.mean([one is not None and one.p_values[name] < 0.05 for one in found])
         assert rejected <= 0.05 + 2 * (0.05 * 0.95 / 400) ** 0.5, name
 
@@ -337,6 +338,7 @@ def test_exchanging_the_arms_exchanges_the_tails(seed: int) -> None:
         one,
         baseline=one.candidate, candidate=one.baseline,
         baseline_score=one.candidate_score, candidate_score=one.baseline_score,
+        baseline_token=one.candidate_token, candidate_token=one.baseline_token,
     )  # fmt: skip
     first, second = (measure_numerics(each, Gaps(), 1 / 16, ALPHA) for each in (one, other))
     assert first is not None

@@ -9,6 +9,8 @@ import pytest
 from captures import capture, completion, texts
 
 from parity.comparator import Comparison, compare
+from parity.comparator.population.sampled import ENOUGH, allowed_for_rounding, run_tests
+from parity.comparator.reference.gaps import TokenGaps, no_gaps
 from parity.comparator.reference.surprisal import find_unlikely, tail_logs
 from parity.comparator.statistics import in_two_stages
 from parity.records import Capture, Completion, Key, Kind, ScoreKey, TopLogprobs, Verdict
@@ -106,6 +108,29 @@ def test_another_temperature_is_seen_in_twenty_completions(temperature: float) -
 
 def test_few_draws_from_the_same_model_pass() -> None:
     assert {few(10, 0.8, seed=seed).verdict for seed in range(20)} == {Verdict.PASS}
+
+
+def views(values: np.ndarray) -> dict[Key, TokenGaps]:
+    """Completions of 4 tokens with these mean logprobs, one for each request."""
+    return {
+        Key(f"p{n}", 0, 0): replace(no_gaps(4), chosen=np.full(4, value)) for n, value in enumerate(values.tolist())
+    }
+
+
+def test_rounding_alone_accuses_no_large_run() -> None:
+    """600 requests that are 0.0003 nats a token less likely with the other kernels, each by itself: a large run sees
+    that, and it is less than the run's own noise explains."""
+    rng = np.random.default_rng(6)
+    base = rng.normal(-1.5, 0.3, 600)
+    other = base - 0.0003 - rng.normal(0.0, 0.001, 600)
+
+    def p_value(rounding: float) -> float:
+        return run_tests([], [], views(base), views(other), rounding=rounding).p_values["likelihood"]
+
+    allowed = allowed_for_rounding(None, 1.0)
+    assert p_value(0.0) < 0.001
+    assert p_value(allowed) == 1.0
+    assert 0.0004 < allowed < allowed_for_rounding(None, 0.5) <= ENOUGH
 
 
 def test_a_cut_off_distribution_accuses_no_token() -> None:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from parity.comparator import DEFAULT_ALPHA
+from parity.comparator.martingale import Series
 from parity.comparator.statistics import spent
 from parity.comparator.stats import Drift, Stats
-from parity.watch.evidence import NOTHING_YET, Evidence, Series
+from parity.watch.evidence import NOTHING_YET, Evidence
 
 
 def series(values: list[float]) -> Series:

@@ -1,0 +1,105 @@
+"""Do an arm's residuals lean to one side by which token it is, or by where it stands?
+
+Rounding lifts a logit as often as it lowers it, whichever token it is and wherever. A bias on some ids or an output
+matrix of fewer bits moves the same token the same way each time, and the mean over all tokens may still be nothing.
+So half of the completions say which way each group of tokens leans, and the other half is asked whether it leans
+that way too; then the other way round. What one half says is fixed before the other is looked at, so the second is a
+plain test of one sum, whatever the number of groups (sample splitting: Cox 1975, Biometrika 62, 441).
+
+Rounding is chance only where it is done anew. After the same tokens an engine rounds the same way each time, also in
+another completion: in a loop, in a phrase that many requests lead to. So of all places after the same tokens one counts
+(`first_of_context`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from parity.comparator.population.residual_tests import Arm, Groups, allowed_shift
+from parity.comparator.reference.gaps import FloatArray
+from parity.comparator.reference.residuals import PairedResiduals
+from parity.comparator.statistics import paired_mean
+
+Ints = npt.NDArray[np.int64]
+
+FEW_OF_ONE = 16
+"""Tokens of a group at which half of its mean is believed: groups of few lean by chance."""
+
+
+LEANING = 2.0
+"""Times the mean shift that is allowed: what a group of tokens may lean by, for noise lifts more where it is flat."""
+
+CONTEXT = 4
+"""Tokens, the chosen one among them, by which places are distinguished. Where all places counted, clean arms of the
+small engine whose completions end in loops were accused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaning:
+    """p_value: two halves, one-sided, adjusted. size: nats by which groups lean, as the other half has it, weighted by
+    how far they lean in the first."""
+
+    p_value: float
+    size: float
+
+
+def first_of_context(tokens: Ints, row: Ints, place: Ints) -> npt.NDArray[np.bool_]:
+    """Places where no earlier one has the same CONTEXT tokens; of all arrays, shape (N,), tokens in order within a row.
+
+    Places with fewer tokens before them count: prompts differ, and those of one request that are shared are left out
+    before.
+    """
+    size = len(tokens)
+    same = np.ones(size, dtype=np.bool_)
+    name = tokens.astype(np.uint64)
+    for back in range(1, CONTEXT):
+        before = np.concatenate([np.zeros(min(back, size), dtype=tokens.dtype), tokens[: max(0, size - back)]])
+        begins = np.concatenate([np.full(min(back, size), -1), row[: max(0, size - back)]])
+        same &= (begins == row) & (place >= back)
+        name = name * np.uint64(0x9E3779B97F4A7C15) + before.astype(np.uint64)
+    kept = ~same
+    whole = np.flatnonzero(same)
+    kept[whole[np.unique(name[whole], return_index=True)[1]]] = True
+    return kept
+
+
+def leaning(groups: tuple[Ints, Ints], residuals: tuple[FloatArray, FloatArray], unit: Ints, allowed: float) -> Leaning:
+    """Does the candidate's residual differ from the baseline's by group, the same way in both halves?
+
+    groups: of each token of baseline and candidate, any names, shape (N,). residuals: nats, shape (N,). unit: the
+    completion, counted from 0, shape (N,); even ones and odd ones are the halves. allowed: nats by which a group of a
+    clean arm may lean.
+    """
+    names, numbers = np.unique(np.concatenate(groups), return_inverse=True)
+    size = len(unit)
+    sides = tuple(zip((numbers[:size], numbers[size:]), residuals, (-1.0, 1.0), strict=True))
+    p_values, leans, weighed = [], 0.0, 0.0
+    for half in (0, 1):
+        learned, asked = unit % 2 == half, unit % 2 != half
+        sums, seen = np.zeros(len(names)), np.zeros(len(names))
+        for group, values, sign in sides:
+            sums += np.bincount(group[learned], sign * values[learned], minlength=len(names))
+            seen += np.bincount(group[learned], minlength=len(names)) / 2
+        weight = sums / (seen + FEW_OF_ONE)
+        lean, heavy = np.zeros(int(asked.sum())), np.zeros(int(asked.sum()))
+        for group, values, sign in sides:
+            lean += sign * weight[group[asked]] * values[asked]
+            heavy += np.abs(weight[group[asked]]) / 2
+        per_unit = np.bincount(unit[asked], lean - allowed * heavy).astype(np.float64)
+        p_values.append(paired_mean(per_unit[1 - half :: 2]))
+        leans, weighed = leans + float(lean.sum()), weighed + float(heavy.sum())
+    return Leaning(min(1.0, 2 * min(p_values)), leans / weighed if weighed else 0.0)
+
+
+def leanings(residuals: PairedResiduals, baseline: Arm, candidate: Arm, completion: Groups) -> dict[str, Leaning]:
+    """By the token's id, and by its place: 0, 1, 2 to 3, 4 to 7, ..."""
+    allowed = LEANING * allowed_shift(float(baseline.capped.var()), float(candidate.capped.var()))
+    place = np.frexp(residuals.place + 0.5)[1].astype(np.int64)
+    tokens = residuals.baseline_token, residuals.candidate_token
+    new = np.logical_and(*(first_of_context(one, residuals.row, residuals.place) for one in tokens))
+    groups = {"ids": (tokens[0][new], tokens[1][new]), "places": (place[new], place[new])}
+    sides, unit = (baseline.capped[new], candidate.capped[new]), completion.of[new]
+    return {name: leaning(each, sides, unit, allowed) for name, each in groups.items()}

@@ -1,0 +1,57 @@
+"""Requests that only forbid tokens (bad words, grammars): what the scores say in spite of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from captures import TEXT, capture, completion, score, texts
+
+from parity.comparator import Comparison, compare
+from parity.records import ScoreKey, Verdict
+
+OTHER = (*TEXT[:20], 777, *range(300, 339))
+
+
+def judged(gap: float, tolerance: float = 0.25, **sampling: Any) -> Comparison:
+    """The candidate parts at token 20, where its token lies so far below the best of all."""
+    base, other = (
+        capture(arm, completion(tokens, "p0"), completion(TEXT, "p1"), **sampling)
+        for arm, tokens in (("cpu/base", TEXT), ("cpu/mtp", OTHER))
+    )
+    known = {
+        ScoreKey("cpu/base", "p0", 0, 0): score(TEXT),
+        ScoreKey("cpu/mtp", "p0", 0, 0): score(OTHER, {20: gap}, TEXT),
+    }
+    return compare(base, other, known)
+
+
+@pytest.mark.parametrize("rule", [{"bad_words": ["never"]}, {"structured_outputs": {"regex": ".*"}}], ids=str)
+def test_what_is_near_the_best_of_all_is_near_the_best_that_was_allowed(rule: dict[str, Any]) -> None:
+    result = judged(0.1, **rule)
+    assert result.verdict is Verdict.PASS
+    assert result.stats.near_tie == 1
+
+
+def test_what_lies_far_below_may_be_the_best_that_was_allowed() -> None:
+    result = judged(3.0, bad_words=["never"])
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert not result.corrupt
+    assert any("bad_words changed" in reason for reason in texts(result.reasons))
+
+
+def test_logits_that_somebody_moved_say_nothing_of_what_is_near() -> None:
+    assert judged(0.1, logits_processors=["their.own"]).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_request_that_is_not_shaped_keeps_nobody_from_a_verdict() -> None:
+    """Of two requests the one with bad words is the same in both arms."""
+    base, other = (
+        capture(arm, completion(tokens, "p0"), completion(TEXT, "p1", bad_words=["never"]))
+        for arm, tokens in (("cpu/base", TEXT), ("cpu/mtp", OTHER))
+    )
+    known = {
+        ScoreKey("cpu/base", "p0", 0, 0): score(TEXT),
+        ScoreKey("cpu/mtp", "p0", 0, 0): score(OTHER, {20: 0.1}, TEXT),
+    }
+    assert compare(base, other, known).verdict is Verdict.PASS
