@@ -135,6 +135,18 @@ HUNT_OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--batch-sizes", type=Span(), help="A round as batches of LOW to HIGH requests, one after another."),
     click.option("--needle", metavar="ID", help="This prompt alone in the first round, in random batches after that."),
     click.option("--kv-blocks", type=click.IntRange(min=1), help="KV cache of this many blocks: few mean preemptions."),
+    click.option(
+        "--like",
+        metavar="COMMAND|FILE|URL",
+        help="Take the variant `deployed` over from production: a `vllm serve` command line in one pair of quotation "
+        "marks, its --config file, or the URL of a server that reports its arguments. [variants: base,deployed]",
+    ),
+    click.option(
+        "--ladder",
+        is_flag=True,
+        help="Arms from the pinned ones to `deployed`, each with one setting more of it; the result names the first "
+        "that diverges.",
+    ),
     click.option("--async-engine", is_flag=True, help="Through AsyncLLM, where requests arrive by the clock."),
 ]
 
@@ -154,6 +166,8 @@ class HuntOptions:
     needle: str | None
     kv_blocks: int | None
     async_engine: bool
+    like: str | None
+    ladder: bool
 
     def churn_request(self) -> ChurnRequest:
         return ChurnRequest(
@@ -170,9 +184,12 @@ class HuntOptions:
 
 
 def say_skipped(plan: Plan) -> None:
-    """Which combinations were left out of the matrix, by reason."""
+    """What was left out: flags of a server, and combinations of the matrix by reason."""
     from parity.cli.output import say
 
+    if plan.set_aside:
+        said = message("cli.set_aside", "not the engine's, and so not taken over: {flags}", flags=list(plan.set_aside))
+        say(said)
     reasons: dict[str, tuple[Message, list[str]]] = {}
     for one in plan.skipped:
         reasons.setdefault(str(one.reason), (one.reason, []))[1].append(one.arm)

@@ -15,6 +15,7 @@ from parity.errors import ParityError
 from parity.messages import message
 from parity.pipeline import OwnArm, PlanRequest
 from parity.pipeline.recorded import Questions, questions_of
+from parity.plan.variants import DEPLOYED
 from parity.records.sampling import asked
 
 
@@ -63,7 +64,7 @@ def plan_request(options: PlanOptions) -> PlanRequest:
     return PlanRequest(
         backends=backends_of(options.backends, explicit, own),
         own=own,
-        variants=options.variants,
+        variants=_variants(options),
         baseline=options.baseline,
         model=options.model,
         prompts=options.prompts,
@@ -84,4 +85,13 @@ def plan_request(options: PlanOptions) -> PlanRequest:
         samples=options.hunt.samples,
         churn=options.hunt.churn_request(),
         record=options.record,
+        like=options.hunt.like,
+        ladder=options.hunt.ladder,
     )
+
+
+def _variants(options: PlanOptions) -> Sequence[str]:
+    """Those asked for; beside a deployment the one that is like it."""
+    if given("variants") or not (options.hunt.like or options.hunt.ladder):
+        return options.variants
+    return ("base", DEPLOYED)

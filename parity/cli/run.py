@@ -20,7 +20,9 @@ from parity.cli.gate import policy_option
 from parity.cli.hunting import say_skipped
 from parity.cli.options import PlanOptions, database_option, json_option, plan_options
 from parity.cli.output import console, emit_json, say
+from parity.cli.rehearsing import rehearse_option, rehearsed
 from parity.cli.speaking import Misused
+from parity.errors import ExitCode
 from parity.messages import joined, message
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 NEWEST = "newest"
 
-_FREE = frozenset({"out", "db", "as_json", "model", "arbiter", *HOST_OPTIONS})
+_FREE = frozenset({"out", "db", "as_json", "model", "arbiter", "rehearse", *HOST_OPTIONS})
 """Options that change nothing of a plan that is written down."""
 
 _JUDGING = frozenset({"score", "score_top", "tolerance"})
@@ -54,6 +56,7 @@ _OF_A_PLAN = _JUDGING | {"baseline", "rounds", "logprobs", "record"}
     metavar="[RUN]",
     help="Finish an interrupted run: this one, or the newest unfinished.",
 )
+@rehearse_option
 @policy_option
 @database_option
 @json_option
@@ -64,6 +67,7 @@ def run(
     plan_file: Path | None,
     out: Path | None,
     resume: str | None,
+    rehearse: bool | None,
     policy_file: Path | None,
     db: Path | None,
     as_json: bool,
@@ -90,6 +94,8 @@ def run(
         directory = None
         plan, hosts = planned(ctx, plan_file, options)
     with Store.open(db) as store:  # before anything starts: an unwritable database is found now
+        if rehearsed(plan, hosts, store, asked=rehearse, new=directory is None, as_json=as_json):
+            return ExitCode.PASS
         if directory is None:
             directory = new_directory(plan, hosts, out, db)
         say(message("cli.run", "run {run_id} in {root}", run_id=directory.run_id, root=str(directory.root)))

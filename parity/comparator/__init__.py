@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from parity.comparator.comparing import compare
 from parity.comparator.conclude.triangulate import Suspect, triangulate
-from parity.comparator.types import DEFAULT_ALPHA, CompareOptions, Comparison, CompletionClass
+from parity.comparator.types import DEFAULT_ALPHA, PINNED, CompareOptions, Comparison, CompletionClass
 from parity.records import DEFAULT_TOLERANCE
 
 __all__ = [
     "DEFAULT_ALPHA",
     "DEFAULT_TOLERANCE",
+    "PINNED",
     "CompareOptions",
     "Comparison",
     "CompletionClass",

@@ -20,6 +20,9 @@ CompletionClass = Literal["identical", "near_tie", "corrupt", "unjudged", "missi
 DEFAULT_ALPHA: Final = 0.001
 """Family-wise error rate of the statistical tests of a run."""
 
+PINNED: Final = "conclude.pinned"
+"""Id of the reason that says what a PASS of pinned arms says nothing about: the same for all arms of a run."""
+
 
 @runtime_checkable
 class Tokenizer(Protocol):

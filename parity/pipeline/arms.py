@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from parity.errors import ParityError
 from parity.messages import Message, joined, message
+from parity.pipeline.deployed import arm_settings
 from parity.plan import Arm
 from parity.plan.matrix import SPECULATION, Axis, Point, apply, check_axes, contradiction, points
 from parity.plan.types import Skipped
-from parity.plan.variants import BUILT_IN, Variant, resolve
+from parity.plan.variants import DEPLOYED, SPECULATION_DECIDES, Variant, resolve
 from parity.records import Json
+from parity.records.deployment import Deployment
 from parity.records.engine_settings import speculates
 from parity.run import Backend, OwnSettings, impossible
 
@@ -59,18 +61,21 @@ def planned_arms(
     *,
     num_speculative_tokens: int,
     overrides: Mapping[str, Json],
+    deployed: Mapping[str, Deployment] | None = None,
 ) -> list[Planned]:
     """An arm for each backend, variant and point. Raises ParityError for an unknown variant, a double axis, ….
 
     An axis over num_speculative_tokens takes the place of `base` and `mtp`: 0 is the one, more the other.
-    Variants of the configuration stand beside it, each with the other axes only.
+    Variants of the configuration stand beside it, each with the other axes only. `deployed`: by backend, what its
+    engine is asked for in production.
     """
     check_axes(axes, overrides)
     arms: list[Planned] = []
     grid = points(axes)
     speculation = any(axis.name == SPECULATION for axis in axes)
-    own = [name for name in variants if not (speculation and name in BUILT_IN)]
+    own = [name for name in variants if not (speculation and name in SPECULATION_DECIDES)]
     for name, backend in backends.items():
+        like = (deployed or {}).get(name)
         if isinstance(backend, OwnSettings):
             for variant in backend.variants:
                 given = backend.engine_defaults(variant, num_speculative_tokens=num_speculative_tokens)
@@ -78,27 +83,39 @@ def planned_arms(
             continue
         if speculation:
             arms += [
-                (_arm(name, backend, Variant("", "mtp" if point.num_speculative_tokens else "base"), point, 1), point)
+                (
+                    _arm(name, backend, Variant("", "mtp" if point.num_speculative_tokens else "base"), point, 1, like),
+                    point,
+                )
                 for point in grid
             ]
         others = list({rest.label(): rest for rest in (point.without(SPECULATION) for point in grid)}.values())
         arms += [
-            (_arm(name, backend, resolve(variant, named), point, num_speculative_tokens), point)
+            (_arm(name, backend, resolve(variant, named), point, num_speculative_tokens, like), point)
             for variant in own
             for point in others
         ]
     return arms
 
 
-def _arm(name: str, backend: Backend, variant: Variant, point: Point, num_speculative_tokens: int) -> Arm:
+def _arm(
+    name: str, backend: Backend, variant: Variant, point: Point, num_speculative_tokens: int, like: Deployment | None
+) -> Arm:
     tokens = point.num_speculative_tokens or variant.num_speculative_tokens or num_speculative_tokens
     label = point.label(variant.name)
+    engine, env = arm_settings(
+        variant.extends,
+        like,
+        backend.engine_defaults(variant.extends, num_speculative_tokens=tokens),
+        backend.env_defaults(variant.extends),
+    )
     return Arm(
         name=f"{name}/{label}",
         backend=name,
         variant=label,
-        engine={**backend.engine_defaults(variant.extends, num_speculative_tokens=tokens), **variant.engine},
-        env={**backend.env_defaults(variant.extends), **variant.env},
+        engine={**engine, **variant.engine},
+        env={**env, **variant.env},
+        deployed=variant.extends == DEPLOYED,
     )
 
 

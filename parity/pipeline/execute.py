@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from parity.capture import ScoreFile
@@ -20,6 +21,7 @@ from parity.pipeline.analyse import analyse, arm_result, for_store
 from parity.pipeline.arbitrate import arbitrate, with_arbitration
 from parity.pipeline.capturing import Captured, Runner, capture_all
 from parity.pipeline.compared import Compared
+from parity.pipeline.deployed import first_rung
 from parity.pipeline.directory import RunDirectory, write_whole
 from parity.pipeline.inside import Inside, look_inside, steps_beside, with_steps
 from parity.pipeline.outcome import Outcome, conclude
@@ -193,7 +195,8 @@ def _compare_all(
     if not comparisons:
         raise _controls_only()
     failed = {name: error.message for name, error in captured.failed.items()}
-    return conclude(directory.run_id, directory.root, plan.baseline, comparisons, controlled, failed)
+    ladders = partial(first_rung, plan)
+    return conclude(directory.run_id, directory.root, plan.baseline, comparisons, controlled, failed, ladders)
 
 
 def _inside(directory: RunDirectory, capture: Capture) -> Inside:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
 
-from parity.comparator import Comparison, Suspect, triangulate
+from parity.comparator import PINNED, Comparison, Suspect, triangulate
 from parity.messages import Message, message
 from parity.pipeline.compared import Compared, dumped
 from parity.pipeline.controls import Control
@@ -68,27 +68,39 @@ def conclude(
     comparisons: Compared,
     controlled: Sequence[Control],
     failed: Mapping[str, Message],
+    ladders: Callable[[Mapping[str, Verdict]], Sequence[Message]] = lambda verdicts: (),
 ) -> Outcome:
-    """The run's verdict and reasons, from those of its arms. `comparisons` holds one at least."""
+    """The run's verdict and reasons, from those of its arms. `comparisons` holds one at least; `ladders` says what
+    these come to along the arms of a ladder.
+    """
     verdicts = comparisons.verdicts()
     verdict = min(verdicts.values(), key=_ORDER.index)
     several = len(verdicts) + len(failed) > 1
     against = comparisons.against_baseline()
     suspect = triangulate(verdicts, baseline, against, comparisons.numerics()) if len(verdicts) > 1 or against else None
+    worst = {name: comparisons.reasons(name) for name, one in verdicts.items() if one is verdict}
     reasons = (
         *(_failed(name, why) for name, why in failed.items()),
-        *(
-            message("pipeline.of_arm", "{arm}: {reason}", arm=name, reason=reason) if several else reason
-            for name, one in verdicts.items()
-            if one is verdict
-            for reason in comparisons.reasons(name)
-        ),
+        *_of_arms(worst, several),
+        *ladders(verdicts),
         *(() if suspect is None else (_suspect(suspect),)),
         *(control.sentence for control in controlled),
     )
     if verdict is Verdict.PASS and not all(control.as_expected for control in controlled):
         verdict = Verdict.INCONCLUSIVE  # a run that misses a planted fault cannot clear anything
     return Outcome(run_id, directory, Verdict.ERROR if failed else verdict, reasons, comparisons, suspect, failed)
+
+
+def _of_arms(reasons: Mapping[str, Sequence[Message]], several: bool) -> Iterator[Message]:
+    """Each with its arm's name where there are several; what is said of the pinned settings once."""
+    last: dict[str, Message] = {}
+    for name, said in reasons.items():
+        for reason in said:
+            if several and reason.id == PINNED:
+                last[str(reason)] = reason
+            else:
+                yield message("pipeline.of_arm", "{arm}: {reason}", arm=name, reason=reason) if several else reason
+    yield from last.values()
 
 
 def _failed(arm: str, why: Message) -> Message:

@@ -20,6 +20,7 @@ from parity.pipeline.arms import (
     planned_arms,
     settled,
 )
+from parity.pipeline.deployed import deployments, served_model, with_ladder
 from parity.pipeline.recorded import Questions
 from parity.plan import (
     Arm,
@@ -35,8 +36,9 @@ from parity.plan import (
 )
 from parity.plan.churn import ChurnRequest, output_limit
 from parity.plan.matrix import Axis
-from parity.plan.variants import Variant
+from parity.plan.variants import DEPLOYED, Variant
 from parity.records import Json
+from parity.records.deployment import Deployment
 from parity.records.sampling import parameter, penalises
 from parity.run import Backend, OfCheckpoint, OwnSettings, Seeded, TakesUsual, load_backend
 
@@ -82,6 +84,10 @@ class PlanRequest:
     """Sampling parameters of which the user said nothing and that have a usual value (`Parameter.usual`)."""
     questions: Questions | None = None
     """Prompts of a recording, which take the place of `prompts` and `suite`."""
+    like: str | None = None
+    """A `vllm serve` command line, a recipe file or a server's URL: how production runs the engine."""
+    ladder: bool = False
+    """Arms between `base` and `deployed`, one setting each."""
 
 
 def load_backends(names: Sequence[str]) -> dict[str, Backend]:
@@ -91,10 +97,13 @@ def load_backends(names: Sequence[str]) -> dict[str, Backend]:
 
 def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
     """A checked plan for this request. Raises ParityError for anything that does not fit."""
-    planned = _all_arms(request, backends)
+    engines = _engines(request, backends)
+    found = deployments(request.like, engines)
+    planned = _all_arms(request, backends, engines, found)
     arms = [arm for arm, _ in planned]
     prompts = _prompts(request)
-    checkpoint = read_checkpoint(request.model or default_model(backends), weights=_need_weights(request, backends))
+    model = request.model or served_model(found) or default_model(backends)
+    checkpoint = read_checkpoint(model, weights=_need_weights(request, backends))
     sampling, copies = _samples(request)
     overrides = _overrides(request)
     plan = build_plan(
@@ -109,6 +118,8 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
         overrides=overrides,
         own={name for name, backend in backends.items() if isinstance(backend, OwnSettings)},
     )
+    plan = replace(plan, set_aside=tuple(dict.fromkeys(chain.from_iterable(one.aside for one in found.values()))))
+    plan = with_ladder(plan) if request.ladder else plan
     plan = _with_seeds(plan, backends, _asked_for(request, overrides))
     plan = _for_checkpoint(plan, backends, checkpoint.config)
     check_images(plan, backends)
@@ -116,17 +127,26 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
     return _with_churn(_settled(plan, planned, backends, request.baseline, checkpoint.config), request)
 
 
-def _all_arms(request: PlanRequest, backends: Mapping[str, Backend]) -> list[Planned]:
+def _engines(request: PlanRequest, backends: Mapping[str, Backend]) -> dict[str, Backend]:
+    """Without those whose arms were named one by one: these give no others."""
+    return {name: backend for name, backend in backends.items() if name not in {one.backend for one in request.own}}
+
+
+def _all_arms(
+    request: PlanRequest,
+    backends: Mapping[str, Backend],
+    engines: Mapping[str, Backend],
+    found: Mapping[str, Deployment],
+) -> list[Planned]:
     """Arms of engines, servers and recordings, and the positive controls."""
-    # A backend whose arms were named one by one gives those only.
-    engines = {name: backend for name, backend in backends.items() if name not in {one.backend for one in request.own}}
     planned = planned_arms(
         engines,
-        request.variants,
+        _variants(request),
         request.vary,
         request.named_variants,
         num_speculative_tokens=request.num_speculative_tokens,
         overrides=request.engine,
+        deployed=found,
     )
     planned += own_arms(request.own, backends)
     planned += [
@@ -165,6 +185,18 @@ def _asked_for(request: PlanRequest, overrides: Mapping[str, Json]) -> set[str]:
     """Names of the engine settings of which the user said something."""
     variants = (variant.engine for variant in request.named_variants.values())
     return {*overrides, *(axis.name for axis in request.vary), *chain.from_iterable(variants)}
+
+
+def _variants(request: PlanRequest) -> Sequence[str]:
+    """Those asked for; a ladder stands between two of them. Raises ParityError."""
+    if not request.ladder:
+        return request.variants
+    if request.vary:
+        raise ParityError(
+            message("pipeline.ladder_and_axes", "--ladder and --vary were both given"),
+            hint=message("pipeline.ladder_varies", "the ladder varies one setting after another itself: drop --vary"),
+        )
+    return tuple(dict.fromkeys(("base", *request.variants, DEPLOYED)))
 
 
 def _with_seeds(plan: Plan, backends: Mapping[str, Backend], asked: set[str]) -> Plan:

@@ -37,7 +37,8 @@ def build_plan(
     """A checked plan in which every arm gets the same token ids.
 
     `arms` carry the adapters' engine defaults; `overrides` are engine settings of the user's, which win in
-    every arm but those of the backends in `own`, whose settings are their own. max_model_len, where not
+    every arm but those of the backends in `own`, whose settings are their own, and those that are deployed, where they
+    stand below what the deployment asks for. max_model_len, where not
     overridden, is what the longest request needs, within the bound of the checkpoint. Without `baseline` the
     first backend's `base` is it, else the first arm.
 
@@ -57,8 +58,8 @@ def build_plan(
     if not room and "max_model_len" not in (overrides or {}):  # to score, if somebody asks for it when the run is over
         length = settings["max_model_len"]
         settings["max_model_len"] = min(length + 1, checkpoint.max_positions or length + 1)
-    pinned = tuple(arm if arm.backend in own else replace(arm, engine={**arm.engine, **settings}) for arm in arms)
-    _check_pinned([arm for arm in pinned if arm.backend not in own])
+    pinned = tuple(arm if arm.backend in own else _with_settings(arm, settings, overrides or {}) for arm in arms)
+    _check_pinned([arm for arm in pinned if arm.backend not in own and not arm.deployed])
     plan = Plan(
         model=checkpoint.model,
         requests=tuple(requests),
@@ -71,6 +72,11 @@ def build_plan(
     )
     plan.check()
     return plan
+
+
+def _with_settings(arm: Arm, settings: Mapping[str, Json], overrides: Mapping[str, Json]) -> Arm:
+    engine = {**overrides, **arm.engine} if arm.deployed else {**arm.engine, **settings}
+    return replace(arm, engine=engine)
 
 
 def _for_every_arm(

@@ -118,6 +118,10 @@ class Arm:
     env: Mapping[str, str] = field(default_factory=dict)
     control: str | None = None
     """The fault planted in this arm's engine on purpose: a positive control, which must be found."""
+    deployed: bool = False
+    """It runs as production does: what is not in `engine` is left to the engine."""
+    rung: str | None = None
+    """Of a ladder: the setting that this arm has of production, over the arm before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,8 @@ class Plan:
     """An engine that is no arm and scores both sides where they differ."""
     record: bool = False
     """Whether the engines' steps are recorded beside the captures (docs/steps.md)."""
+    set_aside: tuple[str, ...] = ()
+    """Flags of the deployment that say how its server serves, and reach no arm."""
 
     def arm(self, name: str) -> Arm:
         for arm in self.arms:
@@ -206,6 +212,7 @@ class Plan:
             **({} if self.churn == Churn() else {"churn": self.churn.to_json()}),
             **({"skipped": [one.to_json() for one in self.skipped]} if self.skipped else {}),
             **({"record": True} if self.record else {}),
+            **({"set_aside": list(self.set_aside)} if self.set_aside else {}),
         }
 
     def check(self) -> None:
@@ -349,6 +356,8 @@ def _arm_json(arm: Arm) -> dict[str, Json]:
         "engine": dict(arm.engine),
         "env": dict(arm.env),
         **({"control": arm.control} if arm.control else {}),
+        **({"deployed": True} if arm.deployed else {}),
+        **({"rung": arm.rung} if arm.rung else {}),
     }
 
 

@@ -18,7 +18,13 @@ from parity.errors import ParityError
 from parity.messages import message
 from parity.records import Json
 
-BUILT_IN: Final = ("base", "mtp")
+SPECULATION_DECIDES: Final = ("base", "mtp")
+"""An axis over num_speculative_tokens takes the place of these."""
+
+DEPLOYED: Final = "deployed"
+"""The engine as it runs in production: by its own defaults, or as a deployment has it (`--like`)."""
+
+BUILT_IN: Final = (*SPECULATION_DECIDES, DEPLOYED)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -52,7 +58,8 @@ def _variant(name: str, table: Json, source: str) -> Variant:
         raise ParityError(
             message("plan.cannot_name_variant", "{where}: {name!r} cannot name a variant", where=where, name=name),
             hint=message(
-                "plan.use_letters_digits_base", "use letters, digits, '.', '_', '-'; base and mtp are the adapters' own"
+                "plan.use_letters_digits_base",
+                "use letters, digits, '.', '_', '-'; base, mtp and deployed are the adapters' own",
             ),
         )
     if not isinstance(table, Mapping):

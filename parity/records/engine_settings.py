@@ -61,6 +61,13 @@ class Setting(NamedTuple):
     """Of mamba layers and their kin: a model without any has nothing of it, whatever the engine's default says."""
     in_script: bool = True
     """A script that reproduces a case passes it on."""
+    rung: bool = False
+    """How an engine runs a model, beside what it runs: pinned arms keep their own value beside a deployment. A ladder
+    goes from theirs to the deployment's, one at a time of those that decide."""
+    indispensable: bool = False
+    """Without it an arm could not be compared: the variant `deployed` has it too."""
+    production: Any = OPEN
+    """What vLLM chooses by itself on CUDA from 0.29 on, where that is known and not what parity pins."""
 
     @property
     def key(self) -> str:
@@ -76,7 +83,7 @@ class Setting(NamedTuple):
 _ROWS: dict[str, Setting] = {
     row.name: row
     for row in (
-        Setting("speculative_config", decides=True, checked=False),
+        Setting("speculative_config", decides=True, checked=False, rung=True),
         Setting(
             "speculative_method",
             "speculative_config.method",
@@ -91,20 +98,20 @@ _ROWS: dict[str, Setting] = {
         ),
         Setting(
             "async_scheduling", "scheduler_config.async_scheduling", short="async",
-            default=False, pinned=True, decides=True,
+            default=False, pinned=True, decides=True, rung=True, production=True,
         ),
         Setting(
             "enable_prefix_caching", "cache_config.enable_prefix_caching", short="prefix",
             # With MTP the aligned mamba cache that it needs is a Triton kernel: none on CPU.
-            default=False, pinned=True, decides=True,
+            default=False, pinned=True, decides=True, rung=True, production=True,
         ),
         Setting(
             "enable_chunked_prefill", "scheduler_config.enable_chunked_prefill", short="chunked",
-            default=True, pinned=True, decides=True,
+            default=True, pinned=True, decides=True, rung=True,
         ),
         Setting(
             "enforce_eager", "model_config.enforce_eager", short="eager",
-            default=True, pinned=True, decides=True,
+            default=True, pinned=True, decides=True, rung=True, production=False,
         ),
         Setting(
             "compilation_config.cudagraph_mode", "compilation_config.cudagraph_mode", "cudagraph_mode",
@@ -126,18 +133,22 @@ _ROWS: dict[str, Setting] = {
             "compilation_config.cudagraph_capture_sizes", "compilation_config.cudagraph_capture_sizes",
             "cudagraph_capture_sizes",
         ),
-        Setting("mamba_cache_mode", "cache_config.mamba_cache_mode", decides=True, of_mamba=True),
+        Setting("compilation_config", decides=True, checked=False, tells_apart=False, in_script=False, rung=True),
+        Setting("max_cudagraph_capture_size", decides=True, rung=True),
+        Setting("optimization_level", decides=True, rung=True),
+        Setting("use_v2_model_runner", local=True, in_script=False, tells_apart=False, production=True),
+        Setting("mamba_cache_mode", "cache_config.mamba_cache_mode", decides=True, rung=True, of_mamba=True),
         Setting(
             # float32 does not run on a CPU: "CPU GDN attention requires BF16".
             "dtype", "model_config.dtype", default="bfloat16", pinned=True, precision=True, decides=True,
         ),
         Setting(
             "max_num_seqs", "scheduler_config.max_num_seqs", short="seqs",
-            default=64, pinned=True, decides=True,
+            default=64, pinned=True, decides=True, rung=True,
         ),
         Setting(
             "max_num_batched_tokens", "scheduler_config.max_num_batched_tokens", short="batched",
-            default=2048, pinned=True, decides=True,
+            default=2048, pinned=True, decides=True, rung=True,
         ),
         Setting(
             "tensor_parallel_size", "parallel_config.tensor_parallel_size", short="tp", default=1, decides=True,
@@ -154,14 +165,17 @@ _ROWS: dict[str, Setting] = {
             kernels=True, decides=True, may_be_unknown=True,
         ),
         Setting("model_runner", decides=True, tells_apart=False, in_script=False, kernels=True),
-        Setting("max_model_len", "model_config.max_model_len", short="len", default=1024, pinned=True),
-        Setting("seed", "model_config.seed", default=0, pinned=True, local=True),
+        Setting("max_model_len", "model_config.max_model_len", short="len", default=1024, pinned=True, rung=True),
+        Setting("seed", "model_config.seed", default=0, pinned=True, local=True, rung=True),
         # Else the checkpoint's own sampling defaults leak in.
-        Setting("generation_config", "model_config.generation_config", default="vllm", pinned=True),
+        Setting(
+            "generation_config", "model_config.generation_config", default="vllm", pinned=True, indispensable=True
+        ),
         # The only mode that Ascend's V1 runner knows.
         Setting("logprobs_mode", "model_config.logprobs_mode", default="raw_logprobs"),
         Setting("max_logprobs", "model_config.max_logprobs", default=20, checked=False, tells_apart=False),
-        Setting("disable_log_stats", default=False, in_script=False),  # the counters of drafts and preemptions
+        # The counters of drafts and preemptions.
+        Setting("disable_log_stats", default=False, in_script=False, indispensable=True),
         Setting("quantization", "model_config.quantization", short="quant", precision=True),
         Setting("kv_cache_dtype", "cache_config.cache_dtype", precision=True),
         Setting("mamba_cache_dtype", "cache_config.mamba_cache_dtype", precision=True, checked=False, of_mamba=True),
@@ -169,9 +183,9 @@ _ROWS: dict[str, Setting] = {
             "mamba_ssm_cache_dtype", "cache_config.mamba_ssm_cache_dtype", precision=True, checked=False, of_mamba=True,
         ),
         Setting("block_size", "cache_config.block_size"),
-        Setting("num_gpu_blocks_override", short="blocks", aliases=("kv_blocks",)),
-        Setting("gpu_memory_utilization"),
-        Setting("scheduling_policy", "scheduler_config.policy"),
+        Setting("num_gpu_blocks_override", short="blocks", aliases=("kv_blocks",), rung=True),
+        Setting("gpu_memory_utilization", rung=True),
+        Setting("scheduling_policy", "scheduler_config.policy", rung=True),
         Setting(
             "distributed_executor_backend", "parallel_config.distributed_executor_backend", "executor",
             short="executor", checked=False, local=True,
@@ -183,7 +197,7 @@ _ROWS: dict[str, Setting] = {
         Setting("device", "device_config.device_type", checked=False, local=True, in_script=False),
         Setting("multiprocessing", local=True, in_script=False),
         Setting("trust_remote_code"),
-        Setting("per_request_spec_decode_metrics", tells_apart=False, may_be_unknown=True, in_script=False),
+        Setting("per_request_spec_decode_metrics", tells_apart=False, may_be_unknown=True, in_script=False, rung=True),
         Setting("swap_space", may_be_unknown=True, in_script=False),
     )
 }  # fmt: skip
@@ -220,6 +234,17 @@ def setting_called(text: str) -> Setting | None:
 def default_settings() -> dict[str, Any]:
     """Arguments of `vllm.LLM` that every adapter of vLLM asks for."""
     return {row.asked: row.default for row in _ROWS.values() if row.default is not OPEN}
+
+
+def ours_beside_a_deployment(argument: str) -> bool:
+    """Whether pinned arms keep their own value of this argument of `vllm.LLM` beside a deployment that has another."""
+    row = setting_called(argument)
+    return row is not None and row.rung
+
+
+def indispensable_settings() -> dict[str, Any]:
+    """Arguments of `vllm.LLM` without which an arm could not be compared, however it is deployed."""
+    return {row.asked: row.default for row in _ROWS.values() if row.indispensable}
 
 
 def pinned_settings() -> list[str]:

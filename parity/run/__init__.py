@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from parity.run.backend import (
     Backend,
+    Deployable,
     Detection,
     OfCheckpoint,
     OwnSettings,
@@ -45,6 +46,7 @@ __all__ = [
     "ArmEvent",
     "ArmSession",
     "Backend",
+    "Deployable",
     "Detection",
     "EngineEnv",
     "EnvSpec",

@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 from parity.errors import BackendError, ParityError
 from parity.messages import Message, Say, message
 from parity.records import Json
+from parity.records.deployment import Deployment
 from parity.run.checks import Check
 from parity.run.envs import EnvSpec
 
@@ -126,6 +127,22 @@ class Seeded(Protocol):
 
     def for_seeds(self, engine: Mapping[str, Json]) -> dict[str, Json]:
         """These arguments with what is needed then; they are complete, max_model_len among them."""
+        ...
+
+
+@runtime_checkable
+class Dear(Protocol):
+    """A backend whose engine takes long to start, on hardware that others wait for: rehearsed where it never ran."""
+
+    dear: bool
+
+
+@runtime_checkable
+class Deployable(Protocol):
+    """A backend whose engine people run in production: it has the variant `deployed`."""
+
+    def deployment(self, source: str) -> Deployment:
+        """What a command line, a recipe file or the URL of a server asks of the engine there. Raises ParityError."""
         ...
 
 

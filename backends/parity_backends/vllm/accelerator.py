@@ -10,11 +10,13 @@ from typing import Any
 from parity.errors import BackendError
 from parity.messages import Message, Say, joined, message
 from parity.records import Json
+from parity.records.deployment import Deployment
 from parity.run.backend import Ask, Detection
 from parity.run.checks import Check
 from parity.run.envs import EnvSpec
 from parity_backends.vllm import local
-from parity_backends.vllm.asked import MEMORY_SHARE, VARIANTS, engine_arguments
+from parity_backends.vllm.asked import DEPLOYED, MEMORY_SHARE, VARIANTS, engine_arguments, pinned_variables
+from parity_backends.vllm.serve import deployment
 
 Remedy = tuple[tuple[str, ...], Message]
 """Pieces of log text, any of which says what went wrong, and what to do."""
@@ -68,19 +70,20 @@ class Accelerator:
     far_modules: tuple[str, ...] = ("vllm",)
     """What the interpreter of another host must be able to import."""
 
+    dear = True
+
     def default_model(self) -> Path | None:
         return None
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
         asked = engine_arguments(self.name, variant, num_speculative_tokens)
-        return {**asked, "gpu_memory_utilization": MEMORY_SHARE}
+        return asked if variant == DEPLOYED else {**asked, "gpu_memory_utilization": MEMORY_SHARE}
 
     def env_defaults(self, variant: str) -> dict[str, str]:
-        return {
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_USE_V2_MODEL_RUNNER": "0",
-            "VLLM_NO_USAGE_STATS": "1",
-        }
+        return {**pinned_variables(variant), "VLLM_NO_USAGE_STATS": "1"}
+
+    def deployment(self, source: str) -> Deployment:
+        return deployment(source)
 
     def env_spec(self) -> EnvSpec | None:
         return None

@@ -13,12 +13,14 @@ from typing import Any
 from parity.errors import BackendError
 from parity.messages import Message, Say, joined, message, verbatim
 from parity.records import Json
+from parity.records.deployment import Deployment
 from parity.records.engine_settings import speculates
 from parity.run.backend import Detection
 from parity.run.checks import Check
 from parity.run.envs import EngineEnv, EnvSpec
 from parity_backends.vllm import impossible, local
-from parity_backends.vllm.asked import VARIANTS, engine_arguments
+from parity_backends.vllm.asked import DEPLOYED, VARIANTS, engine_arguments, pinned_variables
+from parity_backends.vllm.serve import deployment
 
 INTERPRETER_VARIABLE = "PARITY_CPU_PYTHON"
 ENV_NAME = "cpu"
@@ -87,20 +89,23 @@ class CpuBackend:
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
         arguments = engine_arguments(self.name, variant, num_speculative_tokens)
-        if speculates(arguments):
+        if variant == DEPLOYED:
+            arguments["enable_prefix_caching"] = False  # vLLM 0.32 turns it on, and ends at its first step (on_cpu)
+        elif speculates(arguments):
             arguments["per_request_spec_decode_metrics"] = "detailed"  # the trace of each step
         return arguments
 
     def env_defaults(self, variant: str) -> dict[str, str]:
         return {
-            # In process: every request of a round is queued before the first step.
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_USE_V2_MODEL_RUNNER": "0",
+            **pinned_variables(variant),
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_NO_USAGE_STATS": "1",
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
         }
+
+    def deployment(self, source: str) -> Deployment:
+        return deployment(source)
 
     def env_spec(self) -> EnvSpec | None:
         return self._spec()
@@ -218,7 +223,10 @@ class CpuBackend:
         """Prompts in one piece. Of one that is cut, vLLM undoes what it sampled after each part but the last by
         rewinding the request's generator, which a CPU's cannot: "CPU Generator does not use offset" ends the engine
         (`GPUModelRunner._bookkeeping_sync`, 0.32.0). Then a step must take the longest sequence."""
-        tokens = max(engine["max_num_batched_tokens"], engine["max_model_len"])
+        sizes = [engine[name] for name in ("max_num_batched_tokens", "max_model_len") if name in engine]
+        if len(sizes) < 2:  # deployed: left to the engine, which then makes room itself
+            return {**engine, "enable_chunked_prefill": False}
+        tokens = max(sizes)
         return {**engine, "enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
 
     def impossible(self, engine: Mapping[str, Any], config: Mapping[str, Any]) -> Message | None:

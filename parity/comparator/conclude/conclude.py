@@ -44,7 +44,11 @@ def conclude(
         baseline=baseline.header.arm,
         candidate=candidate.header.arm,
         verdict=verdict,
-        reasons=(*(_in_order(verdict, against, remarks.reasons) or (_clean(run.stats),)), *remarks.limits),
+        reasons=(
+            *(_in_order(verdict, against, remarks.reasons) or (_clean(run.stats),)),
+            *remarks.limits,
+            *(reasons.pinned(inputs) if verdict is Verdict.PASS else ()),
+        ),
         findings=ordered,
         classes=classes,
         stats=run.stats,

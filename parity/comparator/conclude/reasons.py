@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from parity.comparator.detect import stops
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs import plans
 from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.inputs.settings import unlike_production
 from parity.comparator.reference.references import References
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks, note, reason
@@ -25,6 +27,22 @@ MOST_LISTED = 1_000
 
 FLAT = 0.2
 """Share of flat positions from which a checkpoint's distributions leave little power."""
+
+
+def pinned(inputs: Inputs) -> tuple[Message, ...]:
+    """What a PASS of pinned arms says nothing about: how production usually runs the engine."""
+    left = unlike_production(inputs.candidate.header)
+    if not left:
+        return ()
+    listed = [f"{name}={json.dumps(value)}" for name, value in left.items()]
+    return (
+        message(
+            "conclude.pinned",
+            "this says nothing about production as vLLM runs it by itself, with {settings}: `--variants base,deployed` "
+            "or `--like 'vllm serve …'` does",
+            settings=listed,
+        ),
+    )
 
 
 def different_questions(differences: Sequence[Message]) -> Remarks:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from parity.messages import Message, message
 from parity.records import Header, Json
-from parity.records.engine_settings import engine_settings
+from parity.records.engine_settings import OPEN, engine_settings
 
 Differences: TypeAlias = Mapping[str, Mapping[str, tuple[Json, Json]]]
 
@@ -65,6 +65,17 @@ def differences(baseline: Header, candidate: Header) -> Differences:
         "checkpoint": dict.fromkeys(parts, ("another", "another")),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def unlike_production(header: Header) -> dict[str, Json]:
+    """What production usually has of the settings in which this arm was pinned to something else; {} for an arm that
+    leaves them to its engine, and for a server."""
+    asked = header.engine.get("asked")
+    rows = [row for row in engine_settings() if row.production is not OPEN]
+    others = [row for row in rows if row.key in header.engine and header.engine[row.key] != row.production]
+    if not isinstance(asked, Mapping) or not any(row.asked in asked for row in others):
+        return {}
+    return {row.name: row.production for row in others}
 
 
 _ENGINES = ("vllm", "torch", "triton", "flash", "sgl")
