@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from parity.messages import Message, message
 from parity.records import Header, Json
-from parity.records.engine_settings import OPEN, engine_settings
+from parity.records.engine_settings import OPEN, engine_settings, pinned_settings
 
 Differences: TypeAlias = Mapping[str, Mapping[str, tuple[Json, Json]]]
 
@@ -69,13 +69,12 @@ def differences(baseline: Header, candidate: Header) -> Differences:
 
 def unlike_production(header: Header) -> dict[str, Json]:
     """What production usually has of the settings in which this arm was pinned to something else; {} for an arm that
-    leaves them to its engine, and for a server."""
+    leaves any of them to its engine, as a deployed one does, and for a server."""
     asked = header.engine.get("asked")
-    rows = [row for row in engine_settings() if row.production is not OPEN]
-    others = [row for row in rows if row.key in header.engine and header.engine[row.key] != row.production]
-    if not isinstance(asked, Mapping) or not any(row.asked in asked for row in others):
+    if not isinstance(asked, Mapping) or not asked.keys() >= set(pinned_settings()):
         return {}
-    return {row.name: row.production for row in others}
+    rows = [row for row in engine_settings() if row.production is not OPEN]
+    return {row.name: row.production for row in rows if header.engine.get(row.key, row.production) != row.production}
 
 
 _ENGINES = ("vllm", "torch", "triton", "flash", "sgl")
