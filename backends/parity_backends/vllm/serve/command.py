@@ -119,7 +119,7 @@ def _with_recipe(words: Sequence[str]) -> list[str]:
 
 
 def _dashed(word: str) -> str:
-    """`--max_model_len=8` as `--max-model-len=8`; keys behind a dot stay as they are. `-O3` in full."""
+    """`--max_model_len=8` as `--max-model-len=8`; keys after a dot stay as they are. `-O3` in full."""
     if re.fullmatch(r"-O=?\d", word):
         return "--optimization-level=" + word[-1]
     if not word.startswith("--"):
