@@ -214,7 +214,7 @@ def _megabytes(free: Free | None) -> int | None:
 def _estimate(plan: Plan, rows: list[ArmRehearsed]) -> tuple[float, float]:
     """Seconds of a whole run: engine starts alone, and with every token and score taken one after another.
 
-    Machines that work side by side are not told apart, and what a batch gains is not known from one request: it lies
+    Machines that work side by side count as one, and what a batch gains is not known from one request: it lies
     between the two.
     """
     starts = sum(row.start_seconds or 0.0 for row in rows)

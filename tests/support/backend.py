@@ -84,6 +84,16 @@ class FakeBackend:
         return "the remedy" if "the last words" in log_tail else None
 
 
+class DearBackend(FakeBackend):
+    """One whose engine is rehearsed where it never ran."""
+
+    name = "dear"
+    dear = True
+
+    def launch_env(self, interpreter: Path) -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if name.startswith("FAKE")}
+
+
 class FaultyBackend(FakeBackend):
     """Its engine misbehaves as it is told: see tests/unit/run/fake_arm.py."""
 

@@ -42,7 +42,7 @@ class Arm:
                 "record": "header",
                 "schema": "parity.capture/1",
                 "arm": self.name,
-                "backend": "fake",
+                "backend": self.arm["backend"],
                 "variant": self.arm["variant"],
                 "model": self.plan["model"]["name"],
                 "vocab_size": self.plan["model"]["vocab_size"],
