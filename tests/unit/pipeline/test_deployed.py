@@ -30,6 +30,10 @@ COMMAND = (
 )
 
 
+OF_CHECKPOINT = {"gdn_prefill_backend": "triton"}
+"""What the embedded checkpoint needs on a GPU: heads of 64."""
+
+
 def backends() -> dict[str, Backend]:
     return {"cuda": load_backend("cuda")}
 
@@ -54,6 +58,7 @@ def test_deployed_leaves_to_the_engine_what_base_pins(tmp_path: Path) -> None:
     assert plan.baseline == "cuda/base"
     assert deployed.deployed
     assert deployed.engine == {
+        **OF_CHECKPOINT,
         "generation_config": "vllm",
         "disable_log_stats": False,
         "speculative_config": {"method": "mtp", "num_speculative_tokens": 3},
@@ -74,6 +79,7 @@ def test_a_command_is_taken_over_as_it_is_and_base_stays_pinned(tmp_path: Path) 
     plan = planned(tmp_path, variants=("base", "deployed"), like=COMMAND)
     base, deployed = engine_of(plan, "base"), engine_of(plan, "deployed")
     assert deployed == {
+        **OF_CHECKPOINT,
         "generation_config": "vllm",
         "disable_log_stats": False,
         "dtype": "float16",
