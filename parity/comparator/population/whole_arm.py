@@ -105,16 +105,7 @@ def _residuals(
     silent = sorted({arm.header.arm for arm in arms if all(one.logprobs is None for one in arm)})
     if silent or not pairs.keys:
         return None, _silent(silent) if pairs.keys else None
-    rows = np.flatnonzero(pairs.same_prompt).tolist()
-    sides = [pairs.baseline[row] for row in rows], [pairs.candidate[row] for row in rows]
-    own = {key: one for key, (one, _) in references.baseline.items()}
-    alone = [one for one in sides[1] if one.key not in gaps and one.key not in own]
-    scored = references.lookup.all_gaps(inputs.candidate.header.arm, alone)
-    others = {**gaps, **{key: one for key, (one, _) in scored.items()}}
-    vocab_size = inputs.candidate.header.vocab_size or inputs.baseline.header.vocab_size
-    found = paired_residuals(
-        sides, [int(pairs.parts_at[row]) for row in rows], (own, others), part.since, part.until, vocab_size
-    )
+    found = _paired(inputs, references, pairs, gaps, part)
     if found is None:
         return None, message(
             "numerics.no_token", "no token has a logprob of its own in both arms and a score: nothing could be tested"
@@ -125,8 +116,8 @@ def _residuals(
         float(np.median(np.abs(one[:: max(1, len(one) // rates.QUANTILES_OF)])))
         for one in (found.baseline, found.candidate)
     ]
-    said = all(arm.header.engine.get("logprobs_mode") == RAW[1] for arm in arms)
-    if sizes[0] > OWN_KIND or (sizes[1] > OTHER_KIND and not (said and found.by_scores)):
+    said = found.by_scores and all(arm.header.engine.get("logprobs_mode") == RAW[1] for arm in arms)
+    if sizes[0] > OWN_KIND or (sizes[1] > OTHER_KIND and not said):
         return None, message(
             "numerics.other_kind",
             "the arms' own logprobs are of another kind than what they are compared with (half of them differ by more "
@@ -134,6 +125,21 @@ def _residuals(
             size=max(sizes),
         )
     return found, None
+
+
+def _paired(
+    inputs: Inputs, references: References, pairs: Pairs, gaps: Mapping[Key, TokenGaps], part: Part
+) -> PairedResiduals | None:
+    """The residuals of the pairs with the same prompt, by all scores that there are of them."""
+    rows = np.flatnonzero(pairs.same_prompt).tolist()
+    sides = [pairs.baseline[row] for row in rows], [pairs.candidate[row] for row in rows]
+    own = {key: one for key, (one, _) in references.baseline.items()}
+    alone = [one for one in sides[1] if one.key not in gaps and one.key not in own]
+    scored = references.lookup.all_gaps(inputs.candidate.header.arm, alone)
+    others = {**gaps, **{key: one for key, (one, _) in scored.items()}}
+    vocab_size = inputs.candidate.header.vocab_size or inputs.baseline.header.vocab_size
+    parts_at = [int(pairs.parts_at[row]) for row in rows]
+    return paired_residuals(sides, parts_at, (own, others), part.since, part.until, vocab_size)
 
 
 def _silent(arms: list[str]) -> Message:

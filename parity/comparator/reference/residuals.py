@@ -48,12 +48,10 @@ def chosen_logprobs(completions: Sequence[Completion], tokens: RaggedTokens | No
 
     tokens: those of all of them, where they are in a row already.
     """
-    tops = [one.logprobs for one in completions]
     if tokens is not None and all(
-        top is not None and top.ids.shape == (len(one.token_ids), 1) for one, top in zip(completions, tops, strict=True)
+        one.logprobs is not None and one.logprobs.ids.shape == (len(one.token_ids), 1) for one in completions
     ):  # the usual case
-        ids = np.concatenate([top.ids for top in tops if top is not None])
-        return _chosen(ids, np.concatenate([top.values for top in tops if top is not None]), tokens.flat)
+        return _chosen_of(completions, tokens)
     found: list[FloatArray] = [np.full(len(one.token_ids), np.nan) for one in completions]
     by_width: dict[int, list[int]] = {}
     for at, one in enumerate(completions):
@@ -64,15 +62,18 @@ def chosen_logprobs(completions: Sequence[Completion], tokens: RaggedTokens | No
         else:
             found[at] = _with_unequal_lengths(one, one.logprobs)
     for members in by_width.values():
-        some = RaggedTokens.of([completions[at].token_ids for at in members])
-        flat = _chosen(
-            np.concatenate([top.ids for at in members if (top := tops[at]) is not None]),
-            np.concatenate([top.values for at in members if (top := tops[at]) is not None]),
-            some.flat,
-        )
-        for at, (begin, end) in zip(members, pairwise(some.offsets.tolist()), strict=True):
+        some = [completions[at] for at in members]
+        tokens = RaggedTokens.of([one.token_ids for one in some])
+        flat = _chosen_of(some, tokens)
+        for at, (begin, end) in zip(members, pairwise(tokens.offsets.tolist()), strict=True):
             found[at] = flat[begin:end]
     return np.concatenate(found) if found else np.empty(0)
+
+
+def _chosen_of(completions: Sequence[Completion], tokens: RaggedTokens) -> FloatArray:
+    """The same of completions whose lists are all of one width, one list for each token."""
+    tops = [one.logprobs for one in completions if one.logprobs is not None]
+    return _chosen(np.concatenate([top.ids for top in tops]), np.concatenate([top.values for top in tops]), tokens.flat)
 
 
 def _with_unequal_lengths(one: Completion, top: TopLogprobs) -> FloatArray:
