@@ -159,8 +159,8 @@ def _pair(
 
 
 def _needed(best: Association, count: int, total: int, asked: int) -> int | None:
-    """How many faults, all with this condition, an adjusted p below SURE takes."""
-    if best.adjusted < SURE:
+    """How many faults, all with this condition, an adjusted p below SURE takes; None where not all have it."""
+    if best.adjusted < SURE or best.with_fault < count:
         return None
     for more in range(count + 1, count + 200):
         if more > best.row_steps:

@@ -28,14 +28,12 @@ from parity.capture.step_table import (
     COLUMN_BY_NAME,
     NOTHING,
     STEPS_SCHEMA,
-    Ragged,
-    joined_lists,
     pack_block,
     split_name,
 )
 
 from .step_requests import Named, Requests
-from .step_sight import Sight, ragged
+from .step_sight import Columns, Sight
 
 NEEDED_DOORS = ("execute_model", "_model_forward", "_sample", "sample_tokens", "input_batch", "attn_groups")
 
@@ -73,7 +71,6 @@ class Recorder:
         self.stopped = False
         self.sight: Optional[Sight] = None
         self.unseen: dict[str, str] = {}
-        self.device_tokens: Optional[tuple[Any, Any]] = None
         self.output: Any = None
         self.came: dict[str, int] = {}
         self.computed: dict[str, int] = {}
@@ -99,7 +96,7 @@ class Recorder:
         self.write = write
         self.step = -1
         self.began = time.perf_counter()
-        self.held: list[dict[str, Any]] = []
+        self.held: list[Sight] = []
         self.row_steps = 0
         self.header_sent = False
         self.finished_before: list[int] = []
@@ -113,11 +110,16 @@ class Recorder:
         try:
             return look(*args)
         except Exception as error:  # the engine must not pay for the recorder
-            traceback.print_exc(file=sys.stderr)
             self.flush()
-            self.write({"record": "steps_stopped", "step": self.step, "why": "%s: %s" % (type(error).__name__, error)})
-            self.stopped, self.sight = True, None
+            self._stop(error)
             return None
+
+    def _stop(self, error: Exception) -> None:
+        """Record no more, and say why."""
+        traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+        if not self.stopped:
+            self.write({"record": "steps_stopped", "step": self.step, "why": "%s: %s" % (type(error).__name__, error)})
+        self.stopped, self.sight, self.held = True, None, []
 
     def _around_execute_model(self, inner: Any) -> Any:
         def execute_model(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
@@ -138,9 +140,9 @@ class Recorder:
         def sample(logits: Any, metadata: Any) -> Any:
             if self.sight is None or not self.sight.names:
                 return inner(logits, metadata)
-            best = self._look(self._before_sampling, logits, metadata)
+            self._look(self._before_sampling, logits, metadata)
             output = inner(logits, metadata)
-            self._look(self._after_sampling, output, best, logits)
+            self._look(self._after_sampling, output, logits)
             return output
 
         return sample
@@ -190,41 +192,42 @@ class Recorder:
         count, total = int(batch.num_reqs), int(output.total_num_scheduled_tokens)
         names = sight.names = list(batch.req_ids[:count])
         known = [self.requests.known[name] for name in names]
-        drafts = output.scheduled_spec_decode_tokens
-        sight.request = np.array([one.number for one in known])
-        sight.arrival = np.array([self.came.get(name, 0) for name in names])
-        sight.prompt_lengths = np.array([one.prompt_tokens for one in known])
-        sight.plain = np.array([one.plain for one in known])
-        sight.scheduled = np.array([output.num_scheduled_tokens.get(name, 0) for name in names])
-        sight.computed = np.array([self.computed.get(name, NOTHING) for name in names])
-        sight.drafts = ragged([drafts.get(name, ()) for name in names])
-        sight.numbers["index_row"] = np.array([batch.req_id_to_index.get(name, NOTHING) for name in names])
-        if int(sight.scheduled.sum()) != total:
-            raise RuntimeError("rows of %d tokens, %d scheduled" % (int(sight.scheduled.sum()), total))
+        drafts, scheduled = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens
+        sight.prompt_lengths = [one.prompt_tokens for one in known]
+        sight.plain = [one.plain for one in known]
+        sight.numbers = {
+            "request": [one.number for one in known],
+            "arrival": [self.came.get(name, 0) for name in names],
+            "index_row": [batch.req_id_to_index.get(name, NOTHING) for name in names],
+            "scheduled": [scheduled.get(name, 0) for name in names],
+            "computed": [self.computed.get(name, NOTHING) for name in names],
+        }
+        sight.lists["drafts"] = [drafts.get(name, ()) for name in names]
+        if sum(sight.numbers["scheduled"]) != total:
+            raise RuntimeError("rows of %d tokens, %d scheduled" % (sum(sight.numbers["scheduled"]), total))
         ids = input_ids if input_ids is not None else getattr(getattr(self.runner, "input_ids", None), "gpu", None)
         if positions is not None and positions.dim() > 1:
             positions = positions[0]
         start = getattr(getattr(self.runner, "query_start_loc", None), "np", None)
-        sight.batch(
-            None if ids is None else host_copy(ids, total),
-            None if positions is None else host_copy(positions, total),
-            None if start is None else start[: count + 1].copy(),
-        )
+        sight.arrays["input_ids"] = None if ids is None else host_copy(ids, total)
+        sight.arrays["positions"] = None if positions is None else host_copy(positions, total)
+        sight.arrays["query_start"] = None if start is None else start[: count + 1].copy()
         context = get_forward_context()
         described = context.batch_descriptor
         sight.step_numbers["padded"] = total if described is None else int(described.num_tokens)
         sight.step_numbers["padded_rows"] = int(getattr(described, "num_reqs", None) or NOTHING)
         sight.step_numbers["graph"] = int(context.cudagraph_runtime_mode.value)
-        self._metadata(sight, context.attn_metadata, names, count, total)
+        self._metadata(sight, context.attn_metadata, np.array([one.place for one in known]), count, total)
 
-    def _metadata(self, sight: Sight, metadata: Any, names: list[str], count: int, total: int) -> None:
+    def _metadata(self, sight: Sight, metadata: Any, places: Any, count: int, total: int) -> None:
+        new = [self.blocks.get(name) for name in sight.names]
         for group, builders in enumerate(self.groups):
             found = sight.groups.setdefault(group, {})
-            found["new_blocks"] = self.requests.new_blocks(group, names, self.blocks)
+            found["new_blocks"] = [() if one is None else one[group] for one in new]
             table = self.runner.input_batch.block_table.block_tables[group]
-            size = self.sizes[group]
-            if int(table.block_size) == size or self.kinds[group] == "state":
-                found.update(self.requests.table(group, names, table.block_table.np[:count]))
+            fits = int(table.block_size) == self.sizes[group]
+            if fits or self.kinds[group] == "state":
+                found.update(self.requests.table(group, places, table.block_table.np[:count]))
             else:
                 self._not_seen("table_off", group, "kernel blocks of %d tokens" % table.block_size)
             if not isinstance(metadata, dict) or not builders:
@@ -233,43 +236,40 @@ class Recorder:
             given = metadata.get(builders[0].layer_names[0])
             if hasattr(given, "spec_sequence_masks_cpu") and hasattr(given, "num_spec_decodes"):
                 self.kinds[group] = "state"
-                sight.state(group, state_readings(given))
+                found["state"] = state_readings(given)
             elif hasattr(given, "slot_mapping") and hasattr(given, "seq_lens"):
                 self.kinds[group] = "attention"
-                fits = int(table.block_size) == size
-                sight.attention(
-                    group, copied(given, "slot_mapping", total), copied(given, "seq_lens", count), size if fits else 0
-                )
+                found["sequence_length"] = copied(given, "seq_lens", count)
+                if fits:
+                    found["slots"], found["size"] = copied(given, "slot_mapping", total), self.sizes[group]
             else:
                 self._not_seen("*", group, "metadata of %s" % type(given).__name__)
 
     def _not_seen(self, name: str, group: int, why: str) -> None:
         self.unseen.setdefault("%s/%d" % (name, group), why)
 
-    def _before_sampling(self, logits: Any, metadata: Any) -> Any:
+    def _before_sampling(self, logits: Any, metadata: Any) -> None:
         sight = self.sight
         assert sight is not None
-        if metadata is None:
-            sight.logits(None, None, None)
-        else:
-            sight.logits(
-                metadata.num_draft_tokens,
-                host_copy(metadata.draft_token_ids),
-                copied(metadata, "logits_indices"),
-            )
-        return None if logits is None or "chosen" in self.unseen else host_copy(logits.argmax(-1))
+        if metadata is not None:
+            sight.arrays["draft_counts"] = list(metadata.num_draft_tokens)
+            sight.arrays["draft_ids"] = host_copy(metadata.draft_token_ids)
+            sight.arrays["logits_indices"] = copied(metadata, "logits_indices")
+        if logits is not None and "chosen" not in self.unseen:
+            sight.arrays["best"] = host_copy(logits.argmax(-1))
 
-    def _after_sampling(self, output: Any, best: Any, logits: Any) -> None:
+    def _after_sampling(self, output: Any, logits: Any) -> None:
+        sight = self.sight
+        assert sight is not None
         if "sampled" in self.unseen:
             return
         tokens = output.sampled_token_ids
+        sight.arrays["matrix"] = host_copy(tokens)
         if tokens.device.type != "cpu":
-            self.device_tokens = host_copy(tokens), best
-            return
-        assert self.sight is not None
-        for row, place, token in self.sight.sampled(tokens.numpy(), best):
+            return  # not there yet; equal logits cannot be looked up later
+        for row, place, token in sight.suspects():
             if float(logits[place, token]) == float(logits[place].max()):
-                self.sight.was_a_tie(row)
+                sight.ties.append(row)
 
     def _handed(self, output: Any) -> None:
         sight, batch = self.sight, self.runner.input_batch
@@ -277,13 +277,10 @@ class Recorder:
         names, count = sight.names, len(sight.names)
         if "sampled" in self.unseen:
             return
-        if self.device_tokens is not None:  # the step has synchronised; equal logits cannot be looked up any more
-            sight.sampled(*self.device_tokens)
-            self.device_tokens = None
         places = [output.req_id_to_index.get(name) for name in names]
-        sight.numbers["output_row"] = np.array([NOTHING if place is None else place for place in places])
+        sight.numbers["output_row"] = [NOTHING if place is None else place for place in places]
         lists = output.sampled_token_ids
-        sight.lists["handed"] = ragged([() if p is None or p >= len(lists) else lists[p] for p in places])
+        sight.lists["handed"] = [() if p is None or p >= len(lists) else list(lists[p]) for p in places]
         kept = getattr(batch, "num_accepted_tokens_cpu", None)
         if kept is not None and self.runner.speculative_config is not None and self.runner.model_config.is_hybrid:
             sight.numbers["kept"] = kept[:count].copy()
@@ -292,19 +289,15 @@ class Recorder:
         lengths = batch.num_tokens_no_spec[:count].copy()
         sight.numbers["buffer_length"] = lengths
         sight.numbers["buffer_last"] = batch.token_ids_cpu[np.arange(count), np.maximum(lengths - 1, 0)]
-        self._proposed(sight, count)
-
-    def _proposed(self, sight: Sight, count: int) -> None:
         proposed = getattr(self.runner, "_draft_token_ids", None)
         if proposed is None:
-            sight.lists["proposed"] = Ragged(np.zeros(count, dtype=np.int64), np.zeros(0, dtype=np.int64))
+            sight.lists["proposed"] = [()] * count
         elif isinstance(proposed, list):
-            sight.lists["proposed"] = ragged(proposed[:count])
+            sight.lists["proposed"] = [list(one) for one in proposed[:count]]
         elif proposed.device.type != "cpu":
             self.unseen["proposed"] = "the drafts are on %s" % proposed.device.type
         else:
-            matrix = proposed[:count].numpy()
-            sight.lists["proposed"] = Ragged(np.full(count, matrix.shape[1]), matrix.reshape(-1).astype(np.int64))
+            sight.lists["proposed"] = proposed[:count].tolist()
 
     def _given(self, outputs: Any) -> None:
         sight = self.sight
@@ -312,10 +305,10 @@ class Recorder:
         if "sampled" not in self.unseen:
             every = {one.request_id: one for group in outputs.values() for one in group.outputs}
             given = [every.get(name) for name in sight.names]
-            sight.lists["given"] = ragged([() if one is None else one.new_token_ids for one in given])
+            sight.lists["given"] = [() if one is None else list(one.new_token_ids) for one in given]
             reasons = [None if one is None else one.finish_reason for one in given]
-            sight.numbers["finish"] = np.array([NOTHING if one is None else int(one) for one in reasons])
-        self.held.append(sight.columns())
+            sight.numbers["finish"] = [NOTHING if one is None else int(one) for one in reasons]
+        self.held.append(sight)
         self.row_steps += len(sight.names)
         if self.row_steps >= BLOCK_ROW_STEPS:
             self.flush()
@@ -326,18 +319,26 @@ class Recorder:
         """Write what is held."""
         if not self.held:
             return
-        if not self.header_sent:
-            self.header_sent = True
-            self.write(self.header())
-        columns = together(self.held)
-        block = {"record": "steps", "steps": len(self.held), "rows": self.row_steps, "requests": self.requests.fresh}
-        self.write({**block, **pack_block(columns)})
+        try:
+            columns = Columns(self.held).all()
+            if not self.header_sent:
+                self.header_sent = True
+                self.write(self.header(columns))
+            block = {
+                "record": "steps",
+                "steps": len(self.held),
+                "rows": self.row_steps,
+                "requests": self.requests.fresh,
+            }
+            self.write({**block, **pack_block(columns)})
+        except Exception as error:
+            self._stop(error)
         self.held, self.row_steps, self.requests.fresh = [], 0, []
 
-    def header(self) -> dict[str, Any]:
+    def header(self, columns: dict[str, Any]) -> dict[str, Any]:
         runner, config = self.runner, self.runner.vllm_config
         scheduler, speculation = config.scheduler_config, runner.speculative_config
-        seen = {split_name(name)[0].name for columns in self.held for name in columns}
+        seen = {split_name(name)[0].name for name in columns}
         for name in COLUMN_BY_NAME:
             if name not in seen and not any(one.partition("/")[0] in (name, "*") for one in self.unseen):
                 self.unseen[name] = "nothing of this kind in the engine's steps"
@@ -362,17 +363,6 @@ class Recorder:
             "tensors copied, the argmax of the logits computed",
             "unseen": self.unseen,
         }
-
-
-def together(steps: list[dict[str, Any]]) -> dict[str, Any]:
-    """The columns of several steps as one; a column that any of them lacks is left out."""
-    found: dict[str, Any] = {}
-    for name in COLUMN_BY_NAME:
-        for full in sorted({one for step in steps for one in step if one.partition("/")[0] == name}):
-            if all(full in step for step in steps):
-                parts = [step[full] for step in steps]
-                found[full] = joined_lists(parts) if isinstance(parts[0], Ragged) else np.concatenate(parts)
-    return found
 
 
 def state_readings(given: Any) -> dict[str, Any]:

@@ -8,8 +8,6 @@ import numpy as np
 
 from parity.capture.step_table import NOTHING
 
-from .step_sight import ragged
-
 SHAPING = (
     ("presence_penalty", 0.0), ("frequency_penalty", 0.0), ("repetition_penalty", 1.0), ("min_tokens", 0),
     ("bad_words", None), ("allowed_token_ids", None), ("logit_bias", None), ("structured_outputs", None),
@@ -121,25 +119,21 @@ class Requests:
             self.own[group][place, begin:end] = ids
             self.counts[group, place] = end
 
-    def table(self, group: int, names: list[str], table: Any) -> dict[str, Any]:
-        """Where the engine's block table (rows, blocks) first parts from what the scheduler gave each row's request."""
-        places = np.array([self.known[name].place for name in names])
+    def table(self, group: int, places: Any, table: Any) -> dict[str, Any]:
+        """Where the engine's block table (rows, blocks) first parts from what the scheduler gave each row's request.
+
+        `places` of the rows' requests, shape (rows,).
+        """
         counts = self.counts[group, places]
         wide = min(int(counts.max(initial=0)), table.shape[1])
         own, found = self.own[group][places, :wide], table[:, :wide]
+        none = np.full(len(places), NOTHING)
+        if not wide or bool((own == found).all()):
+            return {"table_off": none, "table_found": none, "table_own": none}
         differs = (own != found) & (np.arange(wide) < counts[:, None])
-        off = differs.any(axis=1)
-        at = differs.argmax(axis=1) if wide else np.zeros(len(names), dtype=np.int64)
-        rows = np.arange(len(names))
-        if not wide:
-            return {name: np.full(len(names), NOTHING) for name in ("table_off", "table_found", "table_own")}
+        off, at, rows = differs.any(axis=1), differs.argmax(axis=1), np.arange(len(places))
         return {
             "table_off": np.where(off, at, NOTHING),
             "table_found": np.where(off, found[rows, at], NOTHING),
             "table_own": np.where(off, own[rows, at], NOTHING),
         }
-
-    @staticmethod
-    def new_blocks(group: int, names: list[str], blocks: dict[str, Any]) -> Any:
-        """The blocks that each row's request was given in this step."""
-        return ragged([blocks[name][group] if name in blocks else () for name in names])

@@ -1,6 +1,7 @@
-"""What is seen of one engine step, and the columns of the steps file that it makes.
+"""What is seen of one engine step, and the columns of the steps file that several of them make.
 
-Everything here is on the host. Nothing is compared with what ought to be: that is for whoever reads the file
+At the doors only copies are taken; columns are made for a whole block at once, so that a step costs a few dozen small
+copies whatever the batch. Nothing is compared with what ought to be: that is for whoever reads the file
 (parity/explain/invariants). What the engine does not show is not made up: its column is missing.
 """
 
@@ -11,206 +12,271 @@ from typing import Any, Optional
 
 import numpy as np
 
-from parity.capture.step_table import NOTHING, Ragged
+from parity.capture.step_table import NOTHING, Ragged, spans
 
 SPECULATIVE, DECODE, PREFILL = 0, 1, 2
 """The paths of a row through recurrent layers."""
 
 
 class Sight:
-    """Raw readings of a step, in the order in which the doors are passed. Arrays are copies."""
+    """Raw readings of a step, in the order in which the doors are passed. Arrays are copies, lists are a row each."""
 
     def __init__(self, step: int, time_us: int) -> None:
         self.step, self.time_us = step, time_us
         self.names: list[str] = []
         """Engine's name of the request in each row."""
-        self.request = self.arrival = self.prompt_lengths = np.zeros(0, dtype=np.int64)
-        self.plain = np.zeros(0, dtype=bool)
-        """Greedy, and nothing shapes the logits: what the target chooses is their argmax."""
-        self.scheduled = self.computed = np.zeros(0, dtype=np.int64)
-        self.drafts = Ragged(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-        self.numbers: dict[str, Any] = {}
-        """Columns that were read as they are."""
-        self.lists: dict[str, Ragged] = {}
-        self.step_numbers: dict[str, int] = {}
         self.finished: list[int] = []
+        self.step_numbers: dict[str, int] = {}
+        self.prompt_lengths: list[int] = []
+        self.plain: list[bool] = []
+        """Greedy, and nothing shapes the logits: what the target chooses is their argmax."""
+        self.numbers: dict[str, Any] = {}
+        """Columns that were read as they are: a number for each row."""
+        self.lists: dict[str, Any] = {}
+        """The same of lists."""
+        self.arrays: dict[str, Any] = {}
+        """What columns are made of: input_ids, positions and query_start of the batch; of the sampler `best` (the
+        argmax of each row of logits), `matrix` (its tokens, shape (rows, k + 1), -1 after them), `draft_counts`,
+        `draft_ids` and `logits_indices` (None without drafts)."""
+        self.ties: list[int] = []
+        """Rows whose token had the very same logit as the argmax: the target chose either."""
         self.groups: dict[int, dict[str, Any]] = {}
-        """By cache group, what its layers were given."""
-        self.logits_indices: Optional[Any] = None
+        """By cache group, columns as they are; `slots` and `lengths` of attention, `state` of recurrent layers."""
 
-    @property
-    def starts(self) -> Any:
-        """Where each row's tokens begin in the batch, as the scheduler's counts have it; shape (rows + 1,)."""
-        return np.concatenate(([0], np.cumsum(self.scheduled)))
+    def suspects(self) -> list[tuple[int, int, int]]:
+        """Plain rows with a token that is not the argmax: [row, row of logits, token], the first of each."""
+        matrix, best = self.arrays["matrix"], self.arrays.get("best")
+        if best is None:
+            return []
+        counts = self.arrays.get("draft_counts")
+        width = [1] * len(matrix) if counts is None else [int(one) + 1 for one in counts]
+        if len(set(width)) == 1 and width[0] <= matrix.shape[1] and len(best) == len(matrix) * width[0]:
+            part = matrix[:, : width[0]]
+            if bool(((part == best.reshape(part.shape)) | (part == -1)).all()):
+                return []
+        found, begin = [], 0
+        for row, wide in enumerate(width):
+            for place in range(min(wide, matrix.shape[1])):
+                token = int(matrix[row, place])
+                if token == -1:
+                    break
+                if begin + place < len(best) and token != int(best[begin + place]):
+                    found += [(row, begin + place, token)] if self.plain[row] else []
+                    break
+            begin += wide
+        return found
 
-    @property
-    def row_of_token(self) -> Any:
-        return np.repeat(np.arange(len(self.scheduled)), self.scheduled)
+
+class Columns:
+    """The columns of several steps. A column that any of them lacks is left out."""
+
+    def __init__(self, sights: list[Sight]) -> None:
+        self.sights = sights
+        self.rows = np.array([len(one.names) for one in sights])
+        self.found: dict[str, Any] = {}
+        self.scheduled = self.numbers("scheduled")
+        self.computed = self.numbers("computed")
+        self.starts = np.concatenate(([0], np.cumsum(self.scheduled)))
+        self.row_of_token = np.repeat(np.arange(len(self.scheduled)), self.scheduled)
+
+    def all(self) -> dict[str, Any]:
+        """Names of the steps table to arrays."""
+        found = self.found
+        found["step"] = np.array([one.step for one in self.sights])
+        found["time_us"] = np.array([one.time_us for one in self.sights])
+        found["rows"] = self.rows
+        sums = np.concatenate(([0], np.cumsum(self.rows)))
+        found["tokens"] = self.starts[sums[1:]] - self.starts[sums[:-1]]
+        for name in self.shared("step_numbers"):
+            found[name] = np.array([one.step_numbers[name] for one in self.sights])
+        found["finished"] = ragged([one.finished for one in self.sights])
+        for name in self.shared("numbers"):
+            found[name] = self.numbers(name)
+        for name in self.shared("lists"):
+            found[name] = ragged([row for one in self.sights for row in one.lists[name]])
+        self._batch()
+        self._sampler()
+        for group in sorted({group for one in self.sights for group in one.groups}):
+            self._group(group)
+        return found
+
+    def shared(self, what: str) -> list[str]:
+        """Names that all steps have in this dictionary."""
+        return [name for name in getattr(self.sights[0], what) if all(name in getattr(s, what) for s in self.sights)]
+
+    def numbers(self, name: str) -> Any:
+        return np.concatenate([np.asarray(one.numbers[name], dtype=np.int64) for one in self.sights])
+
+    def joined(self, name: str) -> Optional[Any]:
+        """An array of all steps, None where any lacks it."""
+        parts = [part for one in self.sights if (part := one.arrays.get(name)) is not None]
+        return np.concatenate(parts) if len(parts) == len(self.sights) else None
+
+    def counted(self, rows: Any, wrong: Any) -> Any:
+        """How many of `wrong` each row has."""
+        return np.bincount(rows[wrong], minlength=len(self.scheduled))
 
     # ------------------------------------------------------------------ the batch
 
-    def batch(self, input_ids: Optional[Any], positions: Optional[Any], query_start: Optional[Any]) -> None:
-        """Arrays of shape (tokens,), (tokens,) and (rows + 1,), None where not seen."""
-        starts, rows = self.starts, self.row_of_token
-        if query_start is not None:
-            self.numbers["query_length"] = np.diff(query_start)
-        if positions is not None:
-            first = positions[starts[:-1]]
+    def _batch(self) -> None:
+        found, starts, rows = self.found, self.starts, self.row_of_token
+        if all(one.arrays.get("query_start") is not None for one in self.sights):
+            found["query_length"] = np.concatenate([np.diff(one.arrays["query_start"]) for one in self.sights])
+        positions = self.joined("positions")
+        if positions is not None and len(positions) == len(rows):
+            first = positions[np.minimum(starts[:-1], len(positions) - 1)]
             off = positions != (first - starts[:-1])[rows] + np.arange(len(positions))
-            self.numbers["position"] = first
-            self.numbers["positions_off"] = np.bincount(rows[off], minlength=len(starts) - 1)
-        if input_ids is not None:
-            ends = self.computed + self.scheduled
-            tail = np.clip(ends - self.prompt_lengths, 0, self.scheduled)
-            whole = Ragged(self.scheduled, input_ids)
-            keep = np.arange(len(input_ids)) >= (starts[1:] - tail)[rows]
-            self.lists["inputs"] = Ragged(tail, input_ids[keep])
-            crc = np.zeros(len(tail), dtype=np.int64)
-            for row in np.flatnonzero(self.scheduled > tail):
-                begin = starts[row]
-                part = whole.values[begin : begin + self.scheduled[row] - tail[row]]
-                crc[row] = zlib.crc32(np.ascontiguousarray(part, dtype="<i4").tobytes())
-            self.numbers["prompt_crc"] = crc
-
-    def attention(self, group: int, slots: Optional[Any], lengths: Optional[Any], size: int) -> None:
-        """An attention group: slots of shape (tokens,), sequence lengths of shape (rows,), slots in a block."""
-        found = self.groups.setdefault(group, {})
-        if lengths is not None:
-            found["sequence_length"] = lengths
-        positions = self.numbers.get("position")
-        if slots is None or positions is None or not size:
+            found["position"], found["positions_off"] = first, self.counted(rows, off)
+        ids = self.joined("input_ids")
+        if ids is None or len(ids) != len(rows):
             return
-        starts, rows = self.starts, self.row_of_token
-        offset = (positions - starts[:-1])[rows] + np.arange(len(slots))
-        found["slots_off"] = np.bincount(rows[slots % size != offset % size], minlength=len(starts) - 1)
-        blocks = slots // size
-        new = np.ones(len(blocks), dtype=bool)
-        new[1:] = (np.diff(blocks) != 0) | (np.diff(rows) != 0)
-        counts = np.bincount(rows[new], minlength=len(starts) - 1)
-        found["written"] = Ragged(counts, blocks[new])
-
-    def state(self, group: int, seen: dict[str, Any]) -> None:
-        """A group of recurrent layers: `seen` is its metadata as arrays (None: there is none)."""
-        count = len(self.scheduled)
-        mask = seen["mask"]
-        mask = np.zeros(count, dtype=bool) if mask is None else mask[:count].astype(bool)
-        spec, other = np.flatnonzero(mask), np.flatnonzero(~mask)
-        path = np.where(mask, SPECULATIVE, PREFILL)
-        path[other[: seen["decodes"]]] = DECODE
-        accepted = np.full(count, NOTHING, dtype=np.int64)
-        initial = np.full(count, NOTHING, dtype=np.int64)
-        found = self.groups.setdefault(group, {})
-        found.update(path=path, accepted=accepted, initial=initial)
-        if len(spec) and seen["accepted"] is not None:
-            accepted[spec] = seen["accepted"][: len(spec)]
-        if seen["initial"] is not None:
-            initial[other] = seen["initial"][: len(other)]
-            initial[path == DECODE] = NOTHING
-        width = seen["spec_slots"].shape[1] if len(spec) and seen["spec_slots"] is not None else 1
-        slots = np.full((count, width), NOTHING, dtype=np.int64)
-        if len(spec) and seen["spec_slots"] is not None:
-            slots[spec] = seen["spec_slots"][: len(spec)]
-        if len(other) and seen["other_slots"] is not None:
-            slots[other, 0] = seen["other_slots"][: len(other)]
-        counts = np.where(mask, width, 1)
-        found["state_slots"] = Ragged(counts, slots[np.arange(width) < counts[:, None]])
-        found["split_off"] = self._split_off(mask, spec, other, seen["spec_tokens"], seen["other_tokens"])
-
-    def _split_off(self, mask: Any, spec: Any, other: Any, spec_tokens: Any, other_tokens: Any) -> Any:
-        """How many tokens of each row the split into speculative and other rows puts into another's place."""
-        off = np.zeros(len(mask), dtype=np.int64)
-        if not len(spec) or not len(other) or spec_tokens is None or other_tokens is None:
-            return off
-        rows = self.row_of_token
-        for given, due in ((spec_tokens, np.flatnonzero(mask[rows])), (other_tokens, np.flatnonzero(~mask[rows]))):
-            if len(given) != len(due):
-                return self.scheduled.copy()
-            wrong = given != due
-            both = np.union1d(given[wrong], due[wrong])
-            off += np.bincount(rows[both[both < len(rows)]], minlength=len(mask))
-        return off
+        prompts = np.array([length for one in self.sights for length in one.prompt_lengths])
+        tail = np.clip(self.computed + self.scheduled - prompts, 0, self.scheduled)
+        found["inputs"] = Ragged(tail, ids[np.arange(len(ids)) >= (starts[1:] - tail)[rows]])
+        crc = np.zeros(len(tail), dtype=np.int64)
+        for row in np.flatnonzero(self.scheduled > tail):
+            part = ids[starts[row] : starts[row + 1] - tail[row]]
+            crc[row] = zlib.crc32(np.ascontiguousarray(part, dtype="<i4").tobytes())
+        found["prompt_crc"] = crc
 
     # ------------------------------------------------------------------ the sampler
 
-    def logits(self, counts: Optional[Any], draft_ids: Optional[Any], indices: Optional[Any]) -> None:
-        """Before sampling: drafts of each row as the sampler has them, and the places of its logits."""
-        rows = len(self.scheduled)
-        if counts is None or draft_ids is None:
-            self.lists["sampler_drafts"] = Ragged(np.zeros(rows, dtype=np.int64), np.zeros(0, dtype=np.int64))
-            self.numbers["logits_first"] = np.full(rows, NOTHING)
-            self.numbers["logits_off"] = np.zeros(rows, dtype=np.int64)
+    def _sampler(self) -> None:
+        if any("matrix" not in one.arrays for one in self.sights):
             return
-        counts = np.asarray(counts, dtype=np.int64)
-        self.lists["sampler_drafts"] = Ragged(counts, np.asarray(draft_ids, dtype=np.int64))
-        if indices is not None and len(indices) == int(counts.sum()) + rows:
-            width = counts + 1
-            begin = np.cumsum(width) - width
-            first = indices[begin]
-            of_row = np.repeat(np.arange(rows), width)
-            off = indices != (first - begin)[of_row] + np.arange(len(indices))
-            self.numbers["logits_first"] = first
-            self.numbers["logits_off"] = np.bincount(of_row[off], minlength=rows)
+        widest = max(one.arrays["matrix"].shape[1] for one in self.sights)
+        matrix = np.full((len(self.scheduled), widest), -1, dtype=np.int64)
+        counts = np.zeros(len(self.scheduled), dtype=np.int64)
+        first = np.full(len(self.scheduled), NOTHING, dtype=np.int64)
+        off = np.zeros(len(self.scheduled), dtype=np.int64)
+        drafts = []
+        begin = 0
+        for one in self.sights:
+            end = begin + len(one.names)
+            part = one.arrays["matrix"]
+            matrix[begin:end, : part.shape[1]] = part
+            if one.arrays.get("draft_counts") is not None:
+                counts[begin:end] = one.arrays["draft_counts"]
+                drafts.append(one.arrays["draft_ids"])
+                first[begin:end], off[begin:end] = _places(one.arrays["logits_indices"], counts[begin:end])
+            begin = end
+        ids = np.concatenate(drafts).astype(np.int64) if drafts else np.zeros(0, dtype=np.int64)
+        self.found["sampler_drafts"] = Ragged(counts, ids)
+        self.found["logits_first"], self.found["logits_off"] = first, off
+        made = (matrix != -1).sum(axis=1)
+        sampled = Ragged(made, matrix[np.arange(widest) < made[:, None]])
+        self.found["sampled"] = sampled
+        best = self.joined("best")
+        if best is not None and len(best) == int((counts + 1).sum()) and len(ids) == int(counts.sum()):
+            self.found["chosen"] = self._chosen(best.astype(np.int64), Ragged(counts, ids), sampled)
 
-    def sampled(self, matrix: Any, best: Optional[Any]) -> Any:
-        """After sampling: tokens of shape (rows, k + 1), -1 after them, and the argmax of each logits row.
-
-        The places where a plain row's tokens are not what the logits chose: [row, place in the row, token], for
-        whoever can tell whether two logits were equal.
-        """
-        counts = (matrix != -1).sum(axis=1)
-        self.lists["sampled"] = Ragged(counts, matrix[np.arange(matrix.shape[1]) < counts[:, None]].astype(np.int64))
-        if best is None:
-            return []
-        drafts = self.lists["sampler_drafts"]
+    def _chosen(self, best: Any, drafts: Ragged, sampled: Ragged) -> Ragged:
+        """What the target chose in each plain row, up to the first that no draft equals."""
         width = drafts.counts + 1
-        if len(best) != int(width.sum()):
-            return []
         begin = np.cumsum(width) - width
         columns = np.arange(int(width.max(initial=1)))
-        chosen = best[np.minimum(begin[:, None] + columns, len(best) - 1)].astype(np.int64)
+        chosen = best[np.minimum(begin[:, None] + columns, len(best) - 1)]
         padded = np.full(chosen.shape, -2, dtype=np.int64)
         padded[columns < drafts.counts[:, None]] = drafts.values
-        length = 1 + np.cumprod(chosen == padded, axis=1).sum(axis=1)
-        length = np.where(self.plain, np.minimum(length, width), 0)
-        self.lists["chosen"] = Ragged(length, chosen[columns < length[:, None]])
-        return self._parted(matrix, counts, chosen, length, begin)
+        length = np.minimum(1 + np.cumprod(chosen == padded, axis=1).sum(axis=1), width)
+        plain = np.array([flag for one in self.sights for flag in one.plain])
+        length = np.where(plain, length, 0)
+        found = Ragged(length, chosen[columns < length[:, None]])
+        ends = np.cumsum(self.rows)
+        tied = [int(end - len(one.names) + row) for one, end in zip(self.sights, ends) for row in one.ties]  # noqa: B905
+        if not tied:
+            return found
+        return ragged([sampled.row(row) if row in tied else found.row(row) for row in range(len(length))])
 
-    def _parted(self, matrix: Any, counts: Any, chosen: Any, length: Any, begin: Any) -> list[tuple[int, int, int]]:
-        wide = min(matrix.shape[1], chosen.shape[1])
-        both = np.arange(wide) < np.minimum(counts, length)[:, None]
-        differs = (matrix[:, :wide] != chosen[:, :wide]) & both
-        rows = np.flatnonzero(differs.any(axis=1))
-        places = differs[rows].argmax(axis=1)
-        return [(int(row), int(begin[row] + at), int(matrix[row, at])) for row, at in zip(rows, places)]  # noqa: B905
+    # ------------------------------------------------------------------ cache groups
 
-    def was_a_tie(self, row: int) -> None:
-        """The row's token had the very same logit as the argmax: the target chose either."""
-        chosen, sampled = self.lists["chosen"], self.lists["sampled"]
-        kept = [chosen.row(one) if one != row else sampled.row(one) for one in range(len(chosen.counts))]
-        self.lists["chosen"] = ragged(kept)
+    def _group(self, group: int) -> None:
+        parts = [one.groups.get(group, {}) for one in self.sights]
+        names = [name for name in parts[0] if all(name in part for part in parts)]
+        for name in names:
+            full = "%s/%d" % (name, group)
+            if name == "state":
+                self._state(group, [part["state"] for part in parts])
+            elif name == "slots":
+                self._slots(group, np.concatenate([part["slots"] for part in parts]), parts[0]["size"])
+            elif name == "new_blocks":
+                self.found[full] = ragged([row for part in parts for row in part[name]])
+            elif name != "size":
+                self.found[full] = np.concatenate([part[name] for part in parts])
 
-    # ------------------------------------------------------------------ columns
+    def _slots(self, group: int, slots: Any, size: int) -> None:
+        """Slots that keys and values go into, shape (tokens,); `size` slots are a block."""
+        first, rows = self.found.get("position"), self.row_of_token
+        if first is None or len(slots) != len(rows) or not size:
+            return
+        offset = (first - self.starts[:-1])[rows] + np.arange(len(slots))
+        self.found["slots_off/%d" % group] = self.counted(rows, slots % size != offset % size)
+        blocks = slots // size
+        new = np.ones(len(blocks), dtype=bool)
+        new[1:] = (np.diff(blocks) != 0) | (np.diff(rows) != 0)
+        self.found["written/%d" % group] = Ragged(self.counted(rows, new), blocks[new])
 
-    def columns(self) -> dict[str, Any]:
-        """Names of the steps table to arrays of one step."""
-        found: dict[str, Any] = {
-            "step": np.array([self.step]),
-            "time_us": np.array([self.time_us]),
-            "rows": np.array([len(self.names)]),
-            "tokens": np.array([int(self.scheduled.sum())]),
-            **{name: np.array([value]) for name, value in self.step_numbers.items()},
-            "finished": ragged([self.finished]),
-            "request": self.request,
-            "arrival": self.arrival,
-            "computed": self.computed,
-            "scheduled": self.scheduled,
-            "drafts": self.drafts,
-            **self.numbers,
-            **self.lists,
-        }
-        for group, columns in self.groups.items():
-            found.update(("%s/%d" % (name, group), values) for name, values in columns.items())
-        return found
+    def _state(self, group: int, steps: list[dict[str, Any]]) -> None:
+        """Metadata of recurrent layers, by step (None: there is none)."""
+        count = len(self.scheduled)
+        mask = np.zeros(count, dtype=bool)
+        path = np.full(count, PREFILL, dtype=np.int64)
+        accepted = np.full(count, NOTHING, dtype=np.int64)
+        initial = np.full(count, NOTHING, dtype=np.int64)
+        off = np.zeros(count, dtype=np.int64)
+        wide = max([1, *(seen["spec_slots"].shape[1] for seen in steps if seen["spec_slots"] is not None)])
+        slots = np.full((count, wide), NOTHING, dtype=np.int64)
+        begin = 0
+        for seen, rows in zip(steps, self.rows):  # noqa: B905
+            end = begin + int(rows)
+            if seen["mask"] is not None:
+                mask[begin:end] = seen["mask"][:rows]
+            spec = begin + np.flatnonzero(mask[begin:end])
+            other = begin + np.flatnonzero(~mask[begin:end])
+            path[spec] = SPECULATIVE
+            path[other[: seen["decodes"]]] = DECODE
+            if len(spec) and seen["accepted"] is not None:
+                accepted[spec] = seen["accepted"][: len(spec)]
+            if len(spec) and seen["spec_slots"] is not None:
+                slots[spec, : seen["spec_slots"].shape[1]] = seen["spec_slots"][: len(spec)]
+            if len(other) and seen["other_slots"] is not None:
+                slots[other, 0] = seen["other_slots"][: len(other)]
+            if seen["initial"] is not None:
+                initial[other] = seen["initial"][: len(other)]
+            if len(spec) and len(other) and seen["spec_tokens"] is not None and seen["other_tokens"] is not None:
+                off[begin:end] = self._split_off(begin, end, mask[begin:end], seen)
+            begin = end
+        initial[path == DECODE] = NOTHING
+        counts = np.where(mask, wide, 1)
+        named = {"path": path, "accepted": accepted, "initial": initial, "split_off": off}
+        self.found.update(("%s/%d" % (name, group), values) for name, values in named.items())
+        self.found["state_slots/%d" % group] = Ragged(counts, slots[np.arange(wide) < counts[:, None]])
+
+    def _split_off(self, begin: int, end: int, mask: Any, seen: dict[str, Any]) -> Any:
+        """How many tokens of each row the split into speculative and other rows puts into another's place."""
+        scheduled = self.scheduled[begin:end]
+        rows = np.repeat(np.arange(end - begin), scheduled)
+        off = np.zeros(end - begin, dtype=np.int64)
+        for given, of in ((seen["spec_tokens"], mask), (seen["other_tokens"], ~mask)):
+            due = np.flatnonzero(of[rows])
+            if len(given) != len(due):
+                return scheduled.copy()
+            wrong = given != due
+            both = np.union1d(given[wrong], due[wrong])
+            off += np.bincount(rows[both[both < len(rows)]], minlength=len(off))
+        return off
+
+
+def _places(indices: Any, counts: Any) -> tuple[Any, Any]:
+    """Of a step: the first of each row's places of logits, and how many do not follow on; nothing where unknown."""
+    width = counts + 1
+    if indices is None or len(indices) != int(width.sum()):
+        return np.full(len(counts), NOTHING), np.zeros(len(counts), dtype=np.int64)
+    begin = np.cumsum(width) - width
+    first = indices[begin]
+    of_row = np.repeat(np.arange(len(counts)), width)
+    off = indices != spans(first, width)
+    return first, np.bincount(of_row[off], minlength=len(counts))
 
 
 def ragged(lists: Any) -> Ragged:

@@ -1,0 +1,199 @@
+"""Columns from raw readings of an engine: those of a made-up engine become the columns that it wrote itself."""
+
+from __future__ import annotations
+
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from parity_backends.vllm.local import worker_source
+from step_world import ATTENTION, BLOCK, STATE, World
+
+from parity.capture.step_table import NOTHING, Ragged
+from parity.capture.steps import RowSteps
+
+
+@pytest.fixture(scope="module")
+def worker() -> ModuleType:
+    module = ModuleType("worker_under_test")
+    exec(compile(worker_source(), "worker.py", "exec"), module.__dict__)
+    return module
+
+
+def sights(worker: ModuleType, world: World, steps: RowSteps) -> list[Any]:
+    """What the doors would have seen of these steps."""
+    found = []
+    begin = 0
+    for number, count in enumerate(steps.rows.tolist()):
+        rows = range(begin, begin + count)
+        one = worker.Sight(number, int(steps.numbers("time_us")[number]))
+        requests = [steps.requests[int(steps.numbers("request")[row])] for row in rows]
+        one.names = [request.engine_id for request in requests]
+        one.finished = steps.lists("finished").row(number)
+        one.step_numbers = {
+            name: int(steps.numbers(name)[number]) for name in ("padded", "padded_rows", "graph", "waiting")
+        }
+        one.prompt_lengths = [request.prompt_tokens for request in requests]
+        one.plain = [request.plain for request in requests]
+        for name in ("request", "arrival", "index_row", "output_row", "computed", "scheduled", "kept", "finish",
+                     "buffer_length", "buffer_last"):  # fmt: skip
+            one.numbers[name] = steps.numbers(name)[list(rows)].tolist()
+        for name in ("drafts", "handed", "given", "proposed"):
+            one.lists[name] = [steps.lists(name).row(row) for row in rows]
+        one.arrays = arrays(world, steps, rows)
+        one.groups = {
+            ATTENTION: {
+                **{name: steps.numbers(f"{name}/0")[list(rows)] for name in ("table_off", "table_found", "table_own")},
+                "sequence_length": steps.numbers("sequence_length/0")[list(rows)],
+                "new_blocks": [steps.lists("new_blocks/0").row(row) for row in rows],
+                "slots": slots(steps, rows),
+                "size": BLOCK,
+            },
+            STATE: {"new_blocks": [steps.lists("new_blocks/1").row(row) for row in rows], "state": state(steps, rows)},
+        }
+        begin += count
+        found.append(one)
+    return found
+
+
+def arrays(world: World, steps: RowSteps, rows: range) -> dict[str, Any]:
+    ids: list[int] = []
+    positions: list[int] = []
+    scheduled = steps.numbers("scheduled")[list(rows)]
+    for row in rows:
+        computed, count = int(steps.numbers("computed")[row]), int(steps.numbers("scheduled")[row])
+        key = steps.requests[int(steps.numbers("request")[row])].key
+        assert key is not None
+        tail = steps.lists("inputs").row(row)
+        ids += [*world.prompts[key][computed : computed + count - len(tail)].tolist(), *tail]
+        positions += range(computed, computed + count)
+    lists = [steps.lists("sampled").row(row) for row in rows]
+    drafts = [steps.lists("sampler_drafts").row(row) for row in rows]
+    best = [[*sampled, *([0] * (len(draft) + 1 - len(sampled)))] for sampled, draft in zip(lists, drafts, strict=True)]
+    first = steps.numbers("logits_first")[list(rows)].tolist()
+    return {
+        "input_ids": np.array(ids),
+        "positions": np.array(positions),
+        "query_start": np.concatenate(([0], np.cumsum(scheduled))),
+        "matrix": np.array([one + [-1] * (world.k + 1 - len(one)) for one in lists]),
+        "best": np.array([token for one in best for token in one]),
+        "draft_counts": [len(one) for one in drafts],
+        "draft_ids": np.array([token for one in drafts for token in one], dtype=np.int64),
+        "logits_indices": np.array(
+            [at + i for at, one in zip(first, drafts, strict=True) for i in range(len(one) + 1)]
+        ),
+    }
+
+
+def slots(steps: RowSteps, rows: range) -> Any:
+    found = []
+    for row in rows:
+        computed, count = int(steps.numbers("computed")[row]), int(steps.numbers("scheduled")[row])
+        blocks = steps.lists("written/0").row(row)
+        found += [
+            blocks[at // BLOCK - computed // BLOCK] * BLOCK + at % BLOCK for at in range(computed, computed + count)
+        ]
+    return np.array(found)
+
+
+def state(steps: RowSteps, rows: range) -> dict[str, Any]:
+    """As the metadata of a gated delta net: by path, speculative rows apart."""
+    path = steps.numbers("path/1")[list(rows)]
+    lists = [steps.lists("state_slots/1").row(row) for row in rows]
+    spec, other = np.flatnonzero(path == 0), np.flatnonzero(path != 0)
+    initial = steps.numbers("initial/1")[list(rows)]
+    counts = steps.numbers("scheduled")[list(rows)]
+    of_spec = np.repeat(path == 0, counts)
+    return {
+        "mask": path == 0 if len(spec) else None,
+        "decodes": 0,
+        "accepted": steps.numbers("accepted/1")[list(rows)][spec] if len(spec) else None,
+        "spec_slots": np.array([lists[row] for row in spec]) if len(spec) else None,
+        "other_slots": np.array([lists[row][0] for row in other]) if len(other) else None,
+        "initial": initial[other] if len(other) else None,
+        "spec_tokens": np.flatnonzero(of_spec),
+        "other_tokens": np.flatnonzero(~of_spec),
+    }
+
+
+def equal(a: Any, b: Any) -> bool:
+    if isinstance(b, tuple):
+        return bool(np.array_equal(a.counts, b.counts) and np.array_equal(a.values, b.values))
+    return bool(np.array_equal(a, b))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_readings_become_the_columns(worker: ModuleType, seed: int) -> None:
+    world = World(seed)
+    steps = world.recorded()
+    found = worker.Columns(sights(worker, world, steps)).all()
+    assert set(found) == set(steps.columns)
+    assert [name for name in steps.columns if not equal(found[name], steps.columns[name])] == []
+
+
+def test_tokens_split_into_anothers_place_are_counted(worker: ModuleType) -> None:
+    for seed in range(20):
+        world = World(seed)
+        steps = world.recorded()
+        seen = sights(worker, world, steps)
+        mixed = [one for one in seen if one.groups[STATE]["state"]["mask"] is not None
+                 and len(one.groups[STATE]["state"]["other_tokens"]) > 1]  # fmt: skip
+        if mixed:
+            break
+    given = mixed[0].groups[STATE]["state"]
+    tokens = given["other_tokens"].copy()
+    given["other_tokens"] = tokens[::-1]
+    off = worker.Columns(seen).all()["split_off/1"]
+    step = steps.step == mixed[0].step
+    assert off[~step].sum() == 0
+    assert off[step].sum() == len(tokens) // 2 * 2
+
+
+def test_equal_logits_are_no_difference(worker: ModuleType) -> None:
+    world = World(2)
+    steps = world.recorded()
+    seen = sights(worker, world, steps)
+    one = next(one for one in seen if len(one.names) > 1)
+    before = one.arrays["matrix"][1, 0]
+    assert one.suspects() == []
+    one.arrays["matrix"][1] = [before + 1, *[-1] * world.k]
+    ((row, place, token),) = one.suspects()
+    assert (row, token) == (1, before + 1)
+    assert one.arrays["best"][place] == before
+    chosen: Ragged = worker.Columns(seen).all()["chosen"]
+    index = int(np.flatnonzero((steps.step == one.step) & (steps.row == 1))[0])
+    assert chosen.row(index)[0] == before
+    one.ties.append(1)
+    assert worker.Columns(seen).all()["chosen"].row(index) == [before + 1]
+
+
+def test_block_tables_are_compared_with_the_schedulers(worker: ModuleType) -> None:
+    params = SimpleNamespace(temperature=0.0)
+    requests = worker.Requests(lambda name: None, 1)
+
+    def request(name: str, blocks: list[int]) -> Any:
+        return SimpleNamespace(
+            req_id=name, sampling_params=params, prompt_token_ids=[1, 2], block_ids=(blocks,), num_computed_tokens=0
+        )
+
+    def cached(names: list[str], blocks: list[Any], resumed: set[str]) -> Any:
+        return SimpleNamespace(
+            req_ids=names, new_block_ids=blocks, num_computed_tokens=[2] * len(names), resumed_req_ids=resumed
+        )
+
+    requests.take(
+        SimpleNamespace(
+            scheduled_new_reqs=[request("a", [5, 6]), request("b", [7])], scheduled_cached_reqs=cached([], [], set())
+        )
+    )
+    places = np.array([requests.known[name].place for name in "ab"])
+    table = np.array([[5, 6, 0], [7, 3, 0]])  # the 3 is left over from another request: not b's
+    assert requests.table(0, places, table)["table_off"].tolist() == [NOTHING, NOTHING]
+    came, _, blocks = requests.take(
+        SimpleNamespace(scheduled_new_reqs=[], scheduled_cached_reqs=cached(["a", "b"], [([8],), ([9],)], {"b"}))
+    )
+    assert came == {"b": 2}
+    assert blocks["b"][0] == [9]
+    found = requests.table(0, places, np.array([[5, 6, 8], [7, 0, 0]]))
+    assert [found[name].tolist() for name in ("table_off", "table_found", "table_own")] == [[-1, 0], [-1, 7], [-1, 9]]
