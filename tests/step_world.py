@@ -14,7 +14,7 @@ import numpy as np
 
 from parity.capture.step_table import NOTHING, Ragged
 from parity.capture.steps import CacheGroup, RowSteps, StepRequest, StepsHeader
-from parity.records import Key, TokenIds
+from parity.records import Capture, Completion, Header, Key, TokenIds
 
 ATTENTION, STATE = 0, 1
 BLOCK = 4
@@ -194,6 +194,24 @@ class World:
             limits={"max_num_seqs": self.rows, "max_num_batched_tokens": self.budget, "max_model_len": LONGEST},
         )  # fmt: skip
         return RowSteps(header, self.requests, {name: column(values) for name, values in self.columns.items()})
+
+    def capture(self, arm: str, steps: RowSteps) -> Capture:
+        """A capture with the tokens that the steps gave out."""
+        given, request = steps.lists("given"), steps.numbers("request")
+        tokens: dict[Key, list[int]] = {key: [] for key in self.prompts}
+        for index in range(len(steps)):
+            key = steps.requests[int(request[index])].key
+            assert key is not None
+            tokens[key] += given.row(index)
+        backend, variant = arm.split("/")
+        engine = {"speculative_config": {"method": "mtp"}} if variant == "mtp" else {}
+        sampling = {"temperature": 0.0, "max_tokens": 20, "n": 1}
+        header = Header(arm, backend, variant, "made-up", 1000, (EOS,), engine, sampling)
+        completions = [
+            Completion(key, prompt, np.array(tokens[key], dtype=np.int64), None, "length", None)
+            for key, prompt in self.prompts.items()
+        ]
+        return Capture(header, {one.key: one for one in completions}, {}, {})
 
 
 def column(values: list[object]) -> np.ndarray | Ragged:

@@ -10,7 +10,7 @@ import pytest
 from parity_backends.vllm.local import worker_source
 from step_world import ATTENTION, BLOCK, STATE, World
 
-from parity.capture.step_table import NOTHING, Ragged
+from parity.capture.step_table import NOTHING
 from parity.capture.steps import RowSteps
 
 
@@ -150,24 +150,6 @@ def test_tokens_split_into_anothers_place_are_counted(worker: ModuleType) -> Non
     assert off[step].sum() == len(tokens) // 2 * 2
 
 
-def test_equal_logits_are_no_difference(worker: ModuleType) -> None:
-    world = World(2)
-    steps = world.recorded()
-    seen = sights(worker, world, steps)
-    one = next(one for one in seen if len(one.names) > 1)
-    before = one.arrays["matrix"][1, 0]
-    assert one.suspects() == []
-    one.arrays["matrix"][1] = [before + 1, *[-1] * world.k]
-    ((row, place, token),) = one.suspects()
-    assert (row, token) == (1, before + 1)
-    assert one.arrays["best"][place] == before
-    chosen: Ragged = worker.Columns(seen).all()["chosen"]
-    index = int(np.flatnonzero((steps.step == one.step) & (steps.row == 1))[0])
-    assert chosen.row(index)[0] == before
-    one.ties.append(1)
-    assert worker.Columns(seen).all()["chosen"].row(index) == [before + 1]
-
-
 def test_block_tables_are_compared_with_the_schedulers(worker: ModuleType) -> None:
     params = SimpleNamespace(temperature=0.0)
     requests = worker.Requests(lambda name: None, 1)
@@ -197,3 +179,70 @@ def test_block_tables_are_compared_with_the_schedulers(worker: ModuleType) -> No
     assert blocks["b"][0] == [9]
     found = requests.table(0, places, np.array([[5, 6, 8], [7, 0, 0]]))
     assert [found[name].tolist() for name in ("table_off", "table_found", "table_own")] == [[-1, 0], [-1, 7], [-1, 9]]
+
+
+class Runner:
+    """As much of a model runner as the recorder asks for; one step calls its methods as vLLM does."""
+
+    attn_groups: tuple[Any, ...] = ()
+    input_batch = SimpleNamespace(num_reqs=1, req_ids=["a"], req_id_to_index={"a": 0})
+
+    def execute_model(self, scheduled: Any) -> str:
+        return self._model_forward("ids", "positions")
+
+    def _model_forward(self, input_ids: Any, positions: Any) -> str:
+        return f"{input_ids} {positions}"
+
+    def _sample(self, logits: Any, metadata: Any) -> str:
+        return "sampled"
+
+    def sample_tokens(self, grammar: Any) -> str:
+        return "handed " + self._sample(None, None)
+
+
+class Scheduler:
+    def update_from_output(self, scheduled: Any, output: Any) -> str:
+        return f"given {output}"
+
+
+def test_a_recorder_that_fails_stops_and_the_engine_goes_on(worker: ModuleType) -> None:
+    """Here its first reading fails: there is no vLLM."""
+    runner, scheduler = Runner(), Scheduler()
+    llm = SimpleNamespace(
+        model_executor=SimpleNamespace(driver_worker=SimpleNamespace(worker=SimpleNamespace(model_runner=runner))),
+        engine_core=SimpleNamespace(engine_core=SimpleNamespace(scheduler=scheduler)),
+    )
+    lines: list[dict[str, Any]] = []
+    recorder = worker.Recorder(llm, lines.append, "cpu/mtp", lambda name: None)
+    data = SimpleNamespace(
+        req_id="a", sampling_params=None, prompt_token_ids=[1], block_ids=(), num_computed_tokens=0
+    )  # fmt: skip
+    cached = SimpleNamespace(req_ids=[], new_block_ids=[], num_computed_tokens=[], resumed_req_ids=set())
+    step = SimpleNamespace(
+        finished_req_ids=(), total_num_scheduled_tokens=1, num_scheduled_tokens={"a": 1},
+        scheduled_new_reqs=[data], scheduled_cached_reqs=cached, scheduled_spec_decode_tokens={},
+    )  # fmt: skip
+    for on in (False, True, True):
+        recorder.on = on
+        assert runner.execute_model(step) == "ids positions"
+        assert scheduler.update_from_output(step, runner.sample_tokens(None)) == "given handed sampled"
+    assert [line["record"] for line in lines] == ["steps_stopped"]
+    assert lines[0]["step"] == 0
+
+
+@pytest.mark.parametrize(
+    ("llm", "why"),
+    [
+        (SimpleNamespace(), "another process"),
+        (
+            SimpleNamespace(
+                model_executor=SimpleNamespace(driver_worker=SimpleNamespace(worker=SimpleNamespace(model_runner=1))),
+                engine_core=SimpleNamespace(engine_core=SimpleNamespace(scheduler=1)),
+            ),
+            "has no execute_model",
+        ),
+    ],
+)
+def test_an_engine_that_cannot_be_recorded_says_why(worker: ModuleType, llm: Any, why: str) -> None:
+    with pytest.raises(worker.Unrecordable, match=why):
+        worker.Recorder(llm, print, "cpu/mtp", lambda name: None)

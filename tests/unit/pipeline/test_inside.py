@@ -14,30 +14,14 @@ from parity.capture.steps import RowSteps, steps_lines, steps_path
 from parity.cli.main import cli
 from parity.comparator import compare
 from parity.pipeline.inside import look_inside, with_steps
-from parity.records import Capture, Completion, Header, Key, Kind, Verdict
+from parity.records import Capture, Kind, Verdict
 from parity.records.evidence import ViolationEvidence
 
 WORLD = World(5)
 
 
 def capture(arm: str, steps: RowSteps) -> Capture:
-    """A capture with the tokens that the steps gave out."""
-    given, request = steps.lists("given"), steps.numbers("request")
-    tokens: dict[Key, list[int]] = {key: [] for key in WORLD.prompts}
-    for index in range(len(steps)):
-        key = steps.requests[int(request[index])].key
-        assert key is not None
-        tokens[key] += given.row(index)
-    backend, variant = arm.split("/")
-    engine = {"speculative_config": {"method": "mtp"}} if variant == "mtp" else {}
-    header = Header(
-        arm, backend, variant, "made-up", 1000, (1,), engine, {"temperature": 0.0, "max_tokens": 20, "n": 1}
-    )
-    completions = [
-        Completion(key, prompt, np.array(tokens[key], dtype=np.int64), None, "length", None)
-        for key, prompt in WORLD.prompts.items()
-    ]
-    return Capture(header, {one.key: one for one in completions}, {}, {})
+    return WORLD.capture(arm, steps)
 
 
 def planted(steps: RowSteps) -> tuple[RowSteps, int]:

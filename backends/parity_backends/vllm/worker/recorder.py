@@ -142,7 +142,7 @@ class Recorder:
                 return inner(logits, metadata)
             self._look(self._before_sampling, logits, metadata)
             output = inner(logits, metadata)
-            self._look(self._after_sampling, output, logits)
+            self._look(self._after_sampling, output)
             return output
 
         return sample
@@ -258,18 +258,12 @@ class Recorder:
         if logits is not None and "chosen" not in self.unseen:
             sight.arrays["best"] = host_copy(logits.argmax(-1))
 
-    def _after_sampling(self, output: Any, logits: Any) -> None:
+    def _after_sampling(self, output: Any) -> None:
         sight = self.sight
         assert sight is not None
         if "sampled" in self.unseen:
             return
-        tokens = output.sampled_token_ids
-        sight.arrays["matrix"] = host_copy(tokens)
-        if tokens.device.type != "cpu":
-            return  # not there yet; equal logits cannot be looked up later
-        for row, place, token in sight.suspects():
-            if float(logits[place, token]) == float(logits[place].max()):
-                sight.ties.append(row)
+        sight.arrays["matrix"] = host_copy(output.sampled_token_ids)
 
     def _handed(self, output: Any) -> None:
         sight, batch = self.sight, self.runner.input_batch

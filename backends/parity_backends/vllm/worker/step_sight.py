@@ -38,33 +38,8 @@ class Sight:
         """What columns are made of: input_ids, positions and query_start of the batch; of the sampler `best` (the
         argmax of each row of logits), `matrix` (its tokens, shape (rows, k + 1), -1 after them), `draft_counts`,
         `draft_ids` and `logits_indices` (None without drafts)."""
-        self.ties: list[int] = []
-        """Rows whose token had the very same logit as the argmax: the target chose either."""
         self.groups: dict[int, dict[str, Any]] = {}
         """By cache group, columns as they are; `slots` and `lengths` of attention, `state` of recurrent layers."""
-
-    def suspects(self) -> list[tuple[int, int, int]]:
-        """Plain rows with a token that is not the argmax: [row, row of logits, token], the first of each."""
-        matrix, best = self.arrays["matrix"], self.arrays.get("best")
-        if best is None:
-            return []
-        counts = self.arrays.get("draft_counts")
-        width = [1] * len(matrix) if counts is None else [int(one) + 1 for one in counts]
-        if len(set(width)) == 1 and width[0] <= matrix.shape[1] and len(best) == len(matrix) * width[0]:
-            part = matrix[:, : width[0]]
-            if bool(((part == best.reshape(part.shape)) | (part == -1)).all()):
-                return []
-        found, begin = [], 0
-        for row, wide in enumerate(width):
-            for place in range(min(wide, matrix.shape[1])):
-                token = int(matrix[row, place])
-                if token == -1:
-                    break
-                if begin + place < len(best) and token != int(best[begin + place]):
-                    found += [(row, begin + place, token)] if self.plain[row] else []
-                    break
-            begin += wide
-        return found
 
 
 class Columns:
@@ -105,7 +80,7 @@ class Columns:
         return [name for name in getattr(self.sights[0], what) if all(name in getattr(s, what) for s in self.sights)]
 
     def numbers(self, name: str) -> Any:
-        return np.concatenate([np.asarray(one.numbers[name], dtype=np.int64) for one in self.sights])
+        return np.array([number for one in self.sights for number in one.numbers[name]], dtype=np.int64)
 
     def joined(self, name: str) -> Optional[Any]:
         """An array of all steps, None where any lacks it."""
@@ -146,23 +121,20 @@ class Columns:
             return
         widest = max(one.arrays["matrix"].shape[1] for one in self.sights)
         matrix = np.full((len(self.scheduled), widest), -1, dtype=np.int64)
-        counts = np.zeros(len(self.scheduled), dtype=np.int64)
-        first = np.full(len(self.scheduled), NOTHING, dtype=np.int64)
-        off = np.zeros(len(self.scheduled), dtype=np.int64)
-        drafts = []
         begin = 0
         for one in self.sights:
-            end = begin + len(one.names)
             part = one.arrays["matrix"]
-            matrix[begin:end, : part.shape[1]] = part
-            if one.arrays.get("draft_counts") is not None:
-                counts[begin:end] = one.arrays["draft_counts"]
-                drafts.append(one.arrays["draft_ids"])
-                first[begin:end], off[begin:end] = _places(one.arrays["logits_indices"], counts[begin:end])
-            begin = end
-        ids = np.concatenate(drafts).astype(np.int64) if drafts else np.zeros(0, dtype=np.int64)
+            matrix[begin : begin + len(part), : part.shape[1]] = part
+            begin += len(part)
+        drafting = [one for one in self.sights if one.arrays.get("draft_counts") is not None]
+        with_drafts = np.repeat([one.arrays.get("draft_counts") is not None for one in self.sights], self.rows)
+        counts = np.zeros(len(self.scheduled), dtype=np.int64)
+        counts[with_drafts] = [count for one in drafting for count in one.arrays["draft_counts"]]
+        ids = np.array([], dtype=np.int64)
+        if drafting:
+            ids = np.concatenate([one.arrays["draft_ids"] for one in drafting]).astype(np.int64)
         self.found["sampler_drafts"] = Ragged(counts, ids)
-        self.found["logits_first"], self.found["logits_off"] = first, off
+        self._places(drafting, with_drafts, counts)
         made = (matrix != -1).sum(axis=1)
         sampled = Ragged(made, matrix[np.arange(widest) < made[:, None]])
         self.found["sampled"] = sampled
@@ -170,8 +142,24 @@ class Columns:
         if best is not None and len(best) == int((counts + 1).sum()) and len(ids) == int(counts.sum()):
             self.found["chosen"] = self._chosen(best.astype(np.int64), Ragged(counts, ids), sampled)
 
+    def _places(self, drafting: list[Sight], with_drafts: Any, counts: Any) -> None:
+        """The first of each row's places of logits, and how many do not follow on; only where there are drafts."""
+        first = np.full(len(counts), NOTHING, dtype=np.int64)
+        off = np.zeros(len(counts), dtype=np.int64)
+        known = [one.arrays["logits_indices"] for one in drafting]
+        width = (counts + 1)[with_drafts]
+        if known and all(part is not None for part in known) and sum(map(len, known)) == int(width.sum()):
+            indices = np.concatenate(known)
+            first[with_drafts] = indices[np.cumsum(width) - width]
+            wrong = indices != spans(first[with_drafts], width)
+            off[with_drafts] = np.bincount(np.repeat(np.arange(len(width)), width)[wrong], minlength=len(width))
+        self.found["logits_first"], self.found["logits_off"] = first, off
+
     def _chosen(self, best: Any, drafts: Ragged, sampled: Ragged) -> Ragged:
-        """What the target chose in each plain row, up to the first that no draft equals."""
+        """What the target chose in each plain row, up to the first that no draft equals.
+
+        Of equal logits the first, as torch.argmax has it and with it vLLM's samplers.
+        """
         width = drafts.counts + 1
         begin = np.cumsum(width) - width
         columns = np.arange(int(width.max(initial=1)))
@@ -181,12 +169,7 @@ class Columns:
         length = np.minimum(1 + np.cumprod(chosen == padded, axis=1).sum(axis=1), width)
         plain = np.array([flag for one in self.sights for flag in one.plain])
         length = np.where(plain, length, 0)
-        found = Ragged(length, chosen[columns < length[:, None]])
-        ends = np.cumsum(self.rows)
-        tied = [int(end - len(one.names) + row) for one, end in zip(self.sights, ends) for row in one.ties]  # noqa: B905
-        if not tied:
-            return found
-        return ragged([sampled.row(row) if row in tied else found.row(row) for row in range(len(length))])
+        return Ragged(length, chosen[columns < length[:, None]])
 
     # ------------------------------------------------------------------ cache groups
 
@@ -262,21 +245,11 @@ class Columns:
             if len(given) != len(due):
                 return scheduled.copy()
             wrong = given != due
+            if not wrong.any():
+                continue
             both = np.union1d(given[wrong], due[wrong])
             off += np.bincount(rows[both[both < len(rows)]], minlength=len(off))
         return off
-
-
-def _places(indices: Any, counts: Any) -> tuple[Any, Any]:
-    """Of a step: the first of each row's places of logits, and how many do not follow on; nothing where unknown."""
-    width = counts + 1
-    if indices is None or len(indices) != int(width.sum()):
-        return np.full(len(counts), NOTHING), np.zeros(len(counts), dtype=np.int64)
-    begin = np.cumsum(width) - width
-    first = indices[begin]
-    of_row = np.repeat(np.arange(len(counts)), width)
-    off = indices != spans(first, width)
-    return first, np.bincount(of_row[off], minlength=len(counts))
 
 
 def ragged(lists: Any) -> Ragged:

@@ -1,0 +1,66 @@
+"""`parity why` from a stored run to its lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from step_world import World, changed
+
+from parity.capture import write_capture
+from parity.capture.steps import RowSteps, steps_lines, steps_path
+from parity.cli.main import cli
+from parity.explain.ledger import Ledger
+from parity.explain.predicates import moved
+
+WORLD = World(21, rows=5, steps=200)
+
+
+def broken_where_rows_move(steps: RowSteps) -> tuple[RowSteps, int]:
+    """An accepted count that is wrong where a row moved; and in how many requests."""
+    ledger = Ledger(steps)
+    rows = np.flatnonzero(moved(ledger) & (steps.numbers("path/1") == 0) & (ledger.emitted > 0))
+    hit: dict[int, int] = {}
+    for index in rows.tolist():
+        hit.setdefault(int(ledger.request[index]), index)
+    for index in list(hit.values())[:8]:
+        steps = changed(steps, "accepted/1", index, int(steps.numbers("accepted/1")[index]) % 3 + 1)
+    return steps, min(8, len(hit))
+
+
+def stored(folder: Path, steps: RowSteps | None) -> list[str]:
+    """The options that name a database with a comparison in it."""
+    whole = WORLD.recorded()
+    for name in ("base", "mtp"):
+        write_capture(folder / f"{name}.jsonl", WORLD.capture(f"cpu/{name}", whole))
+    if steps is not None:
+        steps_path(folder / "mtp.jsonl").write_bytes(b"".join(steps_lines(steps)))
+    database = ["--db", str(folder / "parity.db")]
+    run("compare", str(folder / "base.jsonl"), str(folder / "mtp.jsonl"), "--save", *database)
+    return database
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, list(arguments))
+
+
+def test_the_condition_of_the_faults_is_named(tmp_path: Path) -> None:
+    steps, faults = broken_where_rows_move(WORLD.recorded())
+    database = stored(tmp_path, steps)
+    (found,) = json.loads(run("why", "--json", *database).stdout)
+    assert (found["arm"], found["faults"], found["unplaced"]) == ("cpu/mtp", faults, 0)
+    first = found["ranked"][0]
+    assert "moved" in {name for names in (first["conditions"], *first["same"]) for name in names}
+    assert first["faults"] == faults
+    result = run("why", *database)
+    assert f"{faults} of {faults}: its row moved in this step" in result.stderr + result.stdout
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_without_faults_or_steps_it_says_so(tmp_path: Path, clean: bool) -> None:
+    result = run("why", *stored(tmp_path, WORLD.recorded() if clean else None))
+    assert result.exit_code == 2
+    assert ("nothing is wrong" if clean else "--record") in result.stderr
