@@ -202,7 +202,7 @@ class Recorder:
             "scheduled": [scheduled.get(name, 0) for name in names],
             "computed": [self.computed.get(name, NOTHING) for name in names],
         }
-        sight.lists["drafts"] = [drafts.get(name, ()) for name in names]
+        sight.lists["drafts"] = [list(drafts.get(name, ())) for name in names]
         if sum(sight.numbers["scheduled"]) != total:
             raise RuntimeError("rows of %d tokens, %d scheduled" % (sum(sight.numbers["scheduled"]), total))
         ids = input_ids if input_ids is not None else getattr(getattr(self.runner, "input_ids", None), "gpu", None)
@@ -223,7 +223,7 @@ class Recorder:
         new = [self.blocks.get(name) for name in sight.names]
         for group, builders in enumerate(self.groups):
             found = sight.groups.setdefault(group, {})
-            found["new_blocks"] = [() if one is None else one[group] for one in new]
+            found["new_blocks"] = [() if one is None else list(one[group]) for one in new]
             table = self.runner.input_batch.block_table.block_tables[group]
             fits = int(table.block_size) == self.sizes[group]
             if fits or self.kinds[group] == "state":
