@@ -211,13 +211,12 @@ def unpack_block(layout: Any, data: str) -> dict[str, Any]:
 
 def _restored(raw: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, values in raw.items():
-        if name.endswith(".n"):
-            continue
-        try:
-            column, _ = split_name(name)
-        except KeyError:
-            continue  # of a later parity
+    order = list(COLUMN_BY_NAME)
+    # Others are of a later parity; what a column is like comes before it.
+    known = [name for name in raw if name.partition("/")[0] in COLUMN_BY_NAME and not name.endswith(".n")]
+    for name in sorted(known, key=lambda name: order.index(name.partition("/")[0])):
+        column, _ = split_name(name)
+        values = raw[name]
         other = found.get(column.like) if column.like else None
         if column.lists:
             found[name] = _restored_lists(name, raw.get(name + ".n"), values, other)

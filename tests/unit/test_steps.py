@@ -51,7 +51,7 @@ def test_lists_like_others_come_back(mine: list[list[int]], also: int) -> None:
         flat = [value for one in lists for value in one]
         return Ragged(np.array([len(one) for one in lists], dtype=np.int64), np.array(flat, dtype=np.int64))
 
-    columns = {"sampled": ragged(mine), "handed": ragged(other)}
+    columns = {"handed": ragged(other), "sampled": ragged(mine)}  # in any order
     packed = pack_block(columns)
     entries = {name: count for name, _, count in packed["columns"]}
     differ = [one for one, two in zip(other, mine, strict=True) if one != two]
