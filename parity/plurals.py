@@ -14,6 +14,7 @@ from typing import Final
 NOUNS: Final = {
     "answers": "answer",
     "arrivals": "arrival",
+    "attempts": "attempt",
     "choices": "choice",
     "combinations": "combination",
     "packages": "package",

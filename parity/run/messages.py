@@ -131,6 +131,8 @@ class Failed(Struct, frozen=True, tag_field="event", tag="error"):
 
     type: str | None = None
     message: str | None = None
+    said: Json = None
+    """The message as an object with its id, where it is a sentence of ours."""
 
 
 class _Named(Struct, frozen=True):

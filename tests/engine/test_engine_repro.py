@@ -73,7 +73,7 @@ def run(script: Path, interpreter: Path, model: str, **variables: str) -> subpro
 def test_the_clean_engine_passes(script: Path, interpreter: Path, base_plan: dict[str, Any]) -> None:
     done = run(script, interpreter, base_plan["model"]["path"])
     assert done.returncode == 0
-    assert "not seen in 1 rounds" in done.stdout
+    assert "not seen in 1 round" in done.stdout
 
 
 def test_the_faulty_engine_fails(script: Path, interpreter: Path, base_plan: dict[str, Any], tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_the_faulty_engine_fails(script: Path, interpreter: Path, base_plan: dic
     done = run(script, interpreter, base_plan["model"]["path"], **planted)
     assert '"planted"' in log.read_text(), "the fault did not happen, so nothing was tested"
     assert done.returncode == 1
-    assert "the fault showed in 1 of 1 rounds" in done.stdout
+    assert "the fault showed in 1 of 1 round" in done.stdout
 
 
 def test_a_checkpoint_that_is_not_there_is_no_verdict(script: Path, interpreter: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from parity_backends.refusals import WithoutEngine, check_settings
 
 MODULES = (
     "parity_backends.worker:asked",
+    "parity:plurals",
     "parity_backends.worker:protocol",
     "parity_backends.worker:sampling",
     "parity_backends.worker:records",

@@ -19,6 +19,7 @@ from parity_backends.vllm.cpu import CpuBackend
 VARIABLE = "PARITY_TRANSFORMERS_PYTHON"
 MODULES = (
     "parity_backends.worker:asked",
+    "parity:plurals",
     "parity_backends.worker:protocol",
     "parity_backends.worker:sampling",
     "parity_backends.worker:records",

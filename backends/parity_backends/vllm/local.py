@@ -29,6 +29,7 @@ ENGINE_SETTINGS = "parity.records:engine_settings"
 """The one table travels: what the worker reads back is what the other side knows of."""
 
 WORKER_MODULES = (
+    "parity:plurals",
     "parity_backends.worker:asked", "parity_backends.worker:protocol", "parity_backends.worker:sampling",
     "parity_backends.worker:records", "secrets",
     "environment", "table", ENGINE_SETTINGS, "arguments", "checkpoints", "limits", "rows", "resolved",

@@ -12,7 +12,9 @@ import threading
 import time
 import traceback
 from multiprocessing import resource_tracker
-from typing import IO, Any, Callable, Iterator, Optional
+from typing import IO, Any, Callable, Dict, Iterator, Optional, Union
+
+from parity.plurals import agreeing
 
 from .asked import Record
 
@@ -27,14 +29,33 @@ class Stopped(Exception):
     """The supervisor asked for an end."""
 
 
+Sentence = Dict[str, Any]
+"""A sentence of ours: its id, its parameters, and its text in English. The other side puts it into words."""
+
+
+def message(id: str, english: str, **parameters: Any) -> Sentence:
+    """A sentence of ours, as `parity.messages.message` makes one; a parameter may be another one."""
+    shown = {name: value["text"] if isinstance(value, dict) else value for name, value in parameters.items()}
+    return {"id": id, "parameters": parameters, "text": agreeing(english, shown).format(**shown)}
+
+
 class WorkerError(Exception):
     """A failure whose message says all there is to say: the log gets the message, no traceback."""
+
+    def __init__(self, said: Union[Sentence, str]) -> None:
+        super().__init__(said["text"] if isinstance(said, dict) else said)
+        self.said = said
 
 
 def refuse_churn(churn: Any) -> None:
     """For arms that ask everything at once. Raises WorkerError for a schedule of arrivals and aborts."""
     if churn:
-        raise WorkerError("requests that come and go (churn) need an engine that parity starts; here all come at once")
+        raise WorkerError(
+            message(
+                "worker.no_churn",
+                "requests that come and go (churn) need an engine that parity starts; here all come at once",
+            )
+        )
 
 
 class Channel:
@@ -229,7 +250,8 @@ def serve(stream: IO[bytes], make_arm: Callable[..., Any]) -> None:
             sys.stderr.write("%s: %s\n" % (type(error).__name__, error))
         else:
             traceback.print_exc()
-        channel.event("error", where=where, type=type(error).__name__, message=str(error)[:4000])
+        said = error.said if isinstance(error, WorkerError) else None
+        channel.event("error", where=where, type=type(error).__name__, message=str(error)[:4000], said=said)
         code = 1
     commands.leave()
     try:

@@ -44,6 +44,7 @@ NOT_OURS = {
     "parity/ray/*.py": "the log of a launcher, which `parity` shows as the words of another program",
     "parity/cli/main.py": "short helps: the catalogues have them (`speaking.help_messages`)",
     "parity/records/sampling.py": "helps of options: the catalogues have them (`speaking.help_messages`)",
+    "parity/explain/predicates.py": "names of predicates, by which reports and JSON know them",
     "parity/plurals.py": "grammar",
     "backends/parity_backends/*/worker/*.py": "travels alone: what it says is shown as another program's words",
     "backends/parity_backends/worker/*.py": "as other worker programs",

@@ -73,7 +73,7 @@ def test_the_script_needs_python_3_9_and_vllm_alone(tmp_path: Path) -> None:
 
 def test_expected_tokens_are_no_fault(tmp_path: Path) -> None:
     code, said = play(script(tmp_path), outputs=[CLEAN])
-    assert (code, "not seen in 1 rounds of 2 requests" in said) == (0, True), said
+    assert (code, "not seen in 1 round of 2 requests" in said) == (0, True), said
 
 
 def test_a_token_the_reference_does_not_hold_for_likely_is_the_fault(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_wrong_text_is_found_where_that_is_the_finding(tmp_path: Path) -> None:
 def test_without_the_baselines_capture_the_one_request_is_known() -> None:
     text, why = repro_of(make_case())
     assert text is not None
-    assert why == ""
+    assert why is None
     assert "'tokens': [5, 6, 7, 8, 9, 10]" in text
 
 
@@ -161,7 +161,7 @@ def test_without_the_baselines_capture_the_one_request_is_known() -> None:
 def test_what_no_script_can_show(changes: dict[str, Any], why: str) -> None:
     text, said = repro_of(make_case(**changes))
     assert text is None
-    assert why in said
+    assert why in str(said)
 
 
 def test_random_sampling_has_no_tokens_to_expect() -> None:
@@ -175,7 +175,7 @@ def test_what_is_no_batch_in_an_engine_has_no_script(arm: str, run: dict[str, An
     case = make_case(arms=[arm_case(BASE), arm_case(arm)], finding=finding_case(arm=arm), run=run_of(**run))
     script, why = repro_of(case)
     assert script is None
-    assert "engine that a script can start" in why or "--churn" in why
+    assert "engine that a script can start" in str(why) or "--churn" in str(why)
 
 
 @settings(deadline=None)

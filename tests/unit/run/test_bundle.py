@@ -69,9 +69,10 @@ def test_every_module_of_the_worker_is_in_it() -> None:
         {path.stem for path in Path(package.__file__).parent.glob("*.py")} - {"__init__"}
         for package in (parity_backends.vllm.worker, parity_backends.worker)
     )
-    of_parity = {name for name in WORKER_MODULES if name.startswith("parity.")}
+    of_parity = {name for name in WORKER_MODULES if name.startswith(("parity.", "parity:"))}
     assert own | {f"parity_backends.worker:{name}" for name in shared} == set(WORKER_MODULES) - of_parity
     assert of_parity == {
+        "parity:plurals",
         "parity.records:engine_settings",
         "parity.records:plan_digest",
         "parity.capture:step_table",

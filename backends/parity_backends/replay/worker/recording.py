@@ -9,7 +9,7 @@ import os
 from typing import Any, Iterator
 
 from parity_backends.worker.asked import Record
-from parity_backends.worker.protocol import SCHEMA, WorkerError
+from parity_backends.worker.protocol import SCHEMA, WorkerError, message
 
 Place = tuple[str, int, int]
 """Request, round, sample."""
@@ -35,9 +35,16 @@ class Recording:
             elif kind == "footer":
                 self.counters = record.get("counters") or {}
         if self.header.get("schema") != SCHEMA:
-            raise WorkerError("%s is not a capture: its first record is no header of %s" % (path, SCHEMA))
+            raise WorkerError(
+                message(
+                    "replay.not_a_capture",
+                    "{path} is not a capture: its first record is no header of {schema}",
+                    path=path,
+                    schema=SCHEMA,
+                )
+            )
         if self.counters is None:
-            raise WorkerError("%s is not finished: it has no footer" % path)
+            raise WorkerError(message("replay.not_finished", "{path} is not finished: it has no footer", path=path))
 
     @property
     def arm(self) -> str:
@@ -66,9 +73,17 @@ def lines(path: str) -> Iterator[Record]:
                         raise ValueError("not an object")
                     yield record
     except FileNotFoundError:
-        raise WorkerError("there is no recording %s" % path) from None
+        raise WorkerError(message("replay.no_recording", "there is no recording {path}", path=path)) from None
     except (OSError, EOFError, ValueError) as error:
-        raise WorkerError("%s, line %d: cannot be read: %s" % (path, number, error)) from None
+        raise WorkerError(
+            message(
+                "replay.unreadable",
+                "{path}, line {number}: cannot be read: {said}",
+                path=path,
+                number=number,
+                said=str(error),
+            )
+        ) from None
 
 
 def place_of(record: Record) -> Place:

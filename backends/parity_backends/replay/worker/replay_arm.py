@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import IO, Any, Optional
+from typing import IO, Any, Optional, Union
 
 from parity_backends.worker.asked import Churn, Item, Record, Request, Sampling
 from parity_backends.worker.planned import PlannedArm, key_of
-from parity_backends.worker.protocol import Stopped, WorkerError, serve
+from parity_backends.worker.protocol import Sentence, Stopped, WorkerError, message, serve
 from parity_backends.worker.records import token_list
 from parity_backends.worker.sampling import rows_of
 
@@ -52,16 +52,31 @@ class ReplayArm(PlannedArm):
         model = str(recorded.get("model") or "").rstrip("/").rpartition("/")[2]
         if model and model != plan["model"]["name"]:
             raise WorkerError(
-                "%s is a recording of the model %r, the plan is for %r" % (path, model, plan["model"]["name"])
+                message(
+                    "replay.other_model",
+                    "{path} is a recording of the model {model!r}, the plan is for {wanted!r}",
+                    path=path,
+                    model=model,
+                    wanted=plan["model"]["name"],
+                )
             )
         self._same(recorded.get("sampling") or {}, plan["sampling"], "")
 
-    def _same(self, then: Sampling, now: Sampling, where: str) -> None:
+    def _same(self, then: Sampling, now: Sampling, where: Union[Sentence, str]) -> None:
         rows = rows_of(self.plan)
         for name, value in now.items():
             if name in then and rows.get(name, {}).get("compared", True) and then[name] != value:
-                said = (self.recording.path, where, name, then[name], value)
-                raise WorkerError("%s was recorded%s with %s=%r, the plan has %r" % said)
+                raise WorkerError(
+                    message(
+                        "replay.other_sampling",
+                        "{path} was recorded{where} with {name}={then}, the plan has {now}",
+                        path=self.recording.path,
+                        where=where,
+                        name=name,
+                        then=repr(then[name]),
+                        now=repr(value),
+                    )
+                )
 
     def generate(self, rounds: list[int]) -> None:
         done = 0
@@ -81,20 +96,39 @@ class ReplayArm(PlannedArm):
                 continue  # it is missing from the recording, and so from the capture: a finding
             prompt = token_list(record["prompt_token_ids"])
             if prompt != request["prompt_token_ids"]:
-                raise WorkerError("%s has another prompt for the request %r" % (self.recording.path, request["id"]))
+                raise WorkerError(
+                    message(
+                        "replay.other_prompt",
+                        "{path} has another prompt for the request {request!r}",
+                        path=self.recording.path,
+                        request=request["id"],
+                    )
+                )
             then = {**(self.recording.header.get("sampling") or {}), **(record.get("sampling") or {})}
-            self._same(then, {**self.plan["sampling"], **(request.get("sampling") or {})}, " for %r" % request["id"])
+            self._same(
+                then,
+                {**self.plan["sampling"], **(request.get("sampling") or {})},
+                message("replay.for_request", " for {request!r}", request=request["id"]),
+            )
             token_ids = token_list(record["token_ids"])
             self.channel.record(dict(record, round=round_, sample=sample, prompt_token_ids=prompt, token_ids=token_ids))
             found += 1
         if not found:
             raise WorkerError(
-                "%s has nothing for the request %r, round %d" % (self.recording.path, request["id"], round_)
+                message(
+                    "replay.nothing_for",
+                    "{path} has nothing for the request {request!r}, round {round}",
+                    path=self.recording.path,
+                    request=request["id"],
+                    round=round_,
+                )
             )
         return found
 
     def trial(self, requests: list[Request], sampling: Sampling, churn: Optional[Churn] = None) -> None:
-        raise WorkerError("a recording answers what was asked when it was made, nothing new")
+        raise WorkerError(
+            message("replay.nothing_new", "a recording answers what was asked when it was made, nothing new")
+        )
 
     def score(self, items: list[Item], top: int) -> int:
         """Scores that were recorded too; `unscored` for all others."""

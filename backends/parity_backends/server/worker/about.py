@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from parity_backends.worker.counters import METRICS
+from parity_backends.worker.protocol import message
 
 from .transport import Endpoint, Refused, ServerError, excerpt
 
@@ -21,9 +22,24 @@ def describe(endpoint: Endpoint, wanted: str | None) -> dict[str, Any]:
     listed = models(endpoint, required=wanted is None)
     names = [str(model.get("id")) for model in listed]
     if wanted is None and len(names) != 1:
-        raise ServerError("%s serves %s: name one as `model`" % (endpoint.shown, ", ".join(names) or "no model"))
+        raise ServerError(
+            message(
+                "server.name_a_model",
+                "{url} serves {names}: name one as `model`",
+                url=endpoint.shown,
+                names=", ".join(names) or message("server.no_model", "no model"),
+            )
+        )
     if wanted is not None and names and wanted not in names:
-        raise ServerError("%s does not serve %r; it has %s" % (endpoint.shown, wanted, ", ".join(names)))
+        raise ServerError(
+            message(
+                "server.other_models",
+                "{url} does not serve {wanted!r}; it has {names}",
+                url=endpoint.shown,
+                wanted=wanted,
+                names=", ".join(names),
+            )
+        )
     found["model"] = wanted if wanted is not None else names[0]
     for model in listed:
         if model.get("id") == found["model"]:
@@ -45,7 +61,14 @@ def models(endpoint: Endpoint, *, required: bool) -> list[dict[str, Any]]:
         return []  # a proxy that passes the calls on but lists nothing
     data = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(data, list) or not all(isinstance(model, dict) for model in data):
-        raise ServerError("%s/v1/models: not a list of models: %s" % (endpoint.shown, excerpt(json.dumps(answer))))
+        raise ServerError(
+            message(
+                "server.no_list",
+                "{url}/v1/models: not a list of models: {said}",
+                url=endpoint.shown,
+                said=excerpt(json.dumps(answer)),
+            )
+        )
     return data
 
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterable, Optional
 from parity_backends.worker.asked import Churn, Item, Plan, Record, Request, Sampling
 from parity_backends.worker.counters import since
 from parity_backends.worker.planned import PlannedArm
-from parity_backends.worker.protocol import Channel, Stopped, WorkerError, refuse_churn
+from parity_backends.worker.protocol import Channel, Stopped, WorkerError, message, refuse_churn
 from parity_backends.worker.records import completion_record
 from parity_backends.worker.sampling import all_sampling, rows_of, sampling_of
 from parity_backends.worker.seeds import seed_of
@@ -20,7 +20,7 @@ from parity_backends.worker.seeds import seed_of
 from .about import describe, server_counters
 from .answers import Answer, Sample, assembled, prompt_entries, whole
 from .asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, has_images, not_sent, sampling_body, score_body
-from .transport import Endpoint, Refused, ServerError
+from .transport import Endpoint, Refused, ServerError, of_request
 
 WAKE_SECONDS = 0.5
 NO_CHARACTER = "\ufffd"
@@ -63,7 +63,13 @@ class ServerArm(PlannedArm):
         variable = settings.get("api_key_env")
         key = os.environ.get(variable) if variable else None
         if variable and not key:
-            raise WorkerError("the environment variable %s, which is to hold the API key, is not set" % variable)
+            raise WorkerError(
+                message(
+                    "server.no_key",
+                    "the environment variable {variable}, which is to hold the API key, is not set",
+                    variable=variable,
+                )
+            )
         began = time.perf_counter()
         timeout, retries = float(settings.get("timeout") or 600.0), int(settings.get("retries", 4))
         self.endpoint = Endpoint(settings["url"], key, timeout, retries, self.stop)
@@ -175,9 +181,9 @@ class ServerArm(PlannedArm):
                 return assembled(self.endpoint.post_stream(self.path, body))
             return whole(*self.endpoint.post_json(self.path, body))
         except Refused as error:
-            raise Refused("request %r: %s" % (request["id"], error), error.status, error.said) from error
+            raise Refused(of_request(request, error), error.status, error.answered) from error
         except ServerError as error:
-            raise ServerError("request %r: %s" % (request["id"], error)) from error
+            raise ServerError(of_request(request, error)) from error
         except ValueError as error:
             raise WorkerError("request %r: %s" % (request["id"], error)) from error
 
@@ -319,7 +325,7 @@ class ServerArm(PlannedArm):
                 except Refused as error:
                     if error.status not in (400, 422):
                         raise
-                    return (prompt, out), error.said
+                    return (prompt, out), error.answered
                 return (prompt, out), prompt_entries(message, len(out))
 
             return asked

@@ -8,10 +8,10 @@ import socket
 import ssl
 import threading
 import time
-from typing import Any, Iterator
+from typing import Any, Iterator, Union
 from urllib.parse import urlsplit
 
-from parity_backends.worker.protocol import WorkerError
+from parity_backends.worker.protocol import Sentence, WorkerError, message
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """An answer longer than this is refused (8 samples of 100,000 tokens as text are 4 MB)."""
@@ -32,12 +32,12 @@ class ServerError(WorkerError):
 
 
 class Refused(ServerError):
-    """An HTTP error status. `status` is it, `said` the server's own message."""
+    """An HTTP error status. `status` is it, `answered` the server's own message."""
 
-    def __init__(self, message: str, status: int, said: str) -> None:
-        super().__init__(message)
+    def __init__(self, said: Union[Sentence, str], status: int, answered: str) -> None:
+        super().__init__(said)
         self.status = status
-        self.said = said
+        self.answered = answered
 
 
 class Endpoint:
@@ -85,7 +85,9 @@ class Endpoint:
         ended: set[Any] = set()
         with self._call("POST", path, body) as answer:
             if not answer.content_type.startswith("text/event-stream"):
-                raise ServerError(self._not_what(path, "a stream", answer.content_type, answer.read_all()))
+                raise ServerError(
+                    self._not_what(path, message("server.a_stream", "a stream"), answer.content_type, answer.read_all())
+                )
             yield {"attempts": answer.attempts}
             for data in answer.events():
                 if data == "[DONE]":
@@ -98,14 +100,27 @@ class Endpoint:
                 if not isinstance(event, dict):
                     raise ServerError("%s%s: a chunk that is not an object" % (self.shown, path))
                 if event.get("error") is not None:
-                    raise ServerError("%s%s: failed in the middle: %s" % (self.shown, path, self._said(data.encode())))
+                    raise ServerError(
+                        message(
+                            "server.failed_later",
+                            "{url}: failed in the middle: {said}",
+                            url=self.shown + path,
+                            said=self._said(data.encode()),
+                        )
+                    )
                 for choice in event.get("choices") or []:
                     if isinstance(choice, dict):
                         (begun if choice.get("finish_reason") is None else ended).add(str(choice.get("index", 0)))
                 yield event
             if ended and begun <= ended:
                 return
-            raise ServerError("%s%s: the stream ended before [DONE]: it is truncated" % (self.shown, path))
+            raise ServerError(
+                message(
+                    "server.stream_truncated",
+                    "{url}: the stream ended before [DONE]: it is truncated",
+                    url=self.shown + path,
+                )
+            )
 
     def expire(self) -> None:
         """Cut off answers that have taken longer than the timeout; called now and then while others wait."""
@@ -128,20 +143,22 @@ class Endpoint:
             try:
                 answer = self._once(method, path, payload)
             except ConnectionRefusedError:
-                problem = "%s: connection refused" % self.shown
+                problem = message("server.refused", "{url}: connection refused", url=self.shown)
             else:
                 if answer.status not in RETRIED:
                     return self._accepted(path, answer, attempt)
-                problem, pause = "%s%s: HTTP %d" % (self.shown, path, answer.status), answer.retry_after
+                pause = answer.retry_after
                 with answer:
-                    problem += ": " + self._said(answer.read_all())
+                    problem = self._status(path, answer.status, self._said(answer.read_all()))
             if attempt > self.retries:
-                raise ServerError("%s, after %d attempts" % (problem, attempt))
+                raise ServerError(
+                    message("server.attempts", "{said}, after {attempts} attempts", said=problem, attempts=attempt)
+                )
             with self._lock:
                 self.retried += 1
             pause = min(LONGEST_BACKOFF, max(pause, 0.25 * 2**attempt))
             if self.stop.wait(pause):
-                raise ServerError("given up: an end was asked for")
+                raise ServerError(message("server.given_up", "given up: an end was asked for"))
 
     def _accepted(self, path: str, answer: _Answer, attempt: int) -> _Answer:
         answer.attempts = attempt
@@ -150,9 +167,16 @@ class Endpoint:
         with answer:
             if 300 <= answer.status < 400:
                 where = answer.response.getheader("Location") or "elsewhere"
-                raise ServerError("%s%s: redirected to %s: name that URL instead" % (self.shown, path, excerpt(where)))
+                raise ServerError(
+                    message(
+                        "server.redirected",
+                        "{url}: redirected to {where}: name that URL instead",
+                        url=self.shown + path,
+                        where=excerpt(where),
+                    )
+                )
             said = self._said(answer.read_all())
-            raise Refused("%s%s: HTTP %d: %s" % (self.shown, path, answer.status, said), answer.status, said)
+            raise Refused(self._status(path, answer.status, said), answer.status, said)
 
     def _once(self, method: str, path: str, payload: bytes | None) -> _Answer:
         make: Any = http.client.HTTPConnection
@@ -167,7 +191,7 @@ class Endpoint:
             headers["Authorization"] = "Bearer " + self.key
         answer = None
         if self.given_up:
-            raise ServerError("given up: an end was asked for")
+            raise ServerError(message("server.given_up", "given up: an end was asked for"))
         try:
             connection.connect()
             answer = _Answer(self, path, connection)
@@ -180,23 +204,32 @@ class Endpoint:
             if isinstance(error, ConnectionRefusedError):
                 raise
             late = answer is not None and time.monotonic() > answer.until  # then it was cut off, see expire()
-            why = "no answer within %g s" % self.timeout if late else self.why(error)
-            raise ServerError("%s%s: %s" % (self.shown, path, why)) from error
+            raise self._failed(self.shown + path, self._late() if late else self.why(error)) from error
         return answer
 
     # ------------------------------------------------------------------ what went wrong, in words
 
-    def why(self, error: Exception) -> str:
+    def _status(self, path: str, status: int, said: str) -> Sentence:
+        return message("server.status", "{url}: HTTP {status}: {said}", url=self.shown + path, status=status, said=said)
+
+    def _late(self) -> Sentence:
+        return message("server.late", "no answer within {timeout:g} s", timeout=self.timeout)
+
+    @staticmethod
+    def _failed(where: str, why: Union[Sentence, str]) -> ServerError:
+        return ServerError(message("server.failed", "{url}: {why}", url=where, why=why))
+
+    def why(self, error: Exception) -> Union[Sentence, str]:
         if isinstance(error, (socket.timeout, TimeoutError)):
-            return "no answer within %g s" % self.timeout
+            return self._late()
         if isinstance(error, http.client.RemoteDisconnected):
-            return "the server closed the connection without an answer"
+            return message("server.closed", "the server closed the connection without an answer")
         if isinstance(error, http.client.IncompleteRead):
-            return "the answer is truncated"
+            return message("server.truncated", "the answer is truncated")
         if isinstance(error, http.client.HTTPException):
-            return "what it answers is not HTTP (%s)" % type(error).__name__
+            return message("server.no_http", "what it answers is not HTTP ({kind})", kind=type(error).__name__)
         if isinstance(error, socket.gaierror):
-            return "the host name %r is not known" % self.host
+            return message("server.unknown_host", "the host name {host!r} is not known", host=self.host)
         return str(error) or type(error).__name__
 
     def _json(self, path: str, kind: str, data: bytes) -> Any:
@@ -208,10 +241,15 @@ class Endpoint:
             shown = self.hide(excerpt(data))
             raise ServerError("%s%s: an answer that is not valid JSON: %s" % (self.shown, path, shown)) from None
 
-    def _not_what(self, path: str, wanted: str, kind: str, data: bytes) -> str:
-        return "%s%s: answered %s instead of %s: %s; is this an OpenAI-compatible server?" % (
-            self.shown, path, kind or "something without a content type", wanted, self.hide(excerpt(data))
-        )  # fmt: skip
+    def _not_what(self, path: str, wanted: Union[Sentence, str], kind: str, data: bytes) -> Sentence:
+        return message(
+            "server.not_what",
+            "{url}: answered {kind} instead of {wanted}: {said}; is this an OpenAI-compatible server?",
+            url=self.shown + path,
+            kind=kind or message("server.no_content_type", "something without a content type"),
+            wanted=wanted,
+            said=self.hide(excerpt(data)),
+        )
 
     def _said(self, data: bytes) -> str:
         """The message inside an error answer, whatever its shape."""
@@ -286,20 +324,36 @@ class _Answer:
                 data = self.response.read1(65536)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 late = time.monotonic() > self.until
-                why = "no whole answer within %g s" % self.endpoint.timeout if late else self.endpoint.why(error)
-                raise ServerError("%s: %s" % (where, why)) from error
+                raise self.endpoint._failed(where, self._too_slow() if late else self.endpoint.why(error)) from error
             if not data:
                 break
             if time.monotonic() > self.until:  # a byte now and then never runs into the socket's own timeout
-                raise ServerError("%s: no whole answer within %g s" % (where, self.endpoint.timeout))
+                raise self.endpoint._failed(where, self._too_slow())
             self.size += len(data)
             if self.size > MAX_ANSWER_BYTES:
-                raise ServerError("%s: an answer of more than %d MiB" % (where, MAX_ANSWER_BYTES >> 20))
+                raise ServerError(
+                    message(
+                        "server.too_long",
+                        "{url}: an answer of more than {most} MiB",
+                        url=where,
+                        most=MAX_ANSWER_BYTES >> 20,
+                    )
+                )
             yield data
         if time.monotonic() > self.until:
-            raise ServerError("%s: no whole answer within %g s" % (where, self.endpoint.timeout))
+            raise self.endpoint._failed(where, self._too_slow())
         if self.response.length:
-            raise ServerError("%s: the answer is truncated, %d bytes are missing" % (where, self.response.length))
+            raise ServerError(
+                message(
+                    "server.bytes_missing",
+                    "{url}: the answer is truncated, {missing} bytes are missing",
+                    url=where,
+                    missing=self.response.length,
+                )
+            )
+
+    def _too_slow(self) -> Sentence:
+        return message("server.not_whole", "no whole answer within {timeout:g} s", timeout=self.endpoint.timeout)
 
     def events(self) -> Iterator[str]:
         """The data of each server-sent event."""
@@ -323,3 +377,8 @@ def excerpt(text: Any) -> str:
         text = text[: 4 * SHOWN].decode("utf-8", "replace")
     line = " ".join(str(text).split())
     return line if len(line) <= SHOWN else line[:SHOWN] + "…"
+
+
+def of_request(request: Any, error: WorkerError) -> Sentence:
+    """What went wrong, and with which request."""
+    return message("server.of_request", "request {request!r}: {said}", request=request["id"], said=error.said)

@@ -6,7 +6,7 @@ import threading
 from typing import Any, Callable, Iterator
 
 from parity_backends.worker.asked import Record, Rows, Sampling
-from parity_backends.worker.protocol import Stopped, WorkerError
+from parity_backends.worker.protocol import Stopped, WorkerError, message
 from parity_backends.worker.records import number
 
 MOST_LOGIT_BYTES = 1 << 30
@@ -25,14 +25,20 @@ class Reference:
         self.torch, self.device, self.stop = torch, device, stop
         wanted = getattr(torch, dtype, None)
         if not isinstance(wanted, torch.dtype):
-            raise WorkerError("torch has no dtype %r" % dtype)
+            raise WorkerError(message("transformers.no_dtype", "torch has no dtype {dtype!r}", dtype=dtype))
         release = tuple(int(part) for part in transformers.__version__.split(".")[:2])
         named = {"dtype" if release >= (4, 56) else "torch_dtype": wanted}
         try:
             model = transformers.AutoModelForCausalLM.from_pretrained(path, local_files_only=True, **named)
         except (OSError, ValueError, KeyError) as error:
             raise WorkerError(
-                "transformers %s does not load %s: %s" % (transformers.__version__, path, error)
+                message(
+                    "transformers.does_not_load",
+                    "transformers {version} does not load {path}: {said}",
+                    version=transformers.__version__,
+                    path=path,
+                    said=str(error),
+                )
             ) from error
         self.model = model.to(device).eval()
         self.config = getattr(model.config, "text_config", None) or model.config
@@ -118,10 +124,20 @@ class Reference:
 def refuse_sampling(sampling: Sampling, rows: Rows) -> None:
     """Raises WorkerError for what greedy decoding of our own does not do."""
     if sampling.get("temperature") or int(sampling.get("n") or 1) > 1:
-        raise WorkerError("backend 'transformers' decodes greedily only: temperature 0 and one sample")
+        raise WorkerError(
+            message(
+                "transformers.greedy_only", "backend 'transformers' decodes greedily only: temperature 0 and one sample"
+            )
+        )
     for name, row in rows.items():
         if not row.get("reference", True) and sampling.get(name) not in (None, row.get("default")):
-            raise WorkerError("backend 'transformers' does not apply %s; leave this arm or the parameter out" % name)
+            raise WorkerError(
+                message(
+                    "transformers.not_applied",
+                    "backend 'transformers' does not apply {name}; leave this arm or the parameter out",
+                    name=name,
+                )
+            )
 
 
 class Writer:

@@ -10,7 +10,7 @@ from typing import IO, Any, Optional
 from parity_backends.worker.asked import Churn, Item, Record, Request, Sampling
 from parity_backends.worker.identity import fingerprint
 from parity_backends.worker.planned import PlannedArm
-from parity_backends.worker.protocol import Stopped, WorkerError, refuse_churn, serve
+from parity_backends.worker.protocol import Stopped, WorkerError, message, refuse_churn, serve
 from parity_backends.worker.records import completion_record
 from parity_backends.worker.sampling import rows_of, sampling_of
 
@@ -104,7 +104,14 @@ class TransformersArm(PlannedArm):
             limit = int(sampling_of(self.plan, request)["max_tokens"])
             if isinstance(most, int) and length + limit > most:
                 raise WorkerError(
-                    "request %r: %d tokens and %d more are over the model's %d" % (request["id"], length, limit, most)
+                    message(
+                        "transformers.too_long",
+                        "request {request!r}: {tokens} tokens and {more} more are over the model's {most}",
+                        request=request["id"],
+                        tokens=length,
+                        more=limit,
+                        most=most,
+                    )
                 )
             by_length.setdefault(length, []).append(request)
         return [
