@@ -77,16 +77,24 @@ def unstable_order(state: Any, runner: Any, builder: Any, build: Any, args: Any,
     return built
 
 
+def drafting_rows(built: Any) -> list[bool] | None:
+    """Of each row, whether it verifies drafts in this step; None where none does.
+
+    Metadata has a copy on the host from vLLM 0.31.0 on only (docs/engine-contract.md); before, it is on the device.
+    """
+    masks = getattr(built, "spec_sequence_masks_cpu", None)
+    masks = built.spec_sequence_masks if masks is None else masks
+    return None if masks is None else [bool(one) for one in masks.tolist()]
+
+
 def state_not_reset(state: Any, runner: Any, builder: Any, build: Any, args: Any, kwargs: Any) -> Any:
     built = build(*args, **kwargs)
     slots = built.non_spec_state_indices_tensor
     fresh = built.has_initial_state
     seen: dict[int, str] = state.active.setdefault(id(builder), {})
     requests = runner.input_batch.num_reqs
-    if built.spec_sequence_masks_cpu is None:
-        ordinary = list(range(requests))
-    else:
-        ordinary = [row for row in range(requests) if not bool(built.spec_sequence_masks_cpu[row])]
+    drafting = drafting_rows(built)
+    ordinary = [row for row in range(requests) if drafting is None or not drafting[row]]
     starting = []
     if fresh is not None:
         starting = [place for place in range(len(ordinary)) if not bool(fresh[place])]
@@ -112,7 +120,8 @@ def remember(seen: dict[int, str], built: Any, names: dict[int, str], runner: An
     if built.non_spec_state_indices_tensor is not None:
         for place, slot in enumerate(built.non_spec_state_indices_tensor[: len(names)].tolist()):
             seen[int(slot)] = names[place]
-    if built.spec_state_indices_tensor is not None and built.spec_sequence_masks_cpu is not None:
-        rows = [row for row in range(runner.input_batch.num_reqs) if bool(built.spec_sequence_masks_cpu[row])]
+    drafting = drafting_rows(built)
+    if built.spec_state_indices_tensor is not None and drafting is not None:
+        rows = [row for row in range(runner.input_batch.num_reqs) if drafting[row]]
         for place, row in enumerate(rows):
             seen[int(built.spec_state_indices_tensor[place, 0])] = request_of(runner, row)

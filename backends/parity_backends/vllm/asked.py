@@ -10,7 +10,7 @@ from parity_backends.refusals import no_variant
 VARIANTS = ("base", "mtp")
 
 MEMORY_SHARE = 0.8
-"""Of a device's memory, on both accelerators: vLLM's own default is 0.9 (to 0.20.1), then 0.92, and what it leaves is
+"""Of a device's memory, on both accelerators: vLLM's own default is 0.9 (to 0.19.1), then 0.92, and what it leaves is
 too little to score. Logprobs of a prompt take the logits of 2,048 tokens in float32 and more, which no profile run
 counts (vllm#5907, #14239, #45327). vllm-ascend's tests and its page on Qwen3-Next take 0.8 too. It touches no
 numerics."""

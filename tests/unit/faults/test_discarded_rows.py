@@ -1,4 +1,4 @@
-"""Rows that a model runner throws away are no place to plant in: by what each release writes them into."""
+"""Rows of a batch that faults may be planted in: by what each release writes of them, and into what."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from parity_faults import rows
+from parity_faults.delta_net import drafting_rows
 
 ROWS = 5
 
@@ -42,3 +43,20 @@ def indices(*rows: int, stale: tuple[int, ...] = ()) -> dict[str, Any]:
 def test_rows_that_emit(engine: str, fields: dict[str, Any], emitting: list[int]) -> None:
     runner = SimpleNamespace(input_batch=SimpleNamespace(num_reqs=ROWS), **fields)
     assert rows.sampling_rows(runner) == emitting, engine
+
+
+@pytest.mark.parametrize(
+    ("release", "fields", "expected"),
+    [
+        (
+            "0.33.0",
+            {"spec_sequence_masks_cpu": np.array([True, False]), "spec_sequence_masks": object()},
+            [True, False],
+        ),
+        ("0.30.0", {"spec_sequence_masks": np.array([False, True])}, [False, True]),
+        ("0.30.0, no drafts", {"spec_sequence_masks": None}, None),
+        ("0.33.0, no drafts", {"spec_sequence_masks_cpu": None, "spec_sequence_masks": None}, None),
+    ],
+)
+def test_rows_that_verify_drafts(release: str, fields: dict[str, Any], expected: list[bool] | None) -> None:
+    assert drafting_rows(SimpleNamespace(**fields)) == expected, release

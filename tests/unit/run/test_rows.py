@@ -1,14 +1,15 @@
-"""The rows of a batch, counted where the model runner is: here, in a rank, or in vLLM's second model runner."""
+"""The rows of a batch, counted where the model runner is: here, in a rank, or in vLLM's second model runner.
+
+That the functions travel into a real rank shows tests/engine/test_ranks.py.
+"""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from parity_backends.vllm.local import worker_source
 from parity_backends.vllm.worker.resolved import resolved_engine
 from parity_backends.vllm.worker.rounds import Watch
 from parity_backends.vllm.worker.rows import about_runner, ask_runner, count_rows, counted_rows
@@ -97,37 +98,6 @@ def test_what_cannot_be_seen_is_not_made_up() -> None:
     watch.take(None)
     assert "rows_moved" not in watch.counters()
     assert watch.counters()["batch_sizes"] == {"4": 1}
-
-
-PICKLED = """
-import sys
-import cloudpickle, pickle
-source = sys.stdin.read()
-names = {"__name__": "parity_worker", "__file__": "parity_worker.py"}
-exec(compile(source, "parity_worker.py", "exec"), names)
-sys.stdout.buffer.write(cloudpickle.dumps([names[name] for name in ("count_rows", "counted_rows", "about_runner")]))
-"""
-LOADED = """
-import pickle, sys
-from types import SimpleNamespace as Thing
-count_rows, counted_rows, about_runner = pickle.loads(sys.stdin.buffer.read())
-class GPUModelRunner:
-    input_batch = Thing(req_ids=["a", "b"])
-    def execute_model(self): pass
-runner = GPUModelRunner()
-worker = Thing(worker=Thing(model_runner=runner))
-assert count_rows(worker)
-runner.execute_model()
-print(counted_rows(worker), about_runner(worker))
-"""
-
-
-def test_the_functions_travel_into_a_rank_without_the_worker() -> None:
-    """vLLM pickles them with cloudpickle; a spawned rank has neither parity nor the worker's text."""
-    pytest.importorskip("cloudpickle")
-    made = subprocess.run([sys.executable, "-c", PICKLED], input=worker_source(), capture_output=True, check=True)
-    done = subprocess.run([sys.executable, "-S", "-c", LOADED], input=made.stdout, capture_output=True, check=False)
-    assert "cloudpickle" in done.stderr.decode() or b"({2: 1}," in done.stdout
 
 
 # ------------------------------------------------------------------ the header

@@ -52,7 +52,7 @@ class Arm(PlannedArm):
     def settle(self, seconds: float) -> None:
         """Wait, so long at most, until the devices have the memory that the engine will ask for."""
         engine = self.arm["engine"]
-        share = float(engine.get("gpu_memory_utilization") or 0.9)  # vLLM's default up to 0.20.1; 0.92 from 0.20.2
+        share = float(engine.get("gpu_memory_utilization") or 0.9)  # vLLM's default; 0.92 from 0.20.0 on
         found = wait_for_memory(share, seconds, devices_of(engine))
         if found is not None:
             self.channel.event("settled", **found)
