@@ -20,6 +20,9 @@ NOTHING = -1
 BLOCK_ROW_STEPS = 2048
 """Row-steps in a block, at most by one step: what zlib's window of 32 KiB spans in about ten columns."""
 
+BLOCK_TOKENS = 1 << 17
+"""Tokens in a block, at most by one step: a recorder that waits for row-steps holds no more than some megabytes."""
+
 MAX_BLOCK_VALUES = 1 << 26
 """Numbers in one column of a block: a reader takes no more, for steps files come from other hosts."""
 

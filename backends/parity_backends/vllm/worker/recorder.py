@@ -25,6 +25,7 @@ import numpy as np
 
 from parity.capture.step_table import (
     BLOCK_ROW_STEPS,
+    BLOCK_TOKENS,
     COLUMN_BY_NAME,
     NOTHING,
     STEPS_SCHEMA,
@@ -97,7 +98,7 @@ class Recorder:
         self.step = -1
         self.began = time.perf_counter()
         self.held: list[Sight] = []
-        self.row_steps = 0
+        self.row_steps = self.tokens = 0
         self.header_sent = False
         self.finished_before: list[int] = []
         self.requests = Requests(self.named, len(self.groups))
@@ -304,7 +305,8 @@ class Recorder:
             sight.numbers["finish"] = [NOTHING if one is None else int(one) for one in reasons]
         self.held.append(sight)
         self.row_steps += len(sight.names)
-        if self.row_steps >= BLOCK_ROW_STEPS:
+        self.tokens += sum(sight.numbers["scheduled"])
+        if self.row_steps >= BLOCK_ROW_STEPS or self.tokens >= BLOCK_TOKENS:
             self.flush()
 
     # ------------------------------------------------------------------ blocks
@@ -327,7 +329,8 @@ class Recorder:
             self.write({**block, **pack_block(columns)})
         except Exception as error:
             self._stop(error)
-        self.held, self.row_steps, self.requests.fresh = [], 0, []
+        self.held, self.requests.fresh = [], []
+        self.row_steps = self.tokens = 0
 
     def header(self, columns: dict[str, Any]) -> dict[str, Any]:
         runner, config = self.runner, self.runner.vllm_config
