@@ -112,36 +112,26 @@ def paired_residuals(
     pair parts, the score of the one is the score of the other. since, until: the tokens of a pair to look at, where not
     all of them. Tokens from the first id outside the vocabulary on are left out.
     """
-    listed = [a.logprobs is not None and b.logprobs is not None for a, b in zip(*sides, strict=True)]
-    rows = [row for row, one in enumerate(sides[1]) if listed[row] and until.get(one.key, 1) > 0]
+    rows = _with_logprobs(sides, until)
     if not rows:
         return None
     sides = [sides[0][row] for row in rows], [sides[1][row] for row in rows]
     parts = [int(parts_at[row]) if parts_at[row] >= 0 else None for row in rows]
     keys = [one.key for one in sides[1]]
-    by_scores = any(key in scores[0] or key in scores[1] for key in keys)
+    by_scores = any(not one.keys().isdisjoint(keys) for one in scores)
     tokens = [RaggedTokens.of([one.token_ids for one in side]) for side in sides]
-    lengths = [
-        min(len(a.token_ids), len(b.token_ids), until.get(key, len(b.token_ids)))
-        for key, a, b in zip(keys, *sides, strict=True)
-    ]
-    if not by_scores:
-        lengths = [most if part is None else min(most, part) for most, part in zip(lengths, parts, strict=True)]
+    lengths = _lengths(sides, [None] * len(rows) if by_scores else parts, until)
     size = np.array(lengths, dtype=np.int64)
     begin = np.cumsum(size) - size
     place = np.arange(int(size.sum())) - np.repeat(begin, size)
-    own = [chosen_logprobs(side, flat) for side, flat in zip(sides, tokens, strict=True)]
-    ids = [one.flat for one in tokens]
-    for side, start in enumerate(one.offsets for one in tokens):
-        if not np.array_equal(np.diff(start), size):
-            kept = np.repeat(start[:-1], size) + place
-            own[side], ids[side] = own[side][kept], ids[side][kept]
+    kept = [_first_of_each(one, size, place) for one in tokens]
+    own = [chosen_logprobs(side, one)[at] for side, one, at in zip(sides, tokens, kept, strict=True)]
+    ids = [one.flat[at] for one, at in zip(tokens, kept, strict=True)]
     row = np.repeat(np.array(rows, dtype=np.int64), size)
     score = [_scores_of(side, keys, parts, lengths, scores) for side in (0, 1)] if by_scores else [own[0], own[0]]
-    residuals = [mine - said for mine, said in zip(own, score, strict=True)]
-    known = np.isfinite(residuals[0]) & np.isfinite(residuals[1])
-    if since:
-        known &= place >= np.repeat(np.array([since.get(key, 0) for key in keys], dtype=np.int64), size)
+    residuals = own[0] - score[0], own[1] - score[1]
+    first = np.array([since.get(key, 0) for key in keys], dtype=np.int64)
+    known = np.isfinite(residuals[0]) & np.isfinite(residuals[1]) & (place >= np.repeat(first, size))
     if vocab_size is not None:
         known &= _before_invalid(tokens, place, size, vocab_size)
     if not known.any():
@@ -158,6 +148,34 @@ def paired_residuals(
         candidate_token=ids[1][keep],
         by_scores=by_scores,
     )
+
+
+def _with_logprobs(sides: tuple[Sequence[Completion], Sequence[Completion]], until: Mapping[Key, int]) -> list[int]:
+    """The pairs that have logprobs of their own on both sides, and tokens to look at."""
+    return [
+        row
+        for row, (a, b) in enumerate(zip(*sides, strict=True))
+        if a.logprobs is not None and b.logprobs is not None and until.get(b.key, 1) > 0
+    ]
+
+
+def _lengths(
+    sides: tuple[Sequence[Completion], Sequence[Completion]], most: Sequence[int | None], until: Mapping[Key, int]
+) -> list[int]:
+    """Tokens of each pair that both sides have, up to `until` and `most` of them."""
+    found = []
+    for a, b, end in zip(*sides, most, strict=True):
+        length = min(len(a.token_ids), len(b.token_ids), until.get(b.key, len(b.token_ids)))
+        found.append(length if end is None else min(length, end))
+    return found
+
+
+def _first_of_each(
+    tokens: RaggedTokens, size: np.typing.NDArray[np.int64], place: np.typing.NDArray[np.int64]
+) -> np.typing.NDArray[np.int64] | slice:
+    """Where the first `size` tokens of each row stand among all of them."""
+    start = tokens.offsets
+    return slice(None) if np.array_equal(np.diff(start), size) else np.repeat(start[:-1], size) + place
 
 
 def _scores_of(
