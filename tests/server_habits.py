@@ -390,6 +390,32 @@ def says_reasons_in_capitals(pair: Pair) -> Pair:
 
 
 @habit
+def says_reasons_in_camel_case(pair: Pair) -> Pair:
+    return _with_reasons(pair, {"stop": "eosFound", "length": "maxPredictedTokensReached"})
+
+
+@habit
+def says_reasons_that_nobody_knows(pair: Pair) -> Pair:
+    return _with_reasons(pair, {"stop": "natural", "length": "budget"})
+
+
+@habit
+def says_empty_reasons(pair: Pair) -> Pair:
+    return _with_reasons(pair, {"stop": "", "length": ""})
+
+
+@habit
+def names_the_eos_as_what_it_stopped_at(pair: Pair) -> Pair:
+    """As SGLang's `matched_stop` does."""
+    return candidate_rows(pair, lambda one: replace(one, stop_reason=EOS if one.finish_reason == "stop" else None))
+
+
+@habit
+def names_the_eos_in_words(pair: Pair) -> Pair:
+    return candidate_rows(pair, lambda one: replace(one, stop_reason="</s>" if one.finish_reason == "stop" else None))
+
+
+@habit
 def says_no_finish_reason(pair: Pair) -> Pair:
     return _with_reasons(pair, {})
 
@@ -489,6 +515,49 @@ def gives_positive_logprobs(pair: Pair) -> Pair:
     return _logprobs(pair, lambda one, top: TopLogprobs(top.ids, -top.values))
 
 
+@habit
+def rounds_logprobs_to_two_places(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: TopLogprobs(top.ids, top.values.round(2)))
+
+
+@habit
+def rounds_logprobs_to_one_place(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: TopLogprobs(top.ids, top.values.round(1)))
+
+
+@habit
+def gives_logprobs_in_half_precision(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: TopLogprobs(top.ids, top.values.astype(np.float16).astype(np.float64)))
+
+
+@habit
+def says_9999_for_what_it_does_not_list(pair: Pair) -> Pair:
+    """OpenAI's sentinel."""
+
+    def clipped(one: Completion, top: TopLogprobs) -> TopLogprobs:
+        return TopLogprobs(top.ids, np.where(top.values < -6, -9999.0, top.values))
+
+    return _logprobs(pair, clipped)
+
+
+@habit
+def lists_fewer_than_asked(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: _kept_columns(one, top, 2))
+
+
+@habit
+def lists_the_chosen_token_alone(pair: Pair) -> Pair:
+    return _logprobs(pair, lambda one, top: _kept_columns(one, top, 0))
+
+
+def _kept_columns(one: Completion, top: TopLogprobs, width: int) -> TopLogprobs:
+    """The best `width` and the chosen token."""
+    tokens = one.token_ids[: len(top)]
+    own = np.where(top.ids == tokens[:, None], top.values, -np.inf).max(axis=1)
+    ids = np.concatenate([tokens[:, None], top.ids[:, :width]], axis=1)
+    return TopLogprobs(ids, np.concatenate([own[:, None], top.values[:, :width]], axis=1))
+
+
 # Counts, samples, streams
 
 
@@ -520,6 +589,38 @@ def gives_fewer_samples_than_asked(pair: Pair) -> Pair:
         return replace(arm, header=replace(arm.header, sampling={**arm.header.sampling, "n": 4}))
 
     return replace(pair, baseline=asked(served(pair.baseline)), candidate=asked(served(pair.candidate)))
+
+
+@habit
+def counts_with_another_tokenizer(pair: Pair) -> Pair:
+    """A proxy that counts for a server which does not (LiteLLM)."""
+    return candidate_rows(pair, lambda one: _usage(one, 1 + len(one.text or "") // 4))
+
+
+@habit
+def counts_the_prompt_too(pair: Pair) -> Pair:
+    return candidate_rows(pair, lambda one: _usage(one, len(one.prompt_token_ids) + len(one.token_ids)))
+
+
+@habit
+def counts_reasoning_that_it_does_not_give(pair: Pair) -> Pair:
+    return candidate_rows(pair, lambda one: _usage(one, len(one.token_ids) + 20 + int(one.token_ids[0]) % 64))
+
+
+@habit
+def counts_nothing(pair: Pair) -> Pair:
+    return candidate_rows(pair, lambda one: _usage(one, 0))
+
+
+@habit
+def says_what_of_the_prompt_was_not_cached(pair: Pair) -> Pair:
+    """As ollama and llama.cpp do: a prompt seen before counts for one token or none."""
+
+    def said(one: Completion) -> Completion:
+        counted = {"prompt_tokens": int(one.token_ids[0]) % 2, "completion_tokens": len(one.token_ids)}
+        return replace(one, server={"usage": counted})
+
+    return candidate_rows(pair, said, prompt_source="plan")
 
 
 # ------------------------------------------------------------------ scores of other people

@@ -19,6 +19,7 @@ from parity.comparator.reference.tolerance import doubt_of
 from parity.comparator.streams.pairing import Pairs, pair_up
 from parity.comparator.types import CompareOptions, Comparison, CompletionClass, run_finding
 from parity.records import Capture, Finding, Key, Kind, Scores, Severity
+from parity.records.crossings import Crossed
 from parity.records.evidence import RunEvidence
 
 
@@ -27,25 +28,27 @@ def compare(
     candidate: Capture,
     scores: Scores | None = None,
     options: CompareOptions | None = None,
+    crossed: Crossed | None = None,
 ) -> Comparison:
     """Compare the candidate's completions with the baseline's.
 
     `scores` are the reference's scores of either arm's completions (keyed by arm); those that stand in the captures
-    are used as well. Raises ParityError only for options that make no sense; whatever is wrong with the data becomes a
-    finding or a reason.
+    are used as well. `crossed`: what it says of completions after the text of other requests, where it was asked
+    (`detect/crossings.py`). Raises ParityError only for options that make no sense; whatever is wrong with the data
+    becomes a finding or a reason.
     """
     options = options or CompareOptions()
     inputs = normalise(baseline, candidate, scores, options.detokenize)
     references = references_of(inputs, options)
     pairs = pair_up(inputs.baseline, inputs.candidate)
-    judged = _judge(inputs, references, pairs, options)
+    judged = _judge(inputs, references, pairs, options, crossed or {})
     findings = _findings(inputs, references, pairs, judged, options)
     classes = _classes(judged, findings)
     run = measure(inputs, references, pairs, judged, classes, findings, options.alpha)
     return conclude(inputs, references, pairs, judged, run, classes, [*findings, *run.findings])
 
 
-def _judge(inputs: Inputs, references: References, pairs: Pairs, options: CompareOptions) -> Judged:
+def _judge(inputs: Inputs, references: References, pairs: Pairs, options: CompareOptions, crossed: Crossed) -> Judged:
     """What is wrong with each completion: greedy ones against the baseline's tokens, drawn ones by their likelihood."""
     greedy, drawn = pairs.where(~pairs.random), pairs.where(pairs.random)
 
@@ -70,7 +73,8 @@ def _judge(inputs: Inputs, references: References, pairs: Pairs, options: Compar
         judged += judge_pairs(setup)
     if not inputs.is_random:
         return judged
-    return judged + judge_sampled(inputs.without(greedy.keys), references.lookup, drawn, options, donors, rules)
+    part = inputs.without(greedy.keys)
+    return judged + judge_sampled(part, references.lookup, drawn, options, donors, rules, crossed)
 
 
 def _findings(

@@ -113,7 +113,8 @@ class Comparison:
     """Position of the first output token that differs, or the shorter length where one stream begins the other, for
     each completion whose stream differs from the baseline's."""
     next_steps: tuple[NextStep, ...] = ()
-    """What would settle the reasons of an INCONCLUSIVE verdict; for each the best one first."""
+    """What would settle the reasons of an INCONCLUSIVE verdict, for each the best one first; what would say more of the
+    findings of another one."""
 
     @property
     def counts(self) -> dict[str, int]:

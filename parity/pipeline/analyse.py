@@ -16,6 +16,7 @@ from parity.messages import message
 from parity.plan import Arm, Model, Plan, Request
 from parity.plan.tokenise import load_tokenizer
 from parity.records import Capture, Finding, ScoreKey, Scores, TokenIds, TopLogprobs
+from parity.records.crossings import Crossed
 from parity.store import ArmComparison, ArmResult
 from parity.store.plans import sampling_of
 
@@ -31,10 +32,11 @@ def analyse(
     tolerance: float | str,
     model: Path | None,
     alpha: float = DEFAULT_ALPHA,
+    crossed: Crossed | None = None,
 ) -> Comparison:
     """Compare, with the text check where the checkpoint's tokenizer is at hand."""
     options = CompareOptions(tolerance=tolerance, detokenize=detokenizer(model), alpha=alpha)  # type: ignore[arg-type]
-    comparison = compare(baseline, candidate, scores or None, options)
+    comparison = compare(baseline, candidate, scores or None, options, crossed)
     findings = tuple(with_logprobs(f, baseline, candidate, scores) for f in comparison.findings)
     return replace(comparison, findings=findings)
 

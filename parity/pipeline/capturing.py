@@ -22,6 +22,7 @@ from typing import Protocol
 from parity.capture import read_capture
 from parity.errors import BackendError, ParityError
 from parity.messages import Say, message
+from parity.pipeline.crossing import crossing_items
 from parity.pipeline.directory import RunDirectory
 from parity.pipeline.held import HeldCaptures
 from parity.pipeline.scoring import score_items
@@ -210,7 +211,13 @@ class _Crew:
     def _score(self, session: Session) -> None:
         items = self._items()
         if items:
-            session.score(items, self.directory.scores, top=self.plan.score.top)
+            self._score_on(session, items)
+
+    def _score_on(self, session: Session, items: Sequence[ScoreItem]) -> None:
+        session.score(items, self.directory.scores, top=self.plan.score.top)
+        more = crossing_items(self.plan, self.directory, self.captures)
+        if more:
+            session.score(more, self.directory.crossings, top=self.plan.score.top)
 
     def _score_apart(self) -> None:
         """The baseline has speculation on: the same backend once more without it, only to score."""
@@ -222,7 +229,7 @@ class _Crew:
         scorer = replace(self.baseline, name=f"{where}/{SCORER_VARIANT}", variant=SCORER_VARIANT, engine=engine)
         with_scorer = replace(self.plan, arms=(*self.plan.arms, scorer))
         with self.runner.open(with_scorer, scorer, self.directory, self._stop) as session:
-            session.score(items, self.directory.scores, top=self.plan.score.top)
+            self._score_on(session, items)
 
     def _items(self) -> list[ScoreItem]:
         """What is to be scored, once all arms are done."""

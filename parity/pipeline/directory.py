@@ -91,6 +91,16 @@ class RunDirectory:
         return self.root / "scores.jsonl"
 
     @property
+    def crossings_asked(self) -> Path:
+        """Which completions the baseline was to score after the text of other requests."""
+        return self.root / "crossings.json"
+
+    @property
+    def crossings(self) -> Path:
+        """These scores."""
+        return self.root / "crossings.jsonl"
+
+    @property
     def arbiter(self) -> Path:
         """Scores of both sides by an engine that is no arm."""
         return self.root / "arbiter.jsonl"

@@ -21,6 +21,7 @@ from parity.pipeline.analyse import analyse, arm_result, for_store
 from parity.pipeline.arbitrate import arbitrate, with_arbitration
 from parity.pipeline.capturing import Captured, Runner, capture_all
 from parity.pipeline.compared import Compared
+from parity.pipeline.crossing import crossed
 from parity.pipeline.deployed import first_rung
 from parity.pipeline.directory import RunDirectory, write_whole
 from parity.pipeline.inside import Inside, look_inside, steps_beside, with_steps
@@ -225,7 +226,15 @@ def _compare_one(
 ) -> controls.Control | None:
     """Compare and store one arm; a positive control is judged and not added to the comparisons."""
     model = Path(plan.model.path)
-    comparison = analyse(baseline, candidate, scores, tolerance=plan.tolerance, model=model, alpha=alpha)
+    comparison = analyse(
+        baseline,
+        candidate,
+        scores,
+        tolerance=plan.tolerance,
+        model=model,
+        alpha=alpha,
+        crossed=crossed(directory, arm.name),
+    )
     comparison = with_arbitration(comparison, plan, baseline, candidate, arbiter_scores)
     comparison = with_steps(comparison, *(_inside(directory, one) for one in (baseline, candidate)))
     recorder.comparison(arm.name, comparison)

@@ -39,13 +39,13 @@ from parity.plan.matrix import Axis
 from parity.plan.variants import DEPLOYED, Variant
 from parity.records import Json
 from parity.records.deployment import Deployment
-from parity.records.sampling import parameter, penalises
+from parity.records.sampling import needs_long_lists, parameter
 from parity.run import Backend, OfCheckpoint, OwnSettings, Seeded, TakesUsual, load_backend
 
 DEFAULT_SUITE = "mixed"
 
-PENALISED_TOP = 20
-"""Tokens that a score lists under penalties: what vLLM allows unless it is asked for more."""
+LONG_LIST = 20
+"""Tokens that a score lists under penalties and cut-offs: what vLLM allows unless it is asked for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class PlanRequest:
     rounds: int = 1
     score: str = "all"
     score_top: int | None = None
-    """Tokens that a score lists; None: the plan's default, under penalties PENALISED_TOP."""
+    """Tokens that a score lists; None: the plan's default, under penalties and cut-offs LONG_LIST."""
     tolerance: float | str | None = None
     engine: Mapping[str, Json] = field(default_factory=dict)
     positive_controls: Sequence[str] = ()
@@ -223,10 +223,9 @@ def _for_checkpoint(plan: Plan, backends: Mapping[str, Backend], config: Mapping
 
 
 def with_lists(plan: Plan, asked: int | None) -> Plan:
-    """The plan with scores that list as many tokens as were asked for, or as penalties need: these push the best tokens
-    down, and the list must hold the one that is best then."""
-    penalised = any(penalises(one) for one in ({**plan.sampling.to_json(), **r.sampling} for r in plan.requests))
-    top = asked or (PENALISED_TOP if penalised else plan.score.top)
+    """The plan with scores that list as many tokens as were asked for, or as its requests need."""
+    each = ({**plan.sampling.to_json(), **request.sampling} for request in plan.requests)
+    top = asked or (LONG_LIST if any(map(needs_long_lists, each)) else plan.score.top)
 
     def allowing(arm: Arm) -> Arm:
         allowed = arm.engine.get("max_logprobs")

@@ -145,6 +145,16 @@ class LeakEvidence(TokensEvidence):
     expected_by_chance: float
     requests_with_this_span: int
     leaked_tokens: tuple[int, ...] | None = None
+    donor_round: int | None = None
+    """None: the donor is a prompt, which all rounds and samples of the request have."""
+    donor_sample: int | None = None
+
+    @property
+    def donor(self) -> str:
+        """The donor's name: of a completion, where that is known, as `parity.records.Key` says it."""
+        if self.donor_round is None or self.donor_sample is None:
+            return self.donor_request
+        return f"{self.donor_request} round {self.donor_round} sample {self.donor_sample}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +166,17 @@ class TemperatureEvidence(Evidence):
     """0 is greedy."""
     p_value: float | None = None
     """Times the completions of the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutoffEvidence(Evidence):
+    """Tokens that top_k, top_p or min_p had cut off."""
+
+    asked: Mapping[str, float]
+    positions: tuple[int, ...]
+    """The first 32."""
+    farthest: float
+    """Nats by which the reference's logits would have to be off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

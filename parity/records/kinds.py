@@ -18,6 +18,7 @@ from typing import ClassVar, Final, Literal
 from parity.messages import Message, message, verbatim
 from parity.records.evidence import (
     CopyOfSampleEvidence,
+    CutoffEvidence,
     EndEvidence,
     Evidence,
     InputEvidence,
@@ -141,6 +142,7 @@ class Kind(str):
     OVERRUN: ClassVar[Kind]
     ROW_LEAK: ClassVar[Kind]
     WRONG_TEMPERATURE: ClassVar[Kind]
+    BEYOND_CUTOFF: ClassVar[Kind]
     GARBLED: ClassVar[Kind]
     UNJUSTIFIED: ClassVar[Kind]
     MISSING_COMPLETION: ClassVar[Kind]
@@ -324,6 +326,16 @@ Kind.WRONG_TEMPERATURE = register(
         question=message("kind.question.wrong_temperature", "At which temperature was it drawn?"),
         evidence=TemperatureEvidence,
         precedence=85,
+    )
+)
+Kind.BEYOND_CUTOFF = register(
+    KindRow(
+        name="beyond_cutoff",
+        family=Family.RULES,
+        title=message("kind.beyond_cutoff", "drawn beyond the cut-off"),
+        question=message("kind.question.beyond_cutoff", "Which tokens had top_k, top_p or min_p cut off?"),
+        evidence=CutoffEvidence,
+        precedence=86,
     )
 )
 Kind.MISSING_COMPLETION = register(

@@ -1,4 +1,5 @@
-"""What would decide a run that its verdict leaves open: data, which `parity.view.commands` turns into a command.
+"""What would decide a run that its verdict leaves open, or say more of what it found, as data: `parity.view.commands`
+makes a command of it.
 
 The comparison knows what is missing; it knows neither where the captures lie nor which engines there are. So it names
 the steps, the best one first, and whoever shows the run writes the first that can be taken there.
@@ -40,6 +41,8 @@ class Step(StrEnum):
     """The same with half the KV blocks."""
     UNSHAPED = "unshaped"
     """The same without the sampling parameters `names`."""
+    DONORS = "donors"
+    """The baseline's engine scores unlikely drawn completions after the prompts of other requests."""
     CALIBRATE = "calibrate"
     """The tolerance is measured: the baseline scores its own completions."""
 

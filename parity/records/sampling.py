@@ -471,6 +471,18 @@ def wire() -> dict[str, dict[str, Json]]:
     }
 
 
+def needs_long_lists(sampling: Mapping[str, Json]) -> bool:
+    """Is more than the very best tokens needed to judge by? Penalties push these down, and where a cut-off lies the
+    ranks below them say."""
+    cut = (
+        name for name in _CUTS if (row := parameter(name)) is not None and row.plain(sampling.get(name)) != row.default
+    )
+    return penalises(sampling) or (bool(sampling.get("temperature")) and any(cut))
+
+
+_CUTS = ("top_k", "top_p", "min_p")
+
+
 def penalises(sampling: Mapping[str, Json]) -> bool:
     """Does an engine choose from logits that these parameters moved by a penalty or a bias?"""
     moving = [row for row in parameters() if row.effect is Effect.PENALISES or row.form is Form.BIAS]

@@ -48,7 +48,7 @@ class Drawing:
 
     def content(self) -> Content:
         view, donor = self.view, self._donor_pieces()
-        leaked = view.leak.donor_request if donor and view.leak else None
+        leaked = view.leak.donor if donor and view.leak else None
         title = "" if leaked is None else render(message("tui.donor", "donor {request}", request=plain(leaked)))
         return Content(
             view.alignment,

@@ -66,9 +66,11 @@ class NextCommand:
 
 def next_commands(view: RunView) -> tuple[NextCommand, ...]:
     """For each thing that keeps the run from a conclusion, the best command that there is; each command once."""
+    here = Here(view)
+    if view.run.verdict == Verdict.DIVERGED:
+        return _whose(here)
     if view.run.verdict != Verdict.INCONCLUSIVE:
         return ()
-    here = Here(view)
     found: dict[tuple[str, ...], NextCommand] = {}
     open_ = [arm for arm in view.candidates if arm.verdict == Verdict.INCONCLUSIVE]
     for arm in open_:
@@ -80,6 +82,18 @@ def next_commands(view: RunView) -> tuple[NextCommand, ...]:
             )
     if not open_ and view.controls:
         found[()] = _first(here, view.controls[0], [NextStep(Step.ROUNDS, "", 5)])  # a planted fault was missed
+    return tuple(found.values())
+
+
+def _whose(here: Here) -> tuple[NextCommand, ...]:
+    """Of a run that has found something: what would say more of it."""
+    steps = ((arm, one) for arm in here.view.candidates for one in arm.next_steps if one.step is Step.DONORS)
+    found: dict[tuple[str, ...], NextCommand] = {}
+    for arm, step in steps:
+        one = _donors(here, step, arm)
+        if one is not None:
+            known = found.get(one.words, one)
+            found[one.words] = replace(one, arms=tuple(dict.fromkeys((*known.arms, *one.arms))))
     return tuple(found.values())
 
 
@@ -166,6 +180,22 @@ def _reference(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     what = message("next.reference", "compare all captures with {backend}/base, which scores them", backend=backend)
     words = ("run", "--backends", backend, "--variants", "base", *(recordings or ()), *model)
     return _made(step, arm, what, None if recordings is None else words, remark)
+
+
+def _donors(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
+    what = message(
+        "next.donors",
+        "ask {arm} whose the unlikely tokens are: it scores them after the prompts of other requests",
+        arm=here.view.run.baseline,
+    )
+    words = here.on_captures() if here.can_score(here.view.baseline) else None
+    if words is not None:
+        return _made(step, arm, what, words)
+    against = _reference(here, step, arm)
+    another = message(
+        "next.donors_reference", "ask another engine, which scores all captures, whose the unlikely tokens are"
+    )
+    return against and replace(against, what=another)
 
 
 def _swap(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
@@ -266,6 +296,7 @@ _COMMANDS: Final[Mapping[Step, Callable[[Here, NextStep, ArmView], NextCommand |
     Step.ARBITER: _arbiter,
     Step.REFERENCE: _reference,
     Step.SWAP: _swap,
+    Step.DONORS: _donors,
     Step.LOGPROBS: _logprobs,
     Step.SAME_QUESTIONS: _same_questions,
     Step.AGAIN: _again,

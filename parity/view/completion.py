@@ -54,7 +54,11 @@ class CompletionView:
         donor_request: RequestRow | None = None
         if isinstance(leak, LeakEvidence):
             giver = run.baseline if "baseline" in leak.donor_part else arm
-            donor = store.completion(run.id, giver, Key(leak.donor_request, key.round, key.sample))
+            place = (
+                key.round if leak.donor_round is None else leak.donor_round,
+                key.sample if leak.donor_sample is None else leak.donor_sample,
+            )
+            donor = store.completion(run.id, giver, Key(leak.donor_request, *place))
             donor_request = store.request(run.id, leak.donor_request)
         return CompletionView(
             run=run,

@@ -221,6 +221,7 @@ def ignored() -> list[Fault]:
 def sampled() -> list[Fault]:
     def drawn(name: str, size: str, values: Mapping[str, Any], asked: Mapping[str, Any], share: float) -> Fault:
         kinds = ("wrong_temperature", "unjustified", "garbled", "repetition")
+        kinds = ("beyond_cutoff",) if name.endswith(("_p ignored", "_k ignored")) else kinds
         return Fault(name, size, "sampled", kinds, lapse=Lapse(values=values), share=share, rules=asked)
 
     warm = {"temperature": 1.0}
@@ -232,6 +233,8 @@ def sampled() -> list[Fault]:
         drawn("at temperature 1.1", "of temperature 1, all", {"temperature": 1.1}, warm, 1.0),
         drawn("top_k ignored", "20", {"top_k": 0}, {"temperature": 1.0, "top_k": 20}, 0.1),
         drawn("top_p ignored", "0.8", {"top_p": 1.0}, {"temperature": 1.0, "top_p": 0.8}, 0.1),
+        drawn("top_p ignored", "0.95", {"top_p": 1.0}, {"temperature": 0.7, "top_p": 0.95}, 0.1),
+        drawn("min_p ignored", "0.1", {"min_p": 0.0}, {"temperature": 1.0, "min_p": 0.1}, 0.1),
         Fault("completions swapped", "", "sampled", ("row_leak", "garbled"), swap=True, share=0.05, rules=warm),
         Fault(
             "rest of another row",

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from parity.comparator import CompareOptions, Comparison, compare
+from parity.comparator.detect.crossings import crossings, sequence
 from parity.records import RUN, Capture, Finding, Scores, Severity, TopLogprobs, Verdict
+from parity.records.crossings import Crossed
+from worlds.decoding import force
 from worlds.engine import Arm
 from worlds.faults import Fault
 from worlds.model import FLAT, PEAKED, SURE, Shape
-from worlds.world import BASE, SMALL, WIDE, WORDS, Truth, World, speculating
+from worlds.world import BASE, PREFILL, SMALL, WIDE, WORDS, Truth, World, speculating
 
 ARMS = (replace(BASE, name="cuda/again"), SMALL, WIDE, speculating(1), speculating(2), speculating(3))
 """Clean candidates."""
@@ -96,6 +99,7 @@ class Trial:
     scores: Scores
     truth: Truth
     options: CompareOptions
+    crossed: Crossed = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -131,6 +135,18 @@ def scored(world: World, baseline: Capture, candidate: Capture, mode: str, known
     return world.score(replace(candidate, completions=differ), known=known)
 
 
+def crossed(world: World, trial: Trial) -> Trial:
+    """The trial as `parity run` has it: what its own prompts do not explain is scored after those of others."""
+    first = compare(trial.baseline, trial.candidate, trial.scores, trial.options)
+    asked = crossings(trial.candidate, first.findings)
+    pairs = [sequence(one, trial.candidate) for one in asked]
+    answers = force(world.model, Arm("cuda/base", PREFILL), [(tuple(p.tolist()), t) for p, t in pairs], top=20)
+    return replace(
+        trial,
+        crossed={one: TopLogprobs(said.ids, said.values) for one, said in zip(asked, answers, strict=True)},
+    )
+
+
 class Faulty:
     """A baseline and the arms that a fault makes of it, in any number of requests, for one seed.
 
@@ -149,7 +165,7 @@ class Faulty:
         parts = [self._part(fault, number, arm or speculating(2)) for number in range(blocks)]
         hits = {key: hit for _, truth, _ in parts for key, hit in truth.rows.items()}
         scores = {key: top for _, _, some in parts for key, top in some.items()}
-        return Trial(
+        made = Trial(
             f"{fault.name}, {fault.size}".rstrip(", "),
             self.seed,
             self.baseline(fault, blocks),
@@ -158,6 +174,7 @@ class Faulty:
             Truth(fault, hits),
             CompareOptions(detokenize=WORDS),
         )
+        return crossed(self.world, made) if fault.family == "sampled" else made
 
     def baseline(self, fault: Fault, blocks: int) -> Capture:
         """What the fault's arm is compared with, in so many blocks of requests."""
@@ -230,7 +247,7 @@ class Judged:
 
 
 def judge(trial: Trial, ask: Callable[..., Comparison] = compare) -> Judged:
-    result = ask(trial.baseline, trial.candidate, trial.scores, trial.options)
+    result = ask(trial.baseline, trial.candidate, trial.scores, trial.options, trial.crossed)
     corrupt = [one for one in result.findings if one.severity is Severity.CORRUPT]
     by_row: dict[Any, list[Finding]] = {}
     for one in corrupt:

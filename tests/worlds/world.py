@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from captures import capture, completion, header
 
-from parity.pipeline.planning import PENALISED_TOP
+from parity.pipeline.planning import LONG_LIST
 from parity.records import Capture, Key, ScoreKey, Scores, SpecTrace, TopLogprobs
-from parity.records.sampling import penalises
+from parity.records.sampling import needs_long_lists
 from worlds.decoding import Row, Said, decode, force
 from worlds.engine import Arm
 from worlds.faults import Fault
@@ -299,7 +299,7 @@ class World:
         """
         engine = arm or Arm("cuda/base", PREFILL)
         asked = [sampling for one in captures for sampling in (one.header.sampling, *(made.sampling for made in one))]
-        top = top or (PENALISED_TOP if any(map(penalises, asked)) else 5)
+        top = top or (LONG_LIST if any(map(needs_long_lists, asked)) else 5)
         repeating = any(one.get("repetition_penalty", 1.0) != 1.0 for one in asked)
         found = {} if known is None else known
         streams: dict[bytes, tuple[tuple[int, ...], np.typing.NDArray[np.int64]]] = {}

@@ -56,7 +56,7 @@ def conclude(
         baseline_gaps=keep_gaps(_only_gaps(references), baseline, inputs.given[0]),
         candidate_gaps=keep_gaps(_of_candidate(inputs, references, pairs, run), candidate, inputs.given[1]),
         first_divergence={pairs.keys[row]: int(pairs.parts_at[row]) for row in np.flatnonzero(~pairs.identical)},
-        next_steps=_next_steps(remarks) if verdict is Verdict.INCONCLUSIVE else (),
+        next_steps=_next_steps(remarks) if verdict is Verdict.INCONCLUSIVE else judged.next_steps,
     )
 
 

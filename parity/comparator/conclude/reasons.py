@@ -10,6 +10,7 @@ import numpy as np
 from parity.comparator.detect import stops
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs import plans
+from parity.comparator.inputs.finish_reasons import BROKEN_OFF
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.settings import unlike_production
 from parity.comparator.reference.references import References
@@ -87,7 +88,7 @@ def cut_off(pairs: Pairs) -> Remarks:
     broken = [
         b.key
         for a, b in zip(pairs.baseline, pairs.candidate, strict=True)
-        if b.finish_reason in stops.BROKEN_OFF and a.finish_reason in stops.BROKEN_OFF and not b.aborted
+        if b.finish_reason in BROKEN_OFF and a.finish_reason in BROKEN_OFF and not b.aborted
     ]
     reasons = Remarks()
     if broken:

@@ -18,7 +18,7 @@ from parity.comparator.detect.bigrams import Counts, Language, pairs_of
 from parity.comparator.statistics import FloatArray
 from parity.comparator.streams.pairing import Pairs
 from parity.messages import Message, message
-from parity.records import Capture, RaggedTokens, TokenIds
+from parity.records import Capture, Key, RaggedTokens, TokenIds
 
 SEED = 4
 """Tokens that must agree before a match is looked at. Shorter spans are common in any text."""
@@ -47,9 +47,13 @@ PART_NAMES: Mapping[str, Message] = {
     "baseline completion": message("row_leak.part.baseline", "baseline completion"),
     "candidate completion": message("row_leak.part.candidate", "candidate completion"),
     "prompt": message("row_leak.part.prompt", "prompt"),
+    "continuation": message("row_leak.part.continuation", "continuation"),
 }
-PARTS = tuple(PART_NAMES)
-"""What a leak comes from: keys of evidence, and what they are called in a sentence."""
+"""What a leak comes from: keys of evidence, and what they are called in a sentence. A continuation is text that no
+completion holds and that the scorer says is the donor's (donors.py)."""
+
+PARTS = ("baseline completion", "candidate completion", "prompt")
+"""Streams that are searched, in the order in which they are laid end to end."""
 
 _SPEAKING_MOST = 1024
 """Tokens of a span that its chance is counted from."""
@@ -62,7 +66,8 @@ _SAMPLE = 300_000
 class Query:
     """Where to look: the span of `tokens` around [first, last) of the victim's output."""
 
-    request: str
+    key: Key
+    """The victim."""
     tokens: TokenIds
     first: int
     last: int
@@ -77,6 +82,10 @@ class Query:
     strict: bool = False
     """Another explanation of the tokens stands already."""
 
+    @property
+    def request(self) -> str:
+        return self.key.request
+
 
 @dataclass(frozen=True, slots=True)
 class Leak:
@@ -85,6 +94,8 @@ class Leak:
     start: int
     length: int
     donor_request: str
+    donor: Key | None
+    """The completion; None: the request's prompt."""
     donor_part: str
     donor_start: int
     chance: float
@@ -120,6 +131,7 @@ class Donors:
             RaggedTokens.of([one.token_ids for one in (*differing, *alone)]),
             RaggedTokens.of([*prompts.values(), *(one.prompt_token_ids for one in other_prompts)]),
         ]
+        self._keys = [one.key for one in (*baseline, *differing, *alone)]
         owners = [
             [one.key.request for one in baseline],
             [one.key.request for one in (*differing, *alone)],
@@ -202,12 +214,24 @@ class Donors:
         """The most telling of the matches at (position in the query, place in the run, stream)."""
         matches, own = self._matches(query, hits)
         best: Leak | None = None
+        rank = 0, False, False
         for match in matches:
-            if best is not None and match.end - match.start <= best.length:
+            mine = self._rank(query, match)
+            if mine <= rank or not self._may_be_foreign(query, match, own):
                 continue
-            if self._may_be_foreign(query, match, own):
-                best = self._leak(query, match, self._sharing(query, match, matches)) or best
+            leak = self._leak(query, match, self._sharing(query, match, matches))
+            best, rank = (best, rank) if leak is None else (leak, mine)
         return best
+
+    def _key(self, stream: int) -> Key | None:
+        """The completion; None for a prompt."""
+        return self._keys[stream] if stream < len(self._keys) else None
+
+    def _rank(self, query: Query, match: _Match) -> tuple[int, bool, bool]:
+        """The longest match is the most telling; of those as long, not a candidate's own, and one of the same round."""
+        key, part = self._key(match.stream), PARTS[self._part(match.stream)]
+        same_round = key is not None and key.round == query.key.round
+        return match.end - match.start, part != "candidate completion", same_round
 
     def _matches(
         self, query: Query, hits: Iterable[tuple[int, int, int]]
@@ -254,7 +278,8 @@ class Donors:
         most = MAX_CHANCE_OF_ANOTHER if query.strict else MAX_CHANCE_OF_FAULT
         if chance > (most if settled else MAX_CHANCE):
             return None
-        return Leak(match.start, match.end - match.start, donor, PARTS[self._part(match.stream)], at, chance, sharing)
+        part = PARTS[self._part(match.stream)]
+        return Leak(match.start, match.end - match.start, donor, self._key(match.stream), part, at, chance, sharing)
 
     def _extend(self, query: Query, position: int, place: int, index: int) -> tuple[int, int]:
         """The longest match around (position, place) inside one stream: its start in the query and its length."""

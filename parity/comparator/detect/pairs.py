@@ -21,6 +21,7 @@ from parity.comparator.types import CompletionClass
 from parity.messages import Message, message
 from parity.records import Completion, Finding, Key
 from parity.records.kinds import Family
+from parity.records.next_steps import NextStep
 
 T = TypeVar("T")
 
@@ -52,6 +53,8 @@ class Judged:
     """Of completions drawn at random: the share that would be found, were all of them faulty in this way."""
     broken: Broken = field(default_factory=Broken)
     """What the arms broke of the requests' own rules, in all pairs."""
+    next_steps: tuple[NextStep, ...] = ()
+    """What would say more of what was found."""
 
     def __add__(self, other: Judged) -> Judged:
         """What was found in other pairs as well; `broken` is of all pairs and stays."""
@@ -67,6 +70,7 @@ class Judged:
             [*self.notes, *other.notes],
             {**self.seen, **other.seen},
             self.broken,
+            self.next_steps + other.next_steps,
         )
 
 

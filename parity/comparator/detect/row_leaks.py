@@ -14,7 +14,7 @@ from parity.comparator.detect.near_ties import is_doubtful
 from parity.comparator.detect.unscored import proven_copy, seeming_leaks
 from parity.comparator.reference.gaps import BoolArray, FloatArray
 from parity.messages import message
-from parity.records import Kind, TokenIds
+from parity.records import Key, Kind, TokenIds
 from parity.records.evidence import JudgedBy, LeakEvidence, TokensEvidence
 from parity.records.kinds import Stretch
 
@@ -37,13 +37,11 @@ _LOOSE = (Stretch.UNSUPPORTED, Stretch.COPY)
 """Stretches that may be another request's tokens."""
 
 
-def query_of(
-    request: str, tokens: TokenIds, event: Event, weights: FloatArray | None, *, strict: bool = False
-) -> Query:
+def query_of(key: Key, tokens: TokenIds, event: Event, weights: FloatArray | None, *, strict: bool = False) -> Query:
     """Where to look for another request's tokens around an event."""
     first = max(event.earliest, event.position - 3)
     last = min(len(tokens), event.position + max(12, min(event.length, 64)))
-    return Query(request, tokens, first, last, event.earliest, weights, event.position, strict)
+    return Query(key, tokens, first, last, event.earliest, weights, event.position, strict)
 
 
 def leaked(event: Event, leak: Leak, tokens: TokenIds) -> Event:
@@ -52,13 +50,15 @@ def leaked(event: Event, leak: Leak, tokens: TokenIds) -> Event:
     evidence = LeakEvidence(
         why=message(
             "row_leak.why",
-            "{count} tokens are those of the {part} of {request} from its position {start} on",
+            "{count} tokens are those of the {part} of {donor} from its position {start} on",
             count=leak.length,
             part=PART_NAMES[leak.donor_part],
-            request=leak.donor_request,
+            donor=leak.donor_request if leak.donor is None else str(leak.donor),
             start=leak.donor_start,
         ),
         donor_request=leak.donor_request,
+        donor_round=None if leak.donor is None else leak.donor.round,
+        donor_sample=None if leak.donor is None else leak.donor.sample,
         donor_part=leak.donor_part,
         donor_start=leak.donor_start,
         donor_end=leak.donor_start + leak.length,
@@ -90,8 +90,7 @@ def taken_over(cases: list[Case], setup: Setup) -> list[Case]:
         return cases
     weights = {n: _weights(cases[n], setup.tolerance) for n, _ in loose}
     queries = [
-        query_of(cases[n].b.key.request, cases[n].b.token_ids, cases[n].events[at], weights[n], strict=True)
-        for n, at in loose
+        query_of(cases[n].b.key, cases[n].b.token_ids, cases[n].events[at], weights[n], strict=True) for n, at in loose
     ]
     result = list(cases)
     for (n, at), leak in zip(loose, setup.donors().search(queries), strict=True):
@@ -188,7 +187,7 @@ def _named(cases: list[Case], loose: list[tuple[int, int]], donors: Donors, setu
         b = cases[n].b
         rejected = unsupported[n]
         weights = None if rejected is None else rejected.astype(np.float64)
-        queries.append(query_of(b.key.request, b.token_ids, cases[n].events[at], weights))
+        queries.append(query_of(b.key, b.token_ids, cases[n].events[at], weights))
     result = list(cases)
     for (n, at), leak in zip(loose, donors.search(queries), strict=True):
         case = result[n]

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from parity.comparator.detect import findings, invalid_tokens, logprobs, stops, trials, wording
+from parity.comparator.detect import crossings, findings, invalid_tokens, logprobs, stops, trials, wording
+from parity.comparator.detect.cutoffs import Cutoffs, cutoffs
+from parity.comparator.detect.donors import Asking, named
+from parity.comparator.detect.drawn_leaks import with_donors
 from parity.comparator.detect.events import Event, tokens_event
 from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.pairs import Judged
-from parity.comparator.detect.row_leaks import leaked, query_of
 from parity.comparator.detect.rules import Broken, Requested
 from parity.comparator.detect.said import Writer
 from parity.comparator.detect.structure import GARBLED_TOKENS
@@ -26,7 +28,9 @@ from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompareOptions
 from parity.messages import message
 from parity.records import Capture, Completion, Finding, Key, Kind, TopLogprobs
+from parity.records.crossings import Crossed
 from parity.records.evidence import EndEvidence, JudgedBy
+from parity.records.next_steps import NextStep, Step
 
 PENALTY_REACH = 5.0
 """Nats that a repetition penalty is allowed to take off a token seen before, where the logits are not recorded: one of
@@ -69,12 +73,15 @@ def judge_sampled(
     options: CompareOptions,
     donors: Callable[[], Donors],
     requested: Requested,
+    crossed: Crossed,
 ) -> Judged:
     """Findings for each pair that was drawn at random; `inputs` and `pairs` are of these alone, `donors` of all."""
     draws, arms = _draws(inputs, reference, pairs, options, requested), (inputs.baseline, inputs.candidate)
-    bets = _bets(inputs, reference, draws)
+    known = _known(inputs, reference, draws)
+    bets, beyond = _bets(inputs, reference, draws, known), _cutoffs(inputs, reference, draws, known)
+    foreign = named(Asking(crossed, draws.candidate, reference, draws.temperature_of, draws.alpha, draws.vocab_size))
     found: list[Finding] = []
-    stretches: list[tuple[Completion, Event]] = []
+    events: list[tuple[Completion, Event]] = []
     for row, (a, b) in enumerate(zip(pairs.baseline, pairs.candidate, strict=True)):
         if not pairs.same_prompt[row]:
             found.append(findings.input_mismatch(arms, a, b))
@@ -83,31 +90,36 @@ def judge_sampled(
         unlikely = _unlikely(b, draws)
         warmth = None if plain else bets.event(b, draws.temperature_of(b), _judged_by(b, draws), unlikely)
         if warmth is not None:
-            found.append(_finding(arms, b, warmth))
+            events.append((b, warmth))
             continue
-        stretches += [
-            (b, event) for event in unlikely if not any(one.position <= event.position < one.end for one in plain)
-        ]
-        events = plain or _by_its_claims(b, draws, is_likely=not unlikely)
-        found += [_finding(arms, b, event) for event in events]
-    found += [_finding(arms, b, event) for b, event in _with_leaks(stretches, donors)]
+        inside = [one for one in unlikely if not any(rule.position <= one.position < rule.end for rule in plain)]
+        cut_off = beyond.found.get(b.key) if not unlikely else None
+        claims = plain or ([cut_off] if cut_off else _by_its_claims(b, draws, is_likely=not unlikely))
+        events += [(b, one) for one in (*inside, *claims)]
+    events = with_donors(events, donors, foreign, draws.candidate)
+    found += [_finding(arms, b, event) for b, event in events]
     corrupt = {finding.key for finding in found}
     return Judged(
         findings=found,
         classes={key: "corrupt" if key in corrupt else "sampled" for key in pairs.keys},
         gaps={key: gaps for key, (gaps, _) in draws.scored.items()},
-        notes=bets.notes,
+        notes=[*bets.notes, *beyond.notes],
         seen=_seen(draws, bets, pairs.candidate) if not corrupt else {},
+        next_steps=_whose(found, crossed, draws),
     )
 
 
-def _bets(inputs: Inputs, reference: Reference, draws: Draws) -> Temperatures:
-    """The bets on the temperature of each completion of the candidate."""
+def _known(inputs: Inputs, reference: Reference, draws: Draws) -> dict[Key, TopLogprobs]:
+    """What the baseline's completions were drawn from."""
     own = {one.key: one.lists for one in inputs.baseline if one.lists is not None} if draws.lists_show_draws else {}
     scored = {
         key: top for key, (_, top) in reference.all_gaps(inputs.baseline.header.arm, list(inputs.baseline)).items()
     }
-    known = {**own, **scored}
+    return {**own, **scored}
+
+
+def _bets(inputs: Inputs, reference: Reference, draws: Draws, known: Mapping[Key, TopLogprobs]) -> Temperatures:
+    """The bets on the temperature of each completion of the candidate."""
     drawn = ((one, draws.distribution(one)) for one in inputs.candidate)
     return temperatures(
         ((one, known[one.key]) for one in inputs.baseline if one.key in known),
@@ -116,6 +128,18 @@ def _bets(inputs: Inputs, reference: Reference, draws: Draws) -> Temperatures:
         reference,
         draws.temperature_of,
         draws.alpha,
+        draws.vocab_size,
+    )
+
+
+def _cutoffs(inputs: Inputs, reference: Reference, draws: Draws, known: Mapping[Key, TopLogprobs]) -> Cutoffs:
+    drawn = ((one, draws.distribution(one)) for one in inputs.candidate)
+    return cutoffs(
+        ((one, known[one.key]) for one in inputs.baseline if one.key in known),
+        ((one, top, _judged_by(one, draws)) for one, top in drawn if top is not None),
+        (inputs.baseline, inputs.candidate),
+        reference,
+        draws.temperature_of,
         draws.vocab_size,
     )
 
@@ -242,17 +266,12 @@ def _unlikely_event(b: Completion, stretch: surprisal.Unlikely, rules: stops.Sto
     return tokens_event(kind, stretch.position, stretch.length, why, p_value=stretch.p_value)
 
 
-def _with_leaks(
-    stretches: list[tuple[Completion, Event]], donors: Callable[[], Donors]
-) -> list[tuple[Completion, Event]]:
-    """The stretches, as row leaks where another request has their tokens."""
-    if not stretches:
-        return []
-    found = donors().search([query_of(b.key.request, b.token_ids, event, None) for b, event in stretches])
-    return [
-        (b, leaked(event, leak, b.token_ids) if leak is not None else event)
-        for (b, event), leak in zip(stretches, found, strict=True)
-    ]
+def _whose(found: list[Finding], crossed: Crossed, draws: Draws) -> tuple[NextStep, ...]:
+    """Where nothing says whose unlikely tokens are, and nobody was asked, what would."""
+    prompts = {one.prompt_token_ids.tobytes() for one in draws.candidate}
+    if crossed or len(prompts) < 2 or not crossings.suspicious(draws.candidate, found):
+        return ()
+    return (NextStep(Step.DONORS, ""),)
 
 
 def _finding(arms: tuple[Capture, Capture], b: Completion, event: Event) -> Finding:

@@ -227,6 +227,3 @@ def same_end(a: Completion, b: Completion, rules: StopRules) -> bool:
 
 
 _STOPS = frozenset({"stop", "tool_calls", "function_call"})
-
-BROKEN_OFF = frozenset({"abort", "aborted", "cancelled", "canceled", "error", "failed", "timeout"})
-"""Finish reasons that say that the engine did not get to the end."""

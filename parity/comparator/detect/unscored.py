@@ -51,7 +51,7 @@ def seeming_leaks(
 
     `cases`: baseline and candidate completions that nothing judges, and the position at which they part.
     """
-    queries = [Query(b.key.request, b.token_ids, at, at + 1, at, None, at) for _, b, at in cases]
+    queries = [Query(b.key, b.token_ids, at, at + 1, at, None, at) for _, b, at in cases]
     found = [
         (index, leak)
         for index, leak in enumerate(donors.search(queries))

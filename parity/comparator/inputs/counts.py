@@ -6,7 +6,7 @@ as its way of counting; an answer that does not follow it has lost or gained tok
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parity.comparator.inputs.servers import is_streamed, text_alone
@@ -69,6 +69,8 @@ def counted(capture: Capture) -> Counts:
         offsets = {(_said(answer[0]) or 0) - _all(answer) for answer in every}
         if len(every) >= FEW and len(offsets) == 1 and not streamed:
             return Counts(remarks=Remarks(reasons=(_counts_otherwise(capture.header.arm, offsets.pop()),)))
+        if len(every) >= FEW and not streamed:
+            return Counts(remarks=Remarks(reasons=(_counts_unlike(capture.header.arm, every, offsets),)))
         name = "all"
     wrong = _wrong(every, WAYS[name], streamed=streamed)
     if name == "all":
@@ -119,4 +121,19 @@ def _counts_otherwise(arm: str, offset: int) -> Message:
         "or all its answers have lost or gained tokens (ask it again with `--server-option stream=true`, and compare)",
         arm=arm,
         offset=offset,
+    )
+
+
+def _counts_unlike(arm: str, answers: Sequence[Answer], offsets: Collection[int]) -> Message:
+    odd, of = len(answers) - _fitting(_all, answers), len(answers)
+    return message(
+        "inputs.counts_unlike",
+        "{arm}: in {odd} of {of} answers the usage is not the number of tokens, but off by {least} to {most}: a proxy "
+        "that counts with another tokenizer, or tokens that are not in the answer (reasoning, the prompt); where "
+        "answers have lost tokens, this does not show it",
+        arm=arm,
+        odd=odd,
+        of=of,
+        least=f"{min(offsets):+d}",
+        most=f"{max(offsets):+d}",
     )

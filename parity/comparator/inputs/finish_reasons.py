@@ -22,6 +22,8 @@ NAMES: Final[Mapping[str, str]] = {
             "eos",
             "eos_token",
             "eos_found",
+            "eosfound",
+            "eos_reached",
             "end_of_text",
             "endoftext",
             "end_turn",
@@ -30,6 +32,7 @@ NAMES: Final[Mapping[str, str]] = {
             "stop_string",
             "stop_token",
             "stop_words",
+            "stopstringfound",
             "complete",
             "completed",
             "finished",
@@ -47,16 +50,28 @@ NAMES: Final[Mapping[str, str]] = {
             "model_length",
             "context_length",
             "token_limit",
+            "maxpredictedtokensreached",
+            "contextlengthreached",
         ),
         "length",
     ),
 }
-"""Names that servers give (Text Generation Inference, Anthropic, Cohere, Gemini, llama.cpp among them), in small
-letters, and OpenAI's for them."""
+"""Names that servers give (Text Generation Inference, Anthropic, Cohere, Gemini, llama.cpp, LM Studio among them), in
+small letters, and OpenAI's for them."""
+
+BROKEN_OFF: Final = frozenset({"abort", "aborted", "cancelled", "canceled", "error", "failed", "timeout"})
+"""Finish reasons that say that the engine did not get to the end."""
+
+KNOWN: Final = BROKEN_OFF | {"stop", "length", "tool_calls", "function_call", "content_filter"}
+"""Names that say something of an end as they stand."""
+
+FEW = 4
+"""Completions of a server that have one name which nobody knows, for it to be the server's word for an end."""
 
 
 def as_openai(arm: Capture) -> tuple[Capture, Remarks]:
-    """The arm with OpenAI's finish reasons. Names that are not known stay as they are."""
+    """The arm with OpenAI's finish reasons. Names that are not known stay as they are, but for those that a server
+    gives again and again: they say nothing of the end."""
     renamed = {
         key: name
         for key, one in arm.completions.items()
@@ -67,8 +82,35 @@ def as_openai(arm: Capture) -> tuple[Capture, Remarks]:
     if renamed:
         changed = {key: replace(arm.completions[key], finish_reason=name) for key, name in renamed.items()}
         arm = replace(arm, completions={**arm.completions, **changed})
+    arm, unknown = _without_unknown(arm)
     arm, notes = _one_for_all(arm)
-    return arm, Remarks(notes=notes)
+    return arm, Remarks(notes=unknown + notes)
+
+
+def _without_unknown(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
+    """An empty name is none; one that nobody knows and that a server gives again and again is taken as none."""
+    if not served(arm.header):
+        return arm, ()
+    counts = Counter(str(one.finish_reason) for one in arm if one.finish_reason is not None)
+    words = sorted(name for name, count in counts.items() if name and name not in KNOWN and count >= FEW)
+    left_out = {"", *words}
+    unnamed = {
+        key: replace(one, finish_reason=None)
+        for key, one in arm.completions.items()
+        if one.finish_reason is not None and str(one.finish_reason) in left_out
+    }
+    if not unnamed:
+        return arm, ()
+    arm = replace(arm, completions={**arm.completions, **unnamed})
+    if not words:
+        return arm, ()
+    note = message(
+        "inputs.unknown_reasons",
+        "{arm} says {names} of how completions end, which is not known: taken as nothing",
+        arm=arm.header.arm,
+        names=words,
+    )
+    return arm, (note,)
 
 
 def _one_for_all(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:

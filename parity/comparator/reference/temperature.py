@@ -141,7 +141,7 @@ def _usable(top: TopLogprobs) -> npt.NDArray[np.bool_]:
     return usable
 
 
-def _weights(draws: Draws, temperature: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+def weights_at(draws: Draws, temperature: float) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Weights at a temperature relative to the best token's: the listed ones', (N, K), and the least and the most that
     the rest may have together, (N,)."""
     power = 1.0 / temperature
@@ -196,7 +196,7 @@ def _of_rest(listed: FloatArray, kept: npt.NDArray[np.int64], rest: FloatArray, 
 
 def most_likely(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
     """Log of the largest probability that each drawn token may have had, shape (N,)."""
-    listed, least, most = _weights(draws, temperature)
+    listed, least, most = weights_at(draws, temperature)
     whole, row, width = listed.sum(axis=1), np.arange(len(draws)), listed.shape[1]
     if cut.min_p > 0:
         least = np.zeros_like(least)  # how much of the rest it leaves, the lists do not say
@@ -215,7 +215,7 @@ def most_likely(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
 
 def likelihood(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
     """Log of the probability of each drawn token at a temperature, with the middle of what the rest may weigh; (N,)."""
-    listed, least, most = _weights(draws, temperature)
+    listed, least, most = weights_at(draws, temperature)
     rest = np.sqrt(np.maximum(least, most * 1e-6) * most)
     kept, _ = _kept(listed, _of_rest(listed, np.full(len(listed), listed.shape[1]), rest, cut), cut)
     rest = _of_rest(listed, kept, rest, cut)

@@ -216,7 +216,7 @@ def _donor(text: Text, drawing: Drawing, finding: FindingRow, leak: LeakEvidence
         "tui.donor_span",
         "donor: {part} of {request}, tokens {first} to {last}",
         part=PART_NAMES.get(leak.donor_part, plain(leak.donor_part)),
-        request=plain(leak.donor_request),
+        request=plain(leak.donor),
         first=first,
         last=last - 1,
     )

@@ -43,6 +43,10 @@ SAID = {
     "gives_positive_logprobs": "numbers.negated",
     "counts_the_eos_in_its_usage": "counts.ends",
     "counts_otherwise": "inputs.counts_otherwise",
+    "counts_with_another_tokenizer": "inputs.counts_unlike",
+    "counts_the_prompt_too": "inputs.counts_unlike",
+    "counts_reasoning_that_it_does_not_give": "inputs.counts_unlike",
+    "says_reasons_that_nobody_knows": "inputs.unknown_reasons",
     "gives_no_reason_and_says_so": "inputs.every_answer",
     "gives_fewer_samples_than_asked": "missing.by_none",
 }
@@ -53,6 +57,11 @@ OPEN = {
     "cuts_prompts_from_the_left",
     "says_it_read_less_of_the_prompt",
     "counts_otherwise",
+    "counts_with_another_tokenizer",
+    "counts_the_prompt_too",
+    "counts_reasoning_that_it_does_not_give",
+    "counts_nothing",
+    "says_what_of_the_prompt_was_not_cached",
     "gives_no_reason_and_says_so",
     "gives_fewer_samples_than_asked",
 }

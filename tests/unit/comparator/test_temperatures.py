@@ -10,9 +10,10 @@ import pytest
 from captures import capture, completion, texts
 
 from parity.comparator import Comparison, compare
+from parity.comparator.reference.cutoff import beyond
 from parity.comparator.reference.temperature import Cut, bets, draws_of, looks_like
 from parity.records import Finding, Key, Kind, ScoreKey, TopLogprobs
-from parity.records.evidence import TemperatureEvidence
+from parity.records.evidence import CutoffEvidence, TemperatureEvidence
 
 WORDS, LENGTH, REQUESTS, SAMPLES = 200, 64, 32, 4
 NOISE = 0.02
@@ -59,6 +60,7 @@ def compared(
     seed: int,
     odd: Mapping[int, float] | None = None,
     *,
+    other_cut: Mapping[int, Cut] | None = None,
     asked: float = 0.8,
     cut: Cut | None = None,
     width: int = 5,
@@ -67,7 +69,8 @@ def compared(
     own: bool = False,
     sharpness: tuple[float, float] = (0.5, 6.0),
 ) -> Comparison:
-    """128 completions an arm; `odd`: row of the candidate to the temperature it is drawn at instead."""
+    """128 completions an arm; `odd`: row of the candidate to the temperature it is drawn at instead, `other_cut`: to
+    the cut-off."""
     language, cut = Language(seed, sharpness=sharpness), cut or Cut()
     head: dict[str, Any] = {"temperature": asked, "n": SAMPLES, "max_tokens": LENGTH, "vocab_size": WORDS}
     head |= {"top_k": cut.top_k, "top_p": cut.top_p, "min_p": cut.min_p, "engine": {"logprobs_mode": "raw_logprobs"}}
@@ -78,7 +81,8 @@ def compared(
         for row in range(REQUESTS * SAMPLES):
             request, sample = divmod(row, SAMPLES)
             temperature = (odd or {}).get(row, asked) if arm == "cpu/mtp" else asked
-            tokens = language.draw(request, temperature, cut, last=last)
+            mine = (other_cut or {}).get(row, cut) if arm == "cpu/mtp" else cut
+            tokens = language.draw(request, temperature, mine, last=last)
             top = language.score(request, tokens, width)
             rows.append(completion(tokens, f"p{request}", sample=sample, logprobs=top if own else None))
             if is_scored:
@@ -221,3 +225,59 @@ def test_short_completions_and_lists_of_one_are_not_judged() -> None:
     alone = draws_of(language.score(2, tokens, 1), np.array(tokens), 1, WORDS)[0]
     assert bets([few], 0.8, Cut()) == [None]
     assert bets([alone], 0.8, Cut()) == [None]
+
+
+# ------------------------------------------------------------------ cut-offs that were ignored
+
+ODD_ROWS = (4, 19, 33, 47, 58, 70, 81, 95, 101, 110, 119, 126)
+"""One in ten of 128."""
+
+
+@pytest.mark.parametrize("cut", [Cut(top_k=8), Cut(top_p=0.8), Cut(min_p=0.1), Cut(20, 0.95, 0.02)], ids=str)
+@pytest.mark.parametrize(("asked", "width"), [(0.6, 20), (1.0, 20), (1.4, 60)])
+def test_rows_that_ignore_their_cut_off_are_found(asked: float, width: int, cut: Cut) -> None:
+    result = compared(
+        60, asked=asked, cut=cut, width=width, other_cut=dict.fromkeys(ODD_ROWS, Cut()), sharpness=(0.3, 2.0)
+    )
+    found = accused(result)
+    assert {one.key for one in found} <= {key_of(row) for row in ODD_ROWS}
+    assert len(found) >= (8 if 0 < cut.top_p < 1 else len(ODD_ROWS))  # a sum shows less than a rank does
+    assert {one.kind for one in found} == {Kind.BEYOND_CUTOFF}
+    for one in found:
+        assert isinstance(one.evidence, CutoffEvidence)
+        assert one.evidence.farthest >= 0.25
+        assert one.position == one.evidence.positions[0]
+        assert f"top_p={cut.top_p:g}" in str(one.evidence.why) or cut.top_p == 1
+
+
+def test_a_list_that_is_shorter_than_top_k_accuses_nobody() -> None:
+    result = compared(61, asked=1.0, cut=Cut(top_k=20), width=5, other_cut={3: Cut()}, sharpness=(0.3, 2.0))
+    assert not any(one.kind is Kind.BEYOND_CUTOFF for one in accused(result))
+
+
+def test_the_baselines_own_draws_beyond_a_cut_off_are_a_habit() -> None:
+    """Both arms draw without the top_p that was asked for."""
+    language = Language(62, sharpness=(0.3, 2.0))
+    head = {"temperature": 1.0, "n": SAMPLES, "max_tokens": LENGTH, "vocab_size": WORDS, "top_p": 0.5}
+    known: dict[ScoreKey, TopLogprobs] = {}
+    arms = []
+    for arm in ("cpu/base", "cpu/mtp"):
+        rows = []
+        for row in range(REQUESTS * SAMPLES):
+            tokens = language.draw(row // SAMPLES, 1.0, Cut())
+            rows.append(completion(tokens, f"p{row // SAMPLES}", sample=row % SAMPLES))
+            known[ScoreKey(arm, *rows[-1].key)] = language.score(row // SAMPLES, tokens, 20)
+        arms.append(capture(arm, *rows, **head))
+    result = compare(arms[0], arms[1], known)
+    assert not any(one.kind is Kind.BEYOND_CUTOFF for one in result.corrupt)
+    assert "beyond_cutoff.habit" in {one.id for one in result.notes}
+
+
+def test_how_far_beyond_is_what_the_logits_would_have_to_move() -> None:
+    top = TopLogprobs.from_json([[[1, -0.5], [2, -1.5], [3, -3.0], [4, -6.0]]])
+    assert beyond(top, np.array([3]), {1.0}, Cut(top_k=2))[0] == pytest.approx(1.5)
+    assert beyond(top, np.array([2]), {1.0}, Cut(top_k=2))[0] == 0
+    assert beyond(top, np.array([4]), {1.0}, Cut(min_p=0.1))[0] == pytest.approx(5.5 + np.log(0.1))
+    assert beyond(top, np.array([4]), {1.0}, Cut(top_p=0.6))[0] >= 0.5
+    assert beyond(top, np.array([1]), {1.0}, Cut(top_p=0.01))[0] == 0
+    assert beyond(top, np.array([9]), {1.0}, Cut(top_k=1))[0] == 0  # not listed: nothing is known of it

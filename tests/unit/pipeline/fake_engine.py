@@ -54,6 +54,9 @@ class Arm:
         )
 
     def tokens(self, index, request, round_, length):
+        if MODE == "swapped":  # drawn at random: arms differ, and two rows of one have each other's tokens
+            other = {1: 2, 2: 1}.get(index, index) if self.speculates else index
+            return stream(self.plan["requests"][other]["id"], round_, length, int(self.speculates))
         tokens = stream(request["id"], round_, length)
         if self.speculates and index % EVERY == 1:  # a near-tie: another text from there on
             at = 5 + index % max(1, length - 5)
@@ -109,9 +112,28 @@ class Arm:
             self.channel.record({"record": "round", "round": round_, "counters": mine})
         self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counters})
 
+    def said_after(self, prompt):
+        """What a request may say where this text ends, token by token."""
+        for request in self.plan["requests"]:
+            size = len(request["prompt_token_ids"])
+            if prompt[:size] == request["prompt_token_ids"]:
+                said = [stream(request["id"], 0, 64, branch) for branch in (0, 1)]
+                return list(zip(*said, strict=True))[len(prompt) - size :]
+        raise ValueError("the prompt of no request")
+
     def score(self, items, top):
         for item in items:
             time.sleep(STEP)
+            if MODE == "swapped":
+                pairs = self.said_after(item["prompt_token_ids"])
+                listed = [[[one, -0.7] for one in pair] for pair in pairs[: len(item["token_ids"])]]
+                logprobs = [
+                    row if token in (row[0][0], row[1][0]) else [*row, [token, -12.0]]
+                    for row, token in zip(listed, item["token_ids"], strict=True)
+                ]
+                key = {name: item[name] for name in ("arm", "request", "round", "sample")}
+                self.channel.record(dict(record="score", logprobs=logprobs, **key))
+                continue
             good = [[[t, -0.5], [t % 1800 + 3, -0.6]] for t in item["token_ids"]]
             logprobs = [[[5, -0.1], [row[0][0], -9.0]] if row[0][0] >= BAD else row for row in good]
             key = {name: item[name] for name in ("arm", "request", "round", "sample")}

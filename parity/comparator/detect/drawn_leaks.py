@@ -1,0 +1,76 @@
+"""Whose tokens are those of a drawn completion that something is wrong with? Another request's that holds the very same
+ones, else that whose text the scorer says they are of (`detect/donors.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from parity.comparator.detect.events import Event
+from parity.comparator.detect.leak import Donors, Leak, Query
+from parity.comparator.detect.row_leaks import LONG, TAKEN_OVER, leaked, query_of
+from parity.records import Capture, Completion, Key, Kind
+from parity.records.kinds import Stretch
+
+Drawn = tuple[Completion, Event]
+
+_SAYS = frozenset({Kind.LOGPROB_MISMATCH, Kind.EARLY_STOP, Kind.WRONG_TEMPERATURE})
+"""Kinds that follow from tokens of another request, whatever these look like."""
+
+
+def with_donors(
+    events: Sequence[Drawn], donors: Callable[[], Donors], foreign: Mapping[Key, Event], candidate: Capture
+) -> list[Drawn]:
+    """The events of drawn completions, as row leaks where the tokens are another request's."""
+    asked = [n for n, (_, event) in enumerate(events) if _is_loose(event)]
+    found: dict[int, Leak] = {}
+    if asked:
+        leaks = donors().search([_query(*events[n]) for n in asked])
+        named = ((n, leak) for n, leak in zip(asked, leaks, strict=True) if leak is not None)
+        found = {n: leak for n, leak in named if _is_enough(*events[n], leak)}
+    copied: dict[Key, dict[int, Leak]] = {}
+    for n, leak in found.items():
+        copied.setdefault(events[n][0].key, {}).setdefault(leak.start, leak)
+    result: list[Drawn] = []
+    for n, (b, event) in enumerate(events):
+        mine = copied.get(b.key, {})
+        if n in found:
+            if mine.pop(found[n].start, None) is not None:
+                result.append((b, leaked(event, found[n], b.token_ids)))
+        elif b.key in copied and _follows(event, b.key, found, events):
+            continue
+        elif (
+            b.key in copied
+            or b.key not in foreign
+            or not _is_loose(event)
+            or (event.position < foreign[b.key].position and event.kind not in _SAYS)
+        ):
+            result.append((b, event))
+    drawn = ((key, event) for key, event in foreign.items() if key not in copied)
+    return [*result, *((candidate.completions[key], event) for key, event in drawn)]
+
+
+def _is_loose(event: Event) -> bool:
+    """It may be that the tokens are another request's."""
+    return event.kind in _SAYS or event.kind.row.stretch is Stretch.UNSUPPORTED
+
+
+def _query(b: Completion, event: Event) -> Query:
+    """Around the event; around the last tokens for an end, which has none of its own."""
+    last = max(0, len(b.token_ids) - 1)
+    return query_of(b.key, b.token_ids, replace(event, position=min(event.position, last)), None)
+
+
+def _is_enough(b: Completion, event: Event, leak: Leak) -> bool:
+    """What no token by itself says takes a whole rest, or a long stretch."""
+    if event.kind not in _SAYS:
+        return True
+    to_the_end = leak.start + leak.length == len(b.token_ids)
+    return leak.length >= (LONG if to_the_end else TAKEN_OVER)
+
+
+def _follows(event: Event, key: Key, found: Mapping[int, Leak], events: Sequence[Drawn]) -> bool:
+    """Another event of the completion is a leak, and this one is what comes of it."""
+    leaks = [leak for n, leak in found.items() if events[n][0].key == key]
+    return event.kind in _SAYS or any(leak.start <= event.position < leak.start + leak.length for leak in leaks)

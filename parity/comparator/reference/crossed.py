@@ -1,0 +1,98 @@
+"""Does another request's text explain a drawn completion? A likelihood ratio, with a mean of at most 1 where not.
+
+For tokens that were drawn after their own prompt, the product of `probability after the other text / probability after
+the own one` has a mean of at most 1, whatever the two distributions are, so it exceeds 1/a with a chance of at most a
+(Markov's inequality; Grünwald, de Heide, Koolen 2024, Safe Testing). Lists name the best tokens and the chosen one:
+where they leave something open, the own probability is taken as large and the other one as small as it can be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.comparator.reference.scores import LIKELY
+from parity.comparator.reference.surprisal import WINDOWS, find_unlikely, tail_logs
+from parity.comparator.reference.temperature import (
+    ENOUGH,
+    FEWEST,
+    Cut,
+    Draws,
+    draws_of,
+    listed_width,
+    most_likely,
+    weights_at,
+)
+from parity.comparator.statistics import FloatArray
+from parity.records import TokenIds, TopLogprobs
+
+LEAST = -50.0
+"""Log of the least probability of a token after the other text: what is not listed there has no bound of its own."""
+
+EXPLAINED = 0.001
+"""p-value of the least likely stretch after the other text, below which that text does not explain the tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asked of the sampler."""
+
+    temperature: float
+    cut: Cut
+
+
+def log_won(
+    own: TopLogprobs, other: TopLogprobs, tokens: TokenIds, asked: tuple[Asked, Asked], vocab_size: int | None
+) -> float:
+    """Log of the ratio for `tokens` (T,), both lists of T entries; `asked`: of their own request and of the other.
+
+    ENOUGH nats are taken off each token for the rounding of the engine that drew.
+    """
+    most = _bounds(own, tokens, asked[0], vocab_size)[1]
+    least = _bounds(other, tokens, asked[1], vocab_size)[0]
+    return float((least - most - ENOUGH).sum())
+
+
+def explains(other: TopLogprobs, tokens: TokenIds, temperature: float, vocab_size: int | None) -> bool:
+    """Are `tokens` what a sampler draws after the other text, from the first to the last?"""
+    logs = tail_logs(other, tokens, temperature, vocab_size)
+    return not np.isnan(logs).any() and not find_unlikely(logs, len(tokens) * len(WINDOWS), EXPLAINED)
+
+
+def _bounds(top: TopLogprobs, tokens: TokenIds, asked: Asked, vocab_size: int | None) -> tuple[FloatArray, FloatArray]:
+    """(least, most) log probability of each drawn token, shape (T,)."""
+    least, most = np.full(len(tokens), LEAST), np.zeros(len(tokens))
+    draws, places = draws_of(top, tokens, listed_width([top]), vocab_size)
+    if not len(places):
+        return least, most
+    chosen = _chosen(top, tokens)[places]
+    listed, _, rest = weights_at(draws, asked.temperature)
+    whole = listed.sum(axis=1)
+    own = (chosen - draws.logs[:, 0]) / asked.temperature
+    least[places] = np.maximum(own - np.log(whole + rest), LEAST)
+    most[places] = _at_most(draws, own - np.log(whole), asked)
+    return least, most
+
+
+def _at_most(draws: Draws, alone: FloatArray, asked: Asked) -> FloatArray:
+    """`alone`: log of the share that a token which is not listed has of all listed ones."""
+    bound = most_likely(draws, asked.temperature, asked.cut)
+    is_listed = draws.drawn < draws.logs.shape[1]
+    return np.where(is_listed, bound, np.minimum(bound, alone))
+
+
+def _chosen(top: TopLogprobs, tokens: TokenIds) -> FloatArray:
+    """The logprob of each token in its list, -inf where it is not there."""
+    usable = (top.ids[: len(tokens)] == tokens[:, None]) & np.isfinite(top.values[: len(tokens)])
+    return np.asarray(np.where(usable, np.minimum(top.values[: len(tokens)], 0.0), -np.inf).max(axis=1))
+
+
+def residual(said: TopLogprobs, top: TopLogprobs, tokens: TokenIds) -> float | None:
+    """How far an engine's own logprobs of `tokens` (T,) lie from these scores: the root of the mean square, nats, where
+    both are known and one holds the token for likely; None for fewer than FEWEST."""
+    own, score = _chosen(said, tokens), _chosen(top, tokens)
+    known = np.isfinite(own) & np.isfinite(score) & (np.maximum(own, score) > LIKELY)
+    if known.sum() < FEWEST:
+        return None
+    return float(np.sqrt(np.mean((own[known] - score[known]) ** 2)))
