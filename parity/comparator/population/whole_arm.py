@@ -32,6 +32,15 @@ penalties, another base of the logarithm): those of healthy arms are below 0.01.
 OTHER_KIND = 0.2
 """The same of the candidate alone, where the baseline's are of the right kind."""
 
+COARSE = 0.02
+"""Nats between neighbouring logprobs from which their rounding hides what residuals would show."""
+
+EXACT = 1e-9
+"""Nats: a residual of that size is none."""
+
+FEW_STEPS = 16
+"""Residuals that it takes to say how coarse logprobs are."""
+
 LISTS_SAMPLED = 512
 """Scores looked at for the unit of the logits and for how near the two best tokens lie."""
 
@@ -124,6 +133,13 @@ def _residuals(
             "than {size:.3f} nats: a temperature, penalties, or scores that are not theirs)",
             size=max(sizes),
         )
+    step = _step(found)
+    if step > COARSE:
+        return None, message(
+            "numerics.coarse",
+            "the logprobs come in steps of about {step:.3f} nats: residuals that small could not be tested",
+            step=step,
+        )
     return found, None
 
 
@@ -140,6 +156,15 @@ def _paired(
     vocab_size = inputs.candidate.header.vocab_size or inputs.baseline.header.vocab_size
     parts_at = [int(pairs.parts_at[row]) for row in rows]
     return paired_residuals(sides, parts_at, (own, others), part.since, part.until, vocab_size)
+
+
+def _step(found: PairedResiduals) -> float:
+    """The least size of a residual that is none of 0, nats, but for one in a hundred: a rounding of all logprobs; 0 where
+    too few say so."""
+    some = [np.abs(one[:: max(1, len(one) // rates.QUANTILES_OF)]) for one in (found.baseline, found.candidate)]
+    sizes = np.concatenate(some)
+    sizes = sizes[sizes > EXACT]
+    return float(np.quantile(sizes, 0.01)) if len(sizes) >= FEW_STEPS else 0.0
 
 
 def _silent(arms: list[str]) -> Message:
