@@ -304,9 +304,7 @@ class Donors:
     def _prompt_threes(self, request: str) -> npt.NDArray[np.int64]:
         """Hashes of all that stands three in a row in a prompt, ascending."""
         if request not in self._threes:
-            words = np.ascontiguousarray(self._prompt(request)).view(np.uint64)
-            last = max(0, len(words) - 2)
-            self._threes[request] = np.unique(_mixed([words[offset : offset + last] for offset in range(3)]))
+            self._threes[request] = np.unique(threes(self._prompt(request)))
         return self._threes[request]
 
     def _prompt(self, request: str) -> TokenIds:
@@ -355,10 +353,11 @@ class Donors:
         return self._sampled
 
 
-def threes(tokens: TokenIds) -> set[tuple[int, ...]]:
-    """All that stand three in a row."""
-    listed = tokens.tolist()
-    return set(zip(listed, listed[1:], listed[2:], strict=False))
+def threes(tokens: TokenIds) -> npt.NDArray[np.int64]:
+    """A 63-bit hash of each three in a row, shape (max(0, T - 2),)."""
+    words = np.ascontiguousarray(tokens).view(np.uint64)
+    last = max(0, len(words) - 2)
+    return _mixed([words[offset : offset + last] for offset in range(3)])
 
 
 def _grams(tokens: TokenIds) -> npt.NDArray[np.int64]:

@@ -127,16 +127,20 @@ def _weights(case: Case, tolerance: float) -> FloatArray | None:
     rejected = case.unsupported(tolerance)
     if rejected is None:
         return None
-    prompt, own = case.b.prompt_token_ids, threes(case.b.prompt_token_ids) | threes(case.a.token_ids)
-    said, usual = np.zeros((2, len(case.b.token_ids)), dtype=np.bool_)
-    seen = threes(prompt)
-    tokens = case.b.token_ids.tolist()
-    for place in range(len(tokens) - 2):
-        three = tuple(tokens[place : place + 3])
-        said[place : place + 3] |= three in seen
-        usual[place : place + 3] |= three in own
-        seen.add(three)
+    here, prompt, own = map(threes, (case.b.token_ids, case.b.prompt_token_ids, case.a.token_ids))
+    _, first, which = np.unique(here, return_index=True, return_inverse=True)
+    in_prompt = np.isin(here, prompt)
+    said = _spread(in_prompt | (first[which] < np.arange(len(here))), len(rejected))
+    usual = _spread(in_prompt | np.isin(here, own), len(rejected))
     return np.where(rejected, 1.0, np.where(usual, 0.0, SUPPORTED)) * ~said
+
+
+def _spread(threes_of: BoolArray, length: int) -> BoolArray:
+    """Tokens (length,) that belong to one of these three in a row, of which the first begins at the first token."""
+    found = np.zeros(length, dtype=np.bool_)
+    for offset in range(3 if len(threes_of) else 0):
+        found[offset : offset + len(threes_of)] |= threes_of
+    return found
 
 
 def _leak_wins(event: Event, leak: Leak, unsupported: BoolArray | None) -> bool:

@@ -178,6 +178,9 @@ def _of_two(top: TopLogprobs, size: int, tokens: TokenIds) -> tuple[FloatArray, 
     ids, values = top.ids[:size], top.values[:size]
     if not size or not ids.shape[1]:
         return np.full(size, np.nan), np.full(size, np.nan), np.full(size, -1, dtype=np.int64)
+    if ids.shape[1] == 1:  # the usual case: the chosen token alone
+        own = np.where(ids[:, 0] == tokens[:size], values[:, 0], -np.inf)
+        return own, np.full(size, np.nan), ids[:, 0]
     is_chosen = ids == tokens[:size, None]
     with np.errstate(invalid="ignore"):
         own = np.where(is_chosen, values, -np.inf).max(axis=1)

@@ -159,7 +159,7 @@ def _paired(
 
 
 def _step(found: PairedResiduals) -> float:
-    """The least size of a residual that is none of 0, nats, but for one in a hundred: a rounding of all logprobs; 0 where
+    """The least size of a residual that is not 0, nats, but for one in a hundred: a rounding of all logprobs. 0 where
     too few say so."""
     some = [np.abs(one[:: max(1, len(one) // rates.QUANTILES_OF)]) for one in (found.baseline, found.candidate)]
     sizes = np.concatenate(some)
