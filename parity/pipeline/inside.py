@@ -96,7 +96,7 @@ def with_steps(comparison: Comparison, baseline: Inside, candidate: Inside) -> C
         notes=tuple(notes),
         findings=every,
         classes=classes,  # type: ignore[arg-type]
-        next_steps=comparison.next_steps if verdict is Verdict.INCONCLUSIVE else (),
+        next_steps=comparison.next_steps if verdict is comparison.verdict else (),
     )
 
 
