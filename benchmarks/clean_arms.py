@@ -48,7 +48,7 @@ class Clean:
 
 GROUPS = {"long": (224, 128), "short": (32, 64), "listed": (32, 64)}
 """Requests and output tokens. Speculation is slow on a CPU: the `short` ones are for it. `listed`: the engine's own
-logprobs recorded."""
+best logprobs recorded, where the others have that of the chosen token, as every run has."""
 
 ARMS = (
     Clean("base", "long"),
@@ -92,7 +92,7 @@ def plan_of(group: str) -> Plan:
         if clean.noise:
             env |= parity_faults.environment("logits_noise") | parity_faults.packed()
         arms.append(Arm(f"{BACKEND}/{clean.name}", BACKEND, variant, engine, env))
-    sampling = Sampling(max_tokens=tokens, logprobs=5 if group == "listed" else None)
+    sampling = Sampling(max_tokens=tokens, logprobs=5 if group == "listed" else 0)
     return build_plan(
         read_checkpoint(model), prompts(model, count), arms, baseline=f"{BACKEND}/{BASELINES[group]}", sampling=sampling
     )
