@@ -75,6 +75,7 @@ UNSEEN = {
     "stripped_text_and_no_ids": {"drop5"},
     "text_with_a_blank_and_no_ids": {"drop5"},
     "echoes_text_and_gives_no_ids": {"drop5"},
+    "says_what_of_the_prompt_was_not_cached": {"leak12", "sub-random"},  # in rows that seem to answer half a prompt
 }
 """Faults that nobody can see any more; the verdict is not PASS then."""
 
