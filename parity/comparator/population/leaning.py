@@ -32,6 +32,12 @@ FEW_OF_ONE = 16
 LEANING = 2.0
 """Times the mean shift that is allowed: what a group of tokens may lean by, for noise lifts more where it is flat."""
 
+BUCKETS = 4
+"""Slots for each place at least, so that few names of contexts share one."""
+
+MOST_NAMES = 1 << 22
+"""Ids below this number groups as they are; others are numbered anew."""
+
 CONTEXT = 4
 """Tokens, the chosen one among them, by which places are distinguished. Where all places counted, clean arms of the
 small engine whose completions end in loops were accused."""
@@ -62,7 +68,14 @@ def first_of_context(tokens: Ints, row: Ints, place: Ints) -> npt.NDArray[np.boo
         name = name * np.uint64(0x9E3779B97F4A7C15) + before.astype(np.uint64)
     kept = ~same
     whole = np.flatnonzero(same)
-    kept[whole[np.unique(name[whole], return_index=True)[1]]] = True
+    # Written from the last to the first, a slot holds the first place of its name. Names that share a slot cost a few
+    # places; sorting the names would take most of a comparison's time.
+    bits = max(1, (BUCKETS * len(whole)).bit_length())
+    slot = ((name[whole] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - bits)).astype(np.int64)
+    number = np.arange(len(whole), dtype=np.int32 if len(whole) < 2**31 else np.int64)
+    first = np.empty(1 << bits, dtype=number.dtype)
+    first[slot[::-1]] = number[::-1]
+    kept[whole] = first[slot] == number
     return kept
 
 
@@ -73,16 +86,15 @@ def leaning(groups: tuple[Ints, Ints], residuals: tuple[FloatArray, FloatArray],
     completion, counted from 0, shape (N,); even ones and odd ones are the halves. allowed: nats by which a group of a
     clean arm may lean.
     """
-    names, numbers = np.unique(np.concatenate(groups), return_inverse=True)
-    size = len(unit)
-    sides = tuple(zip((numbers[:size], numbers[size:]), residuals, (-1.0, 1.0), strict=True))
+    numbers, count = _numbered(groups)
+    sides = tuple(zip(numbers, residuals, (-1.0, 1.0), strict=True))
     p_values, leans, weighed = [], 0.0, 0.0
     for half in (0, 1):
         learned, asked = unit % 2 == half, unit % 2 != half
-        sums, seen = np.zeros(len(names)), np.zeros(len(names))
+        sums, seen = np.zeros(count), np.zeros(count)
         for group, values, sign in sides:
-            sums += np.bincount(group[learned], sign * values[learned], minlength=len(names))
-            seen += np.bincount(group[learned], minlength=len(names)) / 2
+            sums += np.bincount(group[learned], sign * values[learned], minlength=count)
+            seen += np.bincount(group[learned], minlength=count) / 2
         weight = sums / (seen + FEW_OF_ONE)
         lean, heavy = np.zeros(int(asked.sum())), np.zeros(int(asked.sum()))
         for group, values, sign in sides:
@@ -94,12 +106,23 @@ def leaning(groups: tuple[Ints, Ints], residuals: tuple[FloatArray, FloatArray],
     return Leaning(min(1.0, 2 * min(p_values)), leans / weighed if weighed else 0.0)
 
 
+def _numbered(groups: tuple[Ints, Ints]) -> tuple[tuple[Ints, Ints], int]:
+    """Groups by numbers from 0, and how many there may be."""
+    both = np.concatenate(groups)
+    if len(both) and both.min() >= 0 and both.max() < MOST_NAMES:
+        return groups, int(both.max()) + 1
+    names, numbers = np.unique(both, return_inverse=True)
+    return (numbers[: len(groups[0])], numbers[len(groups[0]) :]), len(names)
+
+
 def leanings(residuals: PairedResiduals, baseline: Arm, candidate: Arm, completion: Groups) -> dict[str, Leaning]:
     """By the token's id, and by its place: 0, 1, 2 to 3, 4 to 7, ..."""
     allowed = LEANING * allowed_shift(float(baseline.capped.var()), float(candidate.capped.var()))
     place = np.frexp(residuals.place + 0.5)[1].astype(np.int64)
     tokens = residuals.baseline_token, residuals.candidate_token
-    new = np.logical_and(*(first_of_context(one, residuals.row, residuals.place) for one in tokens))
+    new = first_of_context(tokens[0], residuals.row, residuals.place)
+    if not np.array_equal(*tokens):
+        new &= first_of_context(tokens[1], residuals.row, residuals.place)
     groups = {"ids": (tokens[0][new], tokens[1][new]), "places": (place[new], place[new])}
     sides, unit = (baseline.capped[new], candidate.capped[new]), completion.of[new]
     return {name: leaning(each, sides, unit, allowed) for name, each in groups.items()}
