@@ -30,8 +30,8 @@ STARTS_WORKERS = ("conformance", "engine", "unit/pipeline", "unit/ray", "unit/re
 
 def group(item: pytest.Item) -> str:
     """What one process runs (`make test` has two): every engine in turn, and each module in one place."""
-    conformance = Path(__file__).parent / "conformance"
-    if item.get_closest_marker("engine") or item.path.is_relative_to(conformance):
+    folders = [Path(__file__).parent / name for name in ("conformance", "engine")]
+    if item.get_closest_marker("engine") or any(item.path.is_relative_to(folder) for folder in folders):
         return "engine"
     return item.path.stem
 
