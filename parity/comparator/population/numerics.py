@@ -55,6 +55,11 @@ GAP_FACTOR = 3.0
 """Ratio of mean gaps. Clean arms: up to 1.5."""
 
 
+BEYOND_ONE_UNIT = 2.5
+"""Times the mean gap that one bf16 unit of noise makes, from which it is more than that. Few tokens are so near a tie
+that noise turns them, so the ratio scatters: up to 2.05 in 12 runs with such noise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gaps:
     """What the gaps of the arms say: `drift` as in the statistics, completions with a token a little beyond the
@@ -147,7 +152,7 @@ def _gap_tests(gaps: Gaps) -> dict[str, float]:
     wide = drift.ratio is None or drift.ratio >= GAP_FACTOR
     return {
         "gaps": drift.p_value if wide and more > gaps.of_one_unit / 2 else 1.0,
-        "gaps_beyond": drift.p_value if wide and more > 1.5 * gaps.of_one_unit else 1.0,
+        "gaps_beyond": drift.p_value if wide and more > BEYOND_ONE_UNIT * gaps.of_one_unit else 1.0,
         "doubt": mcnemar_more(gaps.only_candidate, gaps.only_baseline),
     }
 
