@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 ARGS ?=
 # The tests of engines run in one process, all others in another: an engine's start mostly waits.
-PROCESSES ?= -n 2 --dist loadgroup --no-loadscope-reorder
+PROCESSES ?= -n 2 --dist loadscope --no-loadscope-reorder
 
 # Interrupted recipes leave no stamp behind, so the next make begins that step again.
 .DELETE_ON_ERROR:
