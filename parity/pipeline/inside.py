@@ -12,7 +12,6 @@ import numpy as np
 
 from parity.capture.steps import RowSteps, StepRequest, read_steps, steps_path
 from parity.comparator import Comparison
-from parity.comparator.conclude.verdict import decide
 from parity.explain.invariants import INVARIANTS
 from parity.explain.violations import Checked, Violation, check
 from parity.messages import Message, message
@@ -77,14 +76,12 @@ def with_steps(comparison: Comparison, baseline: Inside, candidate: Inside) -> C
         for arm, one in ((comparison.baseline, baseline), (comparison.candidate, candidate))
         if one.unrecorded
     ]
-    open_reasons = list(comparison.reasons) if comparison.verdict is Verdict.INCONCLUSIVE else []
     if baseline.violations:
-        open_reasons.insert(0, _baseline_broken(comparison.baseline, baseline))
-        reasons.insert(0, open_reasons[0])
+        reasons.insert(0, _baseline_broken(comparison.baseline, baseline))
     if findings:
         reasons.insert(0, _broken(candidate))
     every = tuple(sorted([*comparison.findings, *findings], key=lambda one: -one.weight))
-    verdict = decide(every, open_reasons)
+    verdict = _worse(comparison.verdict, bool(findings), bool(baseline.violations))
     if verdict is Verdict.PASS and candidate.row_steps:
         reasons.append(_clean(candidate))
     notes += _not_asked(candidate)
@@ -98,6 +95,13 @@ def with_steps(comparison: Comparison, baseline: Inside, candidate: Inside) -> C
         classes=classes,  # type: ignore[arg-type]
         next_steps=comparison.next_steps if verdict is comparison.verdict else (),
     )
+
+
+def _worse(verdict: Verdict, candidate_broke: bool, baseline_broke: bool) -> Verdict:
+    """Steps take nothing back of what tokens, scores or an arbiter say."""
+    if candidate_broke:
+        return Verdict.DIVERGED
+    return Verdict.INCONCLUSIVE if baseline_broke and verdict is Verdict.PASS else verdict
 
 
 def _broken(inside: Inside) -> Message:

@@ -109,4 +109,5 @@ def test_the_store_reports_and_the_screen_show_it(plan: Plan, tmp_path: Path) ->
         baseline=None, candidate=None, arms={}, arm="cpu/again", extras=SimpleNamespace(spec=None),
     )  # fmt: skip
     palette = Palette(*(Style() for _ in Palette._fields))
-    assert "top_a 0.5" in panels.prompt(subject, palette).plain  # type: ignore[arg-type]
+    drawing = SimpleNamespace(view=subject)
+    assert "top_a 0.5" in panels.prompt(drawing, palette).plain  # type: ignore[arg-type]

@@ -64,6 +64,7 @@ PIP = "what pip says, looked for in its output"
 DETECTOR = "the name of a detector, which no surface shows"
 
 NOT_SHOWN = {
+    ("backends/parity_backends/vllm/serve/flags.py", "vllm serve"): COMMAND,
     ("parity/cli/output.py", "nowhere to write"): "caught where it is raised for",
     ("parity/comparator/grammar/ebnf.py", "the last column returns"): "an assertion",
     ("parity/comparator/detect/invalid_tokens.py", "invalid tokens"): DETECTOR,
