@@ -23,8 +23,8 @@ BLOCK_ROW_STEPS = 2048
 BLOCK_TOKENS = 1 << 17
 """Tokens in a block, at most by one step: a recorder that waits for row-steps holds no more than some megabytes."""
 
-MAX_BLOCK_VALUES = 1 << 26
-"""Numbers in one column of a block: a reader takes no more, for steps files come from other hosts."""
+MAX_BLOCK_VALUES = 1 << 24
+"""Numbers in all columns of a block together: a reader takes no more, for steps files come from other hosts."""
 
 
 class StepColumn(NamedTuple):
@@ -192,10 +192,13 @@ def pack_block(columns: Mapping[str, Any]) -> dict[str, Any]:
 def unpack_block(layout: Any, data: str) -> dict[str, Any]:
     """What `pack_block` was given, as int64 arrays and Ragged of them. Raises ValueError for anything else."""
     raw: dict[str, Any] = {}
-    wanted = 0
+    wanted = values = 0
     for entry in layout:
         name, kind, count = entry
-        if kind not in ("<i1", "|i1", "<i2", "<i4", "<i8") or not 0 <= int(count) <= MAX_BLOCK_VALUES:
+        values += max(0, int(count))
+        if values > MAX_BLOCK_VALUES:
+            raise ValueError("more than %d numbers" % MAX_BLOCK_VALUES)
+        if kind not in ("<i1", "|i1", "<i2", "<i4", "<i8") or int(count) < 0:
             raise ValueError("column %s of %s entries of %s" % (name, count, kind))
         wanted += int(count) * np.dtype(kind).itemsize
     whole = zlib.decompressobj()

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from step_world import World
 
 from parity.capture.problems import CaptureError
-from parity.capture.step_table import COLUMN_BY_NAME, Ragged, pack_block, same_lists, unpack_block
+from parity.capture.step_table import (
+    COLUMN_BY_NAME,
+    MAX_BLOCK_VALUES,
+    Ragged,
+    pack_block,
+    same_lists,
+    unpack_block,
+)
 from parity.capture.steps import RowSteps, read_steps, steps_lines, steps_path
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "steps.md"
@@ -96,3 +103,9 @@ def test_every_column_is_documented() -> None:
         assert re.search(rf"`{name}`", text), name
         if column.like:
             assert re.search(rf"`{name}` \(like `{column.like}`\)", text), name
+
+
+def test_a_block_that_claims_more_than_a_recorder_writes_is_refused_unopened() -> None:
+    claimed = [["step", "|i1", MAX_BLOCK_VALUES // 2], ["rows", "|i1", MAX_BLOCK_VALUES // 2 + 1]]
+    with pytest.raises(ValueError, match="more than"):
+        unpack_block(claimed, "not even base64")
