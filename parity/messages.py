@@ -12,8 +12,8 @@ never translated. A parameter that is a Message itself is translated with the on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeGuard, Union
 
 from parity.plurals import agreeing
@@ -23,6 +23,9 @@ Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Js
 
 VERBATIM = ""
 """Id of what was not written by parity, or by one that wrote finished sentences: shown as it is."""
+
+MOST_HEARD = 300
+"""Characters of one text from a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Message:
         if translate is not None:
             try:
                 return translate(self).format(**shown)
-            except (LookupError, ValueError, TypeError, AttributeError):
+            except (LookupError, ValueError, TypeError, AttributeError, OverflowError):
                 pass  # English, which this message's parameters are for
         return self.template.format(**shown)
 
@@ -80,6 +83,44 @@ class Message:
         known = value.get("parameters")
         parameters = {str(name): _from_json(one) for name, one in known.items()} if isinstance(known, Mapping) else {}
         return Message(str(value.get("id", VERBATIM)), literal(value["text"]), parameters)
+
+
+def heard(value: object, clean: Callable[[str], str]) -> Message | None:
+    """A sentence from a file or another process, by its id; None where it is not the object that it should be.
+
+    Its writer is not believed: its text is shown as it stands and never formatted, and `clean` makes each text of it
+    fit to be shown.
+    """
+    if not isinstance(value, Mapping):
+        return None
+    try:
+        return _cleaned(Message.from_json(value), clean)
+    except (ValueError, RecursionError):
+        return None
+
+
+def shortened(text: str) -> str:
+    """So much of what somebody else wrote is shown in a sentence."""
+    return text[:MOST_HEARD]
+
+
+def words_heard(value: object, clean: Callable[[str], str] = shortened) -> Message:
+    """What a file or another process says: a sentence of ours by its id, anything else as its own words."""
+    return heard(value, clean) or verbatim(clean(str(value)))
+
+
+def within(said: Message) -> Iterator[Message]:
+    """A message, and those among its parameters, and theirs."""
+    yield said
+    for value in said.parameters.values():
+        for one in value if _is_list(value) else (value,):
+            if isinstance(one, Message):
+                yield from within(one)
+
+
+def short_json(said: Message) -> Json:
+    """What `words_heard` reads again: other people's words as a plain text."""
+    return said.to_json() if said.id != VERBATIM else said.render()
 
 
 Say: TypeAlias = Callable[[Message | str], None]
@@ -126,6 +167,19 @@ def _shown(value: Parameter, translate: Callable[[Message], str] | None) -> obje
 def _is_list(value: Parameter) -> TypeGuard[Sequence[Parameter]]:
     """A list or a plain tuple; what has a name for each field is one thing, with words of its own."""
     return isinstance(value, list | tuple) and not hasattr(value, "_fields")
+
+
+def _cleaned(said: Message, clean: Callable[[str], str]) -> Message:
+    parameters = {name: _clean(value, clean) for name, value in said.parameters.items()}
+    return replace(said, english=literal(clean(str(said))), parameters=parameters)
+
+
+def _clean(value: Parameter, clean: Callable[[str], str]) -> Parameter:
+    if isinstance(value, Message):
+        return _cleaned(value, clean)
+    if _is_list(value):
+        return [_clean(one, clean) for one in value]
+    return clean(value) if isinstance(value, str) else value
 
 
 def _as_json(value: Parameter) -> Json:

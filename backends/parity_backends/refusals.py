@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from parity.errors import ParityError
-from parity.messages import Say, message
+from parity.messages import Message, Say, message
 from parity.run.envs import EnvSpec
 
 
@@ -63,3 +63,6 @@ class WithoutEngine:
 
     def plant(self, fault: str) -> dict[str, str]:
         raise no_fault(self.name, fault)
+
+    def explain(self, log_tail: str) -> Message | None:
+        return None

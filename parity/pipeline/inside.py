@@ -14,7 +14,7 @@ from parity.capture.steps import RowSteps, StepRequest, read_steps, steps_path
 from parity.comparator import Comparison
 from parity.explain.invariants import INVARIANTS
 from parity.explain.violations import Checked, Violation, check
-from parity.messages import Message, message
+from parity.messages import Message, message, words_heard
 from parity.records import Capture, Finding, Key, Kind, Severity, Verdict
 from parity.records.evidence import ViolationEvidence
 
@@ -31,7 +31,7 @@ class Inside:
     """What the invariants say of one arm."""
 
     starts: tuple[Checked, ...]
-    unrecorded: str | None = None
+    unrecorded: Message | None = None
     """Why the engine could not be recorded, where it was asked for."""
 
     @property
@@ -54,7 +54,7 @@ def look_inside(capture: Capture, steps: Sequence[RowSteps]) -> Inside:
     prompts = {one.key: one.prompt_token_ids for one in capture}
     said = capture.header.extra.get("steps")
     why = said.get("unrecorded") if isinstance(said, Mapping) else None
-    return Inside(tuple(check(one, prompts) for one in steps), None if why is None else str(why))
+    return Inside(tuple(check(one, prompts) for one in steps), None if why is None else words_heard(why))
 
 
 def steps_beside(capture: Path, given: Mapping[str, Path] | None = None, arm: str = "") -> tuple[RowSteps, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from parity.errors import BackendError, ParityError
-from parity.messages import Message, Say, message
+from parity.messages import Message, Say, message, within
 from parity.records import Json
 from parity.records.deployment import Deployment
 from parity.run.checks import Check
@@ -196,6 +196,14 @@ class HoldsMemory(Protocol):
 
 
 @runtime_checkable
+class Hinting(Protocol):
+    """A backend whose worker ends with sentences of its own."""
+
+    hints: Mapping[str, Message]
+    """What to do, by the id of the sentence."""
+
+
+@runtime_checkable
 class Patient(Protocol):
     """A backend whose engine needs longer than others to say what hangs."""
 
@@ -243,6 +251,12 @@ class Examinable(Protocol):
 def impossible(backend: Backend, engine: Mapping[str, Json], config: Mapping[str, Json]) -> Message | None:
     """What the adapter says about these settings for this checkpoint; one that says nothing takes everything."""
     return backend.impossible(engine, config) if isinstance(backend, Restricted) else None
+
+
+def hint_for(backend: Backend, said: Message) -> Message | None:
+    """What the adapter says to do about a failure by its sentences; None where it has nothing for these."""
+    hints = backend.hints if isinstance(backend, Hinting) else {}
+    return next((hints[one.id] for one in within(said) if one.id in hints), None)
 
 
 def starts_an_engine(name: str) -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from parity.errors import BackendError
-from parity.messages import Message, Parameter, literal, message, verbatim
-from parity.records import Json
+from parity.messages import Message, heard, message, verbatim
 from parity.run.messages import Failed
 from parity.run.words import one_line
 
@@ -58,36 +56,12 @@ def words_of(trouble: Trouble, arm: str, doing: Doing, said: Message | str = "")
 
 def engine_words(failed: Failed) -> Message:
     """What a worker said of its engine's failure, on one line."""
+    said = heard(failed.said, one_line)
+    if said is not None:
+        return said
     # The message of a WorkerError says all there is to say.
-    if failed.type == "WorkerError" or isinstance(failed.said, dict):
-        said = _sentence(failed.said)
-        if said is not None:
-            return said
     kind = "" if failed.type == "WorkerError" else f"{failed.type}: "
     return verbatim(one_line(f"{kind}{failed.message}"))
-
-
-def _sentence(value: Json) -> Message | None:
-    """A sentence of ours; None where it is not the object that it should be. A far worker is not believed: the text is
-    shown as it stands, and never formatted."""
-    if not isinstance(value, dict):
-        return None
-    try:
-        said = Message.from_json(value)
-    except ValueError:
-        return None
-    return replace(said, english=literal(one_line(str(said))), parameters=_harmless(said.parameters))
-
-
-def _harmless(parameters: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    return {
-        name: one_line(value)
-        if isinstance(value, str)
-        else replace(value, english=literal(one_line(str(value))), parameters=_harmless(value.parameters))
-        if isinstance(value, Message)
-        else value
-        for name, value in parameters.items()
-    }
 
 
 def memory_held(arm: str, seconds: float, said: str) -> Message:

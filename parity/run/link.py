@@ -19,7 +19,7 @@ from parity.plan.hosts import Host
 from parity.records import Header
 from parity.records.plan_digest import plan_digest
 from parity.records.sampling import wire
-from parity.run.backend import Backend, HasDevices, HoldsMemory, Patient, Remote
+from parity.run.backend import Backend, HasDevices, HoldsMemory, Patient, Remote, hint_for
 from parity.run.events import ArmEvent, OnEvent, Phase
 from parity.run.expected import check_header
 from parity.run.failures import Doing, Interrupted, Timeouts, Trouble, engine_words, memory_held, words_of
@@ -295,7 +295,11 @@ class Link:
             said = message("run.with_log", "{said}\nthe end of {log}:{lines}", said=said, log=str(log), lines=lines)
         self._memory_line = worker.line_with(self._memory_signs)
         self._memory_held = self.header is None and bool(self._memory_line)
-        hint = remedy(self._host, tail) or self._backend.explain(self._memory_line or tail)
+        hint = (
+            remedy(self._host, tail)
+            or hint_for(self._backend, said)
+            or self._backend.explain(self._memory_line or tail)
+        )
         self.enter(Phase.FAILED, self.done, self.total, self.tokens)
         raise BackendError(
             said,

@@ -146,7 +146,8 @@ class Unscored(Struct, frozen=True, tag_field="event", tag="unscored"):
     """An item that the engine cannot take."""
 
     named: _Named = msgspec.field(name="key")
-    reason: str = ""
+    reason: Json = ""
+    """A sentence of the worker's as an object with its id, or the words of its engine."""
 
     @property
     def key(self) -> ScoreKey:

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from parity.messages import message
-from parity.records import Header, Key, ScoreKey
+from parity.messages import message, short_json, words_heard
+from parity.records import Header, Json, Key, ScoreKey
 from parity.run.appending import Appender
 from parity.run.events import Phase
 from parity.run.expected import check_score, check_unscored
@@ -22,8 +22,11 @@ from parity.run.words import one_line
 SAID_UNSCORED = 3
 """A server without prompt_logprobs scores nothing at all: not a line for each."""
 
-Refusal = tuple[str, str, int, int, str]
-"""An item that the engine could not take, and why: arm, request, round, sample, its words."""
+Refusal = tuple[str, str, int, int, Json]
+"""An item that the engine could not take, and why: arm, request, round, sample, what the worker said."""
+
+MOST_SAID = 300
+"""Characters of why an item was not scored."""
 
 
 class Scoring:
@@ -94,10 +97,10 @@ class Scoring:
             link.event(said)
 
     def _refuse(self, said: Unscored) -> None:
-        key, why = said.key, one_line(said.reason)[:300]
+        key, why = said.key, words_heard(said.reason, lambda text: one_line(text)[:MOST_SAID])
         if key in self._refused:
             return
-        self._refused[key] = (*key, why)
+        self._refused[key] = (*key, short_json(why))
         if len(self._refused) <= SAID_UNSCORED:
             self._link.say(
                 message(

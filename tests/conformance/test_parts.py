@@ -10,6 +10,7 @@ from parity_backends.server.worker.answers import Answer, assembled, whole
 from parity_backends.server.worker.asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, not_sent, sampling_body
 from parity_backends.server.worker.transport import ServerError
 from parity_backends.transformers.worker.reference import Writer
+from parity_backends.worker.sentences import WorkerError
 from subjects import GREEDY
 
 from parity.records.sampling import wire
@@ -20,7 +21,7 @@ def chunk(index: int = 0, text: str = "", **more: Any) -> dict[str, Any]:
 
 
 def problems(answer: Answer) -> list[str]:
-    return answer.samples[0].problems
+    return [one["text"] for one in answer.samples[0].problems]
 
 
 def test_chunks_of_several_samples_are_put_together_in_any_order() -> None:
@@ -89,7 +90,7 @@ def test_a_prompt_becomes_a_message_only_where_all_arms_do_that() -> None:
     request = {"id": "a", "prompt": "Hello", "prompt_token_ids": [1, 2]}
     body = call_body(request, "m", CHAT, {}, stream=False, wrap=True, as_text=False)
     assert body["messages"] == [{"role": "user", "content": "Hello"}]
-    with pytest.raises(ValueError, match="no messages"):
+    with pytest.raises(WorkerError, match="no messages"):
         call_body(request, "m", CHAT, {}, stream=False, wrap=False, as_text=False)
     assert call_body(request, "m", COMPLETIONS, {}, stream=False, wrap=False, as_text=False)["prompt"] == [1, 2]
     assert call_body(request, "m", COMPLETIONS, {}, stream=False, wrap=False, as_text=True)["prompt"] == "Hello"

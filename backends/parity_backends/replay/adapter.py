@@ -16,6 +16,7 @@ from parity_backends.refusals import WithoutEngine, check_settings
 MODULES = (
     "parity_backends.worker:asked",
     "parity:plurals",
+    "parity_backends.worker:sentences",
     "parity_backends.worker:protocol",
     "parity_backends.worker:sampling",
     "parity_backends.worker:records",
@@ -29,6 +30,11 @@ SCORES = ("scores.jsonl", "scores.jsonl.gz")
 """Where a run directory has the scores, looked for beside the capture."""
 
 
+OTHER_REQUESTS = message(
+    "replay.own_prompts", "leave out --prompts, --suite and sampling options: then the recording's own are taken"
+)
+
+
 class ReplayBackend(WithoutEngine):
     """Arms are capture files. No engine is started and none is imported."""
 
@@ -37,6 +43,12 @@ class ReplayBackend(WithoutEngine):
     takes_images = True
     loads_weights = False
     answers_anew = False
+    hints: Mapping[str, Message] = {
+        "replay.other_sampling": OTHER_REQUESTS,
+        "replay.other_prompt": OTHER_REQUESTS,
+        "replay.nothing_for": OTHER_REQUESTS,
+        "replay.other_model": message("replay.own_model", "name the checkpoint of the recording with --model DIR"),
+    }
 
     def default_model(self) -> Path | None:
         # The recording names its model; the worker refuses one of another.
@@ -77,13 +89,3 @@ class ReplayBackend(WithoutEngine):
 
     def worker_source(self) -> bytes:
         return bundle("parity_backends.replay.worker", MODULES)
-
-    def explain(self, log_tail: str) -> Message | None:
-        if "was recorded with" in log_tail or "has another prompt" in log_tail or "has nothing for" in log_tail:
-            return message(
-                "replay.own_prompts",
-                "leave out --prompts, --suite and sampling options: then the recording's own are taken",
-            )
-        if "is a recording of the model" in log_tail:
-            return message("replay.own_model", "name the checkpoint of the recording with --model DIR")
-        return None

@@ -17,6 +17,7 @@ from parity_backends.refusals import WithoutEngine, check_settings
 MODULES = (
     "parity_backends.worker:asked",
     "parity:plurals",
+    "parity_backends.worker:sentences",
     "parity_backends.worker:protocol",
     "parity_backends.worker:sampling",
     "parity_backends.worker:records",
@@ -53,6 +54,19 @@ class ServerBackend(WithoutEngine):
     takes_images = True
     loads_weights = False
     answers_anew = True
+    hints: Mapping[str, Message] = {
+        "server.refused": message(
+            "server.is_it_up",
+            "is the server up, and is this its port? `curl URL/v1/models` shows; --resume goes on",
+        ),
+        "server.no_access": message(
+            "server.api_key",
+            "name the environment variable that holds the API key with --server-option api_key_env=NAME",
+        ),
+        "server.not_what": message(
+            "server.root", "the URL is that of the server's root, such as http://host:8000 (with or without /v1)"
+        ),
+    }
 
     def default_model(self) -> Path | None:
         return None
@@ -95,23 +109,6 @@ class ServerBackend(WithoutEngine):
 
     def worker_source(self) -> bytes:
         return bundle("parity_backends.server.worker", MODULES)
-
-    def explain(self, log_tail: str) -> Message | None:
-        if "connection refused" in log_tail:
-            return message(
-                "server.is_it_up",
-                "is the server up, and is this its port? `curl URL/v1/models` shows; --resume goes on",
-            )
-        if "HTTP 401" in log_tail or "HTTP 403" in log_tail:
-            return message(
-                "server.api_key",
-                "name the environment variable that holds the API key with --server-option api_key_env=NAME",
-            )
-        if "OpenAI-compatible server?" in log_tail:
-            return message(
-                "server.root", "the URL is that of the server's root, such as http://host:8000 (with or without /v1)"
-            )
-        return None
 
 
 def _setting_is(name: str, value: object, hint: Message) -> ParityError:

@@ -20,6 +20,7 @@ VARIABLE = "PARITY_TRANSFORMERS_PYTHON"
 MODULES = (
     "parity_backends.worker:asked",
     "parity:plurals",
+    "parity_backends.worker:sentences",
     "parity_backends.worker:protocol",
     "parity_backends.worker:sampling",
     "parity_backends.worker:records",
@@ -42,6 +43,13 @@ class TransformersBackend:
     loads_weights = True
     answers_anew = True
     takes_usual = True
+    hints: Mapping[str, Message] = {
+        "transformers.does_not_load": message(
+            "transformers.too_old",
+            "this transformers does not know the architecture: point {variable} at a newer one",
+            variable=VARIABLE,
+        )
+    }
 
     def __init__(self) -> None:
         self._cpu = CpuBackend()
@@ -122,10 +130,4 @@ class TransformersBackend:
             return self._hint()
         if "out of memory" in log_tail.lower() or "MemoryError" in log_tail:
             return message("transformers.memory", "out of memory: lower batch_tokens, or name another device")
-        if "does not load" in log_tail:
-            return message(
-                "transformers.too_old",
-                "this transformers does not know the architecture: point {variable} at a newer one",
-                variable=VARIABLE,
-            )
         return None

@@ -29,7 +29,7 @@ ENGINE_SETTINGS = "parity.records:engine_settings"
 """The one table travels: what the worker reads back is what the other side knows of."""
 
 WORKER_MODULES = (
-    "parity:plurals",
+    "parity:plurals", "parity_backends.worker:sentences",
     "parity_backends.worker:asked", "parity_backends.worker:protocol", "parity_backends.worker:sampling",
     "parity_backends.worker:records", "secrets",
     "environment", "table", ENGINE_SETTINGS, "arguments", "checkpoints", "limits", "rows", "resolved",
@@ -46,8 +46,10 @@ def worker_source() -> bytes:
     return bundle("parity_backends.vllm.worker", WORKER_MODULES)
 
 
-PROBE_MODULES = ("secrets", "environment", "table", ENGINE_SETTINGS, "arguments", "checkpoints",
-                 "limits", "parity_backends.vllm.doctor:probe")  # fmt: skip
+PROBE_MODULES = (
+    "parity:plurals", "parity_backends.worker:sentences", "secrets", "environment", "table", ENGINE_SETTINGS,
+    "arguments", "checkpoints", "limits", "parity_backends.vllm.doctor:probe",
+)  # fmt: skip
 
 
 def doctor_probe() -> str:

@@ -8,7 +8,8 @@ from typing import Any, Callable, Optional
 from parity.records.plan_digest import plan_digest
 
 from .asked import Churn, Item, Plan, Record, Request, Sampling
-from .protocol import SCHEMA, Channel, WorkerError
+from .protocol import SCHEMA, Channel
+from .sentences import Sentence, WorkerError, message
 
 Tokens = tuple[tuple[int, ...], tuple[int, ...]]
 """Token ids of a prompt and of its completion."""
@@ -20,7 +21,9 @@ class PlannedArm:
     def __init__(self, plan: Plan, name: str, channel: Channel, stop: threading.Event) -> None:
         arms = {arm["name"]: arm for arm in plan["arms"]}
         if name not in arms:
-            raise WorkerError("the plan has no arm %r; it has %s" % (name, ", ".join(arms)))
+            raise WorkerError(
+                message("worker.no_arm", "the plan has no arm {name!r}; it has {arms}", name=name, arms=", ".join(arms))
+            )
         self.plan, self.arm, self.channel, self.stop = plan, arms[name], channel, stop
         self.requests = plan["requests"]
 
@@ -54,7 +57,7 @@ class PlannedArm:
             self.plan, self.requests = planned
 
     def to_score(
-        self, items: list[Item], why_not: Callable[[Item], Optional[str]]
+        self, items: list[Item], why_not: Callable[[Item], Optional[Sentence]]
     ) -> tuple[dict[Tokens, list[Record]], int]:
         """The keys of each distinct sequence, and how many items are done already: one without tokens needs no engine.
 

@@ -12,11 +12,10 @@ import threading
 import time
 import traceback
 from multiprocessing import resource_tracker
-from typing import IO, Any, Callable, Dict, Iterator, Optional, Union
-
-from parity.plurals import agreeing
+from typing import IO, Any, Callable, Iterator, Optional
 
 from .asked import Record
+from .sentences import EngineError, WorkerError, message
 
 SCHEMA = "parity.capture/1"
 EXIT_SECONDS = 15.0
@@ -27,24 +26,6 @@ CHILD_SECONDS = 5.0
 
 class Stopped(Exception):
     """The supervisor asked for an end."""
-
-
-Sentence = Dict[str, Any]
-"""A sentence of ours: its id, its parameters, and its text in English. The other side puts it into words."""
-
-
-def message(id: str, english: str, **parameters: Any) -> Sentence:
-    """A sentence of ours, as `parity.messages.message` makes one; a parameter may be another one."""
-    shown = {name: value["text"] if isinstance(value, dict) else value for name, value in parameters.items()}
-    return {"id": id, "parameters": parameters, "text": agreeing(english, shown).format(**shown)}
-
-
-class WorkerError(Exception):
-    """A failure whose message says all there is to say: the log gets the message, no traceback."""
-
-    def __init__(self, said: Union[Sentence, str]) -> None:
-        super().__init__(said["text"] if isinstance(said, dict) else said)
-        self.said = said
 
 
 def refuse_churn(churn: Any) -> None:
@@ -246,7 +227,7 @@ def serve(stream: IO[bytes], make_arm: Callable[..., Any]) -> None:
     except Stopped:
         code = 0
     except BaseException as error:
-        if isinstance(error, WorkerError):
+        if isinstance(error, WorkerError) and not isinstance(error, EngineError):
             sys.stderr.write("%s: %s\n" % (type(error).__name__, error))
         else:
             traceback.print_exc()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from parity.comparator.types import Remarks
-from parity.messages import Message, message
+from parity.messages import Message, message, words_heard
 from parity.records import Header, Json
 from parity.records.engine_settings import COMPILATION_MODES, setting_called
 
@@ -63,7 +63,10 @@ def _overruled_words(arm: str, found: Mapping[str, tuple[Json, Json]]) -> Messag
 def _notes(header: Header) -> Iterator[Message]:
     dropped = {name: why for name, why in _mapping(header.engine.get("dropped")).items() if not _harmless(name)}
     if dropped:
-        settings = [f"{name} ({why})" for name, why in dropped.items()]
+        settings = [
+            message("inputs.without", "{name} ({why})", name=name, why=words_heard(why))
+            for name, why in dropped.items()
+        ]
         yield message("inputs.dropped", "{arm} ran without {settings}", arm=header.arm, settings=settings)
     translated = _mapping(header.engine.get("translated"))
     if translated:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parity.comparator.types import Remarks
-from parity.messages import Message, message
+from parity.messages import Message, joined, message, words_heard
 from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity
 from parity.records.evidence import TextEvidence
 
@@ -43,10 +43,9 @@ def contradictions(baseline: Capture, candidate: Capture, miscounted: Mapping[Ke
     found = []
     usual = _in_every_answer(candidate)
     for completion in candidate:
-        problems = [problem for problem in _problems(completion) if problem not in usual]
-        shown = [problem[:200] for problem in problems[:MOST_SHOWN]]
+        shown = [said for words, said in _problems(completion).items() if words not in usual][:MOST_SHOWN]
         if completion.key in miscounted:
-            shown.append(str(miscounted[completion.key]))
+            shown.append(miscounted[completion.key])
         if not shown:
             continue
         found.append(
@@ -62,9 +61,11 @@ def contradictions(baseline: Capture, candidate: Capture, miscounted: Mapping[Ke
                 length=len(completion.token_ids),
                 evidence=TextEvidence(
                     why=message(
-                        "text.answer", "the server's answer does not add up: {problems}", problems="; ".join(shown)
+                        "text.answer",
+                        "the server's answer does not add up: {problems}",
+                        problems=joined(shown, "; "),
                     ),
-                    problems=tuple(shown),
+                    problems=tuple(map(str, shown)),
                 ),
             )
         )
@@ -75,16 +76,19 @@ FEW = 4
 """Answers that it takes to call a problem a habit."""
 
 
-def _problems(completion: Completion) -> list[str]:
+def _problems(completion: Completion) -> dict[str, Message]:
+    """What the worker found wrong with an answer, by its words."""
     problems = (completion.server or {}).get("problems")
-    return [str(problem) for problem in problems] if isinstance(problems, list) else []
+    said = [words_heard(one) for one in problems] if isinstance(problems, list) else []
+    return {str(one): one for one in said}
 
 
-def _in_every_answer(capture: Capture) -> frozenset[str]:
+def _in_every_answer(capture: Capture) -> dict[str, Message]:
     """Problems, word for word, of all answers of an arm."""
     if len(capture.completions) < FEW:
-        return frozenset()
-    return frozenset.intersection(*(frozenset(_problems(one)) for one in capture))
+        return {}
+    each = [_problems(one) for one in capture]
+    return {words: said for words, said in each[0].items() if all(words in one for one in each)}
 
 
 def same_problems(capture: Capture) -> Remarks:
@@ -96,20 +100,21 @@ def same_problems(capture: Capture) -> Remarks:
                 "{arm}: of every answer: {problem}. A habit of this server, or a fault that hits all: look at one by "
                 "hand (`curl`)",
                 arm=capture.header.arm,
-                problem=problem[:200],
+                problem=problem,
             )
-            for problem in sorted(_in_every_answer(capture))
+            for _, problem in sorted(_in_every_answer(capture).items())
         )
     )
 
 
 def remarks(baseline: Capture, candidate: Capture) -> Remarks:
     """What a verdict about these two must not be read as saying, and what could not be looked at in them."""
-    arms: dict[str, list[str]] = {}
+    arms: dict[str, tuple[Message, list[str]]] = {}
     for capture in (baseline, candidate):
         unchecked: Any = _served(capture.header).get("unchecked")
         for one in unchecked[:MOST_SHOWN] if isinstance(unchecked, list) else ():
-            arms.setdefault(str(one)[:300], []).append(capture.header.arm)
+            said = words_heard(one)
+            arms.setdefault(str(said), (said, []))[1].append(capture.header.arm)
     return same_problems(candidate) + Remarks(
         limits=tuple(
             message("inputs.text_alone", "{arm}: text alone was compared, not token ids", arm=capture.header.arm)
@@ -118,7 +123,7 @@ def remarks(baseline: Capture, candidate: Capture) -> Remarks:
         ),
         notes=tuple(
             message("inputs.not_checked", "not checked in {arms}: {what}", arms=_and(names), what=what)
-            for what, names in arms.items()
+            for what, names in arms.values()
         ),
     )
 

@@ -8,6 +8,7 @@ import pytest
 from parity_backends.vllm.worker import arguments
 from parity_backends.vllm.worker.arguments import Table, translate, translate_sampling
 from parity_backends.vllm.worker.table import ASCEND_READ, VLLM_NAMES, VLLM_READ
+from parity_backends.worker.sentences import WorkerError
 
 from parity.plan import Sampling
 from parity.records.sampling import wire
@@ -54,7 +55,7 @@ def test_nothing_unknown_reaches_an_engine(version: str, ascend: str | None) -> 
     # Nothing disappears unsaid.
     for name in EVERYTHING:
         assert name in done.engine or name in done.dropped or name in done.translated, name
-    assert table.source.startswith(f"release {version}")
+    assert table.source["text"].startswith(f"release {version}")
 
 
 @pytest.mark.parametrize("version", RELEASES)
@@ -138,7 +139,9 @@ def test_what_is_asked_is_left_alone() -> None:
 
 @pytest.mark.parametrize("engine", [{"max_num_seq": 4}, {"speculative_config": {"num_speculative_token": 4}}])
 def test_a_name_that_no_release_has_is_refused_with_the_nearest(engine: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"nor has any release from 0\.11\.0 on; did you mean (max_num_seqs|num_spec)"):
+    with pytest.raises(
+        WorkerError, match=r"nor has any release from 0\.11\.0 on; did you mean (max_num_seqs|num_spec)"
+    ):
         translate(engine, {}, Table("0.32.0"))
 
 
@@ -148,14 +151,14 @@ def test_a_build_that_is_no_release_is_asked_itself() -> None:
     table = Table("0.34.0.dev7+g1234", None, seen)
     done = translate({"an_argument_of_tomorrow": 1, "swap_space": 4}, {}, table)
     assert done.engine == {"an_argument_of_tomorrow": 1}
-    assert done.dropped == {"swap_space": "vLLM 0.34.0.dev7+g1234 has no such argument"}
-    assert "own signatures" in table.source
+    assert done.dropped["swap_space"]["text"] == "vLLM 0.34.0.dev7+g1234 has no such argument"
+    assert "own signatures" in table.source["text"]
 
 
 @pytest.mark.parametrize("ascend", ASCEND_READ.split())
 def test_a_misspelt_key_of_additional_config_is_refused_by_what_the_release_knows(ascend: str) -> None:
     vllm = ascend.removesuffix(".post1")
-    with pytest.raises(ValueError, match="weight_nzmode.*did you mean weight_nz_mode" if ascend > "0.2" else "nzmode"):
+    with pytest.raises(WorkerError, match="weight_nzmode.*did you mean weight_nz_mode" if ascend > "0.2" else "nzmode"):
         translate({"additional_config": {"weight_nzmode": 0}}, {}, Table(vllm, ascend))
     known = translate({"additional_config": {"weight_nz_mode": 0, "refresh": True}}, {}, Table(vllm, ascend))
     has = ascend.startswith("0.23")
@@ -190,4 +193,6 @@ def test_the_plans_sampling_parameters_are_known_everywhere(version: str) -> Non
 def test_a_sampling_parameter_that_went_away_is_told() -> None:
     given, dropped = translate_sampling({"n": 1, "best_of": 4, "truncate_prompt_tokens": None}, Table("0.23.0"), {})
     assert given == {"n": 1}
-    assert dropped == {"sampling.best_of": "vLLM 0.23.0 has no such parameter"}
+    assert {name: why["text"] for name, why in dropped.items()} == {
+        "sampling.best_of": "vLLM 0.23.0 has no such parameter"
+    }

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from captures import header, texts
+from parity_backends.worker.sentences import message as said_by_worker
 
 from parity.comparator.inputs.resolved import overruled, remarks
 from parity.comparator.types import Remarks
+from parity.language import render
 
 MODES = {0: "NONE", 1: "STOCK_TORCH_COMPILE", 2: "DYNAMO_TRACE_ONCE", 3: "VLLM_COMPILE"}
 """`vllm.config.CompilationMode`, 0.33.0."""
@@ -79,11 +81,18 @@ def test_overruled(wanted: dict[str, Any], resolved: dict[str, Any], name: str |
         assert name in reason
 
 
-def test_what_a_version_does_not_know_is_reported_unless_it_is_harmless() -> None:
+@pytest.mark.parametrize(
+    ("why", "chinese"),
+    [
+        ("vLLM 0.14.1 has no such argument", "vLLM 0.14.1 has no such argument"),  # from before it had an id
+        (said_by_worker("vllm.no_argument", "vLLM {version} has no such argument", version="0.14.1"), "没有该参数"),
+    ],
+)
+def test_what_a_version_does_not_know_is_reported_unless_it_is_harmless(why: Any, chinese: str) -> None:
     said = header(
         "cpu/mtp",
         engine={
-            "dropped": {"mamba_cache_mode": "vLLM 0.14.1 has no such argument", "swap_space": "no such argument"},
+            "dropped": {"mamba_cache_mode": why, "swap_space": "no such argument"},
             "translated": {"compilation_config.mode": "compilation_config.level=3"},
         },
     )
@@ -91,5 +100,6 @@ def test_what_a_version_does_not_know_is_reported_unless_it_is_harmless() -> Non
         "cpu/mtp ran without mamba_cache_mode (vLLM 0.14.1 has no such argument)",
         "cpu/mtp: settings by this version's names: compilation_config.mode as compilation_config.level=3",
     ]
+    assert chinese in render(remarks(said).notes[0], "zh")
     assert remarks(header("cpu/mtp", engine={})) == Remarks()
     assert remarks(header("cpu/mtp", engine={"dropped": "garbage", "asked": 3})) == Remarks()

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from captures import capture, completion
+from parity_backends.worker.sentences import message as said
 
 from parity.comparator import compare
+from parity.language import render
 from parity.records import Capture, Key, Kind, Verdict
 
 KEY = Key("p0", 0, 0)
@@ -59,3 +61,18 @@ def test_nonsense_from_a_far_host_does_not_crash_it() -> None:
     for problems in ("text", [], [1, None], {"x": 1}):
         one = answered("one", [5, 6, 7], "abc", served="nonsense")
         compare(one, answered("two", [5, 6, 7], "abc", served=odd, problems=problems))
+
+
+def test_what_the_worker_said_by_its_id_is_in_the_readers_language() -> None:
+    problem = said("server.no_finish_reason", "it has no finish_reason")
+    unchecked = said("server.not_taken", "{name}={value}: the server takes no such parameter, it was not sent",
+                     name="min_p", value="0.1")  # fmt: skip
+    served = {"token_source": "server", "unchecked": [unchecked]}
+    two = answered("two", [5, 6, 7], "abc", served=served, problems=[problem])
+    result = compare(answered("one", [5, 6, 7], "abc"), two)
+    (finding,) = result.findings
+    assert "it has no finish_reason" in str(finding.evidence.why)
+    assert "缺少 finish_reason" in render(finding.evidence.why, "zh")
+    (note,) = [one for one in result.notes if "min_p" in str(one)]
+    assert str(note) == "not checked in two: min_p=0.1: the server takes no such parameter, it was not sent"
+    assert "服务器不接受该参数" in render(note, "zh")

@@ -46,10 +46,9 @@ NOT_OURS = {
     "parity/records/sampling.py": "helps of options: the catalogues have them (`speaking.help_messages`)",
     "parity/explain/predicates.py": "names of predicates, by which reports and JSON know them",
     "parity/plurals.py": "grammar",
-    "backends/parity_backends/*/worker/*.py": "travels alone: what it says is shown as another program's words",
-    "backends/parity_backends/worker/*.py": "as other worker programs",
+    "backends/parity_backends/vllm/worker/table.py": "names of arguments, and nothing else",
+    "backends/parity_backends/vllm/worker/record*.py": "what a steps file says of itself: values of its header",
     "backends/parity_backends/vllm/doctor/probe.py": "travels alone, as a worker",
-    "backends/parity_backends/*/adapter.py": "what workers and engines say, looked for in their logs",
     "backends/parity_backends/vllm/accelerator.py": "what engines say, looked for in their logs",
     "backends/parity_backends/vllm/ascend.py": "what engines say, looked for in their logs",
     "backends/parity_backends/vllm/cuda.py": "what engines say, looked for in their logs",
@@ -61,6 +60,10 @@ NOT_OURS = {
 KEY = "a value of evidence or JSON, by which programs go: where it is shown, a message stands for it"
 STYLE, COMMAND = "a style", "a command, to be copied"
 PIP = "what pip says, looked for in its output"
+PYTHON = "what Python and torch say, looked for in their logs"
+LINUX = "what /proc/cpuinfo says"
+HAND = "a worker started by hand travels alone, without a catalogue"
+LOG = "in a log file"
 DETECTOR = "the name of a detector, which no surface shows"
 
 NOT_SHOWN = {
@@ -92,7 +95,7 @@ NOT_SHOWN = {
     ("parity/run/envs.py", "Could not find a version"): PIP,
     ("parity/run/envs.py", "No matching distribution found"): PIP,
     ("parity/run/envs.py", "pip install"): COMMAND,
-    ("parity/run/process.py", "[parity] the log is cut here, at "): "in a log file",
+    ("parity/run/process.py", "[parity] the log is cut here, at "): LOG,
     ("parity/tui/app.py", "warm up"): "the name of a group of threads",
     ("parity/tui/screens/dialogs.py", "bold underline"): STYLE,
     ("parity/tui/screens/dialogs.py", "not bold dim"): STYLE,
@@ -101,6 +104,22 @@ NOT_SHOWN = {
     ("parity/tui/view.py", "bold #ffffff on #1a7f37"): STYLE,
     ("parity/tui/view.py", "bold #ffffff on #b3261e"): STYLE,
     ("parity/tui/widgets/strips.py", "dim italic"): STYLE,
+    ("backends/parity_backends/server/worker/transport.py", "application/json, text/event-stream"): "a header of HTTP",
+    ("backends/parity_backends/transformers/adapter.py", "No module named"): PYTHON,
+    ("backends/parity_backends/transformers/adapter.py", "out of memory"): PYTHON,
+    ("backends/parity_backends/vllm/worker/environment.py", r"^(?:model name|hardware)\s*:\s*(.+)$"): LINUX,
+    ("backends/parity_backends/vllm/worker/environment.py", r"^CPU part\s*:\s*(.+)$"): LINUX,
+    ("backends/parity_backends/vllm/worker/main.py", "Run one arm of a parity plan; the capture goes to stdout."): HAND,
+    ("backends/parity_backends/vllm/worker/main.py", "the plan has no arm %r; it has %s"): HAND,
+    ("backends/parity_backends/vllm/worker/main.py", "cannot read %s: %s"): HAND,
+    ("backends/parity_backends/vllm/worker/main.py", "not a plan of `parity plan`, or not a capture: %s: %s"): HAND,
+    ("backends/parity_backends/vllm/worker/secrets.py", "(not recorded)"): KEY,
+    ("backends/parity_backends/worker/protocol.py", "parity worker: "): LOG,
+    ("backends/parity_backends/worker/protocol.py", "a line that is not JSON: %r"): LOG,
+    (
+        "backends/parity_backends/worker/protocol.py",
+        "parity worker: nothing from the supervisor for %.0f s, ending\n",
+    ): LOG,
     ("backends/parity_backends/bundle.py", '"""\n\nfrom __future__ import annotations\n\n'): "source",
     ("backends/parity_backends/vllm/doctor/hardware.py", "`--gpus all`"): COMMAND,
     ("backends/parity_backends/vllm/doctor/software.py", "vLLM and vllm-ascend"): "names",

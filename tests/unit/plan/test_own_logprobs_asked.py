@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from parity_backends.vllm.worker.arguments import Table, no_logprobs
+from parity_backends.worker.sentences import WorkerError
 from support.captures import capture, completion, written
 
 from parity.cli.main import cli
@@ -102,7 +103,7 @@ def test_engines_that_cannot_be_asked(
     table = Table(vllm, ascend)
     assert (no_logprobs(engine, table, [{"logprobs": 0}, {}]) is None) == asked
     if ends:
-        with pytest.raises(ValueError, match="logprobs=5: this vllm-ascend ends at logprobs"):
+        with pytest.raises(WorkerError, match="logprobs=5: this vllm-ascend ends at logprobs"):
             no_logprobs(engine, table, [{"logprobs": 0}, {"logprobs": 5}])
     else:
         assert (no_logprobs(engine, table, [{"logprobs": 5}]) is None) == asked

@@ -9,7 +9,8 @@ import os
 from typing import Any, Iterator
 
 from parity_backends.worker.asked import Record
-from parity_backends.worker.protocol import SCHEMA, WorkerError, message
+from parity_backends.worker.protocol import SCHEMA
+from parity_backends.worker.sentences import WorkerError, message
 
 Place = tuple[str, int, int]
 """Request, round, sample."""

@@ -7,11 +7,14 @@ from typing import IO, Any, Optional, Union
 
 from parity_backends.worker.asked import Churn, Item, Record, Request, Sampling
 from parity_backends.worker.planned import PlannedArm, key_of
-from parity_backends.worker.protocol import Sentence, Stopped, WorkerError, message, serve
+from parity_backends.worker.protocol import Stopped, serve
 from parity_backends.worker.records import token_list
 from parity_backends.worker.sampling import rows_of
+from parity_backends.worker.sentences import Sentence, WorkerError, message
 
 from .recording import Recording, arm_in, scores_of
+
+UNSCORED = message("replay.no_score", "the recording has no score of this completion")
 
 
 class ReplayArm(PlannedArm):
@@ -142,7 +145,7 @@ class ReplayArm(PlannedArm):
             place = (item["request"], item["round"], item["sample"])
             logprobs = scores.get((str(recorded.get(item["arm"])), place))
             if logprobs is None or not fits(logprobs, item["token_ids"]):
-                self.channel.event("unscored", key=key, reason="the recording has no score of this completion")
+                self.channel.event("unscored", key=key, reason=UNSCORED)
                 continue
             self.channel.record(dict(record="score", logprobs=[entry or [] for entry in logprobs], **key))
             done += 1

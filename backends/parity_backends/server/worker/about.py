@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from parity_backends.worker.counters import METRICS
-from parity_backends.worker.protocol import message
+from parity_backends.worker.sentences import message
 
 from .transport import Endpoint, Refused, ServerError, excerpt
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterable
 
 from parity_backends.worker.records import number
+from parity_backends.worker.sentences import Sentence, message
 
 from .transport import ServerError
 
@@ -31,11 +32,11 @@ class Sample:
         self.finish_reason: str | None = None
         self.stop_reason: Any = None
         self.chunks = 0
-        self.problems: list[str] = []
+        self.problems: list[Sentence] = []
 
-    def problem(self, text: str) -> None:
-        if text not in self.problems and len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(text)
+    def problem(self, said: Sentence) -> None:
+        if said not in self.problems and len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(said)
 
 
 class Answer:
@@ -48,34 +49,34 @@ class Answer:
         self.usage: Said = {}
         self.attempts = 1
 
-    def note(self, message: Said) -> None:
+    def note(self, body: Said) -> None:
         """Keep what an answer, or a chunk of one, says of the server and the whole request."""
         for name in ("id", "model", "system_fingerprint", "service_tier"):
-            if isinstance(message.get(name), str):
-                self.said[name] = message[name][:200]
-        usage = message.get("usage")
+            if isinstance(body.get(name), str):
+                self.said[name] = body[name][:200]
+        usage = body.get("usage")
         if isinstance(usage, dict):
             self.usage = {
                 name: usage[name]
                 for name in ("prompt_tokens", "completion_tokens", "total_tokens")
                 if type(usage.get(name)) is int
             }
-        self.take_prompt(message)
+        self.take_prompt(body)
 
     def take_prompt(self, thing: Said) -> None:
         if thing.get("prompt_token_ids") is not None:
             self.prompt_token_ids = ids_of(thing["prompt_token_ids"], "prompt_token_ids")
 
-    def choices(self, message: Said) -> list[tuple[Sample, Said]]:
-        """The choices of a message with the sample each belongs to."""
-        choices = message.get("choices")
+    def choices(self, body: Said) -> list[tuple[Sample, Said]]:
+        """The choices of an answer, or a chunk of one, with the sample each belongs to."""
+        choices = body.get("choices")
         if not isinstance(choices, list):
-            raise ServerError("an answer without choices")
+            raise ServerError(message("server.no_choices", "an answer without choices"))
         found = []
         for choice in choices:
             index = choice.get("index", 0) if isinstance(choice, dict) else None
             if type(index) is not int or index < 0:
-                raise ServerError("a choice that is not an object with an index")
+                raise ServerError(message("server.no_index", "a choice that is not an object with an index"))
             found.append((self.samples.setdefault(index, Sample(index)), choice))
         return found
 
@@ -86,23 +87,30 @@ class Answer:
             if sample.token_ids is None and sample.listed is not None:
                 sample.token_ids = [token for token, _ in sample.listed]
             if sample.finish_reason is None:
-                sample.problem("it has no finish_reason")
+                sample.problem(message("server.no_finish_reason", "it has no finish_reason"))
             if sample.token_ids is not None and sample.logprobs is not None:
                 tokens, listed = len(sample.token_ids), len(sample.logprobs)
                 if tokens != listed and streamed:
-                    sample.problem("%d logprobs for %d tokens in its chunks" % (listed, tokens))
+                    sample.problem(
+                        message(
+                            "server.other_length",
+                            "{listed} logprobs for {tokens} tokens in its chunks",
+                            listed=listed,
+                            tokens=tokens,
+                        )
+                    )
 
 
-def whole(message: Any, attempts: int) -> Answer:
+def whole(body: Any, attempts: int) -> Answer:
     """An answer that came in one piece. Raises ServerError where it is not one."""
-    if not isinstance(message, dict):
-        raise ServerError("an answer that is not a JSON object")
+    if not isinstance(body, dict):
+        raise ServerError(message("server.no_object", "an answer that is not a JSON object"))
     answer = Answer()
     answer.attempts = attempts
-    answer.note(message)
-    for sample, choice in answer.choices(message):
+    answer.note(body)
+    for sample, choice in answer.choices(body):
         if sample.chunks:
-            raise ServerError("the choice %d is given twice" % sample.index)
+            raise ServerError(message("server.choice_twice", "the choice {index} is given twice", index=sample.index))
         sample.chunks = 1
         take(answer, sample, choice, choice.get("message"))
     answer.check(streamed=False)
@@ -119,11 +127,11 @@ def assembled(events: Iterable[Any]) -> Answer:
         answer.note(event)
         for sample, choice in answer.choices(event):
             if sample.finish_reason is not None and not is_empty(choice):
-                sample.problem("a chunk with content after the finish_reason")
+                sample.problem(message("server.after_the_end", "a chunk with content after the finish_reason"))
             sample.chunks += 1
             take(answer, sample, choice, choice.get("delta"))
     if not answer.samples:
-        raise ServerError("a stream without a single choice")
+        raise ServerError(message("server.empty_stream", "a stream without a single choice"))
     answer.check(streamed=True)
     return answer
 
@@ -154,7 +162,7 @@ def take_text(sample: Sample, choice: Said, inner: Any) -> None:
                 text = inner[name] + (text or "")
                 break
     if text is not None and not isinstance(text, str):
-        raise ServerError("a choice whose text is not a string")
+        raise ServerError(message("server.text_no_string", "a choice whose text is not a string"))
     if text is not None:
         sample.text = (sample.text or "") + text
 
@@ -173,9 +181,16 @@ def take_end(sample: Sample, choice: Said) -> None:
     reason = choice.get("finish_reason")
     if reason is not None:
         if not isinstance(reason, str):
-            raise ServerError("a finish_reason that is not a string")
+            raise ServerError(message("server.reason_no_string", "a finish_reason that is not a string"))
         if sample.finish_reason is not None:
-            sample.problem("a second finish_reason, %r after %r" % (reason, sample.finish_reason))
+            sample.problem(
+                message(
+                    "server.second_reason",
+                    "a second finish_reason, {second!r} after {first!r}",
+                    second=reason,
+                    first=sample.finish_reason,
+                )
+            )
         sample.finish_reason = reason
     stop = choice.get("stop_reason")
     if isinstance(stop, (int, str)) and not isinstance(stop, bool):
@@ -184,7 +199,7 @@ def take_end(sample: Sample, choice: Said) -> None:
 
 def ids_of(value: Any, name: str) -> list[int]:
     if not isinstance(value, list) or not all(type(token) is int for token in value):
-        raise ServerError("%s is not a list of token ids" % name)
+        raise ServerError(message("server.no_ids", "{name} is not a list of token ids", name=name))
     return value
 
 
@@ -217,7 +232,7 @@ def completion_entries(logprobs: Said) -> list[Any] | None:
     tokens, values = logprobs.get("tokens") or [], logprobs.get("token_logprobs") or []
     top = logprobs.get("top_logprobs") or [None] * len(tokens)
     if not len(tokens) == len(values) == len(top):
-        raise ServerError("logprobs whose lists have different lengths")
+        raise ServerError(message("server.uneven", "logprobs whose lists have different lengths"))
     found = [
         pairs(id_of(a), b, [(id_of(token), logprob) for token, logprob in (c or {}).items()])
         for a, b, c in zip(tokens, values, top)  # noqa: B905 - Python 3.9
@@ -238,16 +253,18 @@ def chat_entries(logprobs: Said) -> list[Any] | None:
     return None if any(entry is None for entry in found) else found
 
 
-def prompt_entries(message: Any, length: int) -> list[Any]:
+def prompt_entries(body: Any, length: int) -> list[Any]:
     """Entries of the last `length` tokens of a prompt, from `prompt_logprobs`. Raises ServerError without them."""
-    choices = message.get("choices") if isinstance(message, dict) else None
+    choices = body.get("choices") if isinstance(body, dict) else None
     listed = choices[0].get("prompt_logprobs") if isinstance(choices, list) and choices else None
     if not isinstance(listed, list) or len(listed) < length:
-        raise ServerError("the server gives no prompt_logprobs, so it cannot score")
+        raise ServerError(message("server.cannot_score", "the server gives no prompt_logprobs, so it cannot score"))
     try:
         return [
             [] if entry is None else [[int(token), number(item["logprob"])] for token, item in entry.items()]
             for entry in listed[len(listed) - length :]
         ]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ServerError("prompt_logprobs of an unknown form: %s" % error) from None
+        raise ServerError(
+            message("server.unknown_form", "prompt_logprobs of an unknown form: {said}", said=str(error))
+        ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from parity_backends.worker.asked import Request, Rows, Sampling
+from parity_backends.worker.sentences import WorkerError, message
 
 from .transport import Body
 
@@ -61,15 +62,15 @@ def call_body(
     wrap: bool,
     as_text: bool,
 ) -> Body:
-    """The whole body for one request of the plan. Raises ValueError for one that this endpoint cannot take."""
+    """The whole body for one request of the plan. Raises WorkerError for one that this endpoint cannot take."""
     body: Body = {"model": model}
     if endpoint == CHAT:
         body["messages"] = messages_of(request, wrap)
     elif has_images(request):
-        raise ValueError("it has image parts, which only the chat endpoint takes")
+        raise WorkerError(message("server.images", "it has image parts, which only the chat endpoint takes"))
     elif as_text:
         if not isinstance(request.get("prompt"), str):
-            raise ValueError("it has no text, and this server takes no token ids")
+            raise WorkerError(message("server.no_text", "it has no text, and this server takes no token ids"))
         body["prompt"] = request["prompt"]
     else:
         body["prompt"] = request["prompt_token_ids"]
@@ -86,13 +87,13 @@ def messages_of(request: Request, wrap: bool) -> list[Any]:
         return list(messages)
     if wrap and isinstance(request.get("prompt"), str):
         return [{"role": "user", "content": request["prompt"]}]
-    raise ValueError("it has no messages, and the chat endpoint takes nothing else")
+    raise WorkerError(message("server.no_messages", "it has no messages, and the chat endpoint takes nothing else"))
 
 
 def has_images(request: Request) -> bool:
     """Does a message have a part that is not text?"""
-    for message in request.get("messages") or []:
-        content = message.get("content")
+    for one in request.get("messages") or []:
+        content = one.get("content")
         if isinstance(content, list) and any(part.get("type") != "text" for part in content if isinstance(part, dict)):
             return True
     return False

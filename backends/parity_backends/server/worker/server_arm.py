@@ -12,25 +12,32 @@ from typing import Any, Callable, Iterable, Optional
 from parity_backends.worker.asked import Churn, Item, Plan, Record, Request, Sampling
 from parity_backends.worker.counters import since
 from parity_backends.worker.planned import PlannedArm
-from parity_backends.worker.protocol import Channel, Stopped, WorkerError, message, refuse_churn
+from parity_backends.worker.protocol import Channel, Stopped, refuse_churn
 from parity_backends.worker.records import completion_record
 from parity_backends.worker.sampling import all_sampling, rows_of, sampling_of
 from parity_backends.worker.seeds import seed_of
+from parity_backends.worker.sentences import Sentence, WorkerError, message, of_request
 
 from .about import describe, server_counters
 from .answers import Answer, Sample, assembled, prompt_entries, whole
 from .asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, has_images, not_sent, sampling_body, score_body
-from .transport import Endpoint, Refused, ServerError, of_request
+from .transport import Endpoint, Refused, ServerError
 
 WAKE_SECONDS = 0.5
 NO_CHARACTER = "\ufffd"
 """What a tokenizer shows for bytes that make no character."""
-MODEL_CHECK = "that the server has the plan's checkpoint: it names its model, and its weights cannot be seen"
-TEXT_ONLY = (
-    "token ids: the server gives text alone, so they were made again from the text with the plan's tokenizer "
-    "(special tokens, the ids themselves and text against ids are not checked)"
+MODEL_CHECK = message(
+    "server.model_unseen",
+    "that the server has the plan's checkpoint: it names its model, and its weights cannot be seen",
 )
-PROMPT_UNSEEN = "the prompt's token ids as the server saw them: it does not give them back"
+TEXT_ONLY = message(
+    "server.text_only",
+    "token ids: the server gives text alone, so they were made again from the text with the plan's tokenizer "
+    "(special tokens, the ids themselves and text against ids are not checked)",
+)
+PROMPT_UNSEEN = message(
+    "server.prompt_unseen", "the prompt's token ids as the server saw them: it does not give them back"
+)
 
 
 class ServerArm(PlannedArm):
@@ -83,7 +90,15 @@ class ServerArm(PlannedArm):
         unchecked = [MODEL_CHECK]
         unchecked += [] if self.gives_ids else [TEXT_ONLY]
         unchecked += [] if gives_prompt else [PROMPT_UNSEEN]
-        unchecked += ["%s=%r: the server takes no such parameter, it was not sent" % item for item in missing.items()]
+        unchecked += [
+            message(
+                "server.not_taken",
+                "{name}={value}: the server takes no such parameter, it was not sent",
+                name=name,
+                value=repr(value),
+            )
+            for name, value in missing.items()
+        ]
         unchecked += [] if self.heeds_vllm else self._in_doubt()
         asked = self.plan["sampling"]
         sent = sampling_body(asked, self.rows, self.dialect, self.path, asked.get("seed"))
@@ -128,7 +143,11 @@ class ServerArm(PlannedArm):
                 raise
             sample = answer.samples.get(0)
             if sample is None:
-                raise ServerError("%s%s: an answer without a choice" % (self.endpoint.shown, self.path))
+                raise ServerError(
+                    message(
+                        "server.no_choice", "{url}: an answer without a choice", url=self.endpoint.shown + self.path
+                    )
+                )
             self.heeds_vllm = dialect != VLLM or (sample.token_ids is not None and sample.listed is None)
             self.gives_ids = sample.token_ids is not None
             break
@@ -146,19 +165,30 @@ class ServerArm(PlannedArm):
             return
         self.gives_ids = self.lists_ids = sample is not None and sample.token_ids is not None
 
-    def _in_doubt(self) -> list[str]:
+    def _in_doubt(self) -> list[Sentence]:
         """Parameters of vLLM's own that matter: sent to a server that lets pass what it does not know."""
         found: Sampling = {}
         for asked in all_sampling(self.plan):
             found.update(not_sent(asked, self.rows, OPENAI))
-        return ["%s=%r: it was sent, and nothing shows that this server takes it" % item for item in found.items()]
+        return [
+            message(
+                "server.in_doubt",
+                "{name}={value}: it was sent, and nothing shows that this server takes it",
+                name=name,
+                value=repr(value),
+            )
+            for name, value in found.items()
+        ]
 
     def _load_tokenizer(self) -> None:
         try:
             from tokenizers import Tokenizer
         except ImportError:
             raise WorkerError(
-                "the server gives text without token ids, and this Python has no package `tokenizers` to make them"
+                message(
+                    "server.no_tokenizers",
+                    "the server gives text without token ids, and this Python has no package `tokenizers` to make them",
+                )
             ) from None
         self.tokenizer = Tokenizer.from_file(os.path.join(self.plan["model"]["path"], "tokenizer.json"))
 
@@ -184,8 +214,8 @@ class ServerArm(PlannedArm):
             raise Refused(of_request(request, error), error.status, error.answered) from error
         except ServerError as error:
             raise ServerError(of_request(request, error)) from error
-        except ValueError as error:
-            raise WorkerError("request %r: %s" % (request["id"], error)) from error
+        except WorkerError as error:
+            raise WorkerError(of_request(request, error)) from error
 
     def _all(self, calls: Iterable[Callable[[], Any]], finished: Callable[[Any], None], total: int) -> None:
         """Make all calls, `concurrency` at once; `finished` gets each result as it comes, in this thread."""
@@ -257,22 +287,23 @@ class ServerArm(PlannedArm):
     def _record(self, request: Request, round_: int, answer: Answer, sample: Sample, seconds: float) -> Record:
         token_ids = sample.token_ids
         if token_ids is None and self.gives_ids:
-            raise ServerError("request %r: an answer without token_ids; earlier ones had them" % request["id"])
+            said = message("server.ids_gone", "an answer without token_ids; earlier ones had them")
+            raise ServerError(of_request(request, ServerError(said)))
         logprobs = sample.logprobs
         if token_ids is not None and sample.listed is not None:
             token_ids = self._whole_characters(sample.listed)
             logprobs = logprobs if len(token_ids) == len(sample.listed) else None
         if token_ids is None:
             token_ids = self._retokenised(sample, sampling_of(self.plan, request))
-        said: Record = dict(answer.said, seconds=round(seconds, 4), attempts=answer.attempts)
+        server: Record = dict(answer.said, seconds=round(seconds, 4), attempts=answer.attempts)
         if answer.usage:
-            said["usage"] = answer.usage
+            server["usage"] = answer.usage
         if self.stream:
-            said["chunks"] = sample.chunks
+            server["chunks"] = sample.chunks
         if sample.problems:
-            said["problems"] = sample.problems
+            server["problems"] = sample.problems
         if answer.prompt_token_ids is not None and has_images(request):
-            said["prompt"] = "has images; its token ids are the server's"
+            server["prompt"] = message("server.has_images", "has images; its token ids are the server's")
         return completion_record(
             request,
             round_,
@@ -283,7 +314,7 @@ class ServerArm(PlannedArm):
             finish_reason=sample.finish_reason,
             stop_reason=sample.stop_reason,
             logprobs=logprobs,
-            server=said,
+            server=server,
         )
 
     def _whole_characters(self, listed: list[tuple[int, str]]) -> list[int]:
@@ -313,7 +344,7 @@ class ServerArm(PlannedArm):
     def score(self, items: list[Item], top: int) -> int:
         """Teacher-force prompt + completion by `prompt_logprobs`, each distinct sequence once."""
         can = self.dialect == VLLM and self.gives_ids and self.heeds_vllm
-        cannot = None if can else "the server gives no prompt_logprobs"
+        cannot = None if can else message("server.no_prompt_logprobs", "the server gives no prompt_logprobs")
         sequences, done = self.to_score(items, lambda item: cannot)
         tokens = 0
 
@@ -321,12 +352,12 @@ class ServerArm(PlannedArm):
             def asked() -> Any:
                 body = score_body(self.server["model"], list(prompt + out), top)
                 try:
-                    message, _ = self.endpoint.post_json(COMPLETIONS, body)
+                    answer, _ = self.endpoint.post_json(COMPLETIONS, body)
                 except Refused as error:
                     if error.status not in (400, 422):
                         raise
                     return (prompt, out), error.answered
-                return (prompt, out), prompt_entries(message, len(out))
+                return (prompt, out), prompt_entries(answer, len(out))
 
             return asked
 

@@ -11,13 +11,16 @@ import time
 from typing import Any, Iterator, Union
 from urllib.parse import urlsplit
 
-from parity_backends.worker.protocol import Sentence, WorkerError, message
+from parity_backends.worker.sentences import Sentence, WorkerError, message
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """An answer longer than this is refused (8 samples of 100,000 tokens as text are 4 MB)."""
 
 RETRIED = (429, 503)
 """Statuses that say "later": too many requests, not ready. Nothing else is asked twice."""
+
+NO_ACCESS = (401, 403)
+"""Statuses that ask for a key, or for another one."""
 
 LONGEST_BACKOFF = 30.0
 SHOWN = 300
@@ -95,10 +98,18 @@ class Endpoint:
                 try:
                     event = json.loads(data)
                 except ValueError:
-                    what = "%s%s: a chunk that is not JSON: %s" % (self.shown, path, excerpt(data))
-                    raise ServerError(what) from None
+                    raise ServerError(
+                        message(
+                            "server.chunk_no_json",
+                            "{url}: a chunk that is not JSON: {said}",
+                            url=self.shown + path,
+                            said=self.hide(excerpt(data)),
+                        )
+                    ) from None
                 if not isinstance(event, dict):
-                    raise ServerError("%s%s: a chunk that is not an object" % (self.shown, path))
+                    raise ServerError(
+                        message("server.chunk_no_object", "{url}: a chunk that is not an object", url=self.shown + path)
+                    )
                 if event.get("error") is not None:
                     raise ServerError(
                         message(
@@ -166,13 +177,13 @@ class Endpoint:
             return answer
         with answer:
             if 300 <= answer.status < 400:
-                where = answer.response.getheader("Location") or "elsewhere"
+                where = answer.response.getheader("Location")
                 raise ServerError(
                     message(
                         "server.redirected",
                         "{url}: redirected to {where}: name that URL instead",
                         url=self.shown + path,
-                        where=excerpt(where),
+                        where=excerpt(where) if where else message("server.elsewhere", "elsewhere"),
                     )
                 )
             said = self._said(answer.read_all())
@@ -210,7 +221,10 @@ class Endpoint:
     # ------------------------------------------------------------------ what went wrong, in words
 
     def _status(self, path: str, status: int, said: str) -> Sentence:
-        return message("server.status", "{url}: HTTP {status}: {said}", url=self.shown + path, status=status, said=said)
+        url = self.shown + path
+        if status in NO_ACCESS:
+            return message("server.no_access", "{url}: HTTP {status}: {said}", url=url, status=status, said=said)
+        return message("server.status", "{url}: HTTP {status}: {said}", url=url, status=status, said=said)
 
     def _late(self) -> Sentence:
         return message("server.late", "no answer within {timeout:g} s", timeout=self.timeout)
@@ -238,8 +252,14 @@ class Endpoint:
         try:
             return json.loads(data)
         except (ValueError, RecursionError):
-            shown = self.hide(excerpt(data))
-            raise ServerError("%s%s: an answer that is not valid JSON: %s" % (self.shown, path, shown)) from None
+            raise ServerError(
+                message(
+                    "server.bad_json",
+                    "{url}: an answer that is not valid JSON: {said}",
+                    url=self.shown + path,
+                    said=self.hide(excerpt(data)),
+                )
+            ) from None
 
     def _not_what(self, path: str, wanted: Union[Sentence, str], kind: str, data: bytes) -> Sentence:
         return message(
@@ -377,8 +397,3 @@ def excerpt(text: Any) -> str:
         text = text[: 4 * SHOWN].decode("utf-8", "replace")
     line = " ".join(str(text).split())
     return line if len(line) <= SHOWN else line[:SHOWN] + "…"
-
-
-def of_request(request: Any, error: WorkerError) -> Sentence:
-    """What went wrong, and with which request."""
-    return message("server.of_request", "request {request!r}: {said}", request=request["id"], said=error.said)

@@ -6,8 +6,9 @@ import threading
 from typing import Any, Callable, Iterator
 
 from parity_backends.worker.asked import Record, Rows, Sampling
-from parity_backends.worker.protocol import Stopped, WorkerError, message
+from parity_backends.worker.protocol import Stopped
 from parity_backends.worker.records import number
+from parity_backends.worker.sentences import WorkerError, message
 
 MOST_LOGIT_BYTES = 1 << 30
 """Of one batch's logits (tokens × vocabulary × 4)."""

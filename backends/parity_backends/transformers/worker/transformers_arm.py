@@ -10,9 +10,10 @@ from typing import IO, Any, Optional
 from parity_backends.worker.asked import Churn, Item, Record, Request, Sampling
 from parity_backends.worker.identity import fingerprint
 from parity_backends.worker.planned import PlannedArm
-from parity_backends.worker.protocol import Stopped, WorkerError, message, refuse_churn, serve
+from parity_backends.worker.protocol import Stopped, refuse_churn, serve
 from parity_backends.worker.records import completion_record
 from parity_backends.worker.sampling import rows_of, sampling_of
+from parity_backends.worker.sentences import Sentence, WorkerError, message, of_request, outside_vocabulary
 
 from .reference import Reference, Writer, refuse_sampling
 
@@ -103,16 +104,14 @@ class TransformersArm(PlannedArm):
             length, most = len(request["prompt_token_ids"]), self.reference.max_length
             limit = int(sampling_of(self.plan, request)["max_tokens"])
             if isinstance(most, int) and length + limit > most:
-                raise WorkerError(
-                    message(
-                        "transformers.too_long",
-                        "request {request!r}: {tokens} tokens and {more} more are over the model's {most}",
-                        request=request["id"],
-                        tokens=length,
-                        more=limit,
-                        most=most,
-                    )
+                too_long = message(
+                    "transformers.too_long",
+                    "{tokens} tokens and {more} more are over the model's {most}",
+                    tokens=length,
+                    more=limit,
+                    most=most,
                 )
+                raise WorkerError(of_request(request, WorkerError(too_long)))
             by_length.setdefault(length, []).append(request)
         return [
             same[begin : begin + MOST_ROWS] for same in by_length.values() for begin in range(0, len(same), MOST_ROWS)
@@ -135,15 +134,17 @@ class TransformersArm(PlannedArm):
         refuse_churn(churn)
         super().trial(requests, sampling)
 
-    def _unscorable(self, item: Item) -> Optional[str]:
+    def _unscorable(self, item: Item) -> Optional[Sentence]:
         tokens = [*item["prompt_token_ids"], *item["token_ids"]]
         most, size = self.reference.max_length, self.reference.vocab_size
         if not item["prompt_token_ids"]:
-            return "no prompt: nothing comes before its first token"
+            return message("transformers.no_prompt", "no prompt: nothing comes before its first token")
         if isinstance(most, int) and len(tokens) > most:
-            return "%d tokens are over the model's %d" % (len(tokens), most)
+            return message(
+                "transformers.over", "{tokens} tokens are over the model's {most}", tokens=len(tokens), most=most
+            )
         if min(tokens) < 0 or max(tokens) >= size:
-            return "a token id outside the vocabulary of %d" % size
+            return outside_vocabulary(size)
         return None
 
     def score(self, items: list[Item], top: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from parity.messages import message
+from parity.messages import Message, message
 from parity.run.checks import Check
 from parity_backends.vllm.doctor.hardware import SOURCES, Hardware
 from parity_backends.vllm.doctor.matrix import ascend_row, in_range, plain, same_cann, satisfies, vllm_row
@@ -14,21 +14,7 @@ from parity_backends.vllm.worker.limits import REMEDY, limits_met
 from parity_backends.vllm.worker.table import ASCEND_READ, VLLM_READ
 
 METHOD = message("vllm.speculative_method", "speculative method")
-LIMITED = {
-    "deepseek_only": (METHOD, message("vllm.limit.deepseek_only", "its MTP is DeepSeek's alone")),
-    "hybrid_mtp": (METHOD, message("vllm.limit.hybrid_mtp", "of hybrid models it has MTP for Qwen3-Next alone")),
-    "hybrid_prefix_caching": (
-        message("vllm.prefix_caching", "prefix caching"),
-        message(
-            "vllm.limit.hybrid_prefix_caching", "it has no prefix caching for hybrid models, which parity leaves off"
-        ),
-    ),
-    "untested_mtp": (
-        METHOD,
-        message("vllm.limit.untested_mtp", 'its own test of Qwen3-Next\'s MTP is skipped ("Failed with CANN8.5")'),
-    ),
-}
-"""The rows of `worker/limits.py` in words: what is checked, and what was found."""
+PREFIX_CACHING = message("vllm.prefix_caching", "prefix caching")
 
 
 def engine_checks(hardware: Hardware, facts: Facts, versions: Mapping[str, str]) -> Iterator[Check]:
@@ -268,8 +254,8 @@ def method_checks(hardware: Hardware, facts: Facts, versions: Mapping[str, str])
     for limit in met:
         check = problem if limit.ends and limit.of_mtp else note
         yield check(
-            LIMITED[limit.name][0],
-            message("vllm.limit", "vllm-ascend {plugin}: {what}", plugin=plugin, what=LIMITED[limit.name][1]),
+            METHOD if limit.of_mtp else PREFIX_CACHING,
+            message("vllm.limit", "vllm-ascend {plugin}: {what}", plugin=plugin, what=Message.from_json(limit.why)),
             message("vllm.take_newer", "take {release} or newer", release=REMEDY),
         )
     if any(limit.ends and limit.of_mtp for limit in met):

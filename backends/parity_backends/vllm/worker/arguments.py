@@ -11,6 +11,7 @@ import re
 from typing import Any, Optional
 
 from parity.records.engine_settings import COMPILATION_MODES
+from parity_backends.worker.sentences import Sentence, WorkerError, message
 
 from .table import ASCEND_NAMES, ASCEND_READ, VLLM_NAMES, VLLM_READ
 
@@ -26,6 +27,15 @@ ENDS_AT_LOGPROBS = ((0, 14), (0, 23))
 """vllm-ascend, from the first of these releases, before the second: a step with drafts and logprobs ends the engine
 unless scheduling is asynchronous (0.18.0, `model_runner_v1.py:1679`: what `RejectionSampler.parse_output` gives second
 are lists of logprobs since vLLM 0.14.0, and is taken for the counts that it gave in 0.13.0)."""
+
+SECTIONS = {
+    "LLM": message("vllm.an_argument", "argument"),
+    "SamplingParams": message("vllm.a_sampling_parameter", "sampling parameter"),
+    "speculative_config": message("vllm.a_key_of", "{section} key", section="speculative_config"),
+    "compilation_config": message("vllm.a_key_of", "{section} key", section="compilation_config"),
+    "additional_config": message("vllm.a_key_of", "{section} key", section="additional_config"),
+}
+"""What a name of each section of the table is."""
 
 
 def release(version: str) -> tuple[int, ...]:
@@ -56,12 +66,18 @@ class Table:
         self.read = is_read(version, VLLM_READ)
         self.known = {section: names_at(VLLM_NAMES[section], self.number) for section in VLLM_NAMES}
         self.ever = {section: names_at(VLLM_NAMES[section], None) for section in VLLM_NAMES}
-        self.source = "release %s" % version.split("+", 1)[0]
+        self.source = message("vllm.table_release", "release {version}", version=version.split("+", 1)[0])
         if not self.read and seen:
             self.known.update(seen)
-            self.source = "the installed package's own signatures: %s is not in the table" % version
+            self.source = message(
+                "vllm.table_seen",
+                "the installed package's own signatures: {version} is not in the table",
+                version=version,
+            )
         elif not self.read:
-            self.source = "the newest release in the table before %s" % version
+            self.source = message(
+                "vllm.table_before", "the newest release in the table before {version}", version=version
+            )
         self.ascend = ascend is not None
         self.ascend_number = release(ascend) if ascend else ()
         self.ascend_read = ascend is not None and is_read(ascend, ASCEND_READ)
@@ -70,7 +86,12 @@ class Table:
             self.known[section] = self.known.get(section, set()) | now
             self.ever[section] = self.ever.get(section, set()) | names_at(ASCEND_NAMES[section], None)
         if ascend and not self.ascend_read:
-            self.source += "; vllm-ascend %s is not in the table: the newest release before it" % ascend
+            self.source = message(
+                "vllm.table_ascend",
+                "{source}; vllm-ascend {version} is not in the table: the newest release before it",
+                source=self.source,
+                version=ascend,
+            )
 
     def has(self, section: str, name: str) -> bool:
         return name in self.known[section]
@@ -79,16 +100,26 @@ class Table:
         """Whether other releases have it and this one has not."""
         return name not in self.known[section] and name in self.ever[section]
 
-    def refuse(self, section: str, name: str, where: str) -> None:
+    def refuse(self, section: str, name: str) -> None:
         """Raise for a name that no release has: a slip of the pen. A build after the table may know more."""
         if name in self.known[section] or name in self.ever[section]:
             return
         near = difflib.get_close_matches(name, self.known[section], n=1)
-        hint = "; did you mean %s?" % near[0] if near else ""
-        raise ValueError(
-            "vLLM %s has no %s %r, nor has any release from %s on%s"
-            % (self.version, where, name, VLLM_READ.split(" ", 1)[0], hint)
+        raise WorkerError(
+            message(
+                "vllm.unknown_name",
+                "vLLM {version} has no {what} {name!r}, nor has any release from {first} on{hint}",
+                version=self.version,
+                what=SECTIONS[section],
+                name=name,
+                first=VLLM_READ.split(" ", 1)[0],
+                hint=message("vllm.did_you_mean", "; did you mean {name}?", name=near[0]) if near else "",
+            )
         )
+
+    def lacks(self) -> Sentence:
+        """Why an argument is left out."""
+        return message("vllm.no_argument", "vLLM {version} has no such argument", version=self.version)
 
 
 def names_at(groups: dict[str, str], version: Optional[tuple[int, ...]]) -> set[str]:
@@ -106,7 +137,7 @@ class Translation:
     def __init__(self, engine: dict[str, Any], variables: dict[str, str]) -> None:
         self.engine = {name: dict(value) if isinstance(value, dict) else value for name, value in engine.items()}
         self.variables = dict(variables)
-        self.dropped: dict[str, str] = {}
+        self.dropped: dict[str, Sentence] = {}
         self.translated: dict[str, str] = {}
 
     def rename(self, old: str, new: str, value: Any) -> None:
@@ -121,7 +152,7 @@ class Translation:
 
 
 def translate(engine: dict[str, Any], variables: dict[str, str], table: Table) -> Translation:
-    """Arguments of `vllm.LLM` and environment variables for this version. Raises ValueError for unknown names."""
+    """Arguments of `vllm.LLM` and environment variables for this version. Raises WorkerError for unknown names."""
     done = Translation(engine, variables)
     for rule in (_speculation, _compilation, _capture_sizes, _attention, _task, _precision):
         rule(done, table)
@@ -134,52 +165,61 @@ def translate(engine: dict[str, Any], variables: dict[str, str], table: Table) -
         inner = done.engine["additional_config"]
         for name in list(inner):
             if table.ascend_read:  # a later release may know more, and says itself what it does not know
-                table.refuse("additional_config", name, "additional_config key")
+                table.refuse("additional_config", name)
             if table.gone("additional_config", name):
                 del inner[name]
-                done.dropped["additional_config." + name] = "not in this vllm-ascend"
+                done.dropped["additional_config." + name] = message("vllm.not_in_ascend", "not in this vllm-ascend")
     _drop(done, table, "LLM", done.engine, "")
     for name in [name for name in done.variables if table.gone("variables", name)]:
         del done.variables[name]
-        done.dropped[name] = "vLLM %s does not read this variable" % table.version
+        done.dropped[name] = message(
+            "vllm.unread_variable", "vLLM {version} does not read this variable", version=table.version
+        )
     return done
 
 
 def translate_sampling(
     sampling: dict[str, Any], table: Table, rows: dict[str, dict[str, Any]]
-) -> tuple[dict[str, Any], dict[str, str]]:
+) -> tuple[dict[str, Any], dict[str, Sentence]]:
     """Sampling parameters that this version has, and why others are left out. `rows`: what is known of each."""
     given, dropped = {}, {}
     for name, value in sampling.items():
         ours = rows.get(name, {}).get("vllm", True)
         if ours:
-            table.refuse("SamplingParams", name, "sampling parameter")
+            table.refuse("SamplingParams", name)
         if ours and table.has("SamplingParams", name):
             given[name] = value
         elif value is not None:
-            dropped["sampling." + name] = "vLLM %s has no such parameter" % table.version
+            dropped["sampling." + name] = message(
+                "vllm.no_parameter", "vLLM {version} has no such parameter", version=table.version
+            )
     return given, dropped
 
 
-def no_logprobs(engine: dict[str, Any], table: Table, asked: list[dict[str, Any]]) -> Optional[str]:
+def no_logprobs(engine: dict[str, Any], table: Table, asked: list[dict[str, Any]]) -> Optional[Sentence]:
     """Why an engine with these arguments is not asked for the logprobs of the chosen tokens, or None where it is.
 
-    `asked`: sampling parameters. For more logprobs, which somebody asked for, ValueError is raised where the engine
+    `asked`: sampling parameters. For more logprobs, which somebody asked for, WorkerError is raised where the engine
     would end at them.
     """
     if not engine.get("speculative_config"):
         return None
     first, fixed = ENDS_AT_LOGPROBS
     if first <= table.ascend_number < fixed and engine.get("async_scheduling") is False:
-        why = (
+        why = message(
+            "vllm.ends_at_logprobs",
             "this vllm-ascend ends at logprobs together with speculation; async_scheduling=true, or a release from "
-            "0.23.0 on, gives them"
+            "0.23.0 on, gives them",
         )
         for top in [sampling["logprobs"] for sampling in asked if sampling.get("logprobs")]:
-            raise ValueError("logprobs=%d: %s" % (top, why))
+            raise WorkerError(message("vllm.logprobs", "logprobs={top}: {why}", top=top, why=why))
         return why
     if table.number < NO_LOGPROBS_BEFORE:
-        return "vLLM %s does not speculate for requests with logprobs, or gives wrong ones" % table.version
+        return message(
+            "vllm.no_logprobs",
+            "vLLM {version} does not speculate for requests with logprobs, or gives wrong ones",
+            version=table.version,
+        )
     return None
 
 
@@ -197,9 +237,9 @@ def as_engine_values(given: dict[str, Any]) -> dict[str, Any]:
 
 def _drop(done: Translation, table: Table, section: str, values: dict[str, Any], prefix: str) -> None:
     for name in list(values):
-        table.refuse(section, name, "argument" if section == "LLM" else section + " key")
+        table.refuse(section, name)
         if not table.has(section, name):
-            done.dropped[prefix + name] = "vLLM %s has no such argument" % table.version
+            done.dropped[prefix + name] = table.lacks()
             del values[name]
 
 
@@ -229,7 +269,9 @@ def _speculation(done: Translation, table: Table) -> None:
             inner["rejection_sample_method"] = other
             done.rename("speculative_config.rejection_sample_method=" + asked, "rejection_sample_method", other)
         else:
-            done.dropped["speculative_config.rejection_sample_method"] = "no %r in vLLM %s" % (asked, table.version)
+            done.dropped["speculative_config.rejection_sample_method"] = message(
+                "vllm.no_method", "no {method!r} in vLLM {version}", method=asked, version=table.version
+            )
 
 
 def _compilation(done: Translation, table: Table) -> None:
@@ -249,7 +291,9 @@ def _compilation(done: Translation, table: Table) -> None:
             inner["cudagraph_mode"] = "NONE"
             done.rename("compilation_config.use_cudagraph", "compilation_config.cudagraph_mode", "NONE")
         else:
-            done.dropped["compilation_config.use_cudagraph"] = "graphs are on unless cudagraph_mode says otherwise"
+            done.dropped["compilation_config.use_cudagraph"] = message(
+                "vllm.graphs_are_on", "graphs are on unless cudagraph_mode says otherwise"
+            )
     if "full_cuda_graph" in inner and not table.has("compilation_config", "full_cuda_graph"):
         inner["cudagraph_mode"] = "FULL" if inner.pop("full_cuda_graph") else "PIECEWISE"
         done.rename("compilation_config.full_cuda_graph", "compilation_config.cudagraph_mode", inner["cudagraph_mode"])

@@ -13,10 +13,11 @@ from parity_backends.worker.asked import Item, Plan, Record, Request, Settings
 from parity_backends.worker.counters import Counted, counters, since
 from parity_backends.worker.identity import fingerprint
 from parity_backends.worker.planned import PlannedArm
-from parity_backends.worker.protocol import Channel, Stopped, WorkerError
+from parity_backends.worker.protocol import Channel, Stopped
 from parity_backends.worker.records import entries
 from parity_backends.worker.sampling import all_sampling, rows_of, sampling_of
 from parity_backends.worker.seeds import seed_of
+from parity_backends.worker.sentences import EngineError, Sentence, WorkerError, message, of_request, outside_vocabulary
 
 from .arguments import Translation, as_engine_values, installed_table, no_logprobs, translate, translate_sampling
 from .asynchronous import AsyncEngine
@@ -36,7 +37,7 @@ from .secrets import without_secrets
 class Arm(PlannedArm):
     """An engine with the settings of one arm, and the plan's requests."""
 
-    no_logprobs: Optional[str] = None
+    no_logprobs: Optional[Sentence] = None
     """Why the engine is not asked for the logprobs of the chosen tokens, where it is not."""
 
     def __init__(self, plan: Plan, name: str, channel: Channel, stop: threading.Event) -> None:
@@ -64,10 +65,7 @@ class Arm(PlannedArm):
         self.table = installed_table()
         asked = dict(self.arm["engine"])
         model = asked.pop("model", None) or self.plan["model"]["path"]
-        try:
-            given, not_sampled = self._translated(asked)
-        except ValueError as error:  # nothing has been started yet, and what it says is all there is to say
-            raise WorkerError(str(error)) from None
+        given, not_sampled = self._translated(asked)
         refused = refusal(self.table, given.engine, config_of(model))
         if refused:
             raise WorkerError(refused)
@@ -112,11 +110,11 @@ class Arm(PlannedArm):
             return None
         return {"request": asked[0], "round": asked[1], "sample": int(sample) if sample.isdigit() else 0}
 
-    def _translated(self, asked: Settings) -> tuple[Translation, dict[str, str]]:
-        """What the engine is given, and why of the sampling parameters some are not. Raises ValueError."""
+    def _translated(self, asked: Settings) -> tuple[Translation, dict[str, Sentence]]:
+        """What the engine is given, and why of the sampling parameters some are not. Raises WorkerError."""
         given = translate(asked, self.arm.get("env") or {}, self.table)
         self.no_logprobs = no_logprobs(given.engine, self.table, all_sampling(self.plan))
-        not_sampled: dict[str, str] = {}
+        not_sampled: dict[str, Sentence] = {}
         for wanted in all_sampling(self.plan):
             not_sampled.update(translate_sampling(wanted, self.table, rows_of(self.plan))[1])
             if self.no_logprobs and wanted.get("logprobs") == 0:
@@ -184,7 +182,7 @@ class Arm(PlannedArm):
         try:
             return self._add(request["prompt_token_ids"], params)
         except Exception as error:  # ValueError, and from vLLM 0.3x on VLLMValidationError, which is none
-            raise ValueError("request %r: %s" % (request["id"], error)) from error
+            raise EngineError(of_request(request, EngineError(str(error)))) from error
 
     def progress(self, done: int, tokens: int) -> None:
         now = time.perf_counter()
@@ -230,16 +228,21 @@ class Arm(PlannedArm):
             self.recorder.flush()
             self.recorder.on = False
 
-    def unscorable(self, item: Item) -> Optional[str]:
+    def unscorable(self, item: Item) -> Optional[Sentence]:
         """Why the engine cannot teacher-force this sequence, or None."""
         if self.speculative:
-            return "the scoring arm has speculation on"
+            return message("vllm.score_speculates", "the scoring arm has speculation on")
         prompt, tokens = item["prompt_token_ids"], item["token_ids"]
         length = len(prompt) + len(tokens)
         if not prompt or length + 1 > self.max_model_len:
-            return "%d tokens and one more do not fit into max_model_len %d" % (length, self.max_model_len)
+            return message(
+                "vllm.does_not_fit",
+                "{length} tokens and one more do not fit into max_model_len {most}",
+                length=length,
+                most=self.max_model_len,
+            )
         if tokens and not (min(tokens) >= 0 and max(tokens) < self.vocab_size):
-            return "a token id outside the vocabulary of %d" % self.vocab_size
+            return outside_vocabulary(self.vocab_size)
         return None
 
     def score(self, items: list[Item], top: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple, Optional
 
 from parity.records.engine_settings import speculative_settings
+from parity_backends.worker.sentences import Sentence, message
 
 from .arguments import Table, covers
 from .checkpoints import has_linear_attention, linear_head_sizes, model_type_of
@@ -27,7 +28,7 @@ class Limit(NamedTuple):
     """Of vllm-ascend, as in the table of arguments."""
     met: Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
     """Whether an engine with these arguments of `vllm.LLM`, for a checkpoint of this config.json, would meet it."""
-    why: str
+    why: Sentence
     of_mtp: bool = True
     """It is about speculation."""
     ends: bool = True
@@ -49,7 +50,7 @@ ASCEND_LIMITS = (
         "deepseek_only",
         "0.11.0-0.11.0",
         lambda engine, config: _drafts(engine) and not _of_family(config, "deepseek"),
-        "its MTP is DeepSeek's alone",
+        message("vllm.limit.deepseek_only", "its MTP is DeepSeek's alone"),
     ),
     Limit(
         # vllm_ascend/worker/model_runner_v1.py, 0.13.0
@@ -58,13 +59,13 @@ ASCEND_LIMITS = (
         lambda engine, config: (
             _drafts(engine) and has_linear_attention(config) and not _of_family(config, "qwen3_next")
         ),
-        "of hybrid models it has MTP for Qwen3-Next alone",
+        message("vllm.limit.hybrid_mtp", "of hybrid models it has MTP for Qwen3-Next alone"),
     ),
     Limit(
         "hybrid_prefix_caching",
         "0.13.0-0.13.0",
         lambda engine, config: bool(engine.get("enable_prefix_caching")) and has_linear_attention(config),
-        "it has no prefix caching for hybrid models",
+        message("vllm.limit.hybrid_prefix_caching", "it has no prefix caching for hybrid models"),
         of_mtp=False,
     ),
     Limit(
@@ -72,7 +73,7 @@ ASCEND_LIMITS = (
         "untested_mtp",
         "0.13.0-0.13.0",
         lambda engine, config: _drafts(engine) and _of_family(config, "qwen3_next"),
-        "its own test of Qwen3-Next's MTP is skipped",
+        message("vllm.limit.untested_mtp", 'its own test of Qwen3-Next\'s MTP is skipped ("Failed with CANN8.5")'),
         ends=False,
     ),
 )
@@ -93,15 +94,20 @@ def other_heads(config: Mapping[str, Any]) -> list[int]:
     return sorted(linear_head_sizes(config) - {FLASHINFER_HEAD_SIZE})
 
 
-def refused_by_hopper(number: tuple[int, ...], config: Mapping[str, Any], capability: Optional[str]) -> Optional[str]:
+def refused_by_hopper(
+    number: tuple[int, ...], config: Mapping[str, Any], capability: Optional[str]
+) -> Optional[Sentence]:
     """Why this checkpoint cannot run on a card of this compute capability ("9.0") with this release of vLLM."""
     sizes = other_heads(config)
     if not (sizes and NO_CHOICE[0] <= number < NO_CHOICE[1] and str(capability).startswith("9.")):
         return None
-    return (
-        "vLLM %s takes FlashInfer's prefill of gated delta networks on this card, which is made for heads of %d, and "
-        "this checkpoint has %s; take 0.18.0 or newer"
-        % (".".join(str(part) for part in number), FLASHINFER_HEAD_SIZE, " and ".join(str(size) for size in sizes))
+    return message(
+        "vllm.other_heads",
+        "vLLM {version} takes FlashInfer's prefill of gated delta networks on this card, which is made for heads of "
+        "{size}, and this checkpoint has {sizes}; take 0.18.0 or newer",
+        version=".".join(str(part) for part in number),
+        size=FLASHINFER_HEAD_SIZE,
+        sizes=sizes,
     )
 
 
@@ -110,12 +116,18 @@ def limits_met(ascend: tuple[int, ...], engine: Mapping[str, Any], config: Mappi
     return [limit for limit in ASCEND_LIMITS if ascend and covers(limit.releases, ascend) and limit.met(engine, config)]
 
 
-def refusal(table: Table, engine: Mapping[str, Any], config: Mapping[str, Any]) -> Optional[str]:
+def refusal(table: Table, engine: Mapping[str, Any], config: Mapping[str, Any]) -> Optional[Sentence]:
     """Why this installed engine would not start so, or not be relied on, and what to do; None where it would."""
     ends = [limit.why for limit in limits_met(table.ascend_number, engine, config) if limit.ends]
     if ends:
         release = ".".join(str(part) for part in table.ascend_number)
-        return "vllm-ascend %s cannot run this: %s; take %s or newer" % (release, " and ".join(ends), REMEDY)
+        return message(
+            "vllm.ascend_cannot",
+            "vllm-ascend {version} cannot run this: {why}; take {newer} or newer",
+            version=release,
+            why=ends,
+            newer=REMEDY,
+        )
     if table.ascend or not other_heads(config) or not NO_CHOICE[0] <= table.number < NO_CHOICE[1]:
         return None
     found = said_by("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
