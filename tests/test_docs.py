@@ -317,3 +317,31 @@ def test_plan_keys_are_documented() -> None:
         "tolerance",
     ):
         assert f"`{key}`" in page, f"docs/plan.md: {key}"
+
+
+# --------------------------------------------------------------------------- the configuration
+
+
+CONFIGURATIONS = [
+    pytest.param(block, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, block in enumerate(re.findall(r"^```toml\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S))
+    if not block.startswith("[project")
+]
+
+
+@pytest.mark.parametrize("block", CONFIGURATIONS)
+def test_every_example_of_a_configuration_is_one(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By each command that takes one; an argument of `doctor` is called as an option of `run` is."""
+    from click.testing import CliRunner
+
+    from parity.report.policy import read_policy
+
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "parity.toml"
+    path.write_text(block, encoding="utf-8")
+    for command in ("run", "doctor"):
+        done = CliRunner().invoke(cli, [command, "--config", str(path), "--help"], prog_name="parity")
+        assert done.exit_code == 0, done.output
+    if "[policy]" in block:
+        read_policy(path)

@@ -12,6 +12,7 @@ from parity.capture.parse import parse_completion, parse_header, parse_score
 from parity.capture.problems import Malformed
 from parity.messages import message
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
+from parity.records.counters import sane
 
 NO_FOOTER = message("capture.no_footer_after", "no footer after this line: the capture is incomplete")
 
@@ -115,7 +116,7 @@ class Assembler:
 
     def _footer(self, line: int, record: Mapping[str, Any]) -> None:
         self.footer_line = line
-        self.counters = object_of(record, "counters")
+        self.counters = sane(object_of(record, "counters"))
         for name, found in (("completions", len(self.completions)), ("scores", self.score_count())):
             said = count_of(record, name, found)
             if said != found:

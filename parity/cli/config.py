@@ -59,7 +59,8 @@ def _load(ctx: click.Context, param: click.Parameter, value: Path | None) -> Pat
     """Before any other option is looked at: the file's [plan] gives their defaults."""
     config = find_config(value)
     ctx.meta[_KEY] = config
-    if any(parameter.name == "backends" for parameter in ctx.command.params):  # a command that makes a plan
+    # A command that makes a plan; the argument of `parity doctor` has the same name.
+    if any(each.name == "backends" and isinstance(each, click.Option) for each in ctx.command.params):
         ctx.default_map = {**(ctx.default_map or {}), **_defaults(ctx.command, config)}
     return value
 

@@ -12,16 +12,16 @@ from typing import Any, NoReturn
 import click
 
 from parity._version import __version__
-from parity.cli.output import DEBUG_VARIABLE, say, show_crash, show_error
+from parity.cli.output import DEBUG_VARIABLE, Stdout, say, show_crash, show_error
 from parity.cli.speaking import LazyGroup, SpeakingContext, language_option, show_usage_error, speaking
 from parity.errors import ExitCode, ParityError
 from parity.messages import message
 
-INTERRUPTED = 130
-"""128 + SIGINT, as shells report it."""
-
 CRASHED = 70
 """EX_SOFTWARE of sysexits.h: a fault of parity itself, never mistaken for a verdict."""
+
+INTERRUPTED = 130
+"""128 + SIGINT, as shells report it."""
 
 UNREAD = 141
 """128 + SIGPIPE, as shells report it: whoever read stdout has gone (`parity … | head`)."""
@@ -110,7 +110,9 @@ class Commands(LazyGroup):
         except (KeyboardInterrupt, click.Abort):
             say(message("cli.interrupted", "interrupted"))
             leave(INTERRUPTED)
-        except Exception as error:  # noqa: BLE001 - the last line of defence: a message, never a traceback
+        except SystemExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the last line of defence; a panic in Rust is no Exception
             show_crash(error)
             leave(CRASHED)
         leave(result if isinstance(result, int) else ExitCode.PASS)
@@ -149,5 +151,7 @@ cli.params.append(language_option(hidden=False))
 def entry() -> NoReturn:
     """The console script."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a locale without UTF-8 lacks characters, as stderr does
+        encoding, lines = sys.stdout.encoding, sys.stdout.line_buffering
+        # A locale without UTF-8 lacks characters, as stderr does.
+        sys.stdout = Stdout(sys.stdout.detach(), encoding=encoding, errors="backslashreplace", line_buffering=lines)
     cli.main()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +38,9 @@ def emit(text: str, *, document: bool = False) -> None:
     text = text if text.endswith("\n") else text + "\n"
     if document and (sys.stdout.encoding or "").lower().replace("-", "") != "utf8" and hasattr(sys.stdout, "buffer"):
         sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode())
+        with taken():
+            sys.stdout.buffer.write(text.encode())
+            sys.stdout.buffer.flush()
     else:
         sys.stdout.write(text)
     sys.stdout.flush()
@@ -54,6 +59,35 @@ def emit_json(value: Json, *, on_one_line: bool = False) -> None:
 
     options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | (0 if on_one_line else orjson.OPT_INDENT_2)
     emit(orjson.dumps(value, option=options, default=plain).decode(), document=True)
+
+
+class Stdout(io.TextIOWrapper):
+    """stdout, where a disk that is full, or a stream that is closed, is an error in words."""
+
+    def write(self, text: str) -> int:
+        with taken():
+            return super().write(text)
+
+    def flush(self) -> None:
+        if not self.closed:
+            with taken():
+                super().flush()
+
+
+@contextmanager
+def taken() -> Iterator[None]:
+    """Inside, what stdout does not take is a ParityError; one whose reader has gone stays a BrokenPipeError."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at exit
+        why = error.strerror or str(error)
+        raise ParityError(
+            message("cli.stdout_fails", "cannot write to stdout: {why}", why=why),
+            hint=message("cli.stdout_elsewhere", "send it to a file on a disk with room"),
+        ) from error
 
 
 def console() -> Console:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from parity.cli.config import HostOptions, chosen_hosts, host_options
-from parity.cli.output import say
+from parity.cli.output import say, taken
 from parity.cli.speaking import Misused
 from parity.messages import message
 
@@ -130,8 +130,9 @@ class Copier:
             data = file.read()
         whole = data[: data.rfind(b"\n") + 1]
         if whole:
-            sys.stdout.buffer.write(whole)
-            sys.stdout.buffer.flush()
+            with taken():
+                sys.stdout.buffer.write(whole)
+                sys.stdout.buffer.flush()
             self._at += len(whole)
 
 

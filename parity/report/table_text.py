@@ -147,7 +147,7 @@ def batch_words(row: ArmView, language: str | None = None) -> str:
                 mean=f"{mean:.1f}",
             )
         )
-    if "rows_moved" in batch:
+    if all(name in batch for name in ("rows_joined", "rows_left", "rows_moved")):
         words.append(
             message(
                 "table.batch.rows",

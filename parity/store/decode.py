@@ -5,12 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from functools import wraps
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
 from parity.errors import ParityError
 from parity.messages import Message, message, verbatim
+from parity.records.counters import sane
 from parity.records.gaps import KeptGaps
 from parity.records.next_steps import steps_from
 from parity.store.packing import unpack_gaps, unpack_tokens
@@ -27,7 +28,8 @@ def _readable(make: Callable[[sqlite3.Row], Made]) -> Callable[[sqlite3.Row], Ma
     def checked(row: sqlite3.Row) -> Made:
         try:
             return make(row)
-        except (ValueError, KeyError, TypeError, IndexError) as error:  # JSON, token blobs, unknown states
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            # JSON, token blobs, unknown states
             what = make.__name__.removesuffix("_row")
             raise ParityError(
                 message(
@@ -78,15 +80,23 @@ def run_row(row: sqlite3.Row) -> RunRow:
         score_files=stored.score_files,
         plan_hash=row["plan_hash"],
         command=row["command"],
-        versions=orjson.loads(row["versions"]),
+        versions=_object(row["versions"]),
         directory=row["directory"],
         duration=row["duration"],
     )
 
 
+def _object(text: str) -> dict[str, Any]:
+    """The JSON object of a column. Raises ValueError for other JSON."""
+    value = orjson.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
 @_readable
 def arm_row(row: sqlite3.Row) -> ArmRow:
-    stats = orjson.loads(row["stats"])
+    stats = _object(row["stats"])
     return ArmRow(
         id=row["id"],
         run=row["run_id"],
@@ -97,14 +107,14 @@ def arm_row(row: sqlite3.Row) -> ArmRow:
         status=row["status"],
         message=message_from(row["message"]),
         capture=row["capture"],
-        engine=orjson.loads(row["engine"]),
-        environment=orjson.loads(row["environment"]),
-        counters=None if row["counters"] is None else orjson.loads(row["counters"]),
+        engine=_object(row["engine"]),
+        environment=_object(row["environment"]),
+        counters=None if row["counters"] is None else sane(_object(row["counters"])),
         verdict=row["verdict"],
         reasons=messages_from(row["reasons"]),
         notes=tuple(map(Message.from_json, stats.get("notes", ()))),
         next_steps=steps_from(stats.get("next_steps", ())),
-        counts=orjson.loads(row["counts"]),
+        counts={name: int(count) for name, count in _object(row["counts"]).items()},
         stats={name: value for name, value in stats.items() if name not in ("notes", "next_steps")},
         tokens_per_second=row["tokens_per_second"],
         acceptance_rate=row["acceptance_rate"],
@@ -150,7 +160,7 @@ def finding_row(row: sqlite3.Row) -> FindingRow:
         length=row["length"],
         gap=row["gap"],
         state=TriageState(row["state"]),
-        evidence=orjson.loads(row["evidence"]),
+        evidence=_object(row["evidence"]),
         fingerprint=row["fingerprint"],
         weight=row["weight"],
         label=row["label"],

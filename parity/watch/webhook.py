@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import threading
 import urllib.error
 import urllib.request
+from typing import Any
 from urllib.parse import urlsplit
 
 from parity.errors import ParityError
-from parity.messages import Say, message
+from parity.messages import Message, Say, message
 from parity.records import Json, Verdict
 from parity.watch.loop import Probe
 
@@ -34,9 +37,14 @@ class Webhook:
             )
         self._url, self._host, self._verdicts, self._say = url, parts.hostname, verdicts, say
         self.failures = 0
+        self._busy: threading.Thread | None = None
+        self._open = urllib.request.build_opener(_NoRedirect).open
 
     def ended(self, probe: Probe) -> None:
         if probe.verdict not in self._verdicts and not probe.new_changes:
+            return
+        if self._busy is not None and self._busy.is_alive():
+            self._failed(message("watch.webhook_busy", "it still has the message before"))
             return
         request = urllib.request.Request(
             self._url,
@@ -44,19 +52,40 @@ class Webhook:
             headers={"Content-Type": "application/json", "User-Agent": "parity"},
             method="POST",
         )
+        said: list[str] = []
+        self._busy = threading.Thread(target=self._post, args=(request, said), daemon=True)
+        self._busy.start()
+        self._busy.join(TIMEOUT_SECONDS)  # a byte now and then never runs into the socket's own timeout
+        if self._busy.is_alive():
+            self._failed(message("watch.webhook_late", "no answer within {seconds:g} s", seconds=TIMEOUT_SECONDS))
+        elif said:
+            self._failed(said[0])
+
+    def _post(self, request: urllib.request.Request, said: list[str]) -> None:
+        """Send it; what goes wrong is put into `said`."""
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # http and https only: see above
+            with self._open(request, timeout=TIMEOUT_SECONDS) as answer:  # http and https only: see above
                 answer.read(1024)
-        except (urllib.error.URLError, OSError, ValueError) as error:
-            self.failures += 1
-            self._say(
-                message(
-                    "watch.warning_webhook_not",
-                    "warning: the webhook at {host} was not reached: {said}",
-                    host=self._host,
-                    said=str(error),
-                )
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            said.append(str(error) or type(error).__name__)
+
+    def _failed(self, said: Message | str) -> None:
+        self.failures += 1
+        self._say(
+            message(
+                "watch.warning_webhook_not",
+                "warning: the webhook at {host} was not reached: {said}",
+                host=self._host,
+                said=said,
             )
+        )
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """What is sent is for this address and no other: an answer that names another is a failure."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
 def body_of(probe: Probe) -> dict[str, Json]:

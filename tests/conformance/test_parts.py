@@ -10,6 +10,7 @@ from parity_backends.server.worker.answers import Answer, assembled, whole
 from parity_backends.server.worker.asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, not_sent, sampling_body
 from parity_backends.server.worker.transport import ServerError
 from parity_backends.transformers.worker.reference import Writer
+from parity_backends.worker.counters import since
 from parity_backends.worker.sentences import WorkerError
 from subjects import GREEDY
 
@@ -135,3 +136,21 @@ def test_how_a_completion_of_transformers_ends() -> None:
     assert said(writer(stop_token_ids=[2], include_stop_str_in_output=True), 1, 2, 3) == ("stop", 2, "ab")
     assert said(writer(stop=["abc", "bc", "c"]), 1, 2, 3, 4) == ("stop", "abc", "")
     assert said(writer(), 1, 2) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="2000000000"} 1',
+        "vllm:spec_decode_num_drafts_total 1e999",
+        "vllm:spec_decode_num_drafts_total e.+-",
+        "vllm:spec_decode_num_drafts_total -4",
+        "vllm:spec_decode_num_drafts_total 1e300",
+        'vllm:spec_decode_num_drafts_total{position="1"} 5',
+    ],
+)
+def test_one_line_of_metrics_ends_no_run(line: str) -> None:
+    good = "vllm:prompt_tokens_total 3"
+    found = parse_metrics(f"{line}\n{good}\n{line}\nvllm:spec_decode_num_drafts_total 2\n")
+    assert found["prompt_tokens"] == 3
+    assert since(found, {"drafts": [1]}).keys() == found.keys()

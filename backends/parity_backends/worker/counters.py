@@ -44,8 +44,10 @@ def since(now: Counted, before: Counted) -> Counted:
     out = {}
     for name, value in now.items():
         if isinstance(value, list):
-            start = before.get(name) or [0] * len(value)
+            start = before.get(name)
+            start = start if isinstance(start, list) and len(start) >= len(value) else [0] * len(value)
             out[name] = [a - b for a, b in zip(value, start)]  # noqa: B905 - strict is Python 3.10
         else:
-            out[name] = value - before.get(name, 0)
+            start = before.get(name, 0)
+            out[name] = value - (start if isinstance(start, (int, float)) else 0)
     return out

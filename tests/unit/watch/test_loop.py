@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,60 @@ def test_a_receiver_that_fails_is_said(status: int) -> None:
     hook.ended(Probe(2, 0.0, 1.0, outcome()))  # nobody there any more
     assert hook.failures == 2
     assert all("webhook at 127.0.0.1 was not reached" in line for line in said)
+
+
+@contextmanager
+def answering(answer: bytes, drip: bytes = b"") -> Iterator[str]:
+    """A receiver that says `answer` to whoever connects, then `drip` again and again until they go."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with suppress(OSError):
+            connection, _ = server.accept()
+            connection.recv(65536)
+            connection.sendall(answer)
+            while drip:
+                connection.sendall(drip)
+                threading.Event().wait(0.05)
+            connection.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.getsockname()[1]}/hook"
+    server.close()
+
+
+HEADERS = b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: y\r\n" % number for number in range(500)) + b"\r\n"
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-x\r\n", HEADERS, b"", b"HTTP/1.1 200 " + b"x" * 70000])
+def test_garbage_from_a_receiver_ends_no_watch(answer: bytes) -> None:
+    said: list[str] = []
+    with answering(answer) as url:
+        Webhook(url, ALL, lambda line: said.append(str(line))).ended(Probe(1, 0.0, 1.0, outcome()))
+    assert len(said) == 1
+    assert "was not reached" in said[0]
+
+
+def test_a_receiver_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parity.watch.webhook.TIMEOUT_SECONDS", 0.3)
+    said: list[str] = []
+    with answering(b"HTTP/1.1 200 OK\r\n", drip=b"X-Y: z\r\n") as url:
+        hook = Webhook(url, ALL, lambda line: said.append(str(line)))
+        hook.ended(Probe(1, 0.0, 1.0, outcome()))
+        hook.ended(Probe(2, 0.0, 1.0, outcome()))
+    assert "no answer within 0.3 s" in said[0]
+    assert "still has the message before" in said[1]
+
+
+def test_a_redirect_is_not_followed() -> None:
+    said: list[str] = []
+    with receiver() as (elsewhere, bodies):
+        moved = f"HTTP/1.1 307 Moved\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n".encode()
+        with answering(moved) as url:
+            Webhook(url, ALL, lambda line: said.append(str(line))).ended(Probe(1, 0.0, 1.0, outcome()))
+    assert bodies == []
+    assert "307" in said[0]
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/x", "hook", "http://"])

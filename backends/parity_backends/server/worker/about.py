@@ -11,6 +11,9 @@ from parity_backends.worker.sentences import message
 
 from .transport import Endpoint, Refused, ServerError, excerpt
 
+MOST_POSITIONS = 1024
+"""Draft positions that a server may count; no method drafts as many tokens in a step."""
+LARGEST_COUNT = 2.0**62
 COUNTER = re.compile(r"^(vllm:[a-z0-9_]+?)(?:_total)?(?:\{([^}]*)\})? ([0-9.eE+-]+)$")
 POSITION = re.compile(r'position="(\d+)"')
 
@@ -99,12 +102,26 @@ def parse_metrics(text: str) -> dict[str, Any]:
         match = COUNTER.match(line)
         if match is None or match.group(1) not in ours:
             continue
-        name, value = ours[match.group(1)], int(float(match.group(3)))
-        position = POSITION.search(match.group(2) or "")
-        if position is not None:
-            row = found.setdefault(name, [])
-            row += [0] * (int(position.group(1)) + 1 - len(row))
-            row[int(position.group(1))] += value
-        else:
-            found[name] = found.get(name, 0) + value
+        name, value = ours[match.group(1)], number(match.group(3))
+        if value is None:
+            continue
+        labelled = POSITION.search(match.group(2) or "")
+        if labelled is None:
+            total = found.get(name, 0)
+            found[name] = total + value if isinstance(total, int) else total
+            continue
+        position = int(labelled.group(1)[:9])
+        row = found.setdefault(name, [])
+        if isinstance(row, list) and position < MOST_POSITIONS:
+            row += [0] * (position + 1 - len(row))
+            row[position] += value
     return found
+
+
+def number(text: str) -> int | None:
+    """A count as metrics have it; None for what is none: the page is not needed, and must not end a run."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return int(value) if 0 <= value <= LARGEST_COUNT else None

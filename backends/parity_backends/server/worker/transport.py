@@ -325,7 +325,7 @@ class _Answer:
         self.status = int(self.response.status)
         self.content_type = str(self.response.getheader("Content-Type") or "").lower()
         after = self.response.getheader("Retry-After") or ""
-        self.retry_after = float(after) if after.isdigit() else 0.0
+        self.retry_after = float(after[:9]) if after.isascii() and after.isdigit() else 0.0
 
     def __enter__(self) -> _Answer:
         return self

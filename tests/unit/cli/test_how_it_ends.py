@@ -1,0 +1,65 @@
+"""Exit code 1 means DIVERGED and nothing else, whatever dies how."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import parity.__main__
+import parity.cli.main
+
+
+def run(script: str, *args: str, home: Path, **how: object) -> subprocess.CompletedProcess[bytes]:
+    """The command's own entry, after `script` has been run in its process."""
+    code = f"import sys\nsys.argv = ['parity', *{list(args)!r}]\n{script}\nfrom parity.__main__ import entry\nentry()\n"
+    env = {**os.environ, "PARITY_HOME": str(home)}
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        [sys.executable, "-c", code], env=env, stderr=subprocess.PIPE, check=False, timeout=60,
+        **{"stdout": subprocess.PIPE, **how},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "error", ["type('Panic', (BaseException,), {})('a panic')", "MemoryError()", "GeneratorExit()"]
+)
+def test_what_is_no_exception_is_a_fault_of_parity(tmp_path: Path, error: str) -> None:
+    raising = f"import parity.cli.capture as c\ndef no(*_, **__): raise {error}\nc.check.callback = no"
+    done = run(raising, "capture", "check", "x.jsonl", home=tmp_path)
+    assert done.returncode == 70, done.stderr
+    assert b"failed unexpectedly" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_an_import_that_fails_is_no_verdict(tmp_path: Path) -> None:
+    done = run("sys.modules['click'] = None", "--version", home=tmp_path)
+    assert done.returncode == 70
+    assert b"failed unexpectedly: ModuleNotFoundError" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("args", [("--help",), ("doctor", "replay", "--json"), ("demo",)])
+def test_a_stdout_that_takes_nothing_is_said(tmp_path: Path, args: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = run("", *args, home=tmp_path, stdout=full)
+    assert done.returncode == 2, done.stderr
+    assert b"cannot write to stdout: No space left on device" in done.stderr
+
+
+def test_a_closed_stdout_is_said_and_nothing_else_is_written_into(tmp_path: Path) -> None:
+    done = run("", "doctor", "replay", "--json", home=tmp_path, stdout=None, preexec_fn=lambda: os.close(1))
+    assert done.returncode == 2, done.stderr
+    assert b"cannot write to stdout: Bad file descriptor" in done.stderr
+
+
+def test_a_closed_stderr_loses_talk_alone(tmp_path: Path) -> None:
+    done = run("", "doctor", "replay", "--json", home=tmp_path, preexec_fn=lambda: os.close(2))
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"{")
+
+
+def test_both_say_the_same_code() -> None:
+    assert parity.__main__.CRASHED == parity.cli.main.CRASHED
