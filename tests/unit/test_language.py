@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import pytest
+from babel.messages.pofile import read_po
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +21,7 @@ LEAK = message("kind.row_leak", "tokens of another request")
 def test_a_message_is_looked_up_by_its_id() -> None:
     assert render(LEAK, "en") == "tokens of another request"
     assert render(LEAK, "zh") == "来自其他请求的 token"
-    assert render(message("cli.error", "error: {what}", what=LEAK), "zh") == "错误:来自其他请求的 token"
+    assert render(message("cli.error", "error: {what}", what=LEAK), "zh") == "错误：来自其他请求的 token"
 
 
 def test_without_a_translation_it_is_english() -> None:
@@ -35,7 +37,7 @@ def test_without_a_translation_it_is_english() -> None:
 def test_words_of_others_stay_as_they_are(words: str) -> None:
     for said in (words, verbatim(words)):
         assert render(said, "zh") == words
-        assert render(message("cli.error", "error: {what}", what=said), "zh") == f"错误:{words}"
+        assert render(message("cli.error", "error: {what}", what=said), "zh") == f"错误：{words}"
 
 
 @given(st.text())
@@ -100,3 +102,19 @@ def test_chinese_breaks_between_characters_but_not_before_a_full_stop() -> None:
 def test_no_line_is_too_wide_that_could_be_broken(text: str, columns: int) -> None:
     for line in wrap(text, columns):
         assert cell_width(line) <= columns or " " not in line
+
+
+APART = re.compile(r"\{[^{}]*\}|`[^`]*`")
+"""Placeholders and code."""
+
+HALF = re.compile(r"(?<=[一-鿿])[,;:?!()]|[,;:?!()](?=[一-鿿])")
+"""Half-width punctuation beside a Chinese character."""
+
+
+def test_chinese_has_full_width_punctuation() -> None:
+    path = language.CATALOGUES / "zh" / "LC_MESSAGES" / "parity.po"
+    with path.open("rb") as file:
+        entries = [(one.id, one.string) for one in read_po(file) if one.id]
+    texts = [(id, one) for id, text in entries for one in ([text] if isinstance(text, str) else text)]
+    assert len(texts) > 2000
+    assert [(id, text) for id, text in texts if HALF.search(APART.sub(" ", text))] == []

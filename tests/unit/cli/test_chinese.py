@@ -17,7 +17,7 @@ RECORDINGS = ROOT / "parity" / "demo"
 WORD = r"[A-Za-z][a-z']*[.;:]?"
 SENTENCE = re.compile(rf"(?<!\S){WORD}(?:\s+{WORD}){{3,}}(?!\S)")
 QUOTED = re.compile(r'`[^`]*`|"[^"\n]*"')
-OF_THE_MODEL = re.compile(r".*>>.*<<.*|\s+(提示词|参考|replay/\S+) .*|.* 个 token:.*")
+OF_THE_MODEL = re.compile(r".*>>.*<<.*|\s+(提示词|参考|replay/\S+) .*|.* 个 token：.*")
 """Lines that show prompts and completions."""
 
 
@@ -57,7 +57,7 @@ def demo(home: Path) -> str:
 
 def test_a_run_is_told_in_chinese(demo: str) -> None:
     assert "条补全中有 6 条损坏" in demo
-    assert "嫌疑:" in demo
+    assert "嫌疑：" in demo
     assert english_in(demo) == []
 
 
@@ -65,21 +65,21 @@ def test_a_run_is_told_in_chinese(demo: str) -> None:
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (("run", "--help"), "后端,例如 cpu 或 cuda,ascend。"),
+        (("run", "--help"), "后端，例如 cpu 或 cuda,ascend。"),
         (("runs", "show"), "最严重的发现"),
         (("runs", "list"), "结论"),
         (("table",), "每个臂 32 条补全"),
         (("report", "--format", "md"), "本次运行的结论"),
         (("power", "--requests", "64", "--overdispersion", "4"), "条干净的补全可排除"),
         (("doctor", "cpu"), "数据目录"),
-        (("runs", "show", "nothing"), "错误:"),
+        (("runs", "show", "nothing"), "错误："),
         (("capture", "check", "nothing.jsonl"), "没有这个捕获"),
         (("compare", "one.jsonl"), "请给出两个捕获"),
-        (("compare", "one.jsonl", "two.jsonl"), "提示:"),
+        (("compare", "one.jsonl", "two.jsonl"), "提示："),
         (("run", "--backends", "nothing"), "未知后端"),
-        (("run", "--no-such-option"), "错误:"),
+        (("run", "--no-such-option"), "错误："),
         (("run", "--score", "nothing"), "不在可选值"),
-        (("reduce", "1", "--plan", "x.json"), "错误:"),
+        (("reduce", "1", "--plan", "x.json"), "错误："),
     ],
 )
 def test_commands_answer_in_chinese(home: Path, command: tuple[str, ...], expected: str) -> None:

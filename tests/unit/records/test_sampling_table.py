@@ -40,7 +40,7 @@ def test_what_a_value_must_be_is_a_message_in_every_language() -> None:
         Form.TOKENS.read("x")
     said = said_by(refused.value)
     assert render(said, "en") == 'must be a list of token ids, not "x"'
-    assert render(said, "zh") == '必须是 token id 列表,不能是 "x"'
+    assert render(said, "zh") == '必须是 token id 列表，不能是 "x"'
 
 
 def test_what_is_read_is_written_again() -> None:

@@ -153,6 +153,6 @@ def test_allowed_findings_do_not_turn_what_was_not_tested_into_a_pass(
 def test_the_lines_are_said_in_chinese() -> None:
     lines = judge(policy(budget={"near_tie": "10%"}), counted("near_tie", 11), verdict="PASS", completions=100).lines()
     assert [render(line, "zh") for line in lines] == [
-        "策略:near_tie:100 条补全中有 11 条,最多允许 补全的 10%",
-        "策略:DIVERGED",
+        "策略：near_tie：100 条补全中有 11 条，最多允许 补全的 10%",
+        "策略：DIVERGED",
     ]
