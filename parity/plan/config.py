@@ -19,16 +19,39 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Struct
 
 from parity.errors import ParityError, cannot_read
 from parity.messages import message
+from parity.plan.fields import Read, read_table
 from parity.plan.hosts import Host, read_host
 from parity.plan.variants import Variant, read_variants
 from parity.records import Json
 
 FILE_NAME: Final = "parity.toml"
-SECTIONS: Final = ("plan", "backends", "variants", "policy")
+
+_BELOW: Final = message("plan.write_sections", "write the section as [plan], and its settings below it")
+
+
+def _table(value: Json) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise TypeError(message("plan.must_be_table", "must be a table"))
+    return value
+
+
+Table = Annotated[Mapping[str, Json], Read(_table)]
+
+
+class Sections(Struct, frozen=True):
+    """The tables of the file. What `plan` may hold the command line knows, which reads it (`parity/cli/config.py`)."""
+
+    plan: Table = msgspec.field(default_factory=dict)
+    backends: Table = msgspec.field(default_factory=dict)
+    variants: Table = msgspec.field(default_factory=dict)
+    policy: Table = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +90,12 @@ def read_config(path: Path) -> Config:
             message("plan.not_toml", "{path} is not TOML: {said}", path=str(path), said=str(error)),
             hint=message("plan.docs_hosts_md", "docs/hosts.md has an example"),
         ) from error
-    unknown = sorted(set(value) - set(SECTIONS))
-    if unknown:
-        raise ParityError(
-            message("plan.no_section", "{path} has no section [{unknown}]", path=str(path), unknown=unknown[0]),
-            hint=message("plan.known", "known: {sections}", sections=SECTIONS),
-        )
-    for name in ("plan", "backends", "policy"):
-        if not isinstance(value.get(name, {}), dict):
-            raise ParityError(
-                message("plan.must_table", "{path}: {name} must be a table", path=str(path), name=name),
-                hint=message("plan.write_settings_below", "write [{name}] and its settings below it", name=name),
-            )
+    sections = read_table(Sections, value, str(path), write=_BELOW, hint=_BELOW)
     source = str(path)
     return Config(
         source,
-        value.get("plan", {}),
-        {name: read_host(name, table, source) for name, table in value.get("backends", {}).items()},
-        read_variants(value.get("variants", {}), source),
-        value.get("policy", {}),
+        sections.plan,
+        {name: read_host(name, table, source) for name, table in sections.backends.items()},
+        read_variants(sections.variants, source),
+        sections.policy,
     )

@@ -9,6 +9,7 @@ A type is a dataclass or a `msgspec.Struct`. A field is read by its type, or by 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache, partial
@@ -22,6 +23,8 @@ from parity.messages import Message, message
 from parity.records import Json
 
 T = TypeVar("T")
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _OBJECT: Final = message("plan.must_json_object", "must be a JSON object, not {value}")
 _LIST: Final = message("plan.must_list", "must be a list, not {value}")
@@ -140,6 +143,24 @@ def _of_constraints(hint: Any, marks: Sequence[Any], value: Json) -> Any:
     except msgspec.ValidationError:
         instead = next((each.hint for each in marks if isinstance(each, Hint)), None)
         raise Wrong(is_value(value), hint=instead) from None
+
+
+def variables(value: Json) -> dict[str, str]:
+    """Environment variables from a table of NAME = VALUE. Raises TypeError, ValueError."""
+    if not isinstance(value, dict):
+        raise TypeError(message("plan.must_environment", "must be a table of NAME = VALUE"))
+    out: dict[str, str] = {}
+    for name, item in value.items():
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(
+                message("plan.no_variable_name", "names {name!r}, which cannot be an environment variable", name=name)
+            )
+        if isinstance(item, bool) or not isinstance(item, str | int | float):
+            raise TypeError(message("plan.variable_text_number", "{name} must be text or a number", name=name))
+        if "\0" in str(item):
+            raise ValueError(message("plan.variable_nul", "{name} holds a NUL character", name=name))
+        out[name] = str(item)
+    return out
 
 
 def is_value(value: Json) -> Message:

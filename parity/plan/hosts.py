@@ -18,11 +18,10 @@ from msgspec import Meta, Struct, structs
 
 from parity.errors import ParityError
 from parity.messages import message
-from parity.plan.fields import Read, read_table
+from parity.plan.fields import Read, read_table, variables
 from parity.records import Json
 
 _BACKEND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _Groups = Annotated[list[int | str | Annotated[list[int | str], Meta(min_length=1)]], Meta(min_length=1)]
 _SSH_OPTIONS_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
 
@@ -60,23 +59,6 @@ def _command(value: Json) -> tuple[str, ...]:
             message("plan.must_words", "must be a list of words, or one line that a shell would split into them")
         )
     return tuple(_text(word) for word in value)
-
-
-def _env(value: Json) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise TypeError(message("plan.must_environment", "must be a table of NAME = VALUE"))
-    out: dict[str, str] = {}
-    for name, item in value.items():
-        if not _VARIABLE.fullmatch(name):
-            raise ValueError(
-                message("plan.no_variable_name", "names {name!r}, which cannot be an environment variable", name=name)
-            )
-        if isinstance(item, bool) or not isinstance(item, str | int | float):
-            raise TypeError(message("plan.variable_text_number", "{name} must be text or a number", name=name))
-        if "\0" in str(item):
-            raise ValueError(message("plan.variable_nul", "{name} holds a NUL character", name=name))
-        out[name] = str(item)
-    return out
 
 
 def _devices(value: Json) -> tuple[str, ...]:
@@ -130,7 +112,7 @@ class Host(Struct, frozen=True, omit_defaults=True):
     """The interpreter that has the engine. None: the adapter's choice here, `python3` behind a command."""
     model: Annotated[str | None, Read(_text)] = None
     """The checkpoint's directory there, where it differs from the plan's."""
-    env: Annotated[Mapping[str, str], Read(_env)] = msgspec.field(default_factory=dict)
+    env: Annotated[Mapping[str, str], Read(variables)] = msgspec.field(default_factory=dict)
     """Environment of the engine there, over the arm's own."""
     setup: Annotated[str | None, Read(_text)] = None
     """Shell text that bash reads first, such as `source /usr/local/Ascend/ascend-toolkit/set_env.sh`."""

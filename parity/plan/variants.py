@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
 
 from parity.errors import ParityError
 from parity.messages import message
+from parity.plan.fields import Hint, Read, read_table, variables
 from parity.records import Json
 
 SPECULATION_DECIDES: Final = ("base", "mtp")
@@ -28,25 +31,29 @@ BUILT_IN: Final = (*SPECULATION_DECIDES, DEPLOYED)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+_Tokens = Annotated[int, Meta(ge=1), Hint(message("plan.give_whole_number", "give a whole number from 1 up"))]
+
+
+class Variant(Struct, frozen=True):
     """Settings on top of what another variant has."""
 
     name: str
-    extends: str = "base"
-    num_speculative_tokens: int | None = None
-    engine: Mapping[str, Json] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
+    extends: Annotated[str, Hint(message("plan.name_variant_such", "name a variant, such as base or mtp"))] = "base"
+    num_speculative_tokens: _Tokens | None = None
+    engine: Mapping[str, Json] = msgspec.field(default_factory=dict)
+    """Arguments of `vllm.LLM`: all that the table has besides the other fields."""
+    env: Annotated[Mapping[str, str], Read(variables, message("plan.such_env_name", 'such as env.NAME = "1"'))] = (
+        msgspec.field(default_factory=dict)
+    )
 
 
-def read_variants(table: Json, source: str) -> dict[str, Variant]:
+_OWN: Final = ("extends", "num_speculative_tokens", "env")
+_GIVE: Final = message("plan.give_settings_vllm", "give it settings of vllm.LLM, one a line")
+
+
+def read_variants(table: Mapping[str, Json], source: str) -> dict[str, Variant]:
     """From the table `variants` of a configuration file. Raises ParityError naming `source` and the field."""
-    if not isinstance(table, Mapping):
-        raise ParityError(
-            message("plan.variants_must_table", "{source}: variants must be a table", source=source),
-            hint=message("plan.write_variants_name", "write [variants.NAME] and settings below it"),
-        )
-    found = {str(name): _variant(str(name), value, source) for name, value in table.items()}
+    found = {name: _variant(name, value, source) for name, value in table.items()}
     for name in found:
         resolve(name, found, source)
     return found
@@ -62,40 +69,16 @@ def _variant(name: str, table: Json, source: str) -> Variant:
                 "use letters, digits, '.', '_', '-'; base, mtp and deployed are the adapters' own",
             ),
         )
-    if not isinstance(table, Mapping):
-        raise ParityError(
-            message("plan.must_table_2", "{where} must be a table", where=where),
-            hint=message("plan.give_settings_vllm", "give it settings of vllm.LLM, one a line"),
-        )
-    engine = {key: value for key, value in table.items() if key not in ("extends", "num_speculative_tokens", "env")}
+    given = table if isinstance(table, dict) else {}
+    engine = {key: value for key, value in given.items() if key not in _OWN}
     for key in ("model", "speculative_config"):
         if key in engine:
             raise ParityError(
                 message("plan.cannot_stand_here", "{where}: {key} cannot stand here", where=where, key=key),
                 hint=message("plan.use_extends_num", "use extends and num_speculative_tokens"),
             )
-    extends, tokens, env = table.get("extends", "base"), table.get("num_speculative_tokens"), table.get("env", {})
-    if not isinstance(extends, str):
-        raise ParityError(
-            message("plan.extends", "{where}: extends is {extends!r}", where=where, extends=extends),
-            hint=message("plan.name_variant_such", "name a variant, such as base or mtp"),
-        )
-    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
-        raise ParityError(
-            message(
-                "plan.num_speculative_tokens",
-                "{where}: num_speculative_tokens is {tokens!r}",
-                where=where,
-                tokens=tokens,
-            ),
-            hint=message("plan.give_whole_number", "give a whole number from 1 up"),
-        )
-    if not isinstance(env, Mapping) or any(not isinstance(value, str | int | float) for value in env.values()):
-        raise ParityError(
-            message("plan.env_must_table", "{where}: env must be a table of texts", where=where),
-            hint=message("plan.such_env_name", 'such as env.NAME = "1"'),
-        )
-    return Variant(name, extends, tokens, engine, {key: str(value) for key, value in env.items()})
+    own = {key: given[key] for key in _OWN if key in given} if isinstance(table, dict) else table
+    return read_table(Variant, own, where, write=_GIVE, hint=_GIVE, name=name, engine=engine)
 
 
 def resolve(name: str, variants: Mapping[str, Variant], source: str = "parity.toml") -> Variant:

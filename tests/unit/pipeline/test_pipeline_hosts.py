@@ -154,7 +154,7 @@ def test_the_host_of_a_plan_file_is_said_when_it_is_run(there: Parity) -> None:
         ("[plan]\nmax_token = 3\n", 2, "[plan] has no setting 'max_token'"),
         ("[plan]\nbackends = ['nope']\n", 2, "unknown backend 'nope'"),
         ("[plan]\nmax_tokens = 'many'\n", 2, "--max-tokens"),
-        ("[backend.cuda]\n", 2, "no section [backend]"),
+        ("[backend.cuda]\n", 2, "no setting 'backend'"),
         ("[plan\n", 2, "parity.toml is not TOML"),
         ("plan = 3\n", 2, "plan must be a table"),
         ("[backends.fake]\ncommand = 'no-such-command-here'\n", 3, "cannot run no-such-command-here"),

@@ -74,7 +74,7 @@ def test_other_sections_are_kept_for_those_who_read_them(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x = 1\n", "no section [x]"),
+        ("x = 1\n", "no setting 'x'"),
         ("[backends]\ncuda = 3\n", "[backends.cuda] must be a table"),
         ("[backends.cuda]\ncmd = 'a'\n", "no setting 'cmd'"),
         ("plan = 1\n", "plan must be a table"),
