@@ -72,14 +72,22 @@ class Case:
 
     fault: str
     noise: int = 0
+    when: str = ""
+    """Conditions of the rows that it may strike; the rate is 0.5 then."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.fault}+{self.when}" if self.when else self.fault
 
     def trial(self, attempt: int) -> Trial:
         text = self.fault
         if self.fault != BASELINE:
-            text += f":rate={RATES.get(self.fault, 1.0)}:seed={SEED + attempt}"
+            text += f":rate={0.5 if self.when else RATES.get(self.fault, 1.0)}:seed={SEED + attempt}"
+        if self.when:
+            text += f":when={self.when}"
         if self.noise:
             text += f":noise={self.noise}"
-        name = f"{self.fault}-noise{self.noise}-{attempt}"
+        name = f"{self.name}-noise{self.noise}-{attempt}"
         if self.fault not in RATES:
             return Trial(name, self.fault, text, {"logprobs": 1})
         return Trial(name, self.fault, text)
@@ -224,7 +232,11 @@ def run_until_damaged(
         for outcome, trial in zip(waiting, trials, strict=True):
             outcome.trials.append(trial)
             outcome.judgements.append(judged(folder, trial))
-        waiting = [outcome for outcome in waiting if outcome.case.fault in RATES and not outcome.damaged]
+        waiting = [
+            outcome
+            for outcome in waiting
+            if outcome.case.fault in RATES and not outcome.case.when and not outcome.damaged
+        ]
         if not waiting:
             break
     return outcomes

@@ -6,7 +6,7 @@ every process that it starts (front end, engine core, each worker), through the 
 is on PYTHONPATH. It does nothing unless the environment says so:
 
     PARITY_FAULT      NAME[:rate=R][:seed=N][:from_step=N][:max=N][:independent=1][:from_version=V]
-                      [:noise=SEED];
+                      [:noise=SEED][:when=CONDITION[+CONDITION]][:block=N];
                       "none" installs the hooks, plants nothing
     PARITY_FAULT_LOG  a JSON Lines file for what was really planted; "-" is stderr
 
@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import os
 
-from .catalogue import FAULTS, Fault, Planting, describe, parse, prompt_key
+from .catalogue import FAULTS, Fault, describe, prompt_key
 from .launch import bundle, environment, packed, unpacked
+from .planting import CONDITIONS, Planting, parse
 
 __all__ = [
+    "CONDITIONS",
     "FAULTS",
     "Fault",
     "Planting",

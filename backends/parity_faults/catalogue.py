@@ -7,7 +7,6 @@ by the engine, where parity does not.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -327,102 +326,6 @@ FAULTS: dict[str, Fault] = {
 def describe() -> list[dict[str, Any]]:
     """Every fault: name, summary, the threads it emulates, its hook, what it needs, the kinds expected."""
     return [fault.to_json() for fault in FAULTS.values()]
-
-
-@dataclass(frozen=True)
-class Planting:
-    """What to plant: the fault, how often, from when, at most how often."""
-
-    fault: str = "none"
-    rate: float = 1.0
-    seed: int = 0
-    from_step: int = 0
-    maximum: int = 0
-    """0: no limit."""
-    independent: int = 0
-    """1: each step in which it can happen is hit or not on its own; 0: exactly every 1/rate-th one is."""
-    from_version: str = ""
-    """Planted in engines of this version of vLLM and later only; empty: in all."""
-    noise: int = 0
-    """Not 0: every logit of every step moves by up to one unit in the last place of bf16 as well, drawn from this
-    seed: the same engine with another machine's rounding."""
-    span: int = 0
-    ulps: int = 1
-    millinats: int = 0
-    share: int = 1
-    permille: int = 0
-    bits: int = 8
-    fp8: int = 0
-
-    def to_text(self) -> str:
-        text = f"{self.fault}:rate={self.rate!r}:seed={self.seed}"
-        if self.from_step:
-            text += f":from_step={self.from_step}"
-        if self.maximum:
-            text += f":max={self.maximum}"
-        if self.independent:
-            text += f":independent={self.independent}"
-        if self.from_version:
-            text += f":from_version={self.from_version}"
-        if self.noise:
-            text += f":noise={self.noise}"
-        own = dict(FAULTS[self.fault].options) if self.fault in FAULTS else {}
-        for option in own:
-            text += f":{option}={getattr(self, option)}"
-        return text
-
-
-COMMON = ("rate", "seed", "from_step", "max", "independent", "from_version", "noise")
-
-
-def parse(text: str) -> Planting:
-    """The value of PARITY_FAULT: `NAME[:rate=R][:seed=N][:OPTION=N]`.
-
-    Options of every fault: `from_step`, `max`, `independent` (0 or 1), `from_version` (such as 0.31.0),
-    `noise` (a seed; 0 for none).
-
-    Raises ValueError that names the part which is wrong.
-    """
-    name, *parts = text.strip().split(":")
-    name = name or "none"
-    if name != "none" and name not in FAULTS:
-        raise ValueError(f"no fault is called {name!r}; there are: {', '.join(FAULTS)}")
-    own = dict(FAULTS[name].options) if name in FAULTS else {}
-    values: dict[str, Any] = dict(own)
-    for part in parts:
-        key, equals, value = part.partition("=")
-        if not equals or (key not in COMMON and key not in own):
-            raise ValueError(f"{part!r} in {text!r} is not an option of {name}")
-        if key == "from_version":
-            if not release(value):
-                raise ValueError(f"{part!r} in {text!r} is not a version such as 0.31.0")
-            values[key] = value
-            continue
-        try:
-            values["maximum" if key == "max" else key] = float(value) if key == "rate" else int(value)
-        except ValueError:
-            raise ValueError(f"{part!r} in {text!r} is not a number") from None
-    planting = Planting(fault=name, **values)
-    if not 0.0 < planting.rate <= 1.0:
-        raise ValueError(f"rate in {text!r} must be above 0 and at most 1")
-    if planting.independent not in (0, 1):
-        raise ValueError(f"independent in {text!r} must be 0 or 1")
-    return planting
-
-
-def release(version: str) -> tuple[int, ...]:
-    """The numbers of a version for comparing, without zeros at the end: (0, 32) of 0.32.0.dev3+cpu; () for none."""
-    numbers = []
-    for part in version.split("+")[0].split("."):
-        digits = re.match("[0-9]+", part)
-        if digits is None:
-            break
-        numbers.append(int(digits.group()))
-        if digits.group() != part:
-            break
-    while len(numbers) > 1 and not numbers[-1]:
-        numbers.pop()
-    return tuple(numbers)
 
 
 def prompt_key(token_ids: Iterable[int]) -> str:

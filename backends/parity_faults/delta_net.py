@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .conditions import holds
 from .rows import held, outputs_of, request_of, sampling_rows
 
 
@@ -15,7 +16,7 @@ def accepted_counts(state: Any, runner: Any, builder: Any, build: Any, args: Any
     requests = runner.input_batch.num_reqs
     values = [int(value) for value in counts[:requests].tolist()]
     rows = [row for row in range(requests) if int(drafts[row]) >= 0]
-    able = [row for row in rows if any(values[other] != values[row] for other in rows)]
+    able = [row for row in rows if any(values[other] != values[row] for other in rows) and holds(state, runner, row)]
     draw = state.due() if able else None
     if draw is None:
         return build(*args, **kwargs)
@@ -98,6 +99,7 @@ def state_not_reset(state: Any, runner: Any, builder: Any, build: Any, args: Any
     starting = []
     if fresh is not None:
         starting = [place for place in range(len(ordinary)) if not bool(fresh[place])]
+        starting = [place for place in starting if holds(state, runner, ordinary[place])]
     names = {place: request_of(runner, row) for place, row in enumerate(ordinary)}
     donors = {slot: name for slot, name in seen.items() if slot not in set(slots.tolist() if starting else [])}
     draw = state.due() if starting and donors else None

@@ -14,7 +14,9 @@ from importlib import metadata
 from typing import Any
 
 from . import plants
-from .catalogue import FAULTS, Planting, prompt_key, release
+from .catalogue import FAULTS, prompt_key
+from .conditions import History
+from .planting import Planting, release
 from .rows import DISCARDED
 
 PROJECTIONS = ("o_proj", "out_proj", "down_proj")
@@ -41,6 +43,7 @@ class State:
         self.active: dict[str, Any] = {}
         """Faults that go on for several steps keep their victim here."""
         self.emitted: dict[str, int] = {}
+        self.history = History()
         # The first eligible step that is hit is drawn, then every 1/rate-th: the rate is exact over a run.
         self.phase = random.Random(f"phase:{planting.seed}").random()
         self.logged: set[tuple[int, str]] = set()
@@ -235,6 +238,8 @@ def wrap_runner(runner: Any) -> None:
         real = scheduler_output.total_num_scheduled_tokens > 0
         if real and STATE.planting.fault not in plants.OUTPUT and STATE.planting.fault not in plants.REQUEST:
             STATE.step += 1
+        if real and STATE.planting.when:
+            STATE.history.begin(runner, scheduler_output)
         STATE.in_step = real
         try:
             return execute_model(scheduler_output, *args, **kwargs)

@@ -8,7 +8,7 @@ each capture. The job:
      "requests": [{"id": "p0", "prompt_token_ids": [...]}, ...], "out": DIR, "variant": "base" or "mtp",
      "recorder": FILE, a worker's source with a Recorder in it (docs/steps.md); absent: steps are not recorded,
      "captures": [{"name": "row_swap-0.1", "fault": "row_swap:rate=0.1:seed=0",
-                   "requests": a number, the first so many only; absent: all,
+                   "requests": a number, the first so many only, or requests of its own; absent: all,
                    "sampling": what differs from the job's; absent: nothing}, ...],
      "score": [[NAME, NAME of the folder with its base.jsonl], ...] or absent}
 
@@ -102,7 +102,8 @@ def capture(llm: Any, job: dict[str, Any], item: dict[str, Any], recorder: Any |
     if recorder is not None:
         recorder.restart(steps.append)
         recorder.on = True
-    requests = job["requests"][: item.get("requests")]
+    wanted = item.get("requests")
+    requests = wanted if isinstance(wanted, list) else job["requests"][:wanted]
     outputs = llm.generate(
         [TokensPrompt(prompt_token_ids=request["prompt_token_ids"]) for request in requests],
         SamplingParams(**job["sampling"]),

@@ -12,7 +12,8 @@ import zipfile
 from importlib import resources
 from pathlib import Path
 
-from .catalogue import FAULTS, parse
+from .catalogue import FAULTS
+from .planting import parse
 
 BUNDLE_VARIABLE = "PARITY_FAULT_BUNDLE"
 """For any host: the package as a base64 zip file, which the worker writes to a file of its own."""
@@ -22,7 +23,7 @@ METADATA = "Metadata-Version: 2.1\nName: parity-faults\nVersion: 1\n"
 
 
 def bundle() -> bytes:
-    """The package with its entry point as a zip file (12 kB), the same bytes each time; PYTHONPATH may name it."""
+    """The package with its entry point as a zip file (27 kB), the same bytes each time; PYTHONPATH may name it."""
     files = sorted(resources.files("parity_faults").iterdir(), key=lambda file: file.name)
     texts = {f"parity_faults/{file.name}": file.read_text("utf-8") for file in files if file.name.endswith(".py")}
     texts["parity_faults-1.dist-info/METADATA"] = METADATA
@@ -54,7 +55,7 @@ def environment(name: str, rate: float = 1.0, seed: int = 0, log: str = "-", **o
 
     `rate` is per step in which the fault can happen, `log` a path on the engine's machine ("-" is stderr,
     which comes back in the arm's log), `options` those of the fault and `from_step`, `max`, `independent`,
-    `from_version`, `noise`.
+    `from_version`, `noise`, `when`, `block`.
 
     Raises ValueError for an unknown fault, option or rate.
     """

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import delta_net, model, requests
+from .conditions import able_rows, holds
 from .rows import drafts_of, held, outputs_of, put, request_of, sampling_rows, tokens_of, width_of
 
 Plant = Callable[..., Any]
@@ -25,7 +26,7 @@ def unverified_drafts(state: Any, runner: Any, logits: Any, metadata: Any, outpu
         return
     sampled = output.sampled_token_ids
     rejected = [
-        row for row in sampling_rows(runner) if 0 < len(tokens_of(sampled, row)) <= metadata.num_draft_tokens[row]
+        row for row in able_rows(state, runner) if 0 < len(tokens_of(sampled, row)) <= metadata.num_draft_tokens[row]
     ]
     draw = state.due() if rejected else None
     if draw is None:
@@ -41,12 +42,14 @@ def unverified_drafts(state: Any, runner: Any, logits: Any, metadata: Any, outpu
 
 def row_swap(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> None:
     sampled = output.sampled_token_ids
-    rows = sampling_rows(runner)
+    rows, able = sampling_rows(runner), set(able_rows(state, runner))
     pairs = [
         (a, b)
         for index, a in enumerate(rows)
         for b in rows[index + 1 :]
-        if width_of(metadata, a) == width_of(metadata, b) and tokens_of(sampled, a) != tokens_of(sampled, b)
+        if able & {a, b}
+        and width_of(metadata, a) == width_of(metadata, b)
+        and tokens_of(sampled, a) != tokens_of(sampled, b)
     ]
     draw = state.due() if pairs else None
     if draw is None:
@@ -80,10 +83,13 @@ def row_leak(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -
     if active and (active["victim"] not in rows or active["donor"] not in rows):
         active.clear()
     if not active:
-        draw = state.due() if len(rows) > 1 else None
+        victims = {request for request, row in rows.items() if holds(state, runner, row)}
+        draw = state.due() if len(rows) > 1 and victims else None
         if draw is None:
             return
-        victim, donor = draw.sample(sorted(rows), 2)
+        order = draw.sample(sorted(rows), len(rows))
+        victim = next(request for request in order if request in victims)
+        donor = next(request for request in order if request != victim)
         active.update(victim=victim, donor=donor, left=state.planting.span)
     row, other = rows[active["victim"]], rows[active["donor"]]
     before, after = tokens_of(sampled, row), tokens_of(sampled, other)[: width_of(metadata, row)]
@@ -106,6 +112,7 @@ def stale_chunk(state: Any, runner: Any, logits: Any, metadata: Any, output: Any
         if request in last
         and len(last[request]) <= width_of(metadata, row)
         and last[request] != tokens_of(sampled, row)
+        and holds(state, runner, row)
     )
     draw = state.due() if able else None
     if draw is not None:
@@ -126,10 +133,11 @@ def loop(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> No
     if active and active["victim"] not in rows:
         active.clear()
     if not active:
-        draw = state.due() if rows else None
+        able = sorted(request for request, row in rows.items() if holds(state, runner, row))
+        draw = state.due() if able else None
         if draw is None:
             return
-        victim = draw.choice(sorted(rows))
+        victim = draw.choice(able)
         active.update(victim=victim, token=tokens_of(sampled, rows[victim])[0], left=state.planting.span, first=True)
     row = rows[active["victim"]]
     before, after = tokens_of(sampled, row), [active["token"]]
@@ -148,7 +156,7 @@ def early_eos(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) 
     eos = eos[0] if isinstance(eos, (list, tuple)) else eos
     if eos is None:
         raise RuntimeError("the model's configuration names no eos_token_id, so early_eos cannot be planted")
-    rows = [row for row in sampling_rows(runner) if outputs_of(runner, row)]
+    rows = [row for row in able_rows(state, runner) if outputs_of(runner, row)]
     rows = [row for row in rows if eos not in tokens_of(sampled, row)]
     draw = state.due() if rows else None
     if draw is None:
@@ -163,11 +171,13 @@ def early_eos(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) 
 
 def wrong_logprobs(state: Any, runner: Any, logits: Any, metadata: Any, output: Any) -> None:
     tensors = output.logprobs_tensors
-    rows = sampling_rows(runner)
-    draw = state.due() if tensors is not None and len(rows) > 1 else None
+    rows, able = sampling_rows(runner), able_rows(state, runner)
+    draw = state.due() if tensors is not None and len(rows) > 1 and able else None
     if draw is None:
         return
-    row, other = draw.sample(rows, 2)
+    order = draw.sample(rows, len(rows))
+    row = next(one for one in order if one in able)
+    other = next(one for one in order if one != row)
     width = output.sampled_token_ids.shape[1]
     # The tokens keep their places; only the values become the neighbour's.
     values = tensors.logprobs
@@ -206,10 +216,11 @@ def garbled_row(state: Any, runner: Any, logits: Any, metadata: Any) -> Any:
     if active and active["victim"] not in rows:
         active.clear()
     if not active:
-        draw = state.due() if rows else None
+        able = sorted(request for request, row in rows.items() if holds(state, runner, row))
+        draw = state.due() if able else None
         if draw is None:
             return logits
-        active.update(victim=draw.choice(sorted(rows)), left=state.planting.span, seed=draw.randrange(2**31))
+        active.update(victim=draw.choice(able), left=state.planting.span, seed=draw.randrange(2**31))
     row = rows[active["victim"]]
     generator = torch.Generator(device="cpu").manual_seed(active["seed"] + active["left"])
     if metadata is None:

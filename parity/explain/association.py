@@ -1,8 +1,10 @@
-"""Which conditions go with faults: Fisher's exact test over row-steps, corrected for all that were asked (Holm).
+"""Which conditions go with faults: ranked by how well they explain them, with exact p-values for what is claimed.
 
-Faults are few and conditions nest (a row moves when another leaves), so what the data cannot tell apart is named
-together, and where there are too few faults to know, that is said. Importance is the increase of cooperative bug
-isolation (Liblit et al. 2005, PLDI): how much likelier a row-step is faulty given the condition.
+The order is that of `hypotheses`. p-values are those of Fisher's exact test, one-sided, corrected by Holm for all
+conditions, and by Bonferroni for all pairs where two are named. Faults are few and conditions nest (a row moves
+when another leaves): what explains them nearly as well is named together, and where there are too few faults to
+know, that is said. Importance is the increase of cooperative bug isolation (Liblit et al. 2005, PLDI): how much
+likelier a row-step is faulty given the condition.
 """
 
 from __future__ import annotations
@@ -10,24 +12,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Final
 
 import numpy as np
 
 from parity.capture.steps import Ints
+from parity.explain.hypotheses import Form, Hypothesis, weighed
 from parity.explain.ledger import Mask
 
 SURE: Final = 0.001
 """Adjusted p below which a condition is shown as one."""
 
-CANDIDATES: Final = 12
-"""Conditions, the best ones, of which pairs are tried."""
+TOLD_APART: Final = 3.0
+"""What explains the faults less than this many times worse than the best is named with it: "not worth more than a bare
+mention" (Kass and Raftery 1995)."""
+
+KEPT: Final = 20
+"""Hypotheses that are given back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """One condition, or two together."""
+    """One condition, or two."""
 
     names: tuple[str, ...]
     with_fault: int
@@ -38,6 +44,9 @@ class Association:
     adjusted: float
     increase: float
     odds: float
+    form: Form = Form.ONE
+    factor: float = 1.0
+    """How much worse than the first one it explains the faults."""
     same: tuple[tuple[str, ...], ...] = ()
     """What these data cannot tell from it."""
 
@@ -48,15 +57,18 @@ class Associated:
     row_steps: int
     asked: int
     ranked: tuple[Association, ...]
-    """The likeliest first."""
-    pair: Association | None = None
-    """Two conditions together, where one does not hold of every fault or says much less."""
+    """What explains the faults best first."""
     needed: int | None = None
-    """Faults, all with the best condition, that it would take to be sure of it; None where there are enough."""
+    """Faults, all with the first, that it would take to be sure of it; None where there are enough."""
 
     @property
     def sure(self) -> bool:
         return bool(self.ranked) and self.ranked[0].adjusted < SURE
+
+    @property
+    def reach(self) -> float:
+        """The largest share of row-steps that a single condition may hold of to be shown by this many faults."""
+        return math.pow(SURE / max(1, self.asked), 1 / max(1, self.faults))
 
 
 def tail(faults: int, holds: int, total: int, both: int) -> float:
@@ -93,69 +105,54 @@ def associate(conditions: Mapping[str, Mask], faults: Ints, among: Mask) -> Asso
     faulty = np.zeros(len(among), dtype=bool)
     faulty[faults] = True
     count = int((faulty & among).sum())
-    asked = {name: mask & among for name, mask in conditions.items() if 0 < int((mask & among).sum()) < total}
+    asked = {name: mask for name, mask in conditions.items() if 0 < int((mask & among).sum()) < total}
     if not count or not asked:
         return Associated(count, total, len(asked), ())
-    values = [_p(mask, faulty, count, total) for mask in asked.values()]
-    adjusted = holm(values)
-    rows = sorted(
-        (
-            _association((name,), mask, faulty, count, total, p, q)
-            for (name, mask), p, q in zip(asked.items(), values, adjusted, strict=True)
-        ),
-        key=lambda one: (one.p, -one.increase),
-    )
-    ranked = _together(rows, asked, faulty)
-    pair = _pair(rows, asked, faulty, count, total)
-    return Associated(count, total, len(asked), tuple(ranked), pair, _needed(ranked[0], count, total, len(asked)))
+    hypotheses = weighed(list(asked.values()), faulty, among)
+    singles = {one.members[0]: tail(count, one.row_steps, total, one.with_fault)
+               for one in hypotheses if one.form is Form.ONE}  # fmt: skip
+    adjusted = dict(zip(singles, holm(list(singles.values())), strict=True))
+    names = list(asked)
+
+    def association(one: Hypothesis, same: Sequence[Hypothesis] = ()) -> Association:
+        p = tail(count, one.row_steps, total, one.with_fault)
+        corrected = adjusted[one.members[0]] if one.form is Form.ONE else min(1.0, p * tests(one.form, len(asked)))
+        without = total - one.row_steps - count + one.with_fault
+        odds = (one.with_fault + 0.5) * (without + 0.5)
+        odds /= (count - one.with_fault + 0.5) * (one.row_steps - one.with_fault + 0.5)
+        return Association(
+            tuple(names[at] for at in one.members), one.with_fault, one.row_steps, p, corrected,
+            one.with_fault / one.row_steps - count / total, odds, one.form,
+            math.exp(min(700.0, hypotheses[0].weight - one.weight)),
+            tuple(tuple(names[at] for at in other.members) for other in same),
+        )  # fmt: skip
+
+    ranked = [association(one, same) for one, same in _together(_worth_saying(hypotheses))[:KEPT]]
+    return Associated(count, total, len(asked), tuple(ranked), _needed(ranked[0], count, total, len(asked)))
 
 
-def _p(mask: Mask, faulty: Mask, count: int, total: int) -> float:
-    return tail(count, int(mask.sum()), total, int((mask & faulty).sum()))
+def tests(form: Form, asked: int) -> int:
+    """Over how many hypotheses a p-value is corrected."""
+    return asked if form is Form.ONE else asked + 2 * math.comb(asked, 2)
 
 
-def _association(
-    names: tuple[str, ...], mask: Mask, faulty: Mask, count: int, total: int, p: float, adjusted: float
-) -> Association:
-    both, holds = int((mask & faulty).sum()), int(mask.sum())
-    odds = (both + 0.5) * (total - holds - count + both + 0.5) / ((count - both + 0.5) * (holds - both + 0.5))
-    return Association(names, both, holds, p, adjusted, both / holds - count / total, odds)
+def _worth_saying(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """Of two conditions together only those that explain the faults better than each of them alone."""
+    best: dict[int, float] = {one.members[0]: one.weight for one in hypotheses if one.form is Form.ONE}
+    return [one for one in hypotheses if one.form is Form.ONE or one.weight > max(best[at] for at in one.members)]
 
 
-def _together(rows: list[Association], masks: Mapping[str, Mask], faulty: Mask) -> list[Association]:
-    """Conditions that hold of the same faults and nearly the same row-steps stand as one."""
-    found: list[Association] = []
-    for one in rows:
-        mask = masks[one.names[0]]
-        for at, other in enumerate(found):
-            theirs = masks[other.names[0]]
-            alike = int((mask & theirs).sum()) >= 0.9 * int((mask | theirs).sum())
-            if alike and bool(((mask & faulty) == (theirs & faulty)).all()):
-                found[at] = Association(
-                    other.names, other.with_fault, other.row_steps, other.p, other.adjusted, other.increase,
-                    other.odds, (*other.same, one.names),
-                )  # fmt: skip
+def _together(hypotheses: Sequence[Hypothesis]) -> list[tuple[Hypothesis, list[Hypothesis]]]:
+    """Each with those of its form that explain the faults nearly as well, which then do not stand alone."""
+    found: list[tuple[Hypothesis, list[Hypothesis]]] = []
+    for one in hypotheses:
+        for first, same in found:
+            if first.form is one.form and first.weight - one.weight < math.log(TOLD_APART):
+                same.append(one)
                 break
         else:
-            found.append(one)
+            found.append((one, []))
     return found
-
-
-def _pair(
-    rows: list[Association], masks: Mapping[str, Mask], faulty: Mask, count: int, total: int
-) -> Association | None:
-    """Two conditions together, where they hold of as many faults as the better one and say a hundred times more."""
-    best: Association | None = None
-    tries = list(combinations(rows[:CANDIDATES], 2))
-    for a, b in tries:
-        mask = masks[a.names[0]] & masks[b.names[0]]
-        if int((mask & faulty).sum()) < max(a.with_fault, b.with_fault, 1):
-            continue
-        p = _p(mask, faulty, count, total)
-        if best is None or p < best.p:
-            adjusted = min(1.0, p * math.comb(len(rows), 2))
-            best = _association((a.names[0], b.names[0]), mask, faulty, count, total, p, adjusted)
-    return best if best is not None and best.adjusted < rows[0].adjusted / 100 else None
 
 
 def _needed(best: Association, count: int, total: int, asked: int) -> int | None:
@@ -165,6 +162,6 @@ def _needed(best: Association, count: int, total: int, asked: int) -> int | None
     for more in range(count + 1, count + 200):
         if more > best.row_steps:
             return None
-        if tail(more, best.row_steps, total, more) * asked < SURE:
+        if tail(more, best.row_steps, total, more) * tests(best.form, asked) < SURE:
             return more
     return None

@@ -37,23 +37,21 @@ class Why:
 
     def to_json(self) -> dict[str, Json]:
         found = self.associated
-        pair = () if found.pair is None else (found.pair,)
-        ranked, together = (
-            [
-                {
-                    "conditions": list(one.names),
-                    "faults": one.with_fault,
-                    "row_steps": one.row_steps,
-                    "p": one.p,
-                    "adjusted_p": one.adjusted,
-                    "odds": round(one.odds, 3),
-                    "increase": round(one.increase, 6),
-                    "same": [list(names) for names in one.same],
-                }
-                for one in some
-            ]
-            for some in (found.ranked, pair)
-        )
+        ranked: list[Json] = [
+            {
+                "conditions": list(one.names),
+                "form": str(one.form),
+                "faults": one.with_fault,
+                "row_steps": one.row_steps,
+                "p": one.p,
+                "adjusted_p": one.adjusted,
+                "odds": round(one.odds, 3),
+                "increase": round(one.increase, 6),
+                "times_worse": round(one.factor, 3),
+                "same": [list(names) for names in one.same],
+            }
+            for one in found.ranked
+        ]
         return {
             "arm": self.arm,
             "faults": found.faults,
@@ -62,8 +60,8 @@ class Why:
             "sure": found.sure,
             "needed": found.needed,
             "unplaced": self.unplaced,
+            "reach": round(found.reach, 6),
             "ranked": ranked,
-            "pair": together[0] if together else None,
         }
 
 

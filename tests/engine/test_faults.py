@@ -23,11 +23,22 @@ from parity_backends.vllm.cpu import CpuBackend
 
 from parity.capture import read_capture
 from parity.capture.steps import read_steps
+from parity.explain.ledger import Ledger
+from parity.explain.predicates import asked_of
 from parity.explain.violations import check
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
 CONTROLS = ("none", "logits_noise")
+CONDITIONAL = {
+    Case("early_eos", when="moved"): ("moved",),
+    Case("unverified_drafts", when="boundary"): ("position % 16 == 0",),
+    Case("garbled_row", when="mixed"): ("mixed",),
+    Case("row_leak", when="accepted"): ("all accepted",),
+    Case("accepted_counts", when="moved+mixed"): ("moved", "mixed"),
+    Case("stale_chunk", when="accepted+boundary"): ("all accepted", "position % 16 == 0"),
+}
+"""Faults that strike under conditions, and the predicates of parity/explain that these are."""
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +54,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def lab(folder: Path, interpreter: Path) -> dict[str, Outcome]:
     """Every fault and control, from two engine starts; more where no planted row came out damaged."""
-    outcomes = run_until_damaged(interpreter, folder, [Case(name) for name in (*RATES, *CONTROLS)])
-    return {outcome.case.fault: outcome for outcome in outcomes}
+    cases = [*(Case(name) for name in (*RATES, *CONTROLS)), *CONDITIONAL]
+    outcomes = run_until_damaged(interpreter, folder, cases)
+    return {outcome.case.name: outcome for outcome in outcomes}
 
 
 @pytest.mark.parametrize("name", RATES)
@@ -118,6 +130,25 @@ def test_the_plugin_reaches_an_engine_core_in_another_process(tmp_path: Path, in
     installed = {line["pid"] for line in lines if line["record"] == "installed"}
     assert installed - {answered["pid"]}, "no other process had it"
     assert answered["found"][stopped["prompt"]] == ["stop", stopped["position"] + 1]
+
+
+@pytest.mark.parametrize("case", CONDITIONAL, ids=lambda case: case.name)
+def test_conditional_faults_strike_where_the_steps_say_that_the_condition_holds(
+    lab: dict[str, Outcome], folder: Path, case: Case
+) -> None:
+    """The plugin asks the engine, the predicates read the steps file: two ways to the same rows."""
+    (trial,) = lab[case.name].trials
+    (steps,) = read_steps(folder / trial.name / "mtp.steps")
+    ledger = Ledger(steps)
+    masks = asked_of(ledger)
+    places = {(int(steps.step[at]), ledger.request_of(at).engine_id): at for at in range(len(steps))}
+    first: dict[str, int] = {}
+    for one in planted(folder / trial.name):
+        first.setdefault(one["request"], places[one["step"], one["request"]])
+    assert first, "nothing was planted"
+    # A fault that goes on for several steps strikes under its condition and then goes on.
+    assert all(masks[name][at] for at in first.values() for name in CONDITIONAL[case])
+    assert {one.request.engine_id for one in check(steps).violations} == first.keys()
 
 
 @pytest.mark.parametrize("name", [*RATES, "none"])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import parity_faults
 import pytest
-from parity_faults import catalogue, delta_net, hooks, launch, plants
+from parity_faults import catalogue, delta_net, hooks, launch, planting, plants
 from parity_faults.hooks import State
 
 from parity.records.kinds import kinds
@@ -46,12 +46,14 @@ def test_every_fault_is_planted_somewhere_and_nothing_else_is() -> None:
 
 def test_environment_round_trips_through_the_text_that_the_engine_reads() -> None:
     variables = parity_faults.environment("row_leak", rate=0.1, seed=7, log="planted.jsonl", from_step=3, span=9)
-    planting = catalogue.parse(variables["PARITY_FAULT"])
-    assert planting == catalogue.Planting("row_leak", 0.1, 7, from_step=3, span=9)
-    more = catalogue.Planting("row_swap", 0.01, independent=1, from_version="0.31.0")
-    assert catalogue.parse(more.to_text()) == more
-    assert catalogue.parse("loop:noise=5").noise == 5
-    assert catalogue.parse(catalogue.Planting("loop", noise=5, span=16).to_text()).noise == 5
+    assert planting.parse(variables["PARITY_FAULT"]) == planting.Planting("row_leak", 0.1, 7, from_step=3, span=9)
+    more = planting.Planting("row_swap", 0.01, independent=1, from_version="0.31.0")
+    assert planting.parse(more.to_text()) == more
+    some = planting.Planting("row_swap", when="moved+mixed", block=8)
+    assert planting.parse(some.to_text()) == some
+    assert planting.parse(parity_faults.environment("loop", when="mixed")["PARITY_FAULT"]).conditions == ("mixed",)
+    assert planting.parse("loop:noise=5").noise == 5
+    assert planting.parse(planting.Planting("loop", noise=5, span=16).to_text()).noise == 5
     assert parity_faults.environment("chunk_twice", noise=5)["VLLM_USE_V2_MODEL_RUNNER"] == "0"
     assert variables["PARITY_FAULT_LOG"] == "planted.jsonl"
     assert "VLLM_USE_V2_MODEL_RUNNER" not in parity_faults.environment("chunk_twice")
@@ -69,11 +71,15 @@ def test_environment_round_trips_through_the_text_that_the_engine_reads() -> Non
         ("row_swap:noise=x", "noise=x"),
         ("row_swap:independent=2", "independent"),
         ("row_swap:from_version=new", "from_version=new"),
+        ("row_swap:when=moved+sunday", "sunday"),
+        ("row_swap:when=boundary:block=0", "block"),
+        ("chunk_twice:when=moved", "chooses no row"),
+        ("none:when=moved", "chooses no row"),
     ],
 )
 def test_a_wrong_text_is_refused_and_named(text: str, names: str) -> None:
     with pytest.raises(ValueError, match=names):
-        catalogue.parse(text)
+        planting.parse(text)
 
 
 ENTRY_POINT = """
@@ -127,7 +133,7 @@ def test_the_bundle_is_small_and_the_same_each_time() -> None:
 
 def _steps(rate: float, seed: int, steps: int) -> list[int]:
     state = State()
-    state.configure(catalogue.Planting("row_swap", rate=rate, seed=seed), os.devnull)
+    state.configure(planting.Planting("row_swap", rate=rate, seed=seed), os.devnull)
     hit = []
     for _ in range(steps):
         state.step += 1
@@ -149,7 +155,7 @@ def test_the_rate_is_exact_and_the_same_for_the_same_seed() -> None:
 
 def test_independent_steps_come_in_bunches_and_gaps_at_the_rate() -> None:
     state = State()
-    state.configure(catalogue.parse("row_swap:rate=0.1:independent=1:seed=4"), os.devnull)
+    state.configure(planting.parse("row_swap:rate=0.1:independent=1:seed=4"), os.devnull)
     hit = []
     for _ in range(20_000):
         state.step += 1
@@ -179,7 +185,7 @@ def test_a_fault_begins_with_a_version(
     monkeypatch.setattr(hooks, "engine_version", lambda: engine)
     log = tmp_path / "planted.jsonl"
     state = State()
-    state.configure(catalogue.parse(f"row_swap:from_version={begins}"), str(log))
+    state.configure(planting.parse(f"row_swap:from_version={begins}"), str(log))
     state.step += 1
     assert (state.planting.fault == "row_swap") is planted
     records = [json.loads(line)["record"] for line in log.read_text().splitlines()]
@@ -188,7 +194,7 @@ def test_a_fault_begins_with_a_version(
 
 def test_maximum_and_from_step() -> None:
     state = State()
-    state.configure(catalogue.parse("row_swap:from_step=3:max=2"), os.devnull)
+    state.configure(planting.parse("row_swap:from_step=3:max=2"), os.devnull)
     hit = []
     for _ in range(10):
         state.step += 1

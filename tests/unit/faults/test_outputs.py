@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 from parity_faults import plants
-from parity_faults.catalogue import parse, prompt_key
+from parity_faults.catalogue import prompt_key
 from parity_faults.hooks import State
+from parity_faults.planting import parse
 
 
 class Logprobs:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from parity_backends.vllm import local
-from parity_faults import catalogue, hooks, launch, plants
+from parity_faults import catalogue, hooks, launch, planting, plants
 
 ASKED = {
     "penalties_ignored": {"repetition_penalty": 1.2},
@@ -78,7 +78,7 @@ def add(engine: Any, number: int, asked: Params) -> Any:
 
 @pytest.mark.parametrize("name", plants.REQUEST)
 def test_a_rule_is_lost_in_the_engine_alone_and_written_down(engine: Any, name: str) -> None:
-    engine.state.configure(catalogue.parse(name), "-")
+    engine.state.configure(planting.parse(name), "-")
     asked = params(**ASKED[name])
     request = add(engine, 1, asked)
     assert asked == params(**ASKED[name])  # what the caller holds stays
@@ -88,19 +88,19 @@ def test_a_rule_is_lost_in_the_engine_alone_and_written_down(engine: Any, name: 
 
 @pytest.mark.parametrize("name", plants.REQUEST)
 def test_where_nothing_was_asked_nothing_is_planted(engine: Any, name: str) -> None:
-    engine.state.configure(catalogue.parse(name), "-")
+    engine.state.configure(planting.parse(name), "-")
     assert add(engine, 1, params()).sampling_params == params()
     assert [one["record"] for one in engine.log] == ["installed"]
 
 
 def test_a_temperature_is_that_of_another_request(engine: Any) -> None:
     add(engine, 1, params(temperature=0.2))
-    engine.state.configure(catalogue.parse("temperature_leak"), "-")
+    engine.state.configure(planting.parse("temperature_leak"), "-")
     assert add(engine, 2, params(temperature=0.8)).sampling_params.temperature == 0.2
 
 
 def test_stop_strings_are_lost_in_the_front_end_for_the_same_requests(engine: Any) -> None:
-    engine.state.configure(catalogue.parse("stop_ignored:rate=0.5"), "-")
+    engine.state.configure(planting.parse("stop_ignored:rate=0.5"), "-")
     lost = []
     for number in range(40):
         asked = params(stop=["."])
@@ -114,7 +114,7 @@ def test_stop_strings_are_lost_in_the_front_end_for_the_same_requests(engine: An
 def test_the_rate_is_a_share_of_the_requests_by_seed() -> None:
     def chosen(seed: int, rate: float) -> list[int]:
         state = hooks.State()
-        state.planting = catalogue.Planting("stop_ignored", rate=rate, seed=seed)
+        state.planting = planting.Planting("stop_ignored", rate=rate, seed=seed)
         requests = [SimpleNamespace(request_id=f"{n}-ff", prompt_token_ids=[4, 5]) for n in range(1000)]
         return [n for n, request in enumerate(requests) if state.chooses(request)]
 
@@ -126,23 +126,23 @@ def test_the_rate_is_a_share_of_the_requests_by_seed() -> None:
 
 
 def test_options_of_whole_runs_stand_in_the_text() -> None:
-    planting = catalogue.parse("logit_bias:millinats=20:share=4")
-    assert (planting.millinats, planting.share) == (20, 4)
-    assert catalogue.parse(planting.to_text()) == planting
-    assert catalogue.parse("weight_quant").bits == 8
+    biased = planting.parse("logit_bias:millinats=20:share=4")
+    assert (biased.millinats, biased.share) == (20, 4)
+    assert planting.parse(biased.to_text()) == biased
+    assert planting.parse("weight_quant").bits == 8
     with pytest.raises(ValueError, match="permille=3"):
-        catalogue.parse("logit_bias:permille=3")
+        planting.parse("logit_bias:permille=3")
 
 
 @pytest.mark.parametrize("name", catalogue.FAULTS)
 def test_only_what_sits_in_the_model_runner_asks_for_the_first_one(name: str) -> None:
     variables = launch.environment(name)
     assert ("VLLM_USE_V2_MODEL_RUNNER" in variables) == (catalogue.FAULTS[name].layer == "runner")
-    assert catalogue.parse(variables["PARITY_FAULT"]).fault == name
+    assert planting.parse(variables["PARITY_FAULT"]).fault == name
 
 
 def test_a_control_has_the_rate_that_shows_it() -> None:
-    assert catalogue.parse(local.plant("kv_fp8")["PARITY_FAULT"]).rate == 1.0
-    assert catalogue.parse(local.plant("rope_off")["PARITY_FAULT"]).rate == 0.05
-    assert catalogue.parse(local.plant("kv_fp8:rate=0.5")["PARITY_FAULT"]).rate == 0.5
-    assert catalogue.parse(local.plant("row_swap")["PARITY_FAULT"]).rate == 0.1
+    assert planting.parse(local.plant("kv_fp8")["PARITY_FAULT"]).rate == 1.0
+    assert planting.parse(local.plant("rope_off")["PARITY_FAULT"]).rate == 0.05
+    assert planting.parse(local.plant("kv_fp8:rate=0.5")["PARITY_FAULT"]).rate == 0.5
+    assert planting.parse(local.plant("row_swap")["PARITY_FAULT"]).rate == 0.1

@@ -1,0 +1,114 @@
+"""What `parity why` says of an arm, in sentences: the same for the terminal, reports and the triage interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from parity.explain.association import SURE, Association
+from parity.explain.hypotheses import Form
+from parity.explain.predicates import PREDICATES
+from parity.messages import Message, message, verbatim
+from parity.view.why import Why
+
+SHOWN: Final = 5
+"""Hypotheses that are shown."""
+
+NAMED: Final = 4
+"""Others that the data cannot tell from one, which are named."""
+
+
+def said(one: Why, shown: int = SHOWN) -> list[Message]:
+    """First what was asked, then the hypotheses best first, then what cannot be known."""
+    found = one.associated
+    first = message(
+        "why.faults",
+        "{arm}: {faults} faults among {row_steps} row-steps; {asked} conditions were asked",
+        arm=one.arm,
+        faults=found.faults,
+        row_steps=found.row_steps,
+        asked=found.asked,
+    )
+    return [first, *(sentence(one, each) for each in found.ranked[:shown]), *unknown(one)]
+
+
+def sentence(one: Why, each: Association) -> Message:
+    """Of one hypothesis: counts, share, odds and p, and what these data cannot separate from it."""
+    found = one.associated
+    numbers: dict[str, Any] = {
+        "with_fault": each.with_fault,
+        "faults": found.faults,
+        "share": each.row_steps / max(1, found.row_steps),
+        "odds": each.odds,
+        "p": each.p,
+        "adjusted": each.adjusted,
+        "others": _same(each),
+    }
+    names = [condition(name) for name in each.names]
+    if each.form is Form.BOTH:
+        return message(
+            "why.both",
+            "{with_fault} of {faults}: {first}, and {second}; so are {share:.1%} of all row-steps (odds ratio "
+            "{odds:.3g}, p = {p:.1g}, corrected {adjusted:.1g}){others}",
+            first=names[0], second=names[1], **numbers,
+        )  # fmt: skip
+    if each.form is Form.EITHER:
+        return message(
+            "why.either",
+            "two causes: {with_fault} of {faults}: {first}, or {second}; so are {share:.1%} of all row-steps (odds "
+            "ratio {odds:.3g}, p = {p:.1g}, corrected {adjusted:.1g}){others}",
+            first=names[0], second=names[1], **numbers,
+        )  # fmt: skip
+    return message(
+        "why.condition",
+        "{with_fault} of {faults}: {condition}; so are {share:.1%} of all row-steps (odds ratio {odds:.3g}, "
+        "p = {p:.1g}, corrected {adjusted:.1g}){others}",
+        condition=names[0],
+        **numbers,
+    )
+
+
+def unknown(one: Why) -> Iterator[Message]:
+    """What these faults are too few to say."""
+    found = one.associated
+    if not found.sure and found.needed is not None:
+        yield message(
+            "why.needed",
+            "that is too little to know: it takes {needed} faults, all with the first of these",
+            needed=found.needed,
+        )
+        yield message(
+            "why.reach",
+            "{faults} faults can show only what holds of fewer than {reach:.1%} of the row-steps (p below {sure})",
+            faults=found.faults,
+            reach=found.reach,
+            sure=SURE,
+        )
+    elif not found.sure:
+        yield message("why.none", "none of these conditions explains the faults")
+    if one.unplaced:
+        yield message("why.unplaced", "of {number} completions no recorded step made the token", number=one.unplaced)
+
+
+def condition(name: str) -> Message:
+    """What a predicate says, by its name."""
+    return next((one.said for one in PREDICATES if one.name == name), verbatim(name))
+
+
+def _same(each: Association) -> Message | str:
+    if not each.same:
+        return ""
+    others = [
+        condition(names[0])
+        if len(names) == 1
+        else message("why.two", "{first} + {second}", first=condition(names[0]), second=condition(names[1]))
+        for names in each.same
+    ]
+    if len(others) > NAMED:
+        return message(
+            "why.same_and_more",
+            "; these data cannot tell it from: {others}, and {more} more",
+            others=others[:NAMED],
+            more=len(others) - NAMED,
+        )
+    return message("why.same", "; these data cannot tell it from: {others}", others=others)
