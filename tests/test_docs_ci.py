@@ -15,7 +15,8 @@ import yaml
 from parity.cli.main import cli
 from parity.report.policy import parse_policy
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "ci.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
 
 
 def example(name: str) -> str:
@@ -51,6 +52,14 @@ def parse(line: str) -> None:
         command, words = found, words[1:]
         context = click.Context(command, info_name=command.name, parent=context)
     command.parse_args(context, words)
+
+
+def test_the_workflow_of_the_kit_calls_what_there_is() -> None:
+    text = (ROOT / ".github" / "workflows" / "kit.yml").read_text(encoding="utf-8")
+    lines = [line for line in commands(yaml.safe_load(text)["jobs"]) if line.startswith("parity ")]
+    assert {line.split()[1] for line in lines} == {"kit", "compare", "report"}
+    for line in lines:
+        parse(line.replace("$BACKEND", "ascend").replace("$MINUTES", "15"))
 
 
 def test_the_policy_is_one() -> None:

@@ -70,7 +70,7 @@ def compare(
     db: Path | None,
     as_json: bool,
 ) -> int:
-    """Compare two capture files.
+    """Compare two capture files, or what a kit sent back.
 
     Works on the files alone, on any machine. Scores may also stand inside either capture. With --against, one
     capture is compared with an arm of a golden run. Exit code 0 for PASS, 1 for DIVERGED, 4 for INCONCLUSIVE.
@@ -83,6 +83,10 @@ def compare(
     from parity.plan import DEFAULT_TOLERANCE
     from parity.plan.digest import plan_hash
 
+    if candidate is None and against is None and _of_a_kit(baseline):
+        from parity.cli.kit import compare_result
+
+        return compare_result(baseline, model, policy_file, db, as_json=as_json)
     policy = gate.load(policy_file)
     if model is not None and not (model / "tokenizer.json").is_file():
         raise ParityError(
@@ -120,6 +124,12 @@ def compare(
     if run_id:
         say(message("cli.stored_run", "stored as run {run_id}", run_id=run_id))
     return judgement.exit_code if judgement is not None else exit_code(comparison.verdict)
+
+
+def _of_a_kit(path: Path) -> bool:
+    from parity.kit.read import is_result
+
+    return is_result(path)
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,10 @@ UNREAD = 141
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("parity.cli.run:run", "Run the same prompts through every arm and compare them."),
     "demo": ("parity.cli.demo:demo", "Compare recorded runs that come with parity: no engine needed."),
-    "compare": ("parity.cli.compare:compare", "Compare two capture files."),
+    "compare": ("parity.cli.compare:compare", "Compare two capture files, or what a kit sent back."),
     "plan": ("parity.cli.plan:plan", "Write down what a run would do, without running it."),
     "worker": ("parity.cli.worker:worker", "Run one arm of a plan and write its capture."),
+    "kit": ("parity.cli.kit:kit", "Write one file that runs on a machine with vLLM and without parity."),
     "capture": ("parity.cli.capture:capture", "Check capture files."),
     "table": ("parity.cli.table:table", "Show an experiment as a table: lengths, stop counts, speed, corruption."),
     "why": ("parity.cli.why:why", "Say under which conditions the faults of a recorded run happen."),

@@ -6,7 +6,6 @@ import platform
 import shlex
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from parity.cli.config import hosts_of
 from parity.cli.gate import policy_option
 from parity.cli.hunting import say_skipped
 from parity.cli.options import PlanOptions, database_option, json_option, plan_options
-from parity.cli.output import console, emit_json, say
+from parity.cli.output import say
 from parity.cli.rehearsing import rehearse_option, rehearsed
 from parity.cli.speaking import Misused
 from parity.errors import ExitCode
@@ -80,7 +79,7 @@ def run(
     INCONCLUSIVE.
     """
     from parity.cli import gate
-    from parity.cli.verdict import exit_code
+    from parity.cli.outcome import show_outcome
     from parity.pipeline import engines, execute
     from parity.run import progress
     from parity.store import Store
@@ -110,23 +109,8 @@ def run(
                 versions={"parity": __version__, "python": platform.python_version()},
                 say=say,
             )
-        judgement = gate.of_run(store, outcome.run_id, policy) if policy is not None else None
-        if as_json:
-            from parity.view import next_commands, of_store
-
-            following = [one.to_json() for one in next_commands(of_store(store, outcome.run_id, limit=1))]
-            emit_json(
-                {**outcome.to_json(), "next": following, **({"policy": judgement.to_json()} if judgement else {})}
-            )
-        else:
-            from parity.report import table_text
-            from parity.report.terminal import print_summary
-            from parity.view import LOOKED_AT, of_store
-
-            screen, view = console(), of_store(store, outcome.run_id, limit=LOOKED_AT)
-            several = len(plan.arms) > 2 or plan.rounds > 1  # an experiment: the row of each arm as well
-            print_summary(screen, view, partial(table_text.print_table, screen, view) if several else None)
-    return judgement.exit_code if judgement is not None else exit_code(outcome.verdict)
+        several = len(plan.arms) > 2 or plan.rounds > 1  # an experiment: the row of each arm as well
+        return show_outcome(outcome, store, policy, as_json=as_json, several=several)
 
 
 def planned(

@@ -137,6 +137,28 @@ class Dear(Protocol):
     dear: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """What `parity kit` takes along for a backend, and how its program knows the right machine."""
+
+    program: bytes
+    """A file of Python that the target's interpreter runs; the worker and the plan lie beside it."""
+    modules: tuple[str, ...]
+    """What that interpreter must be able to import."""
+    devices: str = ""
+    """Pattern of the device files of such a machine; empty where any machine will do."""
+    tool: tuple[str, ...] = ()
+    """The vendor's command that lists devices."""
+    hardware: str = ""
+
+
+@runtime_checkable
+class Portable(Protocol):
+    """A backend whose engine may be run by somebody who has no parity."""
+
+    def kit(self) -> Kit: ...
+
+
 @runtime_checkable
 class Deployable(Protocol):
     """A backend whose engine people run in production: it has the variant `deployed`."""

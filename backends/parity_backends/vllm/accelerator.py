@@ -11,7 +11,7 @@ from parity.errors import BackendError
 from parity.messages import Message, Say, joined, message
 from parity.records import Json
 from parity.records.deployment import Deployment
-from parity.run.backend import Ask, Detection
+from parity.run.backend import Ask, Detection, Kit
 from parity.run.checks import Check
 from parity.run.envs import EnvSpec
 from parity_backends.vllm import local
@@ -160,6 +160,9 @@ class Accelerator:
 
     def worker_source(self) -> bytes:
         return local.worker_source()
+
+    def kit(self) -> Kit:
+        return Kit(local.kit_program(), self.far_modules, self.device_pattern, self.tool, self.hardware)
 
     def plant(self, fault: str) -> dict[str, str]:
         return local.plant(fault)

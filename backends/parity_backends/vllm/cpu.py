@@ -15,7 +15,7 @@ from parity.messages import Message, Say, joined, message, verbatim
 from parity.records import Json
 from parity.records.deployment import Deployment
 from parity.records.engine_settings import speculates
-from parity.run.backend import Detection
+from parity.run.backend import Detection, Kit
 from parity.run.checks import Check
 from parity.run.envs import EngineEnv, EnvSpec
 from parity_backends.vllm import impossible, local
@@ -215,6 +215,9 @@ class CpuBackend:
 
     def worker_source(self) -> bytes:
         return local.worker_source()
+
+    def kit(self) -> Kit:
+        return Kit(local.kit_program(), self.far_modules)
 
     def plant(self, fault: str) -> dict[str, str]:
         return local.plant(fault)

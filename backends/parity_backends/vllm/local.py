@@ -52,6 +52,17 @@ PROBE_MODULES = (
 )  # fmt: skip
 
 
+KIT_MODULES = (
+    "parity_backends.worker:asked", "parity_backends.worker:sampling", "parity_backends.worker:records",
+    "parity_backends.vllm.worker:secrets", "packing", "engine", "program",
+)  # fmt: skip
+
+
+def kit_program() -> bytes:
+    """The program of `parity kit`, as one file."""
+    return bundle("parity_backends.vllm.kit", KIT_MODULES)
+
+
 def doctor_probe() -> str:
     """The program that looks at a host for `parity doctor`, as one file."""
     return bundle("parity_backends.vllm.worker", PROBE_MODULES).decode("utf-8")

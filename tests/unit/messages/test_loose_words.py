@@ -49,6 +49,7 @@ NOT_OURS = {
     "backends/parity_backends/vllm/worker/table.py": "names of arguments, and nothing else",
     "backends/parity_backends/vllm/worker/record*.py": "what a steps file says of itself: values of its header",
     "backends/parity_backends/vllm/doctor/probe.py": "travels alone, as a worker",
+    "backends/parity_backends/vllm/kit/*.py": "travels alone, as a worker",
     "backends/parity_backends/vllm/accelerator.py": "what engines say, looked for in their logs",
     "backends/parity_backends/vllm/ascend.py": "what engines say, looked for in their logs",
     "backends/parity_backends/vllm/cuda.py": "what engines say, looked for in their logs",

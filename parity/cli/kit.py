@@ -1,0 +1,93 @@
+"""`parity kit`: for somebody who has the hardware, and no parity; and what comes back."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from parity._version import __version__
+from parity.cli.output import say
+from parity.errors import ExitCode
+from parity.messages import message
+
+if TYPE_CHECKING:
+    from parity.kit.read import About
+
+
+@click.command()
+@click.option(
+    "--backend", default="cuda", show_default=True, metavar="NAME", help="What it is for: cuda, ascend, or cpu."
+)
+@click.option("--minutes", type=click.FloatRange(min=1), default=15.0, show_default=True, help="Time that it may take.")
+@click.option("--rounds", type=click.IntRange(min=1), default=4, show_default=True, help="Repeat the batch.")
+@click.option("--samples", type=click.IntRange(min=1), default=8, show_default=True, help="Copies of each prompt.")
+@click.option("--max-tokens", type=click.IntRange(min=1), default=64, show_default=True, help="Longest output.")
+@click.option("--suite", default="mixed", show_default=True, help="Built-in prompts: smoke or mixed.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Archive. [default: parity-kit-NAME.pyz]")
+def kit(
+    backend: str, minutes: float, rounds: int, samples: int, max_tokens: int, suite: str, output: Path | None
+) -> int:
+    """Write one file that runs on a machine with vLLM and without parity.
+
+    There: `python parity-kit-cuda.pyz` runs the arms of vllm#45100, and production's, on a small checkpoint that is
+    in it, and writes one file. Here: `parity compare parity-kit-result.tar.gz` reads that file as a run of its own.
+    docs/kit.md says what is in it.
+    """
+    from parity.kit.write import KitRequest, write_kit
+    from parity.run import load_backend
+
+    path = output or Path(f"parity-kit-{backend}.pyz")
+    request = KitRequest(backend, minutes, rounds, samples, max_tokens, suite)
+    plan = write_kit(request, load_backend(backend), path)
+    say(
+        message(
+            "cli.kit_written",
+            "{path}: {arms}; there: python {name}, and here: parity compare parity-kit-result.tar.gz",
+            path=str(path),
+            arms=[arm.name for arm in plan.arms],
+            name=path.name,
+        )
+    )
+    return ExitCode.PASS
+
+
+def compare_result(path: Path, model: Path | None, policy_file: Path | None, db: Path | None, *, as_json: bool) -> int:
+    """Compare and store what a kit sent back: a run whose engines ran elsewhere."""
+    from parity.cli import gate
+    from parity.cli.hunting import say_skipped
+    from parity.cli.outcome import show_outcome
+    from parity.kit.read import Nothing, close_result, read_result
+    from parity.pipeline import execute, load_backends, locate_model, new_run_id
+    from parity.store import Store
+
+    policy = gate.load(policy_file)
+    command = shlex.join(["parity", *sys.argv[1:]])
+    with Store.open(db) as store:
+        about = {"command": command, "db": str(db.absolute()) if db else None}
+        result = read_result(path, None, new_run_id(), about)
+        _say_about(result.about)
+        say_skipped(result.plan)
+        plan = locate_model(result.plan, model, load_backends(["cpu"]))
+        outcome = execute(
+            plan,
+            result.directory,
+            store,
+            Nothing(result.failed),
+            command=command,
+            versions={"parity": __version__, "python": platform.python_version()},
+            say=say,
+        )
+        close_result(result, outcome)
+        return show_outcome(outcome, store, policy, as_json=as_json, several=True)
+
+
+def _say_about(about: About) -> None:
+    versions = [f"{name} {version}" for name, version in about.versions.items()]
+    say(message("cli.kit_ran", "it ran there: {versions}, {platform}", versions=versions, platform=about.platform))
+    if about.scoring_failed is not None:
+        say(message("cli.kit_scoring_failed", "scoring failed there: {said}", said=about.scoring_failed))

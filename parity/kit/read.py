@@ -1,0 +1,264 @@
+"""What comes back from a kit, as a run: its directory, and a runner that starts nothing.
+
+The file comes from somebody else. Names in it are those that its plan makes and no others, sizes are bounded, and
+captures are read by the one reader of captures.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import msgspec
+
+from parity.capture.steps import steps_path
+from parity.errors import BackendError, ParityError, writing
+from parity.messages import Message, message, verbatim
+from parity.pipeline import Outcome, RunDirectory, Session
+from parity.pipeline.directory import write_whole
+from parity.plan import Arm, Plan
+from parity.plan.types import Skipped
+from parity.records import Json
+from parity.run import ScoreItem, load_backend
+from parity.run.resume import Held, read_held
+from parity.run.words import one_line
+
+ABOUT: Final = "about.json"
+
+MOST_BYTES: Final = 2 * 1024**3
+"""Of one file of a result; more is no kit's."""
+
+LOG_TAIL: Final = 20_000
+"""Characters of a log's end in which an adapter looks for what went wrong."""
+
+
+class ArmState(msgspec.Struct, frozen=True):
+    """What the kit says of an arm that it began."""
+
+    failed: str | None = None
+    seconds: float = 0.0
+
+
+class About(msgspec.Struct, frozen=True):
+    """What the kit says of itself and its machine (`about.json`); all of it is somebody else's word."""
+
+    schema: str = ""
+    backend: str = ""
+    parity: str = ""
+    python: str = ""
+    platform: str = ""
+    minutes: float = 0.0
+    seconds: float = 0.0
+    versions: dict[str, str] = {}
+    tools: dict[str, str] = {}
+    arms: dict[str, ArmState] = {}
+    rehearsal: dict[str, Any] | None = None
+    scoring_failed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A kit's result in its run directory: the plan of the arms that were begun, and why some cannot be compared."""
+
+    plan: Plan
+    directory: RunDirectory
+    about: About
+    failed: Mapping[str, BackendError]
+
+
+def is_result(path: Path) -> bool:
+    """Whether a file is what a kit sends back: its first member says so."""
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            first = archive.next()
+            return first is not None and first.name == ABOUT
+    except (OSError, tarfile.TarError, EOFError):
+        return False
+
+
+def read_result(path: Path, directory: Path | None, run_id: str, about: Mapping[str, Json]) -> Result:
+    """Make a run's directory of a result. Raises ParityError for a file that is none, and where nothing can be
+    compared."""
+    with TemporaryDirectory(prefix="parity-kit-") as scratch:
+        said, plan = _opening(path)
+        found = _unpacked(path, plan, Path(scratch))
+        plan, failed = _states(path, plan, said, found)
+        created = RunDirectory.create(plan, run_id, directory, {**about, "kit": msgspec.to_builtins(said)})
+        with writing(created.root, message("kit.name_another_home", "name another place with PARITY_HOME")):
+            for target, file in _places(plan, created).items():
+                if file in found:
+                    shutil.move(found[file], target)
+    return Result(plan, created, said, _with_hints(plan, failed, created))
+
+
+def close_result(result: Result, outcome: Outcome) -> None:
+    """The run is over also where an arm failed: nothing of it can be run again here. Raises ParityError."""
+    with writing(result.directory.result, message("kit.name_another_home", "name another place with PARITY_HOME")):
+        write_whole(result.directory.result, outcome.json_pieces())
+
+
+def _places(plan: Plan, directory: RunDirectory) -> dict[Path, str]:
+    """Where each file of a result belongs."""
+    places = {directory.scores: "scores.jsonl"}
+    for arm in plan.arms:
+        capture = directory.capture(arm.name)
+        places |= {capture: capture.name, steps_path(capture): steps_path(capture).name}
+        places[directory.log(arm.name)] = directory.log(arm.name).name
+    return places
+
+
+class Nothing:
+    """A runner for arms that ran elsewhere: what there is of them is in the directory already."""
+
+    def __init__(self, failed: Mapping[str, BackendError]) -> None:
+        self._failed = failed
+
+    def turn(self, arm: Arm) -> str:
+        return "kit"
+
+    @contextmanager
+    def open(self, plan: Plan, arm: Arm, directory: RunDirectory, stop: threading.Event) -> Iterator[Session]:
+        if arm.name in self._failed:
+            raise self._failed[arm.name]
+        yield _Done()
+
+
+class _Done:
+    def generate(self) -> None:
+        pass
+
+    def score(self, items: Sequence[ScoreItem], scores_path: Path, *, top: int = 5) -> None:
+        pass
+
+
+# ------------------------------------------------------------------ the file
+
+
+def _members(path: Path, wanted: Mapping[str, object]) -> Iterator[tuple[str, bytes]]:
+    """The files of these names, and their bytes. Raises ParityError for a file that is cut off or too large."""
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            for member in archive:
+                if member.name not in wanted or not member.isfile():
+                    continue
+                if member.size > MOST_BYTES:
+                    raise _no_result(path, message("kit.too_large", "{name} is too large", name=member.name))
+                file = archive.extractfile(member)
+                assert file is not None
+                yield member.name, file.read()
+    except (OSError, tarfile.TarError, EOFError) as error:
+        raise _no_result(path, verbatim(str(error))) from error
+
+
+def _opening(path: Path) -> tuple[About, Plan]:
+    found = dict(_members(path, {ABOUT: None, "plan.json": None}))
+    try:
+        about = msgspec.json.decode(found[ABOUT], type=About)
+        plan = Plan.from_json(msgspec.json.decode(found["plan.json"]), str(path))
+    except KeyError as error:
+        raise _no_result(path, message("kit.lacks", "it lacks {name}", name=str(error.args[0]))) from error
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise _no_result(path, verbatim(str(error))) from error
+    return about, plan
+
+
+def _no_result(path: Path, said: Message) -> ParityError:
+    return ParityError(
+        message("kit.no_result", "{path} is not what a kit writes: {said}", path=str(path), said=said),
+        hint=message("kit.result", "it is called parity-kit-result.tar.gz there"),
+    )
+
+
+# ------------------------------------------------------------------ arms
+
+
+def _unpacked(path: Path, plan: Plan, folder: Path) -> dict[str, Path]:
+    """The files that a result of this plan has, in `folder`, by their names."""
+    wanted = _places(plan, RunDirectory(folder)).values()
+    found = {}
+    for name, data in _members(path, dict.fromkeys(wanted)):
+        found[name] = folder / name
+        found[name].write_bytes(data)
+    return found
+
+
+def _states(path: Path, plan: Plan, about: About, found: Mapping[str, Path]) -> tuple[Plan, dict[str, str]]:
+    """The plan without the arms whose time did not come, and what was said by those that failed.
+
+    Raises ParityError where fewer than two are left."""
+    held = {arm.name: _held(found.get(f"{arm.name.replace('/', '-')}.jsonl")) for arm in plan.arms}
+    whole = {name for name, one in held.items() if one.complete}
+    failed = {name: state.failed for name, state in about.arms.items() if state.failed and name not in whole}
+    late = [arm for arm in plan.arms if arm.name not in whole and arm.name not in failed]
+    skipped = [Skipped(arm.name, _why_late(plan, len(held[arm.name].completions))) for arm in late]
+    if plan.baseline in failed:
+        raise BackendError(
+            message(
+                "kit.baseline_failed",
+                "{arm} failed there, and nothing was compared: {said}",
+                arm=plan.baseline,
+                said=one_line(failed[plan.baseline]),
+            ),
+            hint=_look_inside(path),
+        )
+    if plan.baseline not in whole or len(whole) + len(failed) < 2:
+        raise ParityError(
+            message(
+                "kit.too_little",
+                "{path} ended too soon: {whole} of {arms} arms are whole, and two are needed, the baseline {baseline} "
+                "among them",
+                path=str(path),
+                whole=len(whole),
+                arms=len(plan.arms),
+                baseline=plan.baseline,
+            ),
+            hint=_look_inside(path),
+        )
+    left = tuple(arm for arm in plan.arms if arm not in late)
+    scored = "scores.jsonl" in found and bool(read_held(found["scores.jsonl"]).scores)
+    score = plan.score if scored else replace(plan.score, mode="none")  # nothing is to be scored here
+    return replace(plan, arms=left, skipped=(*plan.skipped, *skipped), score=score), failed
+
+
+def _held(capture: Path | None) -> Held:
+    return Held() if capture is None else read_held(capture)
+
+
+def _why_late(plan: Plan, done: int) -> Message:
+    if not done:
+        return message("kit.never_begun", "the kit's time was over before it began")
+    return message(
+        "kit.unfinished",
+        "the kit's time was over after {done} of {expected} completions",
+        done=done,
+        expected=plan.expected_completions,
+    )
+
+
+def _look_inside(path: Path) -> Message:
+    return message(
+        "kit.look_inside",
+        "logs and captures are in it (tar xzf {path}); `parity compare --partial A.jsonl B.jsonl` takes captures that "
+        "are not finished; there, the same command goes on where it stopped",
+        path=str(path),
+    )
+
+
+def _with_hints(plan: Plan, failed: Mapping[str, str], directory: RunDirectory) -> dict[str, BackendError]:
+    found = {}
+    for arm in plan.arms:
+        if arm.name in failed:
+            log = directory.log(arm.name)
+            tail = log.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:] if log.exists() else ""
+            said = message(
+                "kit.arm_failed", "{arm}: it failed there: {said}", arm=arm.name, said=one_line(failed[arm.name])
+            )
+            found[arm.name] = BackendError(said, hint=load_backend(arm.backend).explain(tail))
+    return found

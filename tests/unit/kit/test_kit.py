@@ -1,0 +1,278 @@
+"""A kit from the archive to the verdict: everything is real but the engine (tests/unit/pipeline/fake_engine.py)."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from parity.kit.read import is_result
+from parity.kit.write import KitRequest, kit_plan, write_kit
+from parity.run import load_backend
+from parity.store import Store
+
+FAKE_ENGINE = Path(__file__).parents[1] / "pipeline" / "fake_engine.py"
+SECRET = "hf_" + "Abcdefghij0123456789"
+
+AS_A_WORKER = """
+class Arm(Arm):  # what the fake engine lacks
+    def settle(self, seconds):
+        sys.stderr.write("token %s in %s\\n" % (os.environ.get("HF_TOKEN"), os.path.expanduser("~")))
+
+    def trial(self, requests, sampling, churn=None):
+        planned, self.plan = self.plan, {**self.plan, "requests": requests, "sampling": sampling}
+        self.generate([0])
+        self.plan = planned
+"""
+
+
+class There:
+    """A machine without parity: its Python has a package called vllm, and nothing of this project."""
+
+    def __init__(self, folder: Path, **request: object) -> None:
+        self.folder, self.home = folder / "there", folder / "home"
+        (self.folder / "site" / "vllm").mkdir(parents=True)
+        (self.folder / "site" / "vllm" / "__init__.py").write_text("")
+        real = self.folder / "real.pyz"
+        write_kit(KitRequest("cpu", rounds=1, samples=1, suite="smoke", **request), load_backend("cpu"), real)  # type: ignore[arg-type]
+        self.archive = self.folder / "kit.pyz"
+        with zipfile.ZipFile(real) as source, zipfile.ZipFile(self.archive, "w") as target:
+            for name in source.namelist():
+                text = source.read(name)
+                if name == "worker.py":
+                    worker, begin = text.decode().split('\nif __name__ == "__main__":')
+                    fake = FAKE_ENGINE.read_text(encoding="utf-8")
+                    text = f'{worker}\n{fake}\n{AS_A_WORKER}\nif __name__ == "__main__":{begin}'.encode()
+                target.writestr(name, text)
+
+    def start(self, *arguments: str, site: str = "site", **fake: str) -> subprocess.Popen[str]:
+        env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_PRELOAD")}
+        env |= {"PYTHONPATH": str(self.folder / site), "FAKE_STARTS": str(self.folder / "starts.txt"), **fake}
+        command = [sys.executable, "-I" if site == "" else "-s", str(self.archive), *arguments]
+        return subprocess.Popen(command, cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True)  # fmt: skip
+
+    def run(self, *arguments: str, site: str = "site", **fake: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments, site=site, **fake)
+        out, err = process.communicate(timeout=60)
+        assert "Traceback" not in err, err
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    @property
+    def result(self) -> Path:
+        return self.folder / "parity-kit-result.tar.gz"
+
+    @property
+    def starts(self) -> list[str]:
+        return (self.folder / "starts.txt").read_text().split()
+
+    def compare(self, *arguments: str) -> tuple[int, str]:
+        """`parity compare RESULT`, elsewhere."""
+        return parity(self.home, "compare", str(self.result), *arguments)
+
+
+def parity(home: Path, *arguments: str) -> tuple[int, str]:
+    env = {**os.environ, "PARITY_HOME": str(home)}
+    command = [sys.executable, "-m", "parity", *arguments]
+    done = subprocess.run(command, cwd=home.parent.parent, env=env, capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> There:
+    return There(tmp_path, max_tokens=24)
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> There:
+    """A kit that ran to its end."""
+    there = There(tmp_path_factory.mktemp("clean"), max_tokens=24)
+    done = there.run(HF_TOKEN=SECRET, HOME="/srv/somebody")
+    assert done.returncode == 0, done.stderr
+    return there
+
+
+@pytest.fixture
+def result(clean: There) -> Iterator[There]:
+    """Its result may be changed."""
+    data = clean.result.read_bytes()
+    yield clean
+    clean.result.write_bytes(data)
+
+
+def test_one_file_goes_there_and_one_comes_back(clean: There) -> None:
+    assert clean.starts == ["cpu/base", "cpu/mtp", "cpu/deployed", "cpu/base"]  # the last one scores
+    code, said = clean.compare()
+    assert code == 0, said
+    assert "PASS" in said
+    assert "cpu/deployed" in said
+    with Store.open(clean.home / "parity.db", create=False) as store:
+        (run,) = store.runs()
+        assert [arm.status for arm in store.arms(run.id)].count("compared") == 2
+
+
+def test_a_fault_there_is_found_here(there: There) -> None:
+    assert there.run(FAKE="corrupt").returncode == 0
+    code, said = there.compare("--json")
+    assert code == 1, said
+    found = json.loads(said[said.index("{") : said.rindex("}") + 1])
+    assert found["arms"]["cpu/mtp"]["verdict"] == "DIVERGED"
+
+
+def test_the_rehearsal_comes_first_and_nothing_of_it_is_kept(clean: There) -> None:
+    plan = kit_plan(KitRequest("cpu", rounds=1, samples=1, suite="smoke", max_tokens=24), load_backend("cpu"))
+    with tarfile.open(clean.result) as archive:
+        about = json.load(archive.extractfile("about.json"))  # type: ignore[arg-type]
+        lines = archive.extractfile("cpu-base.jsonl").read().splitlines()  # type: ignore[union-attr]
+    longest = max(len(request.prompt_token_ids) for request in plan.requests)
+    assert about["rehearsal"]["scored_tokens"] == longest + 24
+    kinds = [json.loads(line)["record"] for line in lines]
+    assert kinds == ["header", *["completion"] * len(plan.requests), "round", "footer"]
+
+
+def test_no_secret_no_home_and_no_name_of_the_machine_comes_back(clean: There) -> None:
+    with tarfile.open(clean.result) as archive:
+        texts = {one.name: archive.extractfile(one).read().decode() for one in archive}  # type: ignore[union-attr]
+    assert "token *** in ~" in texts["cpu-base.log"]
+    assert not [name for name, text in texts.items() if SECRET in text or "/srv/somebody" in text]
+
+
+def test_an_arm_that_dies_is_named_and_the_others_are_compared(there: There) -> None:
+    done = there.run(FAKE_ARM="cpu/mtp")
+    assert done.returncode == 3
+    assert "cpu/mtp failed: the engine's process ended" in done.stderr
+    code, said = there.compare()
+    assert code == 3, said
+    assert "cpu/mtp failed: it failed there" in " ".join(said.split())
+    assert "cpu/deployed" in said
+    _, again = parity(there.home, "run", "--resume")
+    assert "there is no unfinished run" in again  # nothing of it can be run here
+
+
+def until_there_is(path: Path, process: subprocess.Popen[str], text: str) -> None:
+    end = time.monotonic() + 30
+    while not path.exists() or text not in path.read_text():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_killed_in_the_middle_what_there_is_can_be_read_and_it_goes_on(there: There, number: int) -> None:
+    """In the last arm: two are whole by then."""
+    capture = there.folder / "parity-kit-work" / "cpu-deployed.jsonl"
+    process = there.start(FAKE_STEP="0.3")
+    until_there_is(capture, process, '"completion"')
+    os.kill(process.pid, number)
+    process.communicate(timeout=30)
+    code, said = there.compare()
+    assert code in (0, 4), said
+    assert "cpu/deployed" in said  # left out, and said so
+    assert "the kit's time was over" in " ".join(said.split())
+    done = there.run()
+    assert done.returncode == 0, done.stderr
+    assert "cpu/mtp: there already" in done.stderr
+    assert there.starts == ["cpu/base", "cpu/mtp", "cpu/deployed", "cpu/deployed", "cpu/base"]
+
+
+def test_too_little_time_is_said_here(there: There) -> None:
+    done = there.run("--minutes", "0.02", FAKE_STEP="1")
+    assert done.returncode == 3
+    assert "cpu/base: its time is over" in done.stderr
+    code, said = there.compare()
+    assert code == 2
+    assert "0 of 3 arms are whole" in " ".join(said.split())
+
+
+def test_a_wrong_machine_says_so_in_one_line(there: There, tmp_path: Path) -> None:
+    (there.folder / "nothing").mkdir()
+    done = there.run(site="nothing")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "has no vllm" in done.stderr
+    write_kit(KitRequest("ascend"), load_backend("ascend"), there.archive)
+    (there.folder / "site" / "vllm_ascend.py").write_text("")
+    done = there.run()
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no Ascend NPU here" in done.stderr
+    assert sorted(path.name for path in there.folder.iterdir() if "parity" in path.name) == []
+
+
+def test_the_list_of_what_it_would_do_does_nothing(there: There) -> None:
+    done = there.run("--list")
+    assert done.returncode == 0
+    assert "cpu/mtp" in done.stdout
+    assert not (there.folder / "parity-kit-work").exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(there: There) -> None:
+    work = there.folder / "parity-kit-work"
+    work.mkdir()
+    (work / "thesis.txt").write_text("")
+    done = there.run()
+    assert done.returncode == 2
+    assert "is not of this kit" in done.stderr
+    assert [path.name for path in work.iterdir()] == ["thesis.txt"]
+
+
+def test_the_arms_are_those_that_the_hardware_has() -> None:
+    arms = {
+        name: [arm.name for arm in kit_plan(KitRequest(name), load_backend(name)).arms] for name in ("cuda", "ascend")
+    }
+    assert "cuda/mtp-async-full" in arms["cuda"]
+    assert "ascend/mtp-async-eager" in arms["ascend"]
+    assert not [name for name in arms["ascend"] if "full" in name]
+    for name in ("cuda", "ascend"):
+        assert arms[name][0] == f"{name}/base"
+        assert arms[name][-1] == f"{name}/deployed"
+
+
+def test_names_that_no_kit_writes_are_passed_over(result: There) -> None:
+    with tarfile.open(result.result) as source:
+        members = [(one, source.extractfile(one).read()) for one in source]  # type: ignore[union-attr]
+    strange = [tarfile.TarInfo(name) for name in ("../../escaped.jsonl", "/tmp/escaped.jsonl", "other-escaped.jsonl")]
+    with tarfile.open(result.result, "w:gz") as target:
+        for member, data in [*members, *((one, b"{}") for one in strange)]:
+            member.size = len(data)
+            target.addfile(member, io.BytesIO(data))
+    assert result.compare()[0] == 0
+    assert [*result.folder.parent.rglob("*escaped*"), *Path("/tmp").glob("escaped*")] == []
+
+
+def test_a_file_that_is_cut_off_or_none_is_refused(result: There) -> None:
+    data = result.result.read_bytes()
+    result.result.write_bytes(data[: len(data) // 2])
+    code, said = result.compare()
+    assert code == 2
+    assert "is not what a kit writes" in " ".join(said.split())
+    result.result.write_bytes(b"something else")
+    assert not is_result(result.result)
+    code, said = result.compare()
+    assert code == 2
+    assert "name two captures" in said
+
+
+def test_a_backend_without_an_engine_has_no_kit(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    code, said = parity(tmp_path / "there" / "home", "kit", "--backend", "server", "-o", str(tmp_path / "x.pyz"))
+    assert code == 2
+    assert "starts no engine" in said
+
+
+def test_the_program_is_python_3_9() -> None:
+    source = load_backend("cuda").kit().program  # type: ignore[attr-defined]
+    ast.parse(source, feature_version=(3, 9))
+    assert b"import parity" not in source
+    assert b"from parity" not in source
