@@ -2,9 +2,9 @@
 
     python benchmarks/own_logprobs.py [--variants base,mtp] [--requests 64] [--tokens 64] [--rounds 6] [--out FILE]
 
-One engine per variant, in one process: rounds of all requests with `logprobs` None, 0 and 5 in turn, so that what the
-machine does besides falls on all alike. The cost is the median over rounds of the ratio to None in the same turn; its
-range is that of the middle half.
+One engine per variant, in one process: rounds of all requests with `logprobs` None, 0 and 5 in turn, as vLLM gives them
+by itself and as flat lists, which is what parity asks for, so that what the machine does besides falls on all.
+The cost is the median over rounds of the ratio to None in the same turn; its range is that of the middle half.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from parity.plan.prompts import load_suite
 from parity.plan.tokenise import tokenise
 from parity.run import load_backend
 
-ASKED = (None, 0, 5)
+ASKED: dict[str, dict[str, object]] = {
+    "None": {"logprobs": None},
+    "0": {"logprobs": 0},
+    "0 flat": {"logprobs": 0, "flat_logprobs": True},
+    "5 flat": {"logprobs": 5, "flat_logprobs": True},
+}
+"""Parameters of `SamplingParams` by how the rows are named; the first is what the others are set against."""
 
 ALTERNATING = """
 import json, os, sys, time
@@ -33,12 +39,12 @@ prompts = [TokensPrompt(prompt_token_ids=ids) for ids in job["prompts"]]
 turns = []
 for number in range(job["rounds"] + 1):
     turn = {}
-    order = job["asked"][number % len(job["asked"]):] + job["asked"][:number % len(job["asked"])]
-    for top in order:
-        params = SamplingParams(temperature=0.0, max_tokens=job["tokens"], logprobs=top, ignore_eos=True)
+    names = list(job["asked"])
+    for top in names[number % len(names):] + names[:number % len(names)]:
+        params = SamplingParams(temperature=0.0, max_tokens=job["tokens"], ignore_eos=True, **job["asked"][top])
         wall, processor = time.perf_counter(), time.process_time()
         outputs = llm.generate(prompts, params, use_tqdm=False)
-        turn[str(top)] = {
+        turn[top] = {
             "seconds": time.perf_counter() - wall,
             "processor_seconds": time.process_time() - processor,
             "tokens": [list(output.outputs[0].token_ids) for output in outputs],
@@ -93,7 +99,7 @@ def main() -> int:
     rows = []
     for variant in args.variants.split(","):
         turns = measured(variant, args)
-        for top in map(str, ASKED):
+        for top in ASKED:
             made = [turn[top] for turn in turns]
             row: dict[str, object] = {"variant": variant, "logprobs": top, "widths": made[0]["widths"]}
             row["tokens_differ"] = sum(

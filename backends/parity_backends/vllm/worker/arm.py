@@ -162,6 +162,12 @@ class Arm(PlannedArm):
             wanted["seed"] = seed
         params = SamplingParams(**as_engine_values(translate_sampling(wanted, self.table, rows_of(self.plan))[0]))
         params.output_kind = RequestOutputKind.FINAL_ONLY
+        return self._flat(params)
+
+    def _flat(self, params: Any) -> Any:
+        """The same, with logprobs as flat lists where the release has them: no object for each token and rank."""
+        if "flat_logprobs" in self.table.known["SamplingParams"]:
+            params.flat_logprobs = True
         return params
 
     @property
@@ -252,7 +258,7 @@ class Arm(PlannedArm):
 
         sequences, done = self.to_score(items, self.unscorable)
         tokens = 0
-        params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=top, detokenize=False)
+        params = self._flat(SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=top, detokenize=False))
         params.output_kind = RequestOutputKind.FINAL_ONLY
         logits = self._logits(sequences, params) if self.penalises_logits else {}
         # The longest before all others: if the memory for its logprobs is not there, that shows at once.
