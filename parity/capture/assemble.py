@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from parity.capture.fields import count_of, object_of, shown
+from parity.capture.fields import shown, take
 from parity.capture.lines import Report
-from parity.capture.parse import parse_completion, parse_header, parse_score
+from parity.capture.parse import FooterRecord, RoundRecord, parse_completion, parse_header, parse_score
 from parity.capture.problems import Malformed
 from parity.messages import message
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
@@ -63,8 +63,7 @@ class Assembler:
             elif kind == "score":
                 self.score(line, record)
             elif kind == "round":
-                count_of(record, "round")
-                object_of(record, "counters")
+                take(RoundRecord, record)
             elif kind == "footer":
                 self._footer(line, record)
             else:
@@ -116,10 +115,13 @@ class Assembler:
 
     def _footer(self, line: int, record: Mapping[str, Any]) -> None:
         self.footer_line = line
-        self.counters = sane(object_of(record, "counters"))
-        for name, found in (("completions", len(self.completions)), ("scores", self.score_count())):
-            said = count_of(record, name, found)
-            if said != found:
+        footer = take(FooterRecord, record)
+        self.counters = sane(footer.counters or {})
+        for name, said, found in (
+            ("completions", footer.completions, len(self.completions)),
+            ("scores", footer.scores, self.score_count()),
+        ):
+            if said not in (None, found):
                 self.report(
                     line,
                     message(

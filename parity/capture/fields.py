@@ -5,14 +5,63 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta, Struct, structs
 
 from parity.capture.problems import Malformed
-from parity.messages import message
-from parity.records import Json, Key, SpecTrace, TokenIds, TopLogprobs
+from parity.messages import Message, message
+from parity.records import Json, SpecTrace, TokenIds, TopLogprobs
+
+T = TypeVar("T", bound=Struct)
+
+
+@dataclass(frozen=True, eq=False)
+class Must:
+    """What a field must be."""
+
+    be: Message
+
+
+_STRING: Final = Must(message("capture.must_string_got", "{name} must be a string, got {shown}"))
+_WHOLE: Final = Must(message("capture.must_whole_number", "{name} must be a whole number, got {shown}"))
+_FLAG: Final = Must(message("capture.must_true_false", "{name} must be true or false, got {shown}"))
+_OBJECT: Final = Must(message("capture.must_object_got", "{name} must be an object, got {shown}"))
+
+Name = Annotated[str, _STRING]
+Text = Annotated[str | None, _STRING]
+Count = Annotated[int, Meta(ge=0), _WHOLE]
+MaybeCount = Annotated[Annotated[int, Meta(ge=0)] | None, _WHOLE]
+Flag = Annotated[bool | None, _FLAG]
+Object = Annotated[dict[str, Any] | None, _OBJECT]
+"""Types of fields: msgspec checks the value, and what the field must be is said in words of ours."""
+
+
+def take(kind: type[T], record: Mapping[str, Any]) -> T:
+    """The fields of a record that parity knows; what it does not know is passed over. Raises Malformed."""
+    try:
+        return msgspec.convert(record, kind)
+    except msgspec.ValidationError:
+        raise _malformed(kind, record) from None
+
+
+def _malformed(kind: type[Struct], record: Mapping[str, Any]) -> Malformed:
+    """Which field is wrong, and what it must be."""
+    hints = get_type_hints(kind, include_extras=True)
+    for name, hint in hints.items():
+        if name not in record:
+            continue
+        try:
+            msgspec.convert(record[name], hint)
+        except msgspec.ValidationError:
+            must = next(mark for mark in hint.__metadata__ if isinstance(mark, Must))
+            return Malformed(replace(must.be, parameters={"name": name, "shown": shown(record[name])}))
+    missing = next(each.name for each in structs.fields(kind) if each.required and each.name not in record)
+    return Malformed(message("capture.no", "no {name}", name=missing))
 
 
 def encode_token_ids(token_ids: TokenIds) -> Json:
@@ -78,9 +127,8 @@ def logprobs_of(value: Any) -> TopLogprobs:
         ) from None
 
 
-def numbers_of(record: Mapping[str, Any], name: str, length: int) -> npt.NDArray[np.float64]:
+def numbers_of(value: Any, name: str, length: int) -> npt.NDArray[np.float64]:
     """A list of `length` numbers, null for one that is not known, as an array with NaN."""
-    value = record[name]
     try:
         found = np.array(value, dtype=np.float64)
     except (ValueError, TypeError, OverflowError):
@@ -112,55 +160,3 @@ def spec_of(value: Any) -> SpecTrace | None:
 def shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
-
-
-def text_of(record: Mapping[str, Any], name: str, *, optional: bool = False) -> Any:
-    value = record.get(name)
-    if value is None and optional:
-        return None
-    if not isinstance(value, str):
-        raise Malformed(
-            message("capture.must_string_got", "{name} must be a string, got {shown}", name=name, shown=shown(value))
-            if name in record
-            else message("capture.no", "no {name}", name=name)
-        )
-    return value
-
-
-def count_of(record: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    value = record.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Malformed(
-            message(
-                "capture.must_whole_number", "{name} must be a whole number, got {shown}", name=name, shown=shown(value)
-            )
-            if value is not None
-            else message("capture.no", "no {name}", name=name)
-        )
-    return value
-
-
-def flag_of(record: Mapping[str, Any], name: str) -> bool:
-    value = record.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise Malformed(
-            message(
-                "capture.must_true_false", "{name} must be true or false, got {shown}", name=name, shown=shown(value)
-            )
-        )
-    return bool(value)
-
-
-def object_of(record: Mapping[str, Any], name: str) -> Mapping[str, Json]:
-    value = record.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise Malformed(
-            message("capture.must_object_got", "{name} must be an object, got {shown}", name=name, shown=shown(value))
-        )
-    return value
-
-
-def key_of(record: Mapping[str, Any]) -> Key:
-    return Key(text_of(record, "request"), count_of(record, "round", 0), count_of(record, "sample", 0))

@@ -4,41 +4,97 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Struct
 
 from parity.capture.fields import (
-    count_of,
+    Count,
+    Flag,
+    MaybeCount,
+    Must,
+    Name,
+    Object,
+    Text,
     decode_token_ids,
-    flag_of,
-    key_of,
     logprobs_of,
     numbers_of,
-    object_of,
     shown,
     spec_of,
-    text_of,
+    take,
 )
 from parity.capture.problems import Malformed
 from parity.messages import message
-from parity.records import Completion, Header, ScoreKey, TopLogprobs
+from parity.records import Completion, Header, Key, ScoreKey, TopLogprobs
 
 SCHEMA = "parity.capture/1"
 
-_HEADER_KEYS = frozenset(
-    {
-        "record",
-        "schema",
-        "arm",
-        "backend",
-        "variant",
-        "model",
-        "vocab_size",
-        "eos_token_ids",
-        "engine",
-        "sampling",
-        "environment",
-    }
+
+class HeaderRecord(Struct, frozen=True):
+    arm: Name
+    backend: Text = None
+    variant: Text = None
+    model: Text = None
+    vocab_size: MaybeCount = None
+    eos_token_ids: Any = None
+    engine: Object = None
+    sampling: Object = None
+    environment: Object = None
+
+
+class Keyed(Struct, frozen=True, gc=False):
+    request: Name
+    round: Count = 0
+    sample: Count = 0
+
+    @property
+    def key(self) -> Key:
+        return Key(self.request, self.round, self.sample)
+
+
+_STOP_REASON = Must(
+    message("capture.stop_reason_must", "stop_reason must be null, a token id or a string, got {shown}")
 )
+
+
+class CompletionRecord(Keyed, frozen=True, gc=False):
+    """Lists of numbers are left to numpy, which is quicker than checking each."""
+
+    prompt_token_ids: Any = None
+    token_ids: Any = None
+    text: Text = None
+    finish_reason: Text = None
+    stop_reason: Annotated[int | str | None, _STOP_REASON] = None
+    logprobs: Any = None
+    spec: Any = None
+    max_tokens: MaybeCount = None
+    sampling: Object = None
+    server: Object = None
+    aborted: Flag = None
+
+
+class ScoreName(Struct, frozen=True, gc=False):
+    arm: Name
+
+
+class ScoreRecord(Keyed, frozen=True, kw_only=True, gc=False):
+    arm: Name
+    logprobs: Any
+    logsumexp: Any = None
+
+
+class RoundRecord(Struct, frozen=True):
+    round: Count
+    counters: Object = None
+
+
+class FooterRecord(Struct, frozen=True):
+    completions: MaybeCount = None
+    scores: MaybeCount = None
+    counters: Object = None
+
+
+_HEADER_KEYS = frozenset({"record", "schema", *HeaderRecord.__struct_fields__})
 
 
 def parse_header(record: Mapping[str, Any]) -> Header:
@@ -51,55 +107,44 @@ def parse_header(record: Mapping[str, Any]) -> Header:
                 schema=SCHEMA,
             )
         )
-    eos = record.get("eos_token_ids")
-    if isinstance(eos, int):
-        eos = [eos]
-    vocab_size = None if record.get("vocab_size") is None else count_of(record, "vocab_size")
+    said = take(HeaderRecord, record)
+    eos = [said.eos_token_ids] if isinstance(said.eos_token_ids, int) else said.eos_token_ids
     return Header(
-        arm=text_of(record, "arm"),
-        backend=text_of(record, "backend", optional=True) or "",
-        variant=text_of(record, "variant", optional=True) or "",
-        model=text_of(record, "model", optional=True) or "",
-        vocab_size=vocab_size,
+        arm=said.arm,
+        backend=said.backend or "",
+        variant=said.variant or "",
+        model=said.model or "",
+        vocab_size=said.vocab_size,
         eos_token_ids=None if eos is None else tuple(decode_token_ids(eos, "eos_token_ids").tolist()),
-        engine=object_of(record, "engine"),
-        sampling=object_of(record, "sampling"),
-        environment=object_of(record, "environment"),
+        engine=said.engine or {},
+        sampling=said.sampling or {},
+        environment=said.environment or {},
         extra={name: value for name, value in record.items() if name not in _HEADER_KEYS},
     )
 
 
 def parse_completion(record: Mapping[str, Any], line: int = 0) -> Completion:
-    stop_reason = record.get("stop_reason")
-    if stop_reason is not None and not isinstance(stop_reason, int | str):
-        raise Malformed(
-            message(
-                "capture.stop_reason_must",
-                "stop_reason must be null, a token id or a string, got {shown}",
-                shown=shown(stop_reason),
-            )
-        )
+    said = take(CompletionRecord, record)
     return Completion(
-        key=key_of(record),
-        prompt_token_ids=decode_token_ids(record.get("prompt_token_ids"), "prompt_token_ids"),
-        token_ids=decode_token_ids(record.get("token_ids"), "token_ids"),
-        text=text_of(record, "text", optional=True),
-        finish_reason=text_of(record, "finish_reason", optional=True),
-        stop_reason=stop_reason,
-        logprobs=None if record.get("logprobs") is None else logprobs_of(record["logprobs"]),
-        spec=spec_of(record.get("spec")),
+        key=said.key,
+        prompt_token_ids=decode_token_ids(said.prompt_token_ids, "prompt_token_ids"),
+        token_ids=decode_token_ids(said.token_ids, "token_ids"),
+        text=said.text,
+        finish_reason=said.finish_reason,
+        stop_reason=said.stop_reason,
+        logprobs=None if said.logprobs is None else logprobs_of(said.logprobs),
+        spec=spec_of(said.spec),
         line=line,
-        max_tokens=None if record.get("max_tokens") is None else count_of(record, "max_tokens"),
-        sampling=object_of(record, "sampling"),
-        server=object_of(record, "server") or None,
-        aborted=flag_of(record, "aborted"),
+        max_tokens=said.max_tokens,
+        sampling=said.sampling or {},
+        server=said.server or None,
+        aborted=bool(said.aborted),
     )
 
 
 def parse_score(record: Mapping[str, Any]) -> tuple[ScoreKey, TopLogprobs]:
-    if "logprobs" not in record:
-        raise Malformed(message("capture.no_logprobs", "no logprobs"))
-    top = logprobs_of(record["logprobs"])
-    if record.get("logsumexp") is not None:
-        top = replace(top, logsumexp=numbers_of(record, "logsumexp", len(top)))
-    return ScoreKey(text_of(record, "arm"), *key_of(record)), top
+    said = take(ScoreRecord, record)
+    top = logprobs_of(said.logprobs)
+    if said.logsumexp is not None:
+        top = replace(top, logsumexp=numbers_of(said.logsumexp, "logsumexp", len(top)))
+    return ScoreKey(said.arm, *said.key), top

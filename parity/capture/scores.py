@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from parity.capture.assemble import Assembler
-from parity.capture.fields import text_of
+from parity.capture.fields import take
 from parity.capture.lines import no_cycle_search, open_capture, parsed_or_none, raw_lines
+from parity.capture.parse import ScoreName
 from parity.capture.problems import CaptureError
 from parity.messages import Message, message
 from parity.records import Header, ScoreKey, TopLogprobs
@@ -105,7 +106,7 @@ class _Rest(Assembler):
     found: int = 0
 
     def score(self, line: int, record: Mapping[str, Any]) -> None:
-        self.arm = text_of(record, "arm")
+        self.arm = take(ScoreName, record).arm
         self.found += 1
 
     def score_count(self) -> int:
