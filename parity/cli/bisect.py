@@ -157,7 +157,7 @@ def versions(
 
 
 def _subject(store: Store, run_id: str | None, plan_file: Path | None, arm: str | None) -> Subject:
-    from parity.plan import read_plan
+    from parity.plan.trusting import plan_to_run
     from parity.reduce.subject import from_plan, from_run
 
     if plan_file is None:
@@ -167,7 +167,7 @@ def _subject(store: Store, run_id: str | None, plan_file: Path | None, arm: str 
             message("cli.plan_run_both", "--plan and --run were both given"),
             hint=message("cli.give_one_them", "give one of them"),
         )
-    return from_plan(read_plan(plan_file), plan_file, arm)
+    return from_plan(plan_to_run(plan_file, say), plan_file, arm)
 
 
 def _goal(subject: Subject, options: SearchOptions) -> Goal:

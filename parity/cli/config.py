@@ -12,11 +12,13 @@ import click
 from msgspec import structs
 
 from parity.cli.gathering import gathered
+from parity.cli.output import say
 from parity.cli.speaking import Refused
 from parity.errors import ParityError
 from parity.messages import message
 from parity.plan.config import Config, find_config
 from parity.plan.hosts import Host, with_flags
+from parity.plan.trusting import take_config
 from parity.records import Json
 
 if TYPE_CHECKING:
@@ -55,9 +57,15 @@ class Named(click.ParamType[tuple[str, str]]):
         return name, text
 
 
+def _found(path: Path | None) -> Config:
+    """The file named, which is the user's word, or the one that lies here, which may be anybody's."""
+    config = find_config(path)
+    return config if path is not None or config.source is None else take_config(config, say)
+
+
 def _load(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
     """Before any other option is looked at: the file's [plan] gives their defaults."""
-    config = find_config(value)
+    config = _found(value)
     ctx.meta[_KEY] = config
     # A command that makes a plan; the argument of `parity doctor` has the same name.
     if any(each.name == "backends" and isinstance(each, click.Option) for each in ctx.command.params):
@@ -148,7 +156,7 @@ def host_options(function: F) -> F:
 def configuration(ctx: click.Context | None = None) -> Config:
     """What --config, or parity.toml, says."""
     found = (ctx or click.get_current_context()).meta.get(_KEY)
-    return found if isinstance(found, Config) else find_config()
+    return found if isinstance(found, Config) else _found(None)
 
 
 def chosen_hosts(names: Sequence[str], where: HostOptions, known: Mapping[str, Host] | None = None) -> dict[str, Host]:

@@ -53,6 +53,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "parity.cli.env:doctor",
         "Say what this machine and the configured hosts can run, and what is missing.",
     ),
+    "trust": ("parity.cli.trusting:trust", "Take programs, hosts and servers from the files of a directory."),
     "model": ("parity.cli.model:model", "Make small checkpoints."),
 }
 """Name: where the command is, and its short help (a test holds it equal to the command's own)."""

@@ -25,7 +25,7 @@ def plan(output: Path | None, options: PlanOptions) -> None:
     from parity.cli.planning import plan_request
     from parity.errors import writing
     from parity.pipeline import load_adapters, make_plan, placed
-    from parity.pipeline.directory import write_json
+    from parity.pipeline.directory import write_plan
 
     request = plan_request(options)
     hosts = chosen_hosts(request.backends, options.where)
@@ -35,7 +35,7 @@ def plan(output: Path | None, options: PlanOptions) -> None:
         emit_json(made.to_json())
         return
     with writing(output, message("cli.name_another_file", "name another file with -o")):
-        write_json(output, made.to_json())
+        write_plan(output, made)
     longest = max(len(request.prompt_token_ids) for request in made.requests)
     say(
         message(

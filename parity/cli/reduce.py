@@ -113,7 +113,7 @@ def reduce(
 def _subject(
     store: Store, finding: int | None, run_id: str | None, arm: str | None, request: str | None, plan_file: Path | None
 ) -> Subject:
-    from parity.plan import read_plan
+    from parity.plan.trusting import plan_to_run
     from parity.reduce.subject import from_finding, from_plan, from_run
 
     if plan_file is not None:
@@ -122,7 +122,7 @@ def _subject(
                 message("cli.plan_finding_both", "--plan and a finding were both given"),
                 hint=message("cli.give_one_them", "give one of them"),
             )
-        return from_plan(read_plan(plan_file), plan_file, arm)
+        return from_plan(plan_to_run(plan_file, say), plan_file, arm)
     if finding is None:
         return from_run(store, run_id, arm, request)
     if run_id is not None or arm is not None or request is not None:
@@ -145,11 +145,11 @@ def _subject(
 
 
 def _copy(result: Reduction, output: Path) -> None:
-    from parity.pipeline.directory import write_json
+    from parity.pipeline.directory import write_plan
 
     assert result.plan is not None
     with writing(output):
-        write_json(output, result.plan.to_json())
+        write_plan(output, result.plan)
 
 
 def _print(result: Reduction) -> None:

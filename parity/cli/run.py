@@ -88,7 +88,7 @@ def run(
     directory: RunDirectory | None
     if resume:
         plan, hosts, found = _resumed(ctx, resume, out, db, options)
-        directory, db = found, db or _recorded_database(found)
+        directory, db = found, db or found.database()
     else:
         directory = None
         plan, hosts = planned(ctx, plan_file, options)
@@ -131,12 +131,12 @@ def planned(
         placed,
         with_arbiter,
     )
-    from parity.plan import read_plan
+    from parity.plan.trusting import plan_to_run
 
     if plan_file is not None:
         _only(ctx, "--plan", allowed={"plan_file", *_FREE, *_OF_A_PLAN, *also})
-        plan = with_arbiter(_changed(read_plan(plan_file), options), options.endpoints.arbiter)
-        hosts = hosts_of(plan, options.where, _recorded_hosts(RunDirectory(plan_file.parent)))
+        plan = with_arbiter(_changed(plan_to_run(plan_file, say), options), options.endpoints.arbiter)
+        hosts = hosts_of(plan, options.where, RunDirectory(plan_file.parent).hosts(say))
         backends = load_adapters(hosts)
         _find_engines(hosts, backends)
         plan = locate_model(plan, options.model, backends)
@@ -163,9 +163,9 @@ def _resumed(
         directory = RunDirectory.open(out)
     else:
         directory = find_unfinished(None if resume == NEWEST else resume, _stored_directories(db))
-    before = directory.plan()
+    before = directory.plan_to_run(say)
     plan = with_arbiter(_changed(before, options), options.endpoints.arbiter)
-    hosts = hosts_of(plan, options.where, _recorded_hosts(directory))
+    hosts = hosts_of(plan, options.where, directory.hosts(say))
     if plan != before:  # asked of a run that is over: the plan says so from now on
         directory.keep_plan(plan)
     if plan.score.top != before.score.top:
@@ -201,17 +201,6 @@ def _is_written(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _recorded_hosts(directory: RunDirectory) -> dict[str, Host]:
-    """Where the backends of a run were; none beside a plan that is in no run's directory."""
-    from parity.plan.hosts import read_host
-
-    recorded = directory.describe().get("hosts")
-    return {
-        name: read_host(name, table, str(directory.about))
-        for name, table in (recorded.items() if isinstance(recorded, dict) else ())
-    }
-
-
 def _stored_directories(db: Path | None) -> list[Path]:
     """Where the database says that runs are; a run directory may be anywhere (--out)."""
     from parity.paths import default_database
@@ -221,12 +210,6 @@ def _stored_directories(db: Path | None) -> list[Path]:
         return []
     with Store.open(db, create=False) as store:
         return [Path(run.directory) for run in store.runs() if run.directory]
-
-
-def _recorded_database(directory: RunDirectory) -> Path | None:
-    """The database that the run was started with, so that resuming it stores into the same one."""
-    recorded = directory.describe().get("db")
-    return Path(recorded) if isinstance(recorded, str) else None
 
 
 def _only(ctx: click.Context, option: str, *, allowed: set[str]) -> None:

@@ -89,8 +89,10 @@ def show(run: str | None, db: Path | None, as_json: bool, limit: int | None) -> 
 def delete(run: str, db: Path | None, files: bool, yes: bool) -> None:
     """Delete a run from the store. Triage is kept: it belongs to the findings of later runs as well."""
     from parity.errors import ParityError
+    from parity.paths import runs_dir
     from parity.pipeline import RunDirectory
     from parity.store import Store
+    from parity.text import visible
 
     with Store.open(db, create=False) as store:
         row = store.run(run)
@@ -100,9 +102,21 @@ def delete(run: str, db: Path | None, files: bool, yes: bool) -> None:
                 message("cli.another_parity_working", "another parity is working on the run {row}", row=row.id),
                 hint=message("cli.wait_stop", "wait for it, or stop it"),
             )
+        if files and directory is not None and not (directory.is_own and directory.run_id == row.id):
+            raise ParityError(
+                message(
+                    "cli.not_own_directory",
+                    "{directory} is not the directory of run {run} below {runs}: parity deletes nothing else, whatever "
+                    "a database says",
+                    directory=str(directory.root),
+                    run=row.id,
+                    runs=str(runs_dir()),
+                ),
+                hint=message("cli.delete_without_files", "leave --files out, and delete the directory yourself"),
+            )
         what = f"run {row.id} of {row.created}" + (f" and {row.directory}" if files and directory else "")
         try:
-            sure = yes or click.confirm(render(message("cli.delete", "Delete {what}?", what=what)), err=True)
+            sure = yes or click.confirm(visible(render(message("cli.delete", "Delete {what}?", what=what))), err=True)
         except click.Abort:  # Ctrl-C, or nobody there to answer
             say("")
             raise ParityError(
@@ -114,7 +128,6 @@ def delete(run: str, db: Path | None, files: bool, yes: bool) -> None:
             return
         store.delete_run(row.id)
     if files and directory is not None and directory.plan_file.is_file():
-        # Only a directory that has our plan in it: the path comes from the database.
         try:
             shutil.rmtree(directory.root)
         except OSError as error:
@@ -127,7 +140,7 @@ def delete(run: str, db: Path | None, files: bool, yes: bool) -> None:
                 ),
                 hint=message("cli.delete_yourself", "delete it yourself"),
             ) from error
-    emit(f"deleted {row.id}")
+    emit(visible(f"deleted {row.id}"))
 
 
 def run_json(run: RunRow) -> dict[str, Any]:

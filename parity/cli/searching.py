@@ -98,7 +98,6 @@ def placed_subject(subject: Subject, options: SearchOptions) -> tuple[Subject, d
     from parity.cli.config import hosts_of
     from parity.errors import ParityError
     from parity.pipeline import load_adapters, locate_model
-    from parity.plan.hosts import read_host
     from parity.run import OwnSettings, load_backend
 
     adapter = load_backend(subject.arm.backend)
@@ -112,7 +111,10 @@ def placed_subject(subject: Subject, options: SearchOptions) -> tuple[Subject, d
                 "run its prompts on an engine (`parity run --backends …`), and narrow that run down",
             ),
         )
-    known = {name: read_host(name, table, "run.json") for name, table in subject.hosts.items()}
+    known: dict[str, Host] = {}
+    if subject.run is not None:  # the database says where it is, and anybody may have written there
+        subject.run.plan_to_run(say)
+        known = subject.run.hosts(say)
     hosts = hosts_of(subject.plan, options.where, known)
     plan = locate_model(subject.plan, options.model, load_adapters(hosts))
     return replace(subject, plan=plan), hosts

@@ -72,10 +72,10 @@ def worker(
 
     from parity.errors import ParityError
     from parity.pipeline import load_adapters, locate_model
-    from parity.plan import read_plan
+    from parity.plan.trusting import plan_to_run
     from parity.run import progress, run_arm
 
-    plan = read_plan(plan_file)
+    plan = plan_to_run(plan_file, say)
     wanted = next((each for each in plan.arms if each.name == arm), None)
     if wanted is None:
         raise ParityError(

@@ -14,10 +14,13 @@ import orjson
 
 from parity.errors import ParityError, writing
 from parity.locks import lock_now
-from parity.messages import message
+from parity.messages import Say, message
 from parity.paths import runs_dir
 from parity.plan import Plan, read_plan
+from parity.plan.hosts import Host
+from parity.plan.trusting import hosts_to_use, plan_to_run
 from parity.records import Json
+from parity.trust import Trust, remember, trust_in
 
 
 def new_run_id() -> str:
@@ -55,7 +58,8 @@ class RunDirectory:
                 )
             directory.logs.mkdir()
             write_json(directory.about, {"run": run_id, **about})
-            write_json(directory.plan_file, plan.to_json())  # last: a directory with a plan is complete
+            write_plan(directory.plan_file, plan)  # last: a directory with a plan is complete
+            remember(directory.about)
         return directory
 
     @classmethod
@@ -73,6 +77,12 @@ class RunDirectory:
                 ),
             )
         return directory
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it lies among parity's own runs, wherever a link leads: only there anything is deleted."""
+        own, here = runs_dir().resolve(), self.root.resolve()
+        return here.is_relative_to(own) and here != own
 
     @property
     def plan_file(self) -> Path:
@@ -119,10 +129,23 @@ class RunDirectory:
     def plan(self) -> Plan:
         return read_plan(self.plan_file)
 
+    def plan_to_run(self, say: Say) -> Plan:
+        """The plan, to be run again. Raises ParityError where it would run what nobody trusts."""
+        return plan_to_run(self.plan_file, say)
+
+    def hosts(self, say: Say) -> dict[str, Host]:
+        """Where the backends of the run were; none beside a plan that is in no run's directory. Raises ParityError."""
+        return hosts_to_use(self.describe().get("hosts"), self.about, say)
+
+    def database(self) -> Path | None:
+        """The database that the run was started with, where the directory is trusted to name a file to write."""
+        named = self.describe().get("db")
+        return Path(named) if isinstance(named, str) and trust_in(self.about) is not Trust.NONE else None
+
     def keep_plan(self, plan: Plan) -> None:
         """Write the plan again. Raises ParityError where the directory cannot be written."""
         with writing(self.plan_file, message("pipeline.make_run_directory", "make the run directory writable")):
-            write_json(self.plan_file, plan.to_json())
+            write_plan(self.plan_file, plan)
 
     def describe(self) -> dict[str, Any]:
         """What `create` was given, the run's id under "run"."""
@@ -209,6 +232,12 @@ def find_unfinished(run: str | None, stored: Iterable[Path] = ()) -> RunDirector
             "pipeline.name_one_resume", "name one with --resume RUN, or its directory with --resume --out DIR"
         ),
     )
+
+
+def write_plan(path: Path, plan: Plan) -> None:
+    """Write a plan file, which may be run from then on. Raises OSError."""
+    write_json(path, plan.to_json())
+    remember(path)
 
 
 def write_json(path: Path, value: Json) -> None:

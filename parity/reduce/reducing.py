@@ -8,7 +8,7 @@ from pathlib import Path
 
 from parity.errors import ParityError, writing
 from parity.messages import Message, Say, message
-from parity.pipeline.directory import write_json
+from parity.pipeline.directory import write_json, write_plan
 from parity.plan import Plan
 from parity.records import Verdict
 from parity.reduce.case import Setup
@@ -156,7 +156,7 @@ def _write(subject: Subject, setup: Setup, result: Reduction, directory: Path, r
     result.plan.check()
     result.after = Size.of(found.case, rounds)
     result.plan_file = directory / "reduced.json"
-    write_json(result.plan_file, result.plan.to_json())
+    write_plan(result.plan_file, result.plan)
 
 
 def _reproduce(subject: Subject, setup: Setup, result: Reduction, directory: Path, rerun: Rerun, say: Say) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,8 +37,8 @@ class Subject:
     """Of the finding."""
     tolerance: float
     """Nats: the run's own, where it was calibrated."""
-    hosts: Mapping[str, Json]
-    """Where the run's backends were, as written down in its directory."""
+    run: RunDirectory | None = None
+    """Of the run, which says where its backends were; None for a plan file."""
 
     @property
     def case(self) -> Case:
@@ -117,7 +116,7 @@ def from_plan(plan: Plan, source: Path, arm: str | None = None) -> Subject:
             message("reduce.candidates", "{source} has the candidates {names}", source=str(source), names=names),
             hint=message("reduce.name_one_them", "name one of them with --arm"),
         )
-    return Subject(verbatim(str(source)), plan, find_arm(plan, arm or names[0]), (), None, _tolerance(plan, None), {})
+    return Subject(verbatim(str(source)), plan, find_arm(plan, arm or names[0]), (), None, _tolerance(plan, None))
 
 
 def find_arm(plan: Plan, name: str) -> Arm:
@@ -154,7 +153,6 @@ def _subject(store: Store, run: RunRow, arm: str, first: tuple[str, ...], kind: 
     directory = RunDirectory.open(Path(run.directory))
     plan = directory.plan()
     stats = next((row.stats for row in store.arms(run.id) if row.name == arm), {}) or {}
-    hosts = directory.describe().get("hosts")
     return Subject(
         name,
         plan,
@@ -162,7 +160,7 @@ def _subject(store: Store, run: RunRow, arm: str, first: tuple[str, ...], kind: 
         first,
         kind,
         _tolerance(plan, stats.get("tolerance")),
-        hosts if isinstance(hosts, dict) else {},
+        directory,
     )
 
 

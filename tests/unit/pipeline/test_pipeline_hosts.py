@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ def there(parity: Parity, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     directory.mkdir()
     monkeypatch.chdir(directory)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    assert parity("trust", ".").returncode == 0
     return parity
 
 
@@ -206,3 +208,69 @@ def test_what_a_far_host_lacks_is_found_before_anything_starts(there: Parity, tm
     assert "has no vllm" in done.stderr
     assert "--python cpu=PATH" in done.stderr
     assert not (there.home / "runs").exists()
+
+
+def test_a_configuration_of_somebody_else_runs_nothing(there: Parity) -> None:
+    configure(there)
+    assert there("trust", ".", "--forget").returncode == 0
+    Path("parity.toml").write_text(Path("parity.toml").read_text() + 'setup = "touch PWNED"\n')
+    for command in (("run", "--backends", "far"), ("doctor",), ("plan", "--backends", "far")):
+        refused = there(*command)
+        assert refused.returncode == 2, refused.stderr
+        assert "parity.toml is not trusted, and would have set:" in refused.stderr
+        assert "setup = touch PWNED" in refused.stderr
+        assert f"parity trust {Path.cwd()}" in refused.stderr
+    assert not Path("PWNED").exists()
+    assert there.starts == []
+    named = there("doctor", "far", "--config", "parity.toml")
+    assert named.returncode == 0, named.stderr
+
+
+def test_a_run_directory_of_somebody_else_runs_nothing(there: Parity) -> None:
+    assert there("run", "--backends", "fake", *SHORT, "--out", "out").returncode == 0
+    Path("out/result.json").unlink()
+    assert there("run", "--resume", "--out", "out").returncode == 0  # ours
+    about = json.loads(Path("out/run.json").read_text())
+    about["hosts"] = {"fake": {"command": ["sh", "-c", "touch PWNED"]}}
+    about["db"] = str(Path("elsewhere.db").absolute())
+    Path("out/run.json").write_text(json.dumps(about))
+    Path("out/result.json").unlink()
+    there("trust", ".", "--forget")
+    for command in (("run", "--resume", "--out", "out"), ("run", "--plan", "out/plan.json")):
+        refused = there(*command)
+        assert refused.returncode == 2, refused.stderr
+        assert "command = sh -c touch PWNED" in refused.stderr
+    assert not Path("PWNED").exists()
+    assert not Path("elsewhere.db").exists()
+
+
+def test_only_our_own_runs_are_deleted(there: Parity) -> None:
+    assert there("run", "--backends", "fake", *SHORT).returncode == 0
+    (run,) = there.json("runs", "list")
+    own = Path(run["directory"])
+    victim = Path("victim")
+    victim.mkdir()
+    (victim / "plan.json").write_text("{}")
+    with sqlite3.connect(there.home / "parity.db") as database:
+        database.execute("UPDATE runs SET directory = ?", (str(victim.absolute()),))
+    refused = there("runs", "delete", run["run"], "--files", "--yes")
+    assert refused.returncode == 2, refused.stderr
+    assert "parity deletes nothing else" in refused.stderr
+    assert (victim / "plan.json").exists()
+    (there.home / "runs" / "link").symlink_to(victim.absolute())
+    with sqlite3.connect(there.home / "parity.db") as database:
+        database.execute("UPDATE runs SET directory = ?", (str(there.home / "runs" / "link"),))
+    assert there("runs", "delete", run["run"], "--files", "--yes").returncode == 2
+    assert (victim / "plan.json").exists()
+    with sqlite3.connect(there.home / "parity.db") as database:
+        database.execute("UPDATE runs SET directory = ?", (str(own),))
+    assert there("runs", "delete", run["run"], "--files", "--yes").returncode == 0
+    assert not own.exists()
+
+
+def test_text_of_a_database_cannot_drive_a_terminal(there: Parity) -> None:
+    assert there("run", "--backends", "fake", *SHORT).returncode == 0
+    with sqlite3.connect(there.home / "parity.db") as database:
+        database.execute("UPDATE runs SET created = 'x\x1b]0;owned\x07', id = 'r\x1b[2J'")
+    asked = there("runs", "delete", "r")
+    assert "\x1b" not in asked.stderr + asked.stdout

@@ -43,7 +43,7 @@ class SamePlace(Simulated):
 
 
 def subject_of(made: Plan) -> Subject:
-    return Subject("the finding", made, made.arm("fake/mtp"), ("r2",), None, 0.25, {})
+    return Subject("the finding", made, made.arm("fake/mtp"), ("r2",), None, 0.25)
 
 
 def reduced(
