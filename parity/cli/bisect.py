@@ -81,7 +81,8 @@ def settings(
             case = found.case
             assert case is not None
             question = repeated(options.alpha, options.beta) if found.deterministic else goal.question(case)
-            search = SettingsSearch(oracle, case, subject.setup.reference, question, say=say)
+            reference, suspected = subject.setup.reference, subject.suspected
+            search = SettingsSearch(oracle, case, reference, question, suspected=suspected, say=say)
             flip = search.run(subject.setup.candidate, replace(other, control=None), checked=True)
             flip.steps[:0] = found.steps
             spent = {"shots": oracle.shots, "seconds": round(oracle.spent, 1), "engine_starts": oracle.starts}

@@ -8,7 +8,7 @@ import click
 
 from parity.cli.options import database_option, json_option
 from parity.cli.output import emit_json, say
-from parity.messages import joined
+from parity.messages import joined, verbatim
 
 
 @click.command()
@@ -22,19 +22,31 @@ def why(finding_or_run: str | None, arm: str | None, db: Path | None, as_json: b
     FINDING_OR_RUN as for `parity report`; of a finding, all of its kind are asked about. The run needs --record.
     Some fifty conditions of a row-step, and every two of them, are set against its faults: rows that move, prompts
     beside them, drafts rejected, block boundaries, reused slots. p-values are of Fisher's exact test, corrected for
-    all conditions.
+    all conditions. What to try next comes with it: the run without the condition, and with more of it.
     """
     from parity.store import Store
+    from parity.view import of_store
+    from parity.view.experiments import proposed
     from parity.view.why import why as explain
     from parity.view.why_said import said
 
     with Store.open(db, create=False) as store:
         found = explain(store, finding_or_run, arm)
+        view = of_store(store, finding_or_run, limit=1)
+        experiments = [proposed(view, one) for one in found]
     if as_json:
-        emit_json([one.to_json() for one in found])
+        emit_json(
+            [
+                {**one.to_json(), "experiments": [each.to_json() for each in some]}
+                for one, some in zip(found, experiments, strict=True)
+            ]
+        )
         return
-    for one in found:
+    for one, some in zip(found, experiments, strict=True):
         first, *rest = said(one)
         say(first)
         for line in rest:
             say(joined(["  ", line], by=""))
+        for each in some:
+            say(joined(["  ", each.what], by=""))
+            say(verbatim("    " + (each.text or " ".join(each.options))))

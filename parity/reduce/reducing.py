@@ -137,7 +137,7 @@ def _fewer_settings(subject: Subject, setup: Setup, oracle: Oracle, goal: Goal, 
     if (dict(passing.engine), dict(passing.env)) == (dict(setup.candidate.engine), dict(setup.candidate.env)):
         return setup
     question = repeated(goal.alpha, goal.beta) if found.deterministic else goal.question(found.case)
-    search = SettingsSearch(oracle, found.case, setup.reference, question, say=say)
+    search = SettingsSearch(oracle, found.case, setup.reference, question, suspected=subject.suspected, say=say)
     try:
         flip = search.run(setup.candidate, passing, checked=True, or_none=True)
     except ParityError as error:

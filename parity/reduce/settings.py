@@ -161,10 +161,18 @@ class SettingsSearch:
     """Bisects the settings of two arms of one backend, over one case."""
 
     def __init__(
-        self, oracle: Oracle, case: Case, reference: Arm, question: Question, *, say: Say = lambda line: None
+        self,
+        oracle: Oracle,
+        case: Case,
+        reference: Arm,
+        question: Question,
+        *,
+        suspected: Sequence[str] = (),
+        say: Say = lambda line: None,
     ) -> None:
+        """`suspected`: settings that are asked about first, each alone (`parity.explain.experiments`)."""
         self._oracle, self._case, self._reference = oracle, case, reference
-        self._question, self._say = question, say
+        self._question, self._suspected, self._say = question, suspected, say
 
     def run(self, failing: Arm, passing: Arm, *, checked: bool = False, or_none: bool = False) -> Flip:
         """The smallest set. `checked`: the failing arm is known to fail on this case. `or_none`: a passing arm that
@@ -259,8 +267,9 @@ class SettingsSearch:
                 ),
                 hint=message("reduce.name_arm_passes", "name an arm that passes as PASSING"),
             )
-        likely = [one for one in flip.differ if one.name == LIKELY]
-        settings = likely if likely and fails(likely) else ddmin(flip.differ, fails)
+        by_name = {one.name: one for one in flip.differ}
+        first = [by_name[name] for name in dict.fromkeys((*self._suspected, LIKELY)) if name in by_name]
+        settings = next(([one] for one in first if fails([one])), None) or ddmin(flip.differ, fails)
         flip.arm = mixed(passing, failing, settings)
         flip.settings = settings
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
+from parity.capture.steps import steps_path
 from parity.comparator.population.power import requests_needed
 from parity.messages import Message, message
 from parity.view import RunView, next_commands
@@ -77,6 +79,10 @@ def _diverged(view: RunView) -> Iterator[Message]:
     if run.id:
         yield message("advice.triage", "go through the findings: `parity tui {run}`", run=run.id)
     yield message("advice.findings", "all findings with their evidence: {show}", show=_show(view))
+    if run.id and any(arm.capture and steps_path(Path(arm.capture)).is_file() for arm in view.suspected):
+        yield message(
+            "advice.why", "under which conditions it happens, and what to try: `parity why {run}`", run=run.id
+        )
     if all(arm.backend == "replay" for arm in view.arms):
         yield message(
             "advice.recordings",

@@ -9,12 +9,14 @@ from parity.comparator.population.power import requests_needed
 from parity.messages import Message, Parameter
 from parity.records import Kind
 from parity.records.engine_settings import draft_tokens, engine_settings, speculative_settings
+from parity.records.evidence import ViolationEvidence
 from parity.report.escape import public, without_paths
 from parity.report.prose import Code
 from parity.report.texts import Texts
 from parity.report.texts import sentence as say
 from parity.text import clip, visible
-from parity.view import ArmView, RunView
+from parity.view import ArmView, FindingView, RunView
+from parity.view.why_said import said
 
 TITLE = 240
 """Characters of a title; GitHub takes 256."""
@@ -161,6 +163,36 @@ def _shared_length(view: RunView) -> Iterator[Message]:
                 same=same,
                 others=len(lengths) - same,
             )
+
+
+VIOLATIONS = 8
+"""Violations of the engine's bookkeeping that a report lists."""
+
+
+def inside(view: RunView) -> Iterator[Message]:
+    """From the recorded steps: under which conditions the faults happen, what broke where, and what to try next."""
+    for one in view.why:
+        yield from said(one, shown=3 if one.associated.sure else 1)
+    for finding in view.violations[:VIOLATIONS]:
+        yield violation(finding)
+    if len(view.violations) > VIOLATIONS:
+        yield say("inside.more", more=len(view.violations) - VIOLATIONS)
+
+
+def violation(finding: FindingView) -> Message:
+    """Step, row, request, both numbers, and who had the row before."""
+    one = finding.evidence
+    assert isinstance(one, ViolationEvidence)
+    return say(
+        "inside.violation",
+        arm=Code(finding.arm),
+        request=Code(str(finding.key)),
+        position=finding.position,
+        why=one.why,
+        before=say("inside.before", request=Code(one.row_before)) if one.row_before else "",
+        shared=say("inside.shared", request=Code(one.shared_with)) if one.shared_with else "",
+        again=say("inside.again", more=one.row_steps - 1) if one.row_steps > 1 else "",
+    )
 
 
 def inferred(view: RunView) -> Iterator[Message]:

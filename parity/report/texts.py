@@ -40,6 +40,13 @@ ENGLISH: dict[str, str] = {
     "heading.settings": "Settings of the arms",
     "heading.next": "What would decide it",
     "heading.findings": "Findings",
+    "heading.inside": "Where in the engine",
+    # from recorded steps
+    "inside.violation": "{arm}, {request}, output token {position}: {why}{before}{shared}{again}",
+    "inside.before": "; in the step before, the row was {request}'s",
+    "inside.shared": "; {request} has the same row or slot in this step",
+    "inside.again": "; {more} more row-steps of this completion broke an invariant",
+    "inside.more": "{more} more completions broke the engine's bookkeeping",
     # the description
     "lead.corrupt": "The same {requests} prompts (token ids, {sampling}) were run on every arm and compared with "
     "{baseline}, token by token. In {arm}, {corrupt} of {completions} completions hold tokens that rounding does not "

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from parity.comparator import Suspect, triangulate
 from parity.comparator.stats import Stats
 from parity.messages import Message, message
 from parity.records import Json, Key, Verdict
+from parity.records.evidence import ViolationEvidence
 from parity.store import RequestRow
 from parity.view.arm import ArmView
 from parity.view.evidence import Evidence
 from parity.view.finding import FindingView
 from parity.view.tokens import TokenText
+
+if TYPE_CHECKING:
+    from parity.view.why import Why
 
 EXAMPLES: Final = 3
 """Worst findings shown on a terminal."""
@@ -113,12 +117,23 @@ class RunView:
     outputs: tuple[Output, ...] = ()
     siblings: tuple[Sibling, ...] = ()
     read_evidence: Callable[[], Evidence] = field(default=Evidence, compare=False, repr=False)
+    read_why: Callable[[], Sequence[Why]] = field(default=tuple, compare=False, repr=False)
     read_classes: Callable[[str], Mapping[Key, str]] = field(default=lambda arm: {}, compare=False, repr=False)
 
     @cached_property
     def evidence(self) -> Evidence:
         """Gaps by token, where streams part, lengths, acceptance. Raises ParityError."""
         return self.read_evidence()
+
+    @cached_property
+    def why(self) -> tuple[Why, ...]:
+        """Of arms whose steps were recorded and that have faults: the conditions that these go with."""
+        return tuple(self.read_why())
+
+    @property
+    def violations(self) -> list[FindingView]:
+        """Of the engine's bookkeeping."""
+        return [one for one in self.corrupt if isinstance(one.evidence, ViolationEvidence)]
 
     def classes_of(self, arm: str) -> Mapping[Key, str]:
         """The class of each completion of an arm, "" where it was not compared."""

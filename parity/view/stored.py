@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from parity.capture import read_capture, read_scores
 from parity.comparator import Comparison
@@ -22,6 +23,9 @@ from parity.view.find import find_target
 from parity.view.finding import FindingView, worst
 from parity.view.run import TEXT, WORST, Output, Run, RunView, Sibling
 from parity.view.settings import told_apart
+
+if TYPE_CHECKING:
+    from parity.view.why import Why
 
 MOST_FINDINGS = 1000
 """Findings of a view with their streams, where nobody asks for more."""
@@ -54,8 +58,19 @@ def of_store(store: Store, target: str | None = None, *, limit: int = MOST_FINDI
         outputs=tuple(output for arm in arms for output in _outputs(store, arm)),
         siblings=tuple(_siblings(store, row)),
         read_evidence=lambda: _evidence(store, run, views),
+        read_why=lambda: _why(store, row.id, asked),
         read_classes=lambda arm: classes(store, row.id, arm),
     )
+
+
+def _why(store: Store, run: str, asked: FindingRow | None) -> Sequence[Why]:
+    """What cannot be read explains nothing: a report has the rest of it to say."""
+    from parity.view.why import of_run
+
+    try:
+        return of_run(store, run, asked)
+    except ParityError:
+        return ()
 
 
 def _rows(store: Store, run_id: str, arms: Sequence[ArmRow], limit: int) -> list[FindingRow]:

@@ -18,7 +18,7 @@ from parity.explain.predicates import asked_of
 from parity.explain.violations import check
 from parity.messages import message
 from parity.records import Json, Key, Kind, Severity
-from parity.store import Store
+from parity.store import FindingRow, Store
 from parity.store.rows import FindingFilter
 from parity.view.find import find_target
 
@@ -34,6 +34,14 @@ class Why:
     associated: Associated
     unplaced: int
     """Completions with findings that no recorded row-step made."""
+
+    @property
+    def suspected(self) -> tuple[str, ...]:
+        """The conditions that explain the faults best, and those that cannot be separated from them."""
+        ranked = self.associated.ranked
+        if not ranked:
+            return ()
+        return tuple(dict.fromkeys(name for names in (ranked[0].names, *ranked[0].same) for name in names))
 
     def to_json(self) -> dict[str, Json]:
         found = self.associated
@@ -70,19 +78,33 @@ def why(store: Store, target: str | None, arm: str | None = None) -> list[Why]:
 
     Raises ParityError where nothing was recorded, or nothing is wrong."""
     run, finding = find_target(store, target)
-    kinds = frozenset({finding.kind}) if finding is not None else frozenset[str]()
-    wanted = arm or (finding.arm if finding is not None else None)
-    arms = [one for one in store.arms(run) if wanted in (None, one.name)]
-    recorded = {one.name: Path(one.capture) for one in arms if one.capture and steps_path(Path(one.capture)).is_file()}
-    if not recorded:
+    if not _recorded(store, run, arm or (finding.arm if finding is not None else None)):
         raise ParityError(
             message(
                 "view.nothing_recorded", "the steps of run {run} were not recorded, or their files are gone", run=run
             ),
             hint=message("view.record_it", "run it again with `parity run --record`"),
         )
+    found = of_run(store, run, finding, arm)
+    if not found:
+        raise ParityError(
+            message("view.nothing_wrong", "nothing is wrong in the recorded arms of run {run}", run=run),
+            hint=message("view.name_faulty", "name a run with corrupt completions; `parity runs list` shows them"),
+        )
+    return found
+
+
+def _recorded(store: Store, run: str, arm: str | None) -> dict[str, Path]:
+    """Arms whose steps are beside their captures."""
+    arms = [one for one in store.arms(run) if arm in (None, one.name)]
+    return {one.name: Path(one.capture) for one in arms if one.capture and steps_path(Path(one.capture)).is_file()}
+
+
+def of_run(store: Store, run: str, finding: FindingRow | None = None, arm: str | None = None) -> list[Why]:
+    """As `why`; nothing where nothing was recorded, or nothing is wrong."""
+    kinds = frozenset({finding.kind}) if finding is not None else frozenset[str]()
     found = []
-    for name, capture in recorded.items():
+    for name, capture in _recorded(store, run, arm or (finding.arm if finding is not None else None)).items():
         where = FindingFilter(arms=frozenset({name}), severities=frozenset({str(Severity.CORRUPT)}), kinds=kinds)
         rows = store.page_findings(run, where, limit=MOST)
         places: dict[Key, list[int]] = {}
@@ -93,11 +115,6 @@ def why(store: Store, target: str | None, arm: str | None = None) -> list[Why]:
         one = explained(name, read_steps(steps_path(capture)), _prompts(capture), places, violations=broken)
         if one.associated.faults:
             found.append(one)
-    if not found:
-        raise ParityError(
-            message("view.nothing_wrong", "nothing is wrong in the recorded arms of run {run}", run=run),
-            hint=message("view.name_faulty", "name a run with corrupt completions; `parity runs list` shows them"),
-        )
     return found
 
 

@@ -32,6 +32,7 @@ from parity.report.texts import sentence as say
 from parity.store import CompletionRow
 from parity.text import visible
 from parity.view import FindingView, RunView, next_commands
+from parity.view.experiments import proposed
 
 MOST_TOKENS = 600
 """Tokens of a stream shown, around the place in question."""
@@ -111,6 +112,12 @@ def html_report(view: RunView, texts: Texts | None = None) -> str:
             plots=[Markup(one) for one in drawn.values()],
             digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             lead=shown(_lead(view)),
+            inside=shown(facts.inside(view)),
+            experiments=[
+                (in_html(each.what, texts.language), visible(without_paths(each.text or " ".join(each.options))))
+                for one in view.why
+                for each in proposed(view, one)
+            ],
             following=[
                 (
                     in_html(one.what, texts.language),

@@ -16,6 +16,8 @@ from parity.report.prose import in_markdown
 from parity.report.texts import Texts
 from parity.store import CompletionRow
 from parity.view import ArmView, FindingView, RunView, next_commands
+from parity.view.experiments import proposed
+from parity.view.why_said import said
 
 SCHEMA = "parity.report/1"
 SCHEMA_FILE = "schema/report-1.schema.json"
@@ -56,6 +58,17 @@ def report_value(view: RunView, texts: Texts) -> dict[str, Json]:
         "arms": [_arm(arm) for arm in view.arms],
         "findings": [_finding(finding, texts) for finding in view.findings],
         "findings_total": view.total_findings,
+        "inside": {
+            "why": [
+                {
+                    **one.to_json(),
+                    "said": [str(line) for line in said(one)],
+                    "experiments": [public(each.to_json()) for each in proposed(view, one)],
+                }
+                for one in view.why
+            ],
+            "violations": [str(facts.violation(one)) for one in view.violations],
+        },
         "measured": [in_markdown(line, texts.language) for line in facts.measured(view)],
         "inferred": [in_markdown(line, texts.language) for line in facts.inferred(view)],
         "not_checked": [in_markdown(line, texts.language) for line in facts.unchecked(view)],

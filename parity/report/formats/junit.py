@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from parity.language import render
 from parity.records import Key
 from parity.report.escape import attribute, xml
 from parity.report.format import Document, Format
@@ -63,6 +64,7 @@ def _suite(number: int, arm: ArmView, view: RunView, texts: Texts, ignore: froze
     properties = {
         "run": view.run.id,
         "verdict": arm.verdict or "",
+        **{f"reason.{at}": render(reason, texts.language) for at, reason in enumerate(arm.reasons, 1)},
         "baseline": view.run.baseline,
         "model": view.run.model,
         **{f"version.{name}": version for name, version in sorted(arm.versions.items())},

@@ -23,6 +23,7 @@ from parity.report.prose import in_markdown
 from parity.report.texts import Texts
 from parity.text import visible
 from parity.view import ArmView, FindingView, NextCommand, RunView, next_commands
+from parity.view.experiments import proposed
 
 COLUMNS = 400
 """Width of the texts shown around a token."""
@@ -188,6 +189,7 @@ def _description(
 ) -> Iterator[str]:
     yield _verdict(view, texts)
     yield _lead(view, texts)
+    yield from _inside(view, texts)
     if following := next_commands(view):
         yield "\n\n".join([f"#### {texts('heading.next')}", *(_next(one, texts) for one in following)])
     if view.chosen is not None:
@@ -207,6 +209,17 @@ def _description(
         text = texts("both.text", other=REPOSITORIES[other], title=code(f"[Bug]: {name}"), link=inline(where))
         yield f"#### {texts('heading.both')}\n\n{text}"
     yield f"<sub>{texts('footer', version=__version__, run=code(view.run.id))}</sub>"
+
+
+def _inside(view: RunView, texts: Texts) -> Iterator[str]:
+    """What the recorded steps say, and the next experiment with its command; nothing where none were recorded."""
+    if not view.why and not view.violations:
+        return
+    yield _listed(texts("heading.inside"), facts.inside(view), texts)
+    for one in view.why:
+        for each in proposed(view, one):
+            what = in_markdown(each.what, texts.language)
+            yield f"{what}\n\n{block(without_paths(each.text or ' '.join(each.options)), 'sh')}"
 
 
 def _next(command: NextCommand, texts: Texts) -> str:

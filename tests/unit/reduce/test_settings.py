@@ -25,6 +25,7 @@ def bisect(
     directory: Path,
     question: Question | None = None,
     seconds: float | None = None,
+    suspected: tuple[str, ...] = (),
     **how: bool,
 ) -> Flip:
     made = plan(requests=2)
@@ -32,7 +33,8 @@ def bisect(
         oracle = Oracle(engine, notebook, clock=engine.clock)
         oracle.until(seconds)
         asked = question or certain()
-        return SettingsSearch(oracle, case_of(made), setup_of(made).reference, asked).run(failing, passing, **how)
+        search = SettingsSearch(oracle, case_of(made), setup_of(made).reference, asked, suspected=suspected)
+        return search.run(failing, passing, **how)
 
 
 def arms() -> tuple[Arm, Arm]:
@@ -143,3 +145,14 @@ def test_a_reduction_whose_engine_does_not_start_is_an_error_and_no_answer(tmp_p
         oracle = Oracle(Simulated(1.0, refuses=lambda setup: True), notebook)
         with pytest.raises(BackendError, match="does not like it"):
             Search(oracle, case_of(made), setup_of(made), goal=Goal()).run()
+
+
+def test_what_recorded_steps_suspect_is_asked_about_first(tmp_path: Path) -> None:
+    engine = Simulated(1.0, lambda case, setup: setup.candidate.env["A"] == "2")
+    blind = bisect(engine, *arms(), tmp_path / "a")
+    led = bisect(engine, *arms(), tmp_path / "b", suspected=("graph mode", "A", "max_num_seqs"))
+    assert names(led) == names(blind) == ["A"]
+    # Both arms, and the setting itself.
+    assert len(led.steps) == 3 < len(blind.steps)
+    wrong = bisect(engine, *arms(), tmp_path / "c", suspected=("max_num_seqs",))
+    assert names(wrong) == ["A"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from parity.capture.steps import RowSteps, steps_lines, steps_path
 from parity.cli.main import cli
 from parity.explain.ledger import Ledger
 from parity.explain.predicates import moved
+from parity.explain.violations import check
 
 WORLD = World(21, rows=5, steps=200)
 
@@ -57,6 +59,53 @@ def test_the_condition_of_the_faults_is_named(tmp_path: Path) -> None:
     assert first["faults"] == faults
     result = run("why", *database)
     assert f"{faults} of {faults}: its row moved in this step" in result.stderr + result.stdout
+
+
+def test_a_report_says_where_in_the_engine_and_what_to_try(tmp_path: Path) -> None:
+    """On every surface the same: the sentence of `parity why`, the violation's numbers, the next experiment."""
+    steps, _ = broken_where_rows_move(WORLD.recorded())
+    database = stored(tmp_path, steps)
+    (found,) = json.loads(run("why", "--json", *database).stdout)
+    violation = check(steps, WORLD.prompts).violations[0]
+    value = json.loads(run("report", "--format", "json", *database).stdout)
+    (why,) = value["inside"]["why"]
+    assert why["ranked"] == found["ranked"]
+    assert why["experiments"] == found["experiments"]
+    sentence = why["said"][1]
+    place = f"step {violation.step}, row {violation.row}"
+    numbers = f"{violation.found}, and it should be {violation.expected}"
+    assert any(place in line and numbers in line for line in value["inside"]["violations"])
+    for form in ("md", "html"):
+        text = html.unescape(run("report", "--format", form, *database).stdout).replace("\\", "")
+        assert sentence in text
+        assert place in text
+        assert numbers in text
+        assert "--max-num-seqs 1" in text
+        # Before the example and the tables: on the first screen.
+        assert text.index(sentence) < text.index("Measured" if form == "md" else "<h2>Findings")
+
+
+def test_an_unrecorded_run_says_nothing_of_the_engine(tmp_path: Path) -> None:
+    database = stored(tmp_path, None)
+    value = json.loads(run("report", "--format", "json", *database).stdout)
+    assert value["inside"] == {"why": [], "violations": []}
+    assert "Where in the engine" not in run("report", "--format", "md", *database).stdout
+
+
+@pytest.mark.parametrize("surface", ["compare", "md", "html", "json", "junit", "sarif", "github", "runs", "summary"])
+def test_a_pass_states_its_bound_over_row_steps_everywhere(tmp_path: Path, surface: str) -> None:
+    steps = WORLD.recorded()
+    database = stored(tmp_path, steps)
+    bound = f"fewer than {3 / len(steps):.2g} of them do"
+    if surface == "compare":
+        result = run("compare", str(tmp_path / "base.jsonl"), str(tmp_path / "mtp.jsonl"))
+    elif surface == "runs":
+        result = run("runs", "show", *database)
+    elif surface == "summary":
+        result = run("compare", "--json", str(tmp_path / "base.jsonl"), str(tmp_path / "mtp.jsonl"))
+    else:
+        result = run("report", "--format", surface, *database)
+    assert bound in " ".join(result.stdout.split()), result.stdout[-2000:]
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -1,0 +1,65 @@
+"""What to try next for a condition: the setting that removes it, and what makes it frequent.
+
+If the faults stay away without the condition and come more often with more of it, it is more than an association.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """Options of `parity run` over those of the run at hand; empty where no option does it."""
+
+    remove: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
+    setting: str = ""
+    """The engine argument that `remove` changes, by which bisecting settings may begin."""
+    without: tuple[str, ...] = ()
+    """Options that `remove` leaves out."""
+
+
+_ALONE = Experiment(("--max-num-seqs", "1"), ("--churn", "heavy"), "max_num_seqs")
+"""Rows that come, go and move: none in batches of one."""
+_DRAFTS = Experiment((), ("-k", "4"), "speculation")
+"""Without drafts is what the baseline is."""
+_PREFILL = Experiment(("--max-num-seqs", "1"), ("--churn", "heavy", "--arrival", "poisson:2"), "max_num_seqs")
+"""Prompts beside rows that decode: none in batches of one, many where requests arrive one by one."""
+_CHUNKS = Experiment(("--max-num-batched-tokens", "8192"), ("--max-num-batched-tokens", "64"), "max_num_batched_tokens")
+_PREEMPTED = Experiment(("--churn", "none"), ("--churn", "heavy"), "num_gpu_blocks_override", ("--kv-blocks",))
+_GRAPH = Experiment(("--engine", "enforce_eager=true"), (), "enforce_eager")
+_BLOCKS = Experiment((), ("--output-lengths", "16:128"), "block_size")
+_LENGTH = Experiment((), ("--max-tokens", "256"), "")
+
+EXPERIMENTS: Final[dict[str, Experiment]] = {
+    **dict.fromkeys(
+        ("moved", "moved before", "another moved", "taken over", "left", "shrank", "grew", "last row", "full",
+         "another count", "slot reused", "row 1", "row 2", "row 3"),
+        _ALONE,
+    ),
+    **dict.fromkeys(("mixed", "joined", "two prefills", "waiting", "new", "first decode", "prefill"), _PREFILL),
+    **dict.fromkeys(
+        ("all accepted", "rejected", "drafts cut", "drafts padded", "1 drafts", "2 drafts", "emitted 2 last",
+         "emitted 3 last"),
+        _DRAFTS,
+    ),
+    **dict.fromkeys(("chunked", "budget"), _CHUNKS),
+    "preempted": _PREEMPTED,
+    **dict.fromkeys(("padded", "graph"), _GRAPH),
+    **dict.fromkeys(
+        ("position % 8 == 0", "position % 16 == 0", "position % 32 == 0", "position % 16 == 1", "crosses 16",
+         "new block"),
+        _BLOCKS,
+    ),
+    **dict.fromkeys(("position > 32", "position > 64", "near longest", "near its limit"), _LENGTH),
+}  # fmt: skip
+"""By the name of the predicate. What has none here (the step's number, a prompt's length) no setting changes."""
+
+
+def suspected_settings(conditions: Iterable[str]) -> tuple[str, ...]:
+    """Engine arguments that would remove these conditions, each once, in their order."""
+    found = (EXPERIMENTS[name].setting for name in conditions if name in EXPERIMENTS)
+    return tuple(dict.fromkeys(setting for setting in found if setting))

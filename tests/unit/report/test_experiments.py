@@ -1,0 +1,65 @@
+"""The next experiment: a command that runs, from the one that made the run."""
+
+from __future__ import annotations
+
+import pytest
+from report_data import make_case, run_of
+
+from parity.cli.run import run as run_command
+from parity.explain.association import Associated, Association
+from parity.explain.experiments import EXPERIMENTS, suspected_settings
+from parity.explain.predicates import PREDICATES
+from parity.records.engine_settings import SPECULATION, engine_settings
+from parity.view import RunView
+from parity.view.experiments import proposed
+from parity.view.why import Why
+
+COMMAND = "parity run --backends cpu --max-num-seqs 4 --churn light --kv-blocks 40 --engine seed=3 --out /tmp/x"
+
+
+def view(command: str = COMMAND) -> RunView:
+    return make_case(run=run_of(command=command))
+
+
+def explained(*names: str) -> Why:
+    first = Association((names[0],), 5, 20, 1e-6, 1e-4, 0.2, 100.0, same=tuple((name,) for name in names[1:]))
+    return Why("cpu/mtp", Associated(5, 400, 50, (first,)), 0)
+
+
+def test_every_experiment_is_on_a_condition_that_is_asked() -> None:
+    assert set(EXPERIMENTS) <= {one.name for one in PREDICATES}
+    known = {row.key for row in engine_settings()} | {"speculation"}
+    assert {one.setting for one in EXPERIMENTS.values() if one.setting} <= known
+    assert SPECULATION
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_its_commands_are_ones_that_parity_takes(name: str) -> None:
+    for one in proposed(view(), explained(name)):
+        assert one.words[0] == "run"
+        context = run_command.make_context("run", list(one.words[1:]))
+        assert context.params["record"]
+        assert "seed=3" in one.text  # what else the run was asked for stays
+
+
+def test_without_the_condition_and_with_more_of_it() -> None:
+    without, more = proposed(view(), explained("moved", "taken over"))  # the same setting removes both
+    assert (without.aim, more.aim) == ("remove", "more")
+    assert without.text == (
+        "parity run --backends cpu --churn light --kv-blocks 40 --engine seed=3 --max-num-seqs 1 --record"
+    )
+    assert more.text.endswith("--max-num-seqs 4 --kv-blocks 40 --engine seed=3 --churn heavy --record")
+    assert "--kv-blocks" not in proposed(view(), explained("preempted"))[0].words
+
+
+def test_of_captures_that_were_compared_only_the_options_are_known() -> None:
+    (without, _) = proposed(view("parity compare a.jsonl b.jsonl"), explained("moved"))
+    assert (without.words, without.options) == ((), ("--max-num-seqs", "1"))
+
+
+def test_what_no_setting_changes_has_no_experiment() -> None:
+    assert proposed(view(), explained("even step")) == []
+    assert suspected_settings(["even step", "mixed", "moved", "preempted"]) == (
+        "max_num_seqs",
+        "num_gpu_blocks_override",
+    )
