@@ -40,6 +40,7 @@ from parity.comparator import CompareOptions, compare
 from parity.records import Verdict
 
 SHAPES = {"flat": FLAT, "peaked": PEAKED, "sure": SURE}
+FAMILIES = ("numerics", "rows", "rules", "neighbours", "sampled")
 FEWEST = 8
 """Completions of the smallest run, of about 100 tokens each; each larger one has twice as many."""
 SHARE = 0.95
@@ -342,7 +343,7 @@ def main() -> int:
     two.add_argument("--seeds", type=int, default=20)
     two.add_argument("--shape", choices=tuple(SHAPES), default="flat")
     two.add_argument("--only", default="", help="faults with this in their name or size")
-    two.add_argument("--family", action="append", choices=("numerics", "rows", "rules", "sampled"))
+    two.add_argument("--family", action="append", choices=FAMILIES)
     two.add_argument("--most", type=int, default=1024, help="completions of the largest run")
     for part in (one, two):
         part.add_argument("--quick", action="store_true")
@@ -366,7 +367,7 @@ def main() -> int:
         bad = any(row["alarms"] for row in rows)
     else:
         most = 64 if asked.quick else asked.most
-        families = asked.family or ("numerics", "rows", "rules", "sampled")
+        families = asked.family or FAMILIES
         rows = fault_part(2 if asked.quick else asked.seeds, asked.shape, asked.only, most, families, asked.first_seed)
         show_faults(rows)
         bad = any(row["accused"] for row in rows)

@@ -40,7 +40,7 @@ class Fault:
     hit `share` of the rows. lapse: a rule forgotten; leak: the row goes on from another row's state; damage: its tokens
     are changed, after which the engine goes on from them (`again`) or as if nothing had happened; swap: two rows'
     completions are exchanged; missing: the completion is not returned. rules: what every request must ask for it to be
-    a fault at all.
+    a fault at all; own: what one request after the other asks besides, again and again.
     """
 
     name: str
@@ -56,6 +56,7 @@ class Fault:
     missing: bool = False
     share: float = 0.0
     rules: Mapping[str, Any] = field(default_factory=dict)
+    own: tuple[Mapping[str, Any], ...] = ()
     needs_donor: bool = False
 
     @property
@@ -218,6 +219,29 @@ def ignored() -> list[Fault]:
     ]
 
 
+def neighbours() -> list[Fault]:
+    """Every second request asks for a penalty, and rows get that of the request beside them."""
+
+    def given(name: str, value: float) -> Fault:
+        asked: dict[str, Any] = {name: value}
+        return Fault(
+            f"another row's {name.replace('_', ' ')}",
+            f"{value:g}",
+            "neighbours",
+            ("unjustified", "garbled", "repetition"),
+            lapse=Lapse(values=asked),
+            share=0.1,
+            own=(asked, {}),
+        )
+
+    wanted = {
+        "presence_penalty": (0.3, 0.5, 1.0, 1.5),
+        "frequency_penalty": (0.2, 0.4, 1.0),
+        "repetition_penalty": (1.05, 1.1, 1.3),
+    }
+    return [given(name, value) for name, values in wanted.items() for value in values]
+
+
 def sampled() -> list[Fault]:
     def drawn(name: str, size: str, values: Mapping[str, Any], asked: Mapping[str, Any], share: float) -> Fault:
         kinds = ("wrong_temperature", "unjustified", "garbled", "repetition")
@@ -253,4 +277,4 @@ def sampled() -> list[Fault]:
 
 def catalogue() -> list[Fault]:
     """Every fault in every size."""
-    return [*numerics(), *rows(), *ignored(), *sampled()]
+    return [*numerics(), *rows(), *ignored(), *neighbours(), *sampled()]

@@ -185,20 +185,23 @@ class Faulty:
         self._made.clear()
 
     def _base(self, fault: Fault, number: int) -> Capture:
-        name = (repr(sorted(fault.rules.items())), number)
+        name = (repr((sorted(fault.rules.items()), fault.own)), number)
         if name not in self._bases:
             self._bases[name] = self.world.run(
-                self._asked(number), BASE, max_tokens=self.max_tokens, **fault.rules
+                self._asked(fault, number), BASE, max_tokens=self.max_tokens, **fault.rules
             ).capture
         return self._bases[name]
 
-    def _asked(self, number: int) -> Any:
-        return self.world.requests(self.first << max(0, number - 1), seed=number, name=f"b{number}r")
+    def _asked(self, fault: Fault, number: int) -> Any:
+        count = self.first << max(0, number - 1)
+        return self.world.requests(count, seed=number, own=fault.own, name=f"b{number}r")
 
     def _part(self, fault: Fault, number: int, arm: Arm) -> tuple[Capture, Truth, Scores]:
         name = (fault.name, fault.size, number)
         if name not in self._made:
-            made = self.world.run(self._asked(number), arm, fault=fault, fault_seed=number, max_tokens=self.max_tokens)
+            made = self.world.run(
+                self._asked(fault, number), arm, fault=fault, fault_seed=number, max_tokens=self.max_tokens
+            )
             scores = self.world.score(self._base(fault, number), made.capture, known=self._known)
             self._made[name] = made.capture, made.truth, scores
         return self._made[name]

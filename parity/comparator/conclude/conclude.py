@@ -92,7 +92,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + reasons.undecided(pairs, judged, references)
         + reasons.unjudged(judged, stats.unjudged)
         + reasons.limited(run.cut_short, stats.tokens_not_judged or 0, judged, references)
-        + of_the_run.doubtful(judged, references.floor)
+        + of_the_run.doubtful(judged, references.floor, references.tolerance)
         + at_fault.faulty_baseline(judged, references)
         + at_fault.broken_rules(judged)
         + of_the_run.blind(stats.chance_that_any_token_passes or None, run.near_ties)

@@ -9,6 +9,7 @@ from parity.comparator.detect.pairs import Judged
 from parity.comparator.population.noise_floor import as_note
 from parity.comparator.population.rounds import MEASURES
 from parity.comparator.reference.floor import Floor
+from parity.comparator.reference.tolerance import noise_shown
 from parity.comparator.stats import Drift, NoiseFloor, Numerics, OverRounds, SamplingStats
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks, note, reason
@@ -35,7 +36,7 @@ def blind(chance: float | None, completions: int) -> Remarks:
     )
 
 
-def doubtful(judged: Judged, floor: Floor | None) -> Remarks:
+def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
     """Tokens a little beyond the tolerance: noise where the baseline's own tokens show such gaps, else left open."""
     if not judged.doubtful:
         return Remarks()
@@ -51,6 +52,14 @@ def doubtful(judged: Judged, floor: Floor | None) -> Remarks:
         completion=str(key),
         position=position,
     )
+    if floor is not None and gap > noise_shown(floor, tolerance):
+        said = message(
+            "conclude.doubtful_far",
+            "{what}; its engine's own logprob says that its logits moved there, as another expert at a near-tie of a "
+            "router does, and a fault of one step: a larger run says whether it happens to the baseline as well",
+            what=what,
+        )
+        return reason(said, NextStep(Step.LONGER, said.id, number=4))
     if floor is not None:
         return note(
             message(

@@ -15,7 +15,6 @@ from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import TokenGaps, gap_instead
 from parity.comparator.reference.residuals import chosen_logprobs
-from parity.comparator.reference.tolerance import OWN_BELIEF
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import NearTieEvidence
@@ -107,7 +106,7 @@ def is_doubtful(b: Completion, events: Sequence[Event], gaps: TokenGaps, setup: 
     if not all(event.kind.row.may_be_doubted and not _is_shown_otherwise(event) for event in events):
         return False
     beyond: set[int] = set()
-    for event in events:
+    for event in _first_hand(events, gaps, setup.tolerance):
         part = event.places(len(gaps.gap))
         over = part.start + np.flatnonzero(gaps.gap[part.start : part.stop] > setup.tolerance)
         if not len(over):
@@ -117,8 +116,17 @@ def is_doubtful(b: Completion, events: Sequence[Event], gaps: TokenGaps, setup: 
     if bool(np.isinf(gaps.most[places]).any()):
         return False
     residuals = chosen_logprobs([b])[places] - gaps.chosen[places]
-    is_believed = bool((residuals > OWN_BELIEF).all())
-    return setup.doubt.covers(gaps.gap[places], len(gaps.gap), is_believed=is_believed)
+    return setup.doubt.covers(gaps.gap[places], len(gaps.gap), residuals)
+
+
+def _first_hand(events: Sequence[Event], gaps: TokenGaps, tolerance: float) -> Sequence[Event]:
+    """Without an end that the reference supports: what makes it odd are the tokens before it alone."""
+
+    def follows(event: Event) -> bool:
+        at = event.position
+        return event.kind is Kind.EARLY_STOP and event.length == 1 and at < len(gaps.gap) and gaps.gap[at] <= tolerance
+
+    return [one for one in events if not follows(one)] or events
 
 
 def _is_shown_otherwise(event: Event) -> bool:

@@ -100,4 +100,10 @@ _DID = {
     "prompt_counted": message("penalties.counts_prompt", "count the prompt in their penalties"),
 }
 
+
+def did_another() -> Message:
+    """The same of an engine that applied another request's."""
+    return message("penalties.applies_another", "apply the penalties of another request")
+
+
 DETECTOR = Detector("penalties", frozenset({Kind.UNJUSTIFIED}), pair_by_pair(_look))

@@ -12,6 +12,7 @@ from parity.comparator.detect import (
     invalid_tokens,
     logprobs,
     near_ties,
+    other_penalties,
     overlaps,
     penalties,
     row_leaks,
@@ -28,7 +29,14 @@ BEFORE: Final = (
     row_leaks.DETECTOR,
     penalties.DETECTOR,
 )
-AFTER: Final = (overlaps.DETECTOR, near_ties.DOUBTFUL, logprobs.DETECTOR, texts.DETECTOR, near_ties.DETECTOR)
+AFTER: Final = (
+    overlaps.DETECTOR,
+    near_ties.DOUBTFUL,
+    other_penalties.DETECTOR,
+    logprobs.DETECTOR,
+    texts.DETECTOR,
+    near_ties.DETECTOR,
+)
 _more: list[Detector] = []
 
 

@@ -36,10 +36,14 @@ healthy engine's do so for 5 tokens in 1,000 (24,805 of the embedded checkpoint'
 for 2 in 10,000). With 0.1 a clean arm of tests/worlds was accused of a token at 0.07, 0.31 nats below the best. An
 engine that hands out a wrong token knows as well as the reference how unlikely it is."""
 
-ENOUGH_TOKENS = 50_000
-"""Tokens of the baseline from which on the largest of its gaps says how far noise goes. A router that chooses another
-expert at a near-tie of its own moves a logit by a few tenths of a nat, once in 10,000 tokens: a clean run of 2,368 had
-such a token, 0.5 nats below the best, and a largest gap of 0.06 in its baseline."""
+FAR_DOUBT = 3.0
+"""Times the tolerance, up to which one token alone is left open where the engine's own logprob says that its logits
+moved. A router that chooses another expert at a near-tie of its own moves a logit by a few tenths of a nat: in 5.5
+million clean tokens of tests/worlds such tokens lay 0.31, 0.35, 0.53 and 0.59 nats below the best, beside baselines
+whose largest gap was 0.09 to 0.28 (of up to 65,536 tokens)."""
+
+BELIEVED_SHARE = 0.25
+"""Of such a token's gap, that its own logprob must lie above the score: 0.4 and more for those four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +60,17 @@ class Doubt:
 
     believed: float = 0.0
     """As `limit`, where the engine itself saw the token as likelier than the reference does."""
+    far: float = 0.0
+    """As `believed`, for one token alone."""
 
-    def covers(self, gaps: FloatArray, length: int, *, is_believed: bool = False) -> bool:
+    def covers(self, gaps: FloatArray, length: int, residuals: FloatArray | None = None) -> bool:
         """Are these gaps, of tokens beyond the tolerance in a completion of `length` tokens, no more than that?
-        `is_believed`: the engine's own logprobs of all of them are higher than the scores (`OWN_BELIEF`)."""
-        if float(gaps.max()) > max(self.limit, self.free, self.believed if is_believed else 0.0):
-            return False
-        return int((gaps > self.free).sum()) <= self._most(length)
+        `residuals`: nats by which the engine's own logprobs of them are higher than the scores, NaN where unknown."""
+        moved = residuals is not None and bool((residuals > OWN_BELIEF).all())
+        limit = max(self.limit, self.free, self.believed if moved else 0.0)
+        if residuals is not None and moved and len(gaps) == 1 and float(residuals[0]) > BELIEVED_SHARE * float(gaps[0]):
+            limit = max(limit, self.far)
+        return float(gaps.max()) <= limit and int((gaps > self.free).sum()) <= self._most(length)
 
     def _most(self, length: int) -> int:
         """Tokens beyond the tolerance that a clean completion of this length stays below but once in 10,000."""
@@ -116,8 +124,14 @@ def doubt_of(options: CompareOptions, floor: Floor | None, tolerance: float, sco
     limit = max(tolerance, min(DOUBT * tolerance, FLOOR_HEADROOM * floor.largest))
     if floor.largest > DOUBT * DEFAULT_TOLERANCE - 1e-3:  # the baseline itself goes beyond that
         limit = max(limit, min(DOUBT * floor.largest, NOT_NOISE))
-    believed = DOUBT * tolerance if floor.tokens < ENOUGH_TOKENS else limit
-    return Doubt(limit, floor.share_beyond(tolerance), 2 * step if floor.largest >= step else 0.0, believed)
+    free = 2 * step if floor.largest >= step else 0.0
+    return Doubt(limit, floor.share_beyond(tolerance), free, DOUBT * tolerance, FAR_DOUBT * tolerance)
+
+
+def noise_shown(floor: Floor, tolerance: float) -> float:
+    """Nats below the best up to which a lone token is noise, by what the baseline's own tokens show; one beyond is left
+    open."""
+    return max(DOUBT * tolerance, min(DOUBT * floor.largest, NOT_NOISE))
 
 
 def chance_supported(best: FloatArray, tolerance: float, vocab_size: int | None) -> float | None:

@@ -207,10 +207,19 @@ def test_a_lone_token_little_beyond_the_tolerance(gap: float, floor: float | Non
     assert ("little beyond the tolerance" in told) == (verdict is not Verdict.DIVERGED)
 
 
-@pytest.mark.parametrize(("own", "verdict"), [(0.2, Verdict.PASS), (0.02, Verdict.DIVERGED)])
-def test_a_lone_token_that_the_engine_itself_believed_in(own: float, verdict: Verdict) -> None:
+@pytest.mark.parametrize(
+    ("gap", "own", "verdict"),
+    [
+        (0.4, 0.2, Verdict.PASS),
+        (0.4, 0.02, Verdict.DIVERGED),
+        (0.6, 0.2, Verdict.INCONCLUSIVE),
+        (0.6, 0.1, Verdict.DIVERGED),
+        (0.8, 0.4, Verdict.DIVERGED),
+    ],
+)
+def test_a_lone_token_that_the_engine_itself_believed_in(gap: float, own: float, verdict: Verdict) -> None:
     """Its logits moved; or it handed out another token than they say."""
-    scored = score(LONE, {10: 0.4}, TEXT)
+    scored = score(LONE, {10: gap}, TEXT)
     column = (scored.ids == np.array(LONE)[:, None]).argmax(axis=1)
     said = np.take_along_axis(scored.values, column[:, None], axis=1)
     said[10] += own
@@ -218,6 +227,19 @@ def test_a_lone_token_that_the_engine_itself_believed_in(own: float, verdict: Ve
     candidate = completion(LONE, logprobs=TopLogprobs(np.array(LONE)[:, None], said))
     result = compare(capture("cpu/base", completion(TEXT)), capture("cpu/mtp", candidate), known)
     assert result.verdict is verdict
+
+
+def test_an_end_that_is_supported_does_not_weigh_beside_a_lone_token_before_it() -> None:
+    """As a clean arm had it, under a repetition penalty."""
+    stream = [*TEXT[:10], 700, EOS]
+    scored = score(stream, {10: 0.4}, [*TEXT[:11], EOS])
+    column = (scored.ids == np.array(stream)[:, None]).argmax(axis=1)
+    said = np.take_along_axis(scored.values, column[:, None], axis=1)
+    said[10] += 0.2
+    known = {ScoreKey("cpu/mtp", "p0", 0, 0): scored, ScoreKey("cpu/base", "p0", 0, 0): score(TEXT, {30: 0.05})}
+    candidate = completion(stream, finish="stop", logprobs=TopLogprobs(np.array(stream)[:, None], said))
+    result = compare(capture("cpu/base", completion(TEXT)), capture("cpu/mtp", candidate), known)
+    assert result.verdict is Verdict.PASS
 
 
 def test_three_tokens_little_beyond_the_tolerance_are_a_fault() -> None:

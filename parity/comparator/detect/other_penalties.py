@@ -1,0 +1,124 @@
+"""Completions whose choices are those of other penalties than asked for, though each by itself is a near-tie.
+
+A small penalty, or one of another request that leaked into a row, turns few choices, and each of them may lie within
+the tolerance. Together they tell (`reference/choices.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from msgspec import structs
+
+from parity.comparator.detect.cases import Case, Detector, Setup
+from parity.comparator.detect.events import Event, tokens_event
+from parity.comparator.detect.penalties import did_another, reason_of
+from parity.comparator.reference.choices import at_most, evidence, unit_of
+from parity.comparator.reference.gaps import TokenGaps, token_gaps
+from parity.comparator.reference.penalties import Penalised, Penalties, other_ways
+from parity.comparator.reference.scores import Reference
+from parity.messages import Message, message
+from parity.records import Completion, Key, Kind
+
+CHANCE = 0.001
+"""Of a run in which a completion that kept to its penalties is accused by this."""
+
+HABIT = 0.02
+"""Share of the baseline's own completions of which the same may be said, before its engine is taken to have other rules
+and nobody is accused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """What the choices of one completion say for other penalties.
+
+    log_won: log of the evidence for any of them; of the likeliest one: the first place that tells for it, how many do,
+    how many tell at all, and its name in `other_ways` ("" for another request's).
+    """
+
+    log_won: float
+    position: int
+    count: int
+    number: int
+    name: str
+
+
+def alternatives(own: Penalties, reference: Reference) -> Iterator[tuple[str, Penalties]]:
+    """What an engine at fault may have applied instead, by name in `other_ways`; "": another request's."""
+    if own:
+        yield from other_ways(own).items()
+    yield from (("", one) for one in reference.penalties_asked if one not in (own, Penalties()))
+
+
+def weighed(one: Completion, gaps: TokenGaps, reference: Reference, arm: str, unit: float) -> Weighed | None:
+    """The evidence for any other way, the mean over all; None where nothing tells."""
+    shaping, top = reference.shaping(one), reference.score(arm, one)
+    if top is None or shaping.unknown or len(top) != len(one.token_ids) or reference.chosen_alone:
+        return None
+    plain = Penalised(shaping.penalties, one.prompt_token_ids, shaping.logit_range)
+    ways = [
+        Weighed(*evidence(one.token_ids, gaps, token_gaps(top, one.token_ids, plain.but(penalties)), unit), name)
+        for name, penalties in alternatives(shaping.penalties, reference)
+    ]
+    logs = np.array([way.log_won for way in ways])
+    if not len(logs) or not np.isfinite(logs.max()):
+        return None
+    best = ways[int(logs.argmax())]
+    return replace(best, log_won=best.log_won + float(np.log(np.exp(logs - best.log_won).mean())))
+
+
+def _look(cases: list[Case], setup: Setup) -> list[Case]:
+    if not setup.reference.penalises or not setup.reference:
+        return cases
+    unit = unit_of(setup.reference.scores.values())
+    least = float(np.log(max(1, len(setup.pairs.keys)) / CHANCE))
+    found: dict[Key, Weighed] = {}
+    for case in cases:
+        if case.gaps is None or not case.from_scores or case.events or case.contradicted or case.is_identical:
+            continue
+        if at_most(case.gaps, unit) < least:
+            continue
+        said = weighed(case.b, case.gaps, setup.reference, setup.candidate.header.arm, unit)
+        if said is not None and said.log_won >= least:
+            found[case.b.key] = said
+    if not found or _is_habit(setup, unit, least):
+        return cases
+    return [
+        structs.replace(case, events=(_event(found[case.b.key]),), doubtful=None) if case.b.key in found else case
+        for case in cases
+    ]
+
+
+def _is_habit(setup: Setup, unit: float, least: float) -> bool:
+    """Does the baseline's engine choose so as well?"""
+    arm = setup.baseline.header.arm
+    scored = setup.reference.all_gaps(arm, list(setup.baseline))
+    said = (
+        weighed(setup.baseline.completions[key], gaps, setup.reference, arm, unit)
+        for key, (gaps, _) in scored.items()
+        if at_most(gaps, unit) >= least
+    )
+    return sum(one is not None and one.log_won >= least for one in said) > HABIT * len(scored)
+
+
+def _event(said: Weighed) -> Event:
+    why = message(
+        "penalties.choices",
+        "its engine seems to {did}: {count} of {number} choices that tell are those of an engine that does (evidence "
+        "{e_value:.2g})",
+        did=did(said.name),
+        count=said.count,
+        number=said.number,
+        e_value=float(np.exp(min(said.log_won, 600.0))),
+    )
+    return tokens_event(Kind.UNJUSTIFIED, said.position, 1, why, p_value=float(np.exp(-said.log_won)))
+
+
+def did(name: str) -> Message:
+    """What an engine did instead."""
+    return reason_of(name) if name else did_another()
+
+
+DETECTOR = Detector("choices of other penalties", frozenset({Kind.UNJUSTIFIED}), _look)
