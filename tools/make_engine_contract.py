@@ -2,7 +2,9 @@
 
     python tools/make_engine_contract.py DIRECTORY
 
-DIRECTORY holds the archives that tools/make_argument_table.py reads (it says how to fetch them). Written are
+DIRECTORY holds the archives that tools/make_argument_table.py reads (it says how to fetch them), and those of release
+candidates of vllm-ascend that no release followed: `git archive --prefix=vllm_ascend-0.25.1rc1/ -o
+DIRECTORY/vllm_ascend-0.25.1rc1.tar.gz v0.25.1rc1 vllm_ascend` in a clone of it. Written are
 `tests/data/engine_contract.json` and `docs/engine-contract.md`; printed is what the newest release changed. Nothing
 is imported: everything is read from syntax trees.
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import sys
 import tarfile
 import zipfile
@@ -83,7 +86,7 @@ def members_of(owner: ast.ClassDef, *, defaults: bool) -> dict[str, str]:
             found[node.attr] = node.attr
     for item in owner.body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            default = f" = {ast.unparse(item.value)}" if defaults and item.value is not None else ""
+            default = f" = {default_of(item.value)}" if defaults and item.value is not None else ""
             found[item.target.id] = item.target.id + " ".join(default.split("\n"))
         elif isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
             found[item.targets[0].id] = item.targets[0].id
@@ -95,6 +98,19 @@ def members_of(owner: ast.ClassDef, *, defaults: bool) -> dict[str, str]:
             gives = f" -> {ast.unparse(method.returns)}" if method.returns is not None and name in SHAPES else ""
             found[name] = f"{name}({', '.join(word for word in words if word != 'self')}){gives}"
     return found
+
+
+def default_of(value: ast.expr) -> str:
+    """What a field is when nobody asks, however it is written: `Field(default=None, gt=0)` is `None`."""
+    if isinstance(value, ast.Call) and ast.unparse(value.func).split(".")[-1] in ("Field", "field"):
+        given = {word.arg: ast.unparse(word.value) for word in value.keywords}
+        if value.args:
+            return ast.unparse(value.args[0])
+        if "default" in given:
+            return given["default"]
+        if "default_factory" in given:
+            return f"{given['default_factory']}()"
+    return ast.unparse(value)
 
 
 SHAPES = ("parse_output", "_sample")
@@ -201,7 +217,7 @@ def read_archives(directory: Path) -> dict[str, dict[str, Facts]]:
             (plugins if package == "vllm_ascend" else engines)[version] = path
     of_plugins: dict[str, Facts] = {}
     for version, path in plugins.items():
-        base = version.partition(".post")[0]
+        base = re.split(r"\.?post|rc", version)[0]
         if base not in engines:
             raise SystemExit(f"{path.name}: the vLLM that it belongs to, {base}, is not there")
         of_plugins[version] = ascend_facts(sources(path), sources(engines[base]))
@@ -250,6 +266,8 @@ of that is promised by anybody. This page is what changed of it from release to 
 by syntax tree. `python tools/make_engine_contract.py DIRECTORY` writes this page and `tests/data/engine_contract.json`
 and prints what the newest release changed: made, do not edit. `tests/unit/backends/test_engine_contract.py` fails
 where the worker or the fault lab reads what is not listed there, or what a release has not and nobody has said so.
+
+Candidates (`rc`) of vllm-ascend are here where no release followed them, each beside the vLLM of its number.
 
 A default stands here where it is one of a setting that parity pins or reads back: what an engine does when nobody asks.
 """

@@ -6,8 +6,8 @@ from typing import Any
 
 DISCARDED = ("discard_request_mask", "discard_request_indices")
 """Where a model runner says which rows are in the middle of a chunked prefill, whose tokens are thrown away: by a mask,
-by numbers, or both. vllm-ascend 0.13.0 and 0.18.0 inherit the mask and fill the numbers only (`model_runner_v1.py`,
-`_prepare_inputs`), so what either says counts; docs/engine-contract.md has who writes which."""
+by numbers, or both. vllm-ascend 0.12.0rc1 to 0.20.2rc1 inherit the mask and fill the numbers only
+(`model_runner_v1.py`, `_prepare_inputs`), so what either says counts; docs/engine-contract.md has who writes which."""
 
 
 def discarded_rows(runner: Any) -> set[int]:

@@ -83,12 +83,11 @@ def _rehearse(plan: Plan, hosts: Mapping[str, Host]) -> tuple[Rehearsal, Path]:
     from parity.paths import data_dir
     from parity.pipeline import RunDirectory, engines, new_run_id
     from parity.pipeline.memory import free_memory
-    from parity.pipeline.rehearse import rehearse
+    from parity.pipeline.rehearse import rehearse, rehearsed_arms
     from parity.run import progress
 
-    run_id = new_run_id()
+    run_id, arms = new_run_id(), [arm.name for arm in rehearsed_arms(plan)]
     directory = RunDirectory.create(plan, run_id, data_dir() / "rehearsals" / run_id, {})
-    arms = [arm.name for arm in (*plan.candidates, plan.arm(plan.baseline))]
     failed = False
     try:
         with progress(arms, sys.stderr) as on_event, engines(on_event, say, hosts) as runner:

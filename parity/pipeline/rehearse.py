@@ -27,7 +27,7 @@ from parity.plan.churn import Churn
 from parity.plan.hosts import Host, host_of
 from parity.records import Capture, Json
 from parity.records.engine_settings import draft_tokens, speculates, without_speculation
-from parity.run import Interrupted, ScoreItem, load_backend
+from parity.run import Interrupted, OwnSettings, ScoreItem, load_backend
 from parity.run.backend import Dear
 from parity.store import Store
 
@@ -109,9 +109,17 @@ def rehearse(
     An arm that fails is in the table with its error and the others go on. Raises Interrupted, and ParityError for what
     is no engine's fault.
     """
+    arms = rehearsed_arms(plan)
+    others = [arm.name for arm in plan.arms if arm not in arms]
+    if others:
+        say(
+            message(
+                "pipeline.not_rehearsed", "not rehearsed: {arms}, which no engine of this run answers for", arms=others
+            )
+        )
     short = _short(plan, max((host.workers for host in hosts.values()), default=1))
     rows = []
-    for arm in (*short.candidates, short.arm(short.baseline)):
+    for arm in arms:
         host = host_of(hosts, arm.name, arm.backend)
         before = look(host)
         row = _Trial(plan, short, arm, directory, runner, say).row
@@ -120,6 +128,25 @@ def rehearse(
         rows.append(replace(row, free_before=_megabytes(before), free_after=_megabytes(after), kept_memory=kept))
     at_least, at_most = _estimate(plan, rows)
     return Rehearsal(tuple(rows), at_least, at_most)
+
+
+def rehearsed_arms(plan: Plan) -> tuple[Arm, ...]:
+    """The arms whose engines the run starts, the baseline last. A server is somebody's production: it runs already,
+    and whoever tries a run out does not want it asked.
+
+    Raises ParityError where there is none."""
+    arms = tuple(arm for arm in (*plan.candidates, plan.arm(plan.baseline)) if _starts(arm))
+    if not arms:
+        raise ParityError(
+            message("pipeline.nothing_to_rehearse", "there is nothing to rehearse: no arm of the run starts an engine"),
+            hint=message("pipeline.leave_rehearse", "leave --rehearse out"),
+        )
+    return arms
+
+
+def _starts(arm: Arm) -> bool:
+    backend = load_backend(arm.backend)
+    return not isinstance(backend, OwnSettings) or backend.loads_weights
 
 
 def _short(plan: Plan, workers: int) -> Plan:

@@ -144,6 +144,7 @@ def real_server(directory: Path) -> AbstractContextManager[str]:
     python = adapter.interpreter(print)
     env = {**adapter.env_defaults("base"), **adapter.launch_env(python)}
     env.pop("VLLM_ENABLE_V1_MULTIPROCESSING")  # the server runs as it does in production
+    env["VLLM_SERVER_DEV_MODE"] = "1"  # it reports its arguments
     return vllm_server(python, MODEL, directory / "server.log", {**os.environ, **env}, SPECULATION)
 
 

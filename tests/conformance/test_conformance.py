@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_server import MODEL
 from gaps import GAPS, available, mark
 from subject import Subject
 from subjects import ENGINES, FAST, HARDWARE, MAX_TOKENS, PROMPTS, SERVERS, questions, text_of
 
 from parity.capture import check_capture, read_scores
 from parity.errors import BackendError, ExitCode
+from parity.pipeline.deployed import deployments
 from parity.records import Completion, Key
 from parity.run import ScoreItem, load_backend, run_arm
 
@@ -214,6 +216,26 @@ def test_a_server_that_speculates_says_what_the_engine_says_without(servers: Non
     stats = json.loads(done.stdout)["arms"]["server/prod"]["stats"]
     assert stats["completions"] == stats["identical"] + stats["near_tie"] == len(PROMPTS)
     assert stats["exercised"]["accepted_tokens"] > 0
+
+
+@pytest.mark.engine
+def test_a_server_tells_how_it_was_started(servers: None) -> None:
+    """`--like URL`: what vLLM's own server reports of itself is what it was given (`real_server.SETTINGS`)."""
+    (found,) = deployments(SERVERS["vllm"], {"cpu": load_backend("cpu")}).values()
+    given = {
+        "dtype": "bfloat16",
+        "enforce_eager": True,
+        "enable_prefix_caching": False,
+        "max_num_seqs": 64,
+        "max_num_batched_tokens": 2048,
+        "max_model_len": 256,
+        "max_logprobs": 20,
+    }
+    assert {name: found.engine.get(name) for name in given} == given
+    speculation = found.engine["speculative_config"]
+    assert isinstance(speculation, dict)
+    assert (speculation["method"], speculation["num_speculative_tokens"]) == ("mtp", 2)
+    assert found.model == str(MODEL)
 
 
 # --------------------------------------------------------------------------- hardware that is not here

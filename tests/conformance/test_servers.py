@@ -68,6 +68,17 @@ def test_two_servers_that_say_the_same_pass(parity: Parity) -> None:
     assert any("its weights cannot be seen" in note for note in notes)
 
 
+def test_a_rehearsal_asks_no_server(parity: Parity) -> None:
+    with ExitStack() as stack:
+        one, two = pair(stack, {}, {})
+        servers = ["--server", f"one={one.url}", "--server", f"two={two.url}", "--model", str(MODEL)]
+        done = parity("run", *servers, "--suite", "smoke", "--rehearse")
+        assert [path for server in (one, two) for path, _ in server.behaviour.requests if "completions" in path] == []
+    assert done.returncode == 2
+    assert "no arm of the run starts an engine" in done.stderr
+    assert not (parity.home / "rehearsals").exists()
+
+
 def test_the_weights_need_not_be_here(parity: Parity, tmp_path: Path) -> None:
     slim = tmp_path / MODEL.name
     slim.mkdir()

@@ -30,6 +30,14 @@ class Arm(Arm):  # what the fake engine lacks
     def settle(self, seconds):
         sys.stderr.write("token %s in %s\\n" % (os.environ.get("HF_TOKEN"), os.path.expanduser("~")))
 
+    def generate(self, rounds):
+        if self.plan.get("record"):
+            if not hasattr(self, "began"):
+                self.began = True
+                self.channel.record({"record": "steps_header", "schema": "parity.steps/1", "arm": self.name})
+            self.channel.record({"record": "steps_stopped", "step": len(self.plan["requests"]), "why": "no engine"})
+        super().generate(rounds)
+
     def trial(self, requests, sampling, churn=None):
         planned, self.plan = self.plan, {**self.plan, "requests": requests, "sampling": sampling}
         self.generate([0])
@@ -136,9 +144,12 @@ def test_the_rehearsal_comes_first_and_nothing_of_it_is_kept(clean: There) -> No
     with tarfile.open(clean.result) as archive:
         about = json.load(archive.extractfile("about.json"))  # type: ignore[arg-type]
         lines = archive.extractfile("cpu-base.jsonl").read().splitlines()  # type: ignore[union-attr]
+        steps = [json.loads(line) for line in archive.extractfile("cpu-base.steps")]  # type: ignore[union-attr]
     longest = max(len(request.prompt_token_ids) for request in plan.requests)
     assert about["rehearsal"]["scored_tokens"] == longest + 24
     kinds = [json.loads(line)["record"] for line in lines]
+    assert [one["record"] for one in steps] == ["steps_header", "steps_stopped"]
+    assert steps[1]["step"] == len(plan.requests)
     assert kinds == ["header", *["completion"] * len(plan.requests), "round", "footer"]
 
 

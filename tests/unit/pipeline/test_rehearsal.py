@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cli_process import Parity
+from plans import fake_plan
 
+from parity.errors import ParityError
 from parity.pipeline.memory import STILL_THERE, WAIT_SECONDS, Free, free_again, free_memory
+from parity.pipeline.rehearse import rehearsed_arms
+from parity.plan import Arm
 from parity.plan.hosts import Host
 from parity.store import Store
 
@@ -35,6 +40,19 @@ def test_each_arm_starts_once_and_the_baseline_twice(parity: Parity) -> None:
     assert stored_runs(parity) == 0
     assert not (parity.home / "runs").exists()
     assert list((parity.home / "rehearsals").iterdir()) == []
+
+
+def test_of_a_run_with_servers_the_engines_alone_are_rehearsed() -> None:
+    plan = replace(
+        fake_plan(),
+        arms=(Arm("server/prod", "server", "prod"), Arm("cpu/mtp", "cpu", "mtp"), Arm("cpu/base", "cpu", "base")),
+        baseline="cpu/base",
+    )
+    assert [arm.name for arm in rehearsed_arms(plan)] == ["cpu/mtp", "cpu/base"]
+    assert [arm.name for arm in rehearsed_arms(replace(plan, baseline="server/prod"))] == ["cpu/mtp", "cpu/base"]
+    with pytest.raises(ParityError, match="no arm of the run starts an engine"):
+        rehearsed_arms(replace(plan, arms=(Arm("server/a", "server", "a"), Arm("replay/b", "replay", "b")),
+                               baseline="server/a"))  # fmt: skip
 
 
 def test_the_table_names_every_arm_and_how_long_the_run_takes(parity: Parity) -> None:

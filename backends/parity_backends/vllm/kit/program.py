@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 import zipfile
-from typing import IO, Optional
+from typing import IO, Callable, Optional
 
 from parity_backends.worker.asked import Item, Record
 from parity_backends.worker.records import items_to_score
@@ -28,6 +28,8 @@ TRIAL_TOKENS = 8
 
 BESIDE = {"steps_header": ".steps", "steps": ".steps", "steps_stopped": ".steps"}
 """Records that go into a file of their own beside an arm's capture; sketches of activations will be rows here."""
+
+HEADER_BESIDE = "steps_header"
 
 PROGRESS_SECONDS = 20.0
 
@@ -126,7 +128,7 @@ class Files:
                 os.unlink(kit.file(arm, ending))
 
     def take(self, record: Record, line: bytes) -> None:
-        if not self.keep:
+        if not self.keep and record["record"] != HEADER_BESIDE:  # it comes with the first steps, and once
             return
         ending = BESIDE.get(record["record"], ".jsonl")
         if ending not in self.open_files:
@@ -152,7 +154,7 @@ def run_arm(kit: Kit, arm: Record, until: float) -> None:
             engine.answer(lambda said: said.get("record") == "header", until, files.take)
             if name == kit.plan["baseline"]:
                 files.keep = False
-                kit.about["rehearsal"] = rehearse(kit, engine, until)
+                kit.about["rehearsal"] = rehearse(kit, engine, until, files.take)
                 files.keep = True
             engine.ask({"op": "generate", "rounds": list(range(kit.plan["rounds"]))})
             engine.answer(lambda said: said.get("record") == "footer", until, files.take)
@@ -160,7 +162,7 @@ def run_arm(kit: Kit, arm: Record, until: float) -> None:
         files.close()
 
 
-def rehearse(kit: Kit, engine: Engine, until: float) -> Record:
+def rehearse(kit: Kit, engine: Engine, until: float, take: Callable[[Record, bytes], None]) -> Record:
     """One prompt, and one score of the greatest length that may have to be scored: what would fail at the end does so
     now. Of what comes nothing is kept but how long it took."""
     plan, began = kit.plan, time.monotonic()
@@ -168,7 +170,7 @@ def rehearse(kit: Kit, engine: Engine, until: float) -> Record:
     prompt, limit = longest["prompt_token_ids"], plan["sampling"]["max_tokens"]
     trial = {**plan["sampling"], "n": 1, "max_tokens": min(limit, TRIAL_TOKENS), "min_tokens": 0}
     engine.ask({"op": "trial", "requests": [{**longest, "max_tokens": None}], "sampling": trial})
-    engine.answer(lambda said: said.get("record") == "footer", until, lambda record, line: None)
+    engine.answer(lambda said: said.get("record") == "footer", until, take)
     tried = time.monotonic()
     item: Item = {
         "arm": plan["baseline"], "request": longest["id"], "round": 0, "sample": 0, "prompt_token_ids": prompt,
