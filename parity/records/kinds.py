@@ -110,7 +110,7 @@ class KindRow:
     """Absent in another round of the same request, it is nondeterminism too."""
     needs_expected_tokens: bool = True
     """It shows only where one knows which tokens to expect."""
-    panel: Literal["logprobs", "origin"] = "logprobs"
+    panel: Literal["logprobs", "origin", "steps"] = "logprobs"
     """What a screen shows first."""
 
     @property
@@ -448,6 +448,7 @@ Kind.VIOLATION = register(
         title=message("kind.violation", "bookkeeping that a step broke"),
         question=message("kind.question.violation", "Which step and row, and which two numbers?"),
         evidence=ViolationEvidence,
+        panel="steps",
         precedence=5,
         needs_expected_tokens=False,
     )

@@ -214,6 +214,7 @@ FINDING: Final = (
     Command("3", "panel('prompt')", message("tui.key.prompt", "Prompt, sampling, arms, accepted drafts")),
     Command("4", "panel('triage')", message("tui.key.history", "Triage and its history")),
     Command("5", "panel('evidence')", message("tui.key.evidence", "Evidence as JSON")),
+    Command("6", "panel('steps')", message("tui.key.steps", "The engine's steps: rows, moves, drafts, violations")),
     Command("tab", "next_panel", message("tui.key.next_panel", "Next panel"), message("tui.bar.panel", "Panel")),
     Command("J", "scroll_panel(1)", message("tui.key.scroll_down", "Scroll the panel down")),
     Command("K", "scroll_panel(-1)", message("tui.key.scroll_up", "Scroll the panel up")),

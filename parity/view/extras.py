@@ -18,6 +18,7 @@ from parity.errors import ParityError
 from parity.messages import Message
 from parity.records import Completion, Json, Key, ScoreKey, SpecTrace, TopLogprobs
 from parity.store import ArmRow, RunRow
+from parity.view.timeline import Timeline, timeline_beside
 
 T = TypeVar("T")
 
@@ -35,6 +36,8 @@ class Extras:
     """Of the candidate."""
     gaps: npt.NDArray[np.float64] | None = None
     """Nats, shape (T,): of each candidate token, by the reference."""
+    timeline: Timeline | None = None
+    """The engine's steps around the candidate; None where they were not recorded."""
     problem: Message | None = None
     """What could not be read, where something could not."""
 
@@ -58,6 +61,7 @@ def load_extras(run: RunRow, baseline: ArmRow | None, candidate: ArmRow | None, 
         found = (_asked(lambda path=path: find_score(path, wanted), problems) for path in places)  # type: ignore[misc]
         return next((one for one in found if one is not None), None)
 
+    steps = files.get(candidate.name) if candidate is not None else None
     ours, theirs, reference = own(candidate), own(baseline), scored(candidate)
     return Extras(
         reference=reference,
@@ -65,6 +69,7 @@ def load_extras(run: RunRow, baseline: ArmRow | None, candidate: ArmRow | None, 
         baseline=None if theirs is None else theirs.lists or scored(baseline) or theirs.logprobs,
         spec=ours.spec if ours else None,
         gaps=_gaps(ours, reference, run.plan.sampling.to_json()),
+        timeline=None if steps is None else _asked(lambda: timeline_beside(steps, key), problems),
         problem=problems[0] if problems else None,
     )
 

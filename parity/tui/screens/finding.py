@@ -19,7 +19,7 @@ from parity.tui.bindings import APP, FINDING, bindings
 from parity.tui.drawing import Drawing
 from parity.tui.format import nats, plain
 from parity.tui.names import FIELDS, class_said, severity_name, state_name
-from parity.tui.screens import panels
+from parity.tui.screens import lanes, panels
 from parity.tui.screens.panels import PANELS
 from parity.tui.screens.triaging import TriageScreen
 from parity.tui.view import place
@@ -210,7 +210,7 @@ class FindingScreen(TriageScreen):
         _, right = self.tokens.position
         if right >= 0:
             self.query_one(GapStrip).move(right)
-        if self.panel == "logprobs" or self.wide:
+        if self.panel in ("logprobs", "steps") or self.wide:
             self._show_panel()
 
     def on_gap_strip_jumped(self, event: GapStrip.Jumped) -> None:
@@ -222,7 +222,9 @@ class FindingScreen(TriageScreen):
         if drawing is None:
             return
         position, palette = self.tokens.position, shown.palette
-        names, chosen = list(PANELS), self.panel
+        names, chosen = self._panels(), self.panel
+        if chosen not in names and drawing.view.extras.timeline is None:
+            chosen = "logprobs"  # before the files were read, or where no steps were recorded
         if self.wide:
             now = self.query_one("#now", PanelText)
             text = panels.logprobs(drawing, *position, now.size.width, palette)
@@ -235,6 +237,9 @@ class FindingScreen(TriageScreen):
             text = panels.origin(drawing, palette)
         elif chosen == "prompt":
             text = panels.prompt(drawing, palette)
+        elif chosen == "steps":
+            width = self.query_one("#panel").size.width - 3
+            text = lanes.steps_panel(drawing.view.extras.timeline, position[1], width, palette)
         elif chosen == "triage":
             text = self._triage(palette)
         else:
@@ -245,6 +250,12 @@ class FindingScreen(TriageScreen):
         self.query_one(TabLine).show(
             tabs, chosen, "" if self.wide else panels.step(drawing.view, position[1], short=True)
         )
+
+    def _panels(self) -> list[str]:
+        """Those that have something to show: steps only where they were recorded."""
+        view = self.view
+        recorded = view is not None and view.extras.timeline is not None
+        return [name for name in PANELS if name != "steps" or recorded]
 
     def _triage(self, palette: Palette) -> Text:
         store, finding = self.store, self.finding
@@ -296,7 +307,7 @@ class FindingScreen(TriageScreen):
         self._show_panel()
 
     def action_next_panel(self) -> None:
-        names = [name for name in PANELS if not self.wide or name != "logprobs"]
+        names = [name for name in self._panels() if not self.wide or name != "logprobs"]
         at = names.index(self.query_one(TabLine).chosen)
         self.action_panel(names[(at + 1) % len(names)])
 
@@ -308,10 +319,9 @@ class FindingScreen(TriageScreen):
 
     def visit(self, arm: str, key: Key, finding: FindingRow | None) -> None:
         self.arm, self.key, self.finding = arm, key, finding
-        if finding is not None and Kind(finding.kind).row.panel == "origin":
-            self.panel = "origin"
-        elif self.panel == "origin":
-            self.panel = "logprobs"
+        wanted = "logprobs" if finding is None else Kind(finding.kind).row.panel
+        if wanted != "logprobs" or self.panel in ("origin", "steps"):
+            self.panel = wanted
         self.load()
 
     def action_step(self, by: int) -> None:

@@ -31,6 +31,7 @@ NAMES: Final[Mapping[str, Message]] = {
     "prompt": message("tui.panel.prompt", "prompt"),
     "triage": message("tui.panel.triage", "triage"),
     "evidence": message("tui.panel.evidence", "evidence"),
+    "steps": message("tui.panel.steps", "steps"),
 }
 PANELS: Final = tuple(NAMES)
 NONE_HERE: Final = message("tui.none_here", "No finding here.")

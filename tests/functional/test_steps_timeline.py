@@ -1,0 +1,114 @@
+"""The step timeline under a finding: rows as lanes, what moved, what was accepted, what broke, and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from driving import Person, drive
+from step_world import World, changed
+
+from parity import language
+from parity.capture import write_capture
+from parity.capture.steps import steps_lines, steps_path
+from parity.cli.main import cli
+from parity.explain.ledger import Ledger
+from parity.explain.violations import check
+from parity.view.timeline import timeline_of
+
+WORLD = World(21, rows=5, steps=120)
+WHOLE = WORLD.recorded()
+LEDGER = Ledger(WHOLE)
+BROKEN = int(
+    np.flatnonzero(
+        (WHOLE.numbers("path/1") == 0) & (LEDGER.emitted_before > 3) & (LEDGER.earlier(WHOLE.row) != WHOLE.row)
+    )[0]
+)
+"""A row-step that moved and decodes."""
+STEPS = changed(WHOLE, "accepted/1", BROKEN, int(WHOLE.numbers("accepted/1")[BROKEN]) % 3 + 1)
+KEY = LEDGER.request_of(BROKEN).key
+STEP, ROW = int(WHOLE.step[BROKEN]), int(WHOLE.row[BROKEN])
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded")
+    for name in ("base", "mtp"):
+        write_capture(folder / f"{name}.jsonl", WORLD.capture(f"cpu/{name}", WHOLE))
+    steps_path(folder / "mtp.jsonl").write_bytes(b"".join(steps_lines(STEPS)))
+    words = ["compare", str(folder / "base.jsonl"), str(folder / "mtp.jsonl"), "--save", "--db", str(folder / "p.db")]
+    assert CliRunner().invoke(cli, words).exit_code == 1
+    return folder / "p.db"
+
+
+def test_the_timeline_is_what_the_steps_say() -> None:
+    assert KEY is not None
+    timeline = timeline_of(STEPS, KEY)
+    assert timeline is not None
+    assert timeline_of(STEPS, type(KEY)("stranger", 0, 0)) is None
+    (violation,) = check(STEPS).violations
+    place = timeline.place_of(int(LEDGER.emitted_before[BROKEN]))
+    assert int(timeline.steps[place]) == STEP
+    assert timeline.row(place)[ROW].violations == (violation,)
+    for at in range(len(timeline)):
+        index = np.flatnonzero(STEPS.step == timeline.steps[at])
+        assert [one.number for one in timeline.row(at)] == LEDGER.request[index].tolist()
+        assert [one.emitted for one in timeline.row(at)] == LEDGER.emitted[index].tolist()
+    assert sum(len(cell.violations) for cell in timeline.cells) == 1
+    window = timeline.window(place, 9)
+    assert len(window) == 9
+    assert place in window
+    assert len(timeline.window(0, 10_000)) == len(timeline)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+@pytest.mark.parametrize("light", [False, True])
+def test_a_violation_opens_with_its_step_in_the_middle(database: Path, size: tuple[int, int], light: bool) -> None:
+    (violation,) = check(STEPS).violations
+
+    async def task(person: Person) -> None:
+        if light:
+            await person.press("ctrl+t")
+        await person.press("enter", "enter")
+        screen = await person.sees(f"step {STEP}, row {ROW}", "6 steps")
+        lines = screen.splitlines()
+        lane = next(
+            line for line in lines if line.rstrip().rfind("!") > 0 and line.split("│")[-1].split()[:1] == [str(ROW)]
+        )
+        mark = next(line for line in lines if line.split("│")[-1].strip() == "v")
+        column = mark.rindex("v")
+        # The completion's own letter stands under the mark, and its cell says that something broke.
+        assert lane[column] == "A"
+        assert lane[column + 2] == "!"
+        assert f"{violation.invariant} is {violation.found}, should be {violation.expected}" in " ".join(screen.split())
+
+    drive(database, task, size=size)
+
+
+def test_the_window_goes_with_the_cursor_and_the_panel_can_be_left(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("enter", "enter")
+        before = await person.sees("6 steps", f"step {STEP}, row {ROW}")
+        await person.press("g")
+        after = await person.until(lambda: person.screen != before and person.screen, "another window")
+        assert after.splitlines()[0] == before.splitlines()[0]
+        await person.press("3")
+        await person.no_longer_sees("[6 steps]")
+        await person.press("6", "J", "J")
+        await person.sees("[6 steps]", "this completion;")
+
+    drive(database, task)
+
+
+def test_in_chinese(database: Path, request: pytest.FixtureRequest) -> None:
+    language.use("zh")
+    request.addfinalizer(lambda: language.use(None))
+
+    async def task(person: Person) -> None:
+        await person.press("enter", "enter")
+        screen = await person.sees("步骤")
+        assert "should be" not in screen
+
+    drive(database, task, size=(120, 40))
