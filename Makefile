@@ -12,11 +12,12 @@ PROCESSES ?= -n 2 --dist loadscope --no-loadscope-reorder
 
 # Interrupted recipes leave no stamp behind, so the next make begins that step again.
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format unit fuzz engine engine-tests messages messages-check lock dist clean
+.PHONY: help demo ascend-demo test check format unit fuzz engine engine-tests messages messages-check lock dist clean
 
 help:
 	@echo "make demo          the same prompts through real vLLM on CPU with and without MTP, compared"
 	@echo "                   (ARGS='--max-tokens 32' adds options of 'parity run')"
+	@echo "make ascend-demo   the same with vllm-ascend on an emulated NPU beside it (docs/emulated.md)"
 	@echo "make test          everything below: linters, types, import contracts, all tests"
 	@echo "make check         ruff, ruff format --check, mypy, lint-imports"
 	@echo "make unit          the tests that start no engine (ARGS='-k capture' adds options of pytest)"
@@ -32,6 +33,11 @@ help:
 
 demo: $(VENV)/.installed
 	$(BIN)/parity run --backends cpu $(ARGS)
+
+# A checkpoint with random weights: a minute, where the trained hybrid one takes several.
+ascend-demo: $(VENV)/.installed
+	test -d build/tiny-mimo || $(BIN)/parity model tiny --arch mimo -o build/tiny-mimo
+	$(BIN)/parity run --backends cpu,ascend-emulated --model build/tiny-mimo --max-tokens 32 $(ARGS)
 
 # A sub-make per step: their order matters, also under `make -j`.
 test: $(VENV)/.installed-dev

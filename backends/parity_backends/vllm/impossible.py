@@ -45,6 +45,20 @@ def _one_process(setting: str) -> Message:
     return message("cpu.one_process", "{setting}: this backend runs the engine in one process", setting=setting)
 
 
+def on_emulated_npu(engine: Mapping[str, Any]) -> Message | None:
+    """Why the emulated NPU cannot run these settings; None where it can."""
+    compilation = engine.get("compilation_config")
+    mode = compilation.get("cudagraph_mode") if isinstance(compilation, Mapping) else None
+    if mode not in (None, "NONE") or engine.get("enforce_eager") is False:
+        return message("emulated.no_graphs", "the emulated NPU has no graphs: it runs eagerly")
+    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
+        if (engine.get(name) or 1) != 1:
+            return _one_process(f"{name}={engine[name]}")
+    if engine.get("distributed_executor_backend") not in (None, "uni"):
+        return _one_process(f"distributed_executor_backend={engine['distributed_executor_backend']}")
+    return None
+
+
 MOST_ON_ASCEND = 15
 """Speculative tokens: vllm-ascend takes up to 16 tokens a step in a row, the sampled one among them."""
 

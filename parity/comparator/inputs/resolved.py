@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from parity.comparator.types import Remarks
 from parity.messages import Message, message, words_heard
 from parity.records import Header, Json
+from parity.records.emulated import emulated, proves
 from parity.records.engine_settings import COMPILATION_MODES, setting_called
 
 LEFT_TO_THE_ENGINE = (None, "auto")
@@ -61,6 +62,8 @@ def _overruled_words(arm: str, found: Mapping[str, tuple[Json, Json]]) -> Messag
 
 
 def _notes(header: Header) -> Iterator[Message]:
+    if emulated(header.backend, header.environment):
+        yield proves(header.arm)
     dropped = {name: why for name, why in _mapping(header.engine.get("dropped")).items() if not _harmless(name)}
     if dropped:
         settings = [

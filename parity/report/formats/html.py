@@ -21,6 +21,7 @@ from markupsafe import Markup
 from parity._version import __version__
 from parity.language import render
 from parity.messages import Message
+from parity.records.emulated import proves
 from parity.report import facts, svg
 from parity.report.escape import without_paths
 from parity.report.format import Document, Format
@@ -164,6 +165,7 @@ def _lead(view: RunView) -> Iterator[Message | str]:
     """Why this verdict, what was planted, and by which rule a token counts as wrong."""
     yield from view.run.reasons
     yield from (facts.planted(arm.planted) for arm in view.suspected if arm.planted)
+    yield from (proves(arm.name) for arm in view.arms if arm.emulated)
     if view.tolerance is not None and view.run.greedy:
         yield say("lead.rule", tolerance=f"{view.tolerance:g}")
 

@@ -9,6 +9,7 @@ import orjson
 
 from parity._version import __version__
 from parity.records import Json
+from parity.records.emulated import proves
 from parity.report import facts
 from parity.report.escape import json_text, public
 from parity.report.format import Document, Format
@@ -88,6 +89,7 @@ def _arm(arm: ArmView) -> dict[str, Json]:
         "variant": arm.variant,
         "role": "baseline" if arm.is_baseline else "control" if arm.is_control else "candidate",
         "project": arm.project,
+        **({"emulated": str(proves(arm.name))} if arm.emulated else {}),
         "status": arm.status,
         "message": None if arm.message is None else public(str(arm.message)),
         "verdict": arm.verdict,

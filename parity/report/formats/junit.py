@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from parity.language import render
 from parity.records import Key
+from parity.records.emulated import proves
 from parity.report.escape import attribute, xml
 from parity.report.format import Document, Format
 from parity.report.texts import Texts
@@ -67,6 +68,7 @@ def _suite(number: int, arm: ArmView, view: RunView, texts: Texts, ignore: froze
         **{f"reason.{at}": render(reason, texts.language) for at, reason in enumerate(arm.reasons, 1)},
         "baseline": view.run.baseline,
         "model": view.run.model,
+        **({"emulated": str(proves(arm.name))} if arm.emulated else {}),
         **{f"version.{name}": version for name, version in sorted(arm.versions.items())},
     }
     return _wrap(number, arm.name, view.run.created, len(keys) + errors, failures, errors, skipped, properties, cases)

