@@ -34,8 +34,11 @@ _OBJECT: Final = Must(message("capture.must_object_got", "{name} must be an obje
 
 Name = Annotated[str, _STRING]
 Text = Annotated[str | None, _STRING]
-Count = Annotated[int, Meta(ge=0), _WHOLE]
-MaybeCount = Annotated[Annotated[int, Meta(ge=0)] | None, _WHOLE]
+LARGEST: Final = 2**31 - 1
+"""Of a count: rounds, samples, a vocabulary, a limit of tokens."""
+
+Count = Annotated[int, Meta(ge=0, le=LARGEST), _WHOLE]
+MaybeCount = Annotated[Annotated[int, Meta(ge=0, le=LARGEST)] | None, _WHOLE]
 Flag = Annotated[bool | None, _FLAG]
 Object = Annotated[dict[str, Any] | None, _OBJECT]
 """Types of fields: msgspec checks the value, and what the field must be is said in words of ours."""

@@ -14,6 +14,7 @@ from typing import IO, Any
 import orjson
 
 from parity.errors import ParityError, cannot_read
+from parity.files import open_regular
 from parity.messages import Message, message
 from parity.records import Json
 
@@ -22,13 +23,29 @@ Report = Callable[[int | None, Message], None]
 
 CUT_OFF = message("capture.line_cut_off", "the line is cut off: the writer was interrupted")
 
-MAX_LINE_BYTES = 256 * 1024 * 1024
-"""A record longer than this is refused: no completion needs it, and captures come from other hosts."""
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""A record longer than this is refused, in a file and on the way from a worker: a completion of 100,000 tokens with 20
+logprobs each is 40 MB, and captures come from other hosts."""
+
+MAX_RATIO = 200
+SMALL_BYTES = 32 * 1024 * 1024
+"""A compressed file may hold MAX_RATIO times its own size and SMALL_BYTES more. Captures of real runs come to 5 to 20
+times their size, those of one token repeated to some 100."""
+
+MAX_BLANK_LINES = 1000
+"""In a row; no writer makes any."""
+
+LEAST_OF_LIST = 4
+LEAST_OF_OBJECT = 64
+LOOKED_AT_FROM = 1024 * 1024
+"""Bytes of a record for each list and object in it, where it has more than LOOKED_AT_FROM bytes: `[]` takes two bytes
+in the file and 64 in memory. A token with its logprob has 5 or more."""
 
 
 def open_capture(path: Path) -> IO[bytes]:
     try:
-        return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+        file = open_regular(path)
+        return gzip.open(file, "rb") if path.suffix == ".gz" else file  # type: ignore[return-value]
     except FileNotFoundError:
         raise ParityError(
             message("capture.no_such_capture", "no such capture: {path}", path=str(path)),
@@ -40,8 +57,9 @@ def open_capture(path: Path) -> IO[bytes]:
 
 def raw_lines(path: Path, report: Report) -> Iterator[tuple[int, int, bytes]]:
     """(line number, its first byte's place in the file, the line) of each line that is not empty."""
-    number = begin = 0
+    number = begin = blank = 0
     with open_capture(path) as file:
+        most = SMALL_BYTES + MAX_RATIO * path.stat().st_size
         try:
             while raw := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
@@ -55,9 +73,13 @@ def raw_lines(path: Path, report: Report) -> Iterator[tuple[int, int, bytes]]:
                         ),
                     )
                     return
-                if raw.strip():
+                blank = 0 if raw.strip() else blank + 1
+                if blank == 0:
                     yield number, begin, raw
                 begin += len(raw)
+                if begin > most or blank > MAX_BLANK_LINES:
+                    report(number, _TOO_MUCH if begin > most else _BLANK)
+                    return
         except (OSError, EOFError, zlib.error) as error:
             report(number, message("capture.cannot_read_further", "cannot be read further: {said}", said=str(error)))
 
@@ -70,8 +92,22 @@ def lines_of(path: Path, report: Report) -> Iterator[tuple[int, Any]]:
             yield number, parsed[0]
 
 
+_TOO_MUCH = message("capture.unpacks_too_much", "it unpacks to more than {ratio} times its size", ratio=MAX_RATIO)
+_BLANK = message("capture.blank_lines", "{most} empty lines in a row", most=MAX_BLANK_LINES)
+
+
+def _is_too_dense(raw: bytes) -> bool:
+    """Whether a record would take many times its size in memory."""
+    if len(raw) < LOOKED_AT_FROM:
+        return False
+    return raw.count(b"[") * LEAST_OF_LIST > len(raw) or raw.count(b"{") * LEAST_OF_OBJECT > len(raw)
+
+
 def parsed_or_none(number: int, raw: bytes, report: Report) -> tuple[Any] | None:
     """The parsed JSON of a line, in a tuple; None where it is not JSON, which goes to `report`."""
+    if _is_too_dense(raw):
+        report(number, message("capture.too_dense", "a record of lists in lists: no completion"))
+        return None
     try:
         return (loads(raw),)
     except (ValueError, RecursionError):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from parity.capture import read_capture
+from parity.capture import CaptureError, read_capture
 from parity.errors import BackendError, ParityError
 from parity.messages import Say, message
 from parity.pipeline.crossing import crossing_items
@@ -202,7 +202,7 @@ class _Crew:
         speculating = speculates(arm.engine)
         with self.runner.open(self.plan, arm, self.directory, self._stop) as session:
             session.generate()
-            report(arm, read_capture(self.directory.capture(arm.name)))
+            report(arm, _read_back(self.directory.capture(arm.name), arm.name))
             if arm is self.baseline and not speculating:
                 self._score(session)
         if arm is self.baseline and speculating:
@@ -290,3 +290,19 @@ class _Crew:
             ) from None
         if failed is not None:
             raise failed
+
+
+def _read_back(path: Path, arm: str) -> Capture:
+    """The capture that an arm has just been given. Raises BackendError: what it holds is the arm's doing, and the file
+    is put aside, so that a resumed run makes it anew."""
+    try:
+        return read_capture(path)
+    except CaptureError as error:
+        aside = path.with_name(f"{path.name}.refused")
+        path.replace(aside)
+        raise BackendError(
+            message(
+                "pipeline.capture_refused", "{arm}: its capture cannot be read: {what}", arm=arm, what=error.message
+            ),
+            hint=message("pipeline.capture_aside", "it is kept as {path}; --resume makes it anew", path=str(aside)),
+        ) from error

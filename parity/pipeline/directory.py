@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from parity.errors import ParityError, writing
+from parity.files import read_whole
 from parity.locks import lock_now
 from parity.messages import Say, message
 from parity.paths import runs_dir
@@ -21,6 +22,9 @@ from parity.plan.hosts import Host
 from parity.plan.trusting import hosts_to_use, plan_to_run
 from parity.records import Json
 from parity.trust import Trust, remember, trust_in
+
+MAX_ABOUT_BYTES = 16 << 20
+"""Of what a directory says of its run."""
 
 
 def new_run_id() -> str:
@@ -150,7 +154,7 @@ class RunDirectory:
     def describe(self) -> dict[str, Any]:
         """What `create` was given, the run's id under "run"."""
         try:
-            value = orjson.loads(self.about.read_bytes())
+            value = orjson.loads(read_whole(self.about, MAX_ABOUT_BYTES))
         except (OSError, ValueError):
             value = {}
         return {"run": self.root.name, **(value if isinstance(value, dict) else {})}

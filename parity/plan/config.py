@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from parity.errors import ParityError, cannot_read
+from parity.files import read_whole
 from parity.messages import message
 from parity.plan.fields import Read, read_table
 from parity.plan.hosts import Host, read_host
@@ -54,6 +55,9 @@ class Sections(Struct, frozen=True):
     policy: Table = msgspec.field(default_factory=dict)
 
 
+MAX_CONFIG_BYTES: Final = 1 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """What a configuration file says; empty where there is none."""
@@ -80,12 +84,11 @@ def find_config(path: Path | None = None) -> Config:
 def read_config(path: Path) -> Config:
     """Read and check a configuration file. Raises ParityError naming the file and the place."""
     try:
-        with path.open("rb") as file:
-            value = tomllib.load(file)
+        value = tomllib.loads(read_whole(path, MAX_CONFIG_BYTES).decode())
     except OSError as error:
         hint = message("plan.check_path_given", "check the path given with --config or --policy")
         raise cannot_read(path, error, hint) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ParityError(
             message("plan.not_toml", "{path} is not TOML: {said}", path=str(path), said=str(error)),
             hint=message("plan.docs_hosts_md", "docs/hosts.md has an example"),

@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from parity.errors import ParityError, cannot_read, said_by
+from parity.files import read_whole
 from parity.messages import Message, message
 from parity.plan.messages import parse_messages
 from parity.records import Json
@@ -63,7 +64,7 @@ def load_prompts(path: str | Path) -> list[Prompt]:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_whole(path).decode("utf-8-sig")
     except FileNotFoundError:
         raise ParityError(
             message("plan.prompt_file_not", "the prompt file {path} does not exist", path=str(path)), hint=_FORMATS

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 
 from parity._version import __version__
 from parity.errors import ParityError, cannot_read
+from parity.files import read_whole
 from parity.messages import Message, message
 from parity.plan.asked import check_request, check_speculation
 from parity.plan.churn import Churn
@@ -370,7 +371,7 @@ def read_plan(path: str | Path) -> Plan:
     """Read and check a plan file. Raises ParityError naming the file and the field."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_whole(path).decode()
     except OSError as error:
         hint = message("plan.write_one", "write one with `parity plan -o FILE`")
         raise cannot_read(path, error, hint) from error

@@ -114,6 +114,17 @@ def evidence_from_json(kind: str, request: str, value: Mapping[str, Json]) -> Ev
     return (RunEvidence if request == RUN and not issubclass(own, RunEvidence) else own).from_json(value)
 
 
+_MOST_ROOM = 1 << 18
+_MOST_PADDING = 8
+"""Entries of the rectangle that lists of logprobs are put into: so many, and so many times those that are there."""
+
+
+def check_shape(length: int, width: int, pairs: int) -> None:
+    """Lists that are short but for one would take the longest one's room each. Raises ValueError."""
+    if length * width > _MOST_ROOM + _MOST_PADDING * pairs:
+        raise ValueError(f"{length} lists of up to {width} entries hold {pairs} entries alone")
+
+
 @dataclass(frozen=True, slots=True)
 class TopLogprobs:
     """Top tokens per output position, as two arrays of shape (T, K).
@@ -157,9 +168,11 @@ class TopLogprobs:
             # All numbers in a row: five times as fast as numpy's own way through nested lists.
             numbers = np.fromiter(chain.from_iterable(pairs), np.float64, 2 * len(pairs))
         except TypeError:
+            check_shape(length, width, len(pairs))
             return TopLogprobs._with_nulls(entries, width)
         if not np.isfinite(numbers[::2]).all():
             raise ValueError("a token id is null or not a number")
+        check_shape(length, width, len(pairs))
         shape = (length, width)
         if (widths == width).all():
             return TopLogprobs(numbers[::2].astype(np.int64).reshape(shape), numbers[1::2].copy().reshape(shape))
@@ -244,7 +257,8 @@ class Header:
     @property
     def replicas(self) -> int:
         """Engines that shared the arm's requests; 0 where the capture does not say."""
-        return len(self.extra.get("replicas") or ())
+        named = self.extra.get("replicas")
+        return len(named) if isinstance(named, list | tuple) else 0
 
     @property
     def model_fingerprint(self) -> Mapping[str, str]:

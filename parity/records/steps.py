@@ -34,6 +34,9 @@ def steps_of(accepted: Sequence[int] | npt.NDArray[np.int64], length: int | None
     then every step makes its accepted drafts and one more.
     """
     counts = np.maximum(np.asarray(accepted, dtype=np.int64), 0)
+    if length is not None:  # what a trace says beyond the tokens that there are makes no step
+        counts = np.minimum(counts, length)
+        counts = counts[: int(np.searchsorted(np.cumsum(counts + 1), length)) + 1]
     sizes = np.concatenate([[1], counts + 1])
     step = np.repeat(np.arange(PREFILL, len(counts)), sizes)
     place = np.arange(len(step)) - np.repeat(np.cumsum(sizes) - sizes, sizes)

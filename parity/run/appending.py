@@ -44,6 +44,13 @@ class Appender:
             raise cannot_write(self.path, error, hint) from error
         self._end = whole
 
+    def sync(self) -> None:
+        """What was added is on the disk, whatever happens to this machine. Raises ParityError."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+
     def close(self) -> None:
         """To disk, and done. Raises ParityError when the disk does not take it."""
         try:

@@ -44,6 +44,9 @@ class Trouble(Enum):
     """How a worker can fail."""
 
     SILENT = message("run.silent", "{arm}: nothing from the worker for too long while {doing}")
+    FRUITLESS = message(
+        "run.fruitless", "{arm}: the worker talks and gives neither a completion nor a score while {doing}"
+    )
     GONE = message("run.gone", "{arm}: the worker ended while {doing}")
     PROTOCOL = message("run.protocol", "{arm}: the worker broke the protocol while {doing}: {said}")
     ENGINE = message("run.engine_failed", "{arm}: the engine failed while {doing}: {said}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from parity.capture.steps import StepsBlock, StepsHeader, StepsLine, StepsStopped, steps_path
+from parity.messages import message
 from parity.records import Header, Key
 from parity.run.appending import Appender
 from parity.run.counting import Counters, added, of_replicas
@@ -16,8 +17,11 @@ from parity.run.events import Phase
 from parity.run.expected import Expected, check_round
 from parity.run.failures import Doing
 from parity.run.link import Link
-from parity.run.messages import Completion, Footer, FromWorker, Generate, Round, count, line_of
+from parity.run.messages import Completion, Footer, FromWorker, Generate, ProtocolError, Round, count, line_of
 from parity.run.resume import Held, Kept, digest, keep
+
+REPEATED = 100
+"""Completions that a worker may give a second time, and once more for each that it gave: that is counted and found."""
 
 
 class Generation:
@@ -30,6 +34,7 @@ class Generation:
         self._replayed: dict[Key, bool] = {}
         self._repeated = 0
         self._counted = set(held.rounds)
+        self._ended: set[tuple[int, int]] = set()
         self._done: dict[int, Counters] = {}
         self._path = path
         self._steps: Appender | None = None
@@ -46,9 +51,9 @@ class Generation:
                 link.send(replica, Generate(wanted))
             link.listen_to(list(self._rounds))
             while self._rounds.keys() - self._done.keys():
-                self._take(link.receive(Doing.GENERATING))
+                link.checked(self._take, link.receive(Doing.GENERATING))
             completions = len(held.completions) + len(self._fresh)
-            capture.add(line_of(Footer(completions=completions, scores=0, counters=self._counters())))
+            capture.add(line_of(Footer(completions=completions, scores=0, counters=link.checked(self._counters))))
         finally:
             capture.close()
             if self._steps is not None:
@@ -61,13 +66,19 @@ class Generation:
             self._completion(link.checked(check, said, self._rounds[replica]), replica)
         elif isinstance(said, Round):
             done = link.checked(check_round, said, self._rounds[replica])
+            if (done.round, replica) in self._ended:
+                raise ProtocolError(message("run.round_twice", "round {round} ended twice", round=done.round))
+            self._ended.add((done.round, replica))
             if (done.round, replica) not in self._counted:
                 self._counted.add((done.round, replica))
                 self._capture.add(line_of(msgspec.structs.replace(done, replica=replica)))
+                self._capture.sync()
         elif isinstance(said, Footer):
             self._done[replica] = said.counters
             link.listen_to([number for number in self._rounds if number not in self._done])
         elif isinstance(said, StepsHeader | StepsBlock | StepsStopped):
+            if not link.plan.record:
+                raise ProtocolError(message("run.unasked_steps", "steps that nobody asked for"))
             self._record(said, replica)
         else:
             link.event(said)
@@ -85,9 +96,13 @@ class Generation:
             self._replayed[key] = earlier.digest == digest(completion.token_ids)
         elif earlier is not None or key in self._fresh:
             self._repeated += 1
+            if self._repeated > REPEATED + len(self._fresh):
+                raise ProtocolError(message("run.repeated", "the same completions again and again"))
         else:
             shared = self._link.replicas > 1
-            self._capture.add(line_of(msgspec.structs.replace(completion, replica=replica) if shared else completion))
+            line = line_of(msgspec.structs.replace(completion, replica=replica) if shared else completion)
+            self._expected[replica].check_size(completion, len(line))
+            self._capture.add(line)
             self._fresh[key] = keep(completion)
             self._link.advance(1, self._fresh[key].tokens)
 

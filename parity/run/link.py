@@ -20,6 +20,7 @@ from parity.records import Header
 from parity.records.plan_digest import plan_digest
 from parity.records.sampling import wire
 from parity.run.backend import Backend, HasDevices, HoldsMemory, Patient, Remote, hint_for
+from parity.run.budget import Budget
 from parity.run.events import ArmEvent, OnEvent, Phase
 from parity.run.expected import check_header
 from parity.run.failures import Doing, Interrupted, Timeouts, Trouble, engine_words, memory_held, words_of
@@ -36,6 +37,7 @@ from parity.run.messages import (
     Round,
     Score,
     count,
+    unfit,
 )
 from parity.run.pool import Pool, log_of, share
 from parity.run.process import BOOTSTRAP, NoAnswer, WorkerGone
@@ -86,6 +88,7 @@ class Link:
         self._phase = Phase.STARTING
         self._began = time.monotonic()
         self.done = self.total = self.tokens = 0
+        self._budgets = [Budget() for _ in range(self.replicas)]
 
     # ------------------------------------------------------------------ start and end
 
@@ -219,6 +222,7 @@ class Link:
 
     def send(self, replica: int, command: Command) -> None:
         assert self._pool is not None
+        self._budgets[replica] = Budget()
         self._pool.send(replica, command)
 
     def listen_to(self, replicas: list[int]) -> None:
@@ -235,6 +239,7 @@ class Link:
                 raise KeyboardInterrupt
             try:
                 said = self._pool.receive(min(_POLL_SECONDS, max(0.0, until - time.monotonic())))
+                self._budgets[self._pool.speaker].spend(said)
             except NoAnswer:
                 if time.monotonic() >= until:
                     self.fail(words_of(Trouble.SILENT, self.name, doing))
@@ -244,15 +249,21 @@ class Link:
                 self.fail(words_of(Trouble.GONE, self.name, doing), gone=True)
             except ProtocolError as error:
                 self.fail(words_of(Trouble.PROTOCOL, self.name, doing, error.said))
+            if doing is not Doing.STARTING and self._budgets[self._pool.speaker].is_late(self._stall):
+                self.fail(words_of(Trouble.FRUITLESS, self.name, doing))
             if isinstance(said, Failed):
                 self.fail(words_of(Trouble.ENGINE, self.name, doing, engine_words(said)))
             return said
 
     def checked(self, check: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """What `check` returns; a breach of the protocol is a failure of the engine."""
+        """What `check` returns; a breach of the protocol is a failure of the engine, and so is whatever else goes wrong
+        with what a worker said: it must end this arm and no other."""
         try:
             return check(*args, **kwargs)
-        except ProtocolError as error:
+        except (ParityError, OSError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as caught:  # noqa: BLE001 - a panic in Rust is no Exception
+            error = caught if isinstance(caught, ProtocolError) else unfit(caught)
             self.fail(
                 message(
                     "run.broke_protocol", "{arm}: the worker broke the protocol: {said}", arm=self.name, said=error.said

@@ -63,7 +63,7 @@ class LiveArm:
             while True:
                 said = link.receive(Doing.TRYING)
                 if isinstance(said, messages.Completion):
-                    completions.append(link.checked(expected.check_completion, said, [0]).parsed())
+                    completions.append(link.checked(link.checked(expected.check_completion, said, [0]).parsed))
                 elif isinstance(said, messages.Footer):
                     return completions, said.counters
                 else:
@@ -83,7 +83,7 @@ class LiveArm:
                 said = link.receive(Doing.SCORING)
                 if isinstance(said, messages.Score):
                     score = link.checked(check_score, said, lengths)
-                    found[score.key] = score.parsed()
+                    found[score.key] = link.checked(score.parsed)
                 elif isinstance(said, messages.Scored):
                     return found
                 else:

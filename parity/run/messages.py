@@ -22,11 +22,13 @@ from parity.messages import Message, message
 from parity.plan import Plan
 from parity.records import Completion as Parsed
 from parity.records import Header, Json, Key, ScoreKey, TopLogprobs
+from parity.records.counters import sane
 from parity.run.counting import Counters
 from parity.run.items import ScoreItem
 from parity.run.words import printable
 
-Count: TypeAlias = Annotated[int, Meta(ge=0)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Drafts: TypeAlias = Annotated[int, Meta(ge=-1, le=1 << 16)]
 TokenId: TypeAlias = Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]
 TopOfEach: TypeAlias = list[list[tuple[int, float | None]]]
 """[token_id, logprob] of each top token, for each output token."""
@@ -40,14 +42,20 @@ class ProtocolError(Exception):
         self.said = said
 
 
+def unfit(error: BaseException) -> ProtocolError:
+    """What a worker said that nothing here could take: a fault in reading it must end its arm alone."""
+    what = f"{type(error).__name__}: {printable(str(error))[:200]}"
+    return ProtocolError(message("run.unfit", "what it said cannot be taken: {what}", what=what))
+
+
 # --------------------------------------------------------------------------- records
 
 
 class Spec(Struct, frozen=True):
     """Draft tokens of each decode step."""
 
-    accepted: list[TokenId]
-    drafted: list[TokenId]
+    accepted: list[Drafts]
+    drafted: list[Drafts]
 
 
 class Tokens(Struct, frozen=True, kw_only=True, tag_field="record", tag="completion"):
@@ -173,6 +181,12 @@ FromWorker: TypeAlias = (
 )
 Record: TypeAlias = Header | Completion | Score | Round | Footer | StepsLine
 
+MAX_EVENT_BYTES: Final = 1 << 20
+MAX_HEADER_BYTES: Final = 4 << 20
+"""Of a header; one of an arm with replicas, environment and plan has some 20 KB."""
+DEEPEST: Final = 32
+"""Lists and objects inside each other in a header; vLLM's configuration has five."""
+
 AnyDecoder: TypeAlias = msgspec.json.Decoder[Any]
 
 
@@ -189,6 +203,8 @@ def decode(
     line: bytes, events: Mapping[str, AnyDecoder] = _EVENTS, records: Mapping[str, AnyDecoder] = _RECORDS
 ) -> Any:
     """The message of a line, `Other` where it is of no known kind. Raises ProtocolError."""
+    if len(line) > MAX_EVENT_BYTES and line.startswith(b'{"event"'):
+        raise ProtocolError(message("run.long_event", "an event of {size} bytes", size=len(line)))
     try:
         tags = _TAGS.decode(line)
     except msgspec.ValidationError:
@@ -201,7 +217,8 @@ def decode(
     decoder = _known(records, tags.record) or _known(events, tags.event)
     if decoder is None:
         return tags
-    return typed(decoder, line, str(tags.record or tags.event))
+    said = typed(decoder, line, str(tags.record or tags.event))
+    return msgspec.structs.replace(said, counters=sane(said.counters)) if isinstance(said, Round | Footer) else said
 
 
 HeldRecord: TypeAlias = Header | Tokens | ScoreName | Round | Footer
@@ -235,7 +252,11 @@ def typed(decoder: msgspec.json.Decoder[Any], line: bytes, what: str) -> Any:
 
 
 def _header(line: bytes) -> Header:
+    if len(line) > MAX_HEADER_BYTES:
+        raise ProtocolError(message("run.long_header", "a header of {size} bytes", size=len(line)))
     raw = orjson.loads(line)
+    if not is_shallow(raw):
+        raise ProtocolError(message("run.too_deep", "{what}: nested too deeply", what="header"))
     for name in ("engine", "sampling", "environment"):
         if not isinstance(raw.get(name), dict):
             raise ProtocolError(message("run.header_without", "header without {name}", name=name))
@@ -245,6 +266,14 @@ def _header(line: bytes) -> Header:
         return parse_header(raw)
     except Malformed as error:
         raise ProtocolError(message("run.bad_header", "header: {said}", said=str(error))) from None
+
+
+def is_shallow(value: Json, depth: int = DEEPEST) -> bool:
+    """Whether no more than `depth` lists and objects lie in each other: what is read deeper cannot be written again."""
+    if not isinstance(value, list | dict):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return depth > 0 and all(is_shallow(one, depth - 1) for one in inner)
 
 
 def line_of(record: Record) -> bytes:

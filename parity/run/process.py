@@ -17,14 +17,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from parity.capture import MAX_LINE_BYTES
 from parity.errors import BackendError, ParityError
 from parity.messages import Message, message
-from parity.run.messages import Command, Exit, FromWorker, Ping, ProtocolError, command_line_of, decode
+from parity.run.messages import Command, Exit, FromWorker, Ping, ProtocolError, command_line_of, decode, unfit
 from parity.run.words import printable
-
-MAX_LINE_BYTES = 64 * 1024 * 1024
-"""A protocol line longer than this is a broken worker (a completion of 100,000 tokens with 20 logprobs
-each is 40 MB)."""
 
 MAX_PREAMBLE_LINES = 200
 """As many lines may a login shell or a container's entry point print before the worker's first message."""
@@ -224,7 +221,12 @@ class WorkerProcess:
             raise ProtocolError(message("run.long_line", "a line longer than {size} MiB", size=MAX_LINE_BYTES >> 20))
         if not line.endswith(b"\n"):
             raise ProtocolError(message("run.cut_line", "the last line is cut off after {size} bytes", size=len(line)))
-        said: FromWorker = decode(line)
+        try:
+            said: FromWorker = decode(line)
+        except (ProtocolError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise unfit(error) from error
         return said
 
     def _exited(self) -> bool:

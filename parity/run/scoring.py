@@ -15,7 +15,7 @@ from parity.run.expected import check_score, check_unscored
 from parity.run.failures import Doing
 from parity.run.items import ScoreItem, chunks
 from parity.run.link import Link
-from parity.run.messages import Footer, FromWorker, Score, Scored, Teacher, Unscored, count, line_of
+from parity.run.messages import Footer, FromWorker, ProtocolError, Score, Scored, Teacher, Unscored, count, line_of
 from parity.run.resume import Held
 from parity.run.words import one_line
 
@@ -41,6 +41,7 @@ class Scoring:
         self._done = set(held.scores)
         self._sequences = count(held.counters.get("sequences"))
         self._tokens = 0
+        self._repeated = 0
         self._waiting: list[deque[list[ScoreItem]]] = [deque() for _ in range(link.replicas)]
         for number, chunk in enumerate(chunks(missing, link.replicas)):
             self._waiting[number % link.replicas].append(chunk)
@@ -57,7 +58,7 @@ class Scoring:
                 self._ask(replica)
             while self._busy:
                 link.listen_to(self._busy)
-                self._take(link.receive(Doing.SCORING))
+                link.checked(self._take, link.receive(Doing.SCORING))
             if len(self._refused) > SAID_UNSCORED:
                 more = len(self._refused) - SAID_UNSCORED
                 link.say(message("run.more_unscored", "{arm}: not scored: {more} more", arm=link.name, more=more))
@@ -84,6 +85,8 @@ class Scoring:
                 self._scores.add(line_of(score))
                 self._done.add(score.key)
                 link.advance(1, self._lengths[score.key])
+            else:
+                self._repeat()
         elif isinstance(said, Unscored):
             self._refuse(link.checked(check_unscored, said, self._lengths))
         elif isinstance(said, Scored):
@@ -96,9 +99,15 @@ class Scoring:
         else:
             link.event(said)
 
+    def _repeat(self) -> None:
+        self._repeated += 1
+        if self._repeated > len(self._lengths):
+            raise ProtocolError(message("run.repeated_scores", "the same scores again and again"))
+
     def _refuse(self, said: Unscored) -> None:
         key, why = said.key, words_heard(said.reason, lambda text: one_line(text)[:MOST_SAID])
         if key in self._refused:
+            self._repeat()
             return
         self._refused[key] = (*key, short_json(why))
         if len(self._refused) <= SAID_UNSCORED:

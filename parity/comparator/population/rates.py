@@ -159,9 +159,10 @@ def places_of(completion: Completion) -> tuple[npt.NDArray[np.int64], npt.NDArra
     trace, length = completion.spec, len(completion.token_ids)
     if trace is None or len(trace.accepted) != len(trace.drafted) or not len(trace.accepted):
         return None
-    steps = steps_of(trace.accepted)
-    if not 0 <= len(steps) - length <= 32:
+    counts = np.clip(trace.accepted, 0, length + 33)
+    if not 0 <= 1 + int(counts.sum()) + len(counts) - length <= 32:
         return None
+    steps = steps_of(trace.accepted)
     missed = trace.accepted < trace.drafted
     before = np.concatenate([[False], missed[:-1]])[steps.step]
     rejected = before | (missed[steps.step] & ~steps.is_draft)

@@ -1,0 +1,39 @@
+"""Files of other people, opened for reading: regular ones only, and whole ones up to a size.
+
+A named pipe waits for ever and a device never ends, so a path that leads to one is an error as any other.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import IO, Final
+
+MAX_BYTES: Final = 1 << 30
+"""Of a file that is read whole, where nothing smaller is asked for: a plan of 100,000 prompts has some 300 MB."""
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """The file at `path`, open for reading bytes. Raises OSError, for what is no regular file as well."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is a pipe or a device, no file", str(path))
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_whole(path: Path, most: int = MAX_BYTES) -> bytes:
+    """The content of a regular file of at most `most` bytes. Raises OSError."""
+    with open_regular(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB", str(path))
+    return data

@@ -1,0 +1,53 @@
+"""The long form: `python -m tests.hostile [CAMPAIGN …]`: a table of what was tried; exit code 3 where anything failed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from judging import Ended
+
+CAMPAIGNS = ("bombs", "far", "servers", "models", "foreign", "kills", "fuzz")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
+    parser.add_argument("campaigns", nargs="*", default=list(CAMPAIGNS), metavar="CAMPAIGN", help=", ".join(CAMPAIGNS))
+    parser.add_argument("--short", action="store_true", help="what CI runs")
+    parser.add_argument("--verbose", action="store_true", help="a line for each that did well, too")
+    parser.add_argument("--seconds", type=float, default=0.0, help="begin nothing new after so many, in each campaign")
+    args = parser.parse_args()
+    os.nice(10)
+    rows, failed = [], 0
+    for name in args.campaigns:
+        campaign: Callable[[bool], Iterator[Ended]] = import_module(name).campaign
+        began, tried, bad, slowest, largest = time.monotonic(), 0, 0, 0.0, 0
+        for ended in campaign(args.short):
+            tried += 1
+            slowest, largest = max(slowest, ended.seconds), max(largest, ended.peak_mib)
+            if args.verbose and not ended.problems:
+                print(ended.line(), flush=True)
+            if ended.problems:
+                bad += 1
+                print(ended.line(), flush=True)
+                print("    " + "\n    ".join(ended.err.strip().splitlines()[-6:]), flush=True)
+            if args.seconds and time.monotonic() - began > args.seconds:
+                break
+        failed += bad
+        rows.append((name, tried, tried - bad, bad, f"{slowest:.0f}", largest, f"{time.monotonic() - began:.0f}"))
+        print("| {} | {} | {} | {} | {} s | {} MiB | {} s |".format(*rows[-1]), flush=True)
+    print("\n| campaign | tried | good | not good | slowest | most memory | took |\n|---|---|---|---|---|---|---|")
+    for row in rows:
+        print("| {} | {} | {} | {} | {} s | {} MiB | {} s |".format(*row))
+    return 3 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

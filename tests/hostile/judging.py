@@ -1,0 +1,191 @@
+"""One command of parity against something hostile, with a budget of seconds and of memory, and what went wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parents[2]
+SUPPORT = ROOT / "tests" / "support"
+ENGINE = ROOT / "tests" / "unit" / "pipeline" / "fake_engine.py"
+KEY = "sk-HOSTILE0secret0"
+"""Stands in the environment of every command; it must come out nowhere."""
+MARK = "PARITY_HOSTILE_MARK"
+
+
+@dataclass
+class Ended:
+    """How a command ended. `problems` is empty where it did as it should."""
+
+    name: str
+    code: int | None
+    seconds: float
+    peak_mib: int
+    out: str
+    err: str
+    problems: list[str] = field(default_factory=list)
+
+    def line(self) -> str:
+        said = "; ".join(self.problems) or "good"
+        return f"{self.name}: exit {self.code}, {self.seconds:.1f} s, {self.peak_mib} MiB: {said}"
+
+
+@dataclass
+class Place:
+    """A home, a working directory, and a backend `fake` whose engine is a few lines."""
+
+    root: Path
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
+
+    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith("PARITY")},
+            "PARITY_HOME": str(self.home),
+            "PYTHONPATH": os.pathsep.join(map(str, (self.root / "site", SUPPORT, ROOT, ROOT / "backends"))),
+            "FAKE_STARTS": str(self.root / "starts.txt"),
+            "OPENBLAS_NUM_THREADS": "1",
+            "HOSTILE_KEY": KEY,
+            **env,
+        }
+
+    def run(
+        self, name: str, *args: str, seconds: float = 60.0, mib: int = 700, env: Mapping[str, str] | None = None,
+        fine: Sequence[int] = (0, 2, 3, 4),
+    ) -> Ended:  # fmt: skip
+        """`parity ARGS`, killed after `seconds`. `fine`: exit codes that are answers (1 is, where it says DIVERGED)."""
+        mark = secrets.token_hex(8)
+        outside = before(self.root)
+        out, err = self.root / "out.txt", self.root / "err.txt"
+        began = time.monotonic()
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "parity", *args], cwd=self.work, stdin=subprocess.DEVNULL, stdout=stdout,
+                stderr=stderr, start_new_session=True, env={**self.environment(env or {}), MARK: mark},
+            )  # fmt: skip
+            code, peak = waited(process, seconds)
+        took = time.monotonic() - began
+        ended = Ended(
+            name,
+            code,
+            took,
+            peak >> 10,
+            out.read_text(errors="replace")[:200_000],
+            err.read_text(errors="replace")[-8000:],
+        )
+        ended.problems += judged(ended, fine, mib)
+        left = orphans(mark)
+        if left:
+            ended.problems.append(f"{len(left)} processes left")
+        ended.problems += [f"wrote {path}" for path in sorted(before(self.root) - outside)]
+        ended.problems += leaks(self.root, ended)
+        return ended
+
+
+def judged(ended: Ended, fine: Sequence[int], mib: int) -> list[str]:
+    problems = []
+    if ended.code is None:
+        problems.append("HANG")
+    elif ended.code == 1:
+        if "DIVERGED" not in ended.out:
+            problems.append("exit 1 without DIVERGED")
+    elif ended.code not in fine:
+        problems.append(f"exit {ended.code}")
+    if "Traceback" in ended.err or "failed unexpectedly" in ended.err:
+        problems.append("TRACEBACK " + ended.err.strip().splitlines()[-1][:200])
+    if "\x1b" in ended.err or "\x1b" in ended.out:
+        problems.append("escape sequence")
+    if ended.peak_mib > mib:
+        problems.append(f"{ended.peak_mib} MiB")
+    return problems
+
+
+def waited(process: subprocess.Popen[bytes], seconds: float) -> tuple[int | None, int]:
+    """(exit code, peak memory in KiB of it and of what it waited for); None where it had to be killed."""
+    until = time.monotonic() + seconds
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return process.returncode, usage.ru_maxrss
+        if time.monotonic() > until:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            _, _, usage = os.wait4(process.pid, 0)
+            process.returncode = -9
+            return None, usage.ru_maxrss
+        time.sleep(0.02)
+
+
+def orphans(mark: str, patience: float = 5.0) -> list[int]:
+    """Processes that the command started and that outlive it, killed here. They get a moment to end by themselves."""
+    until = time.monotonic() + patience
+    while True:
+        found = marked(mark)
+        if not found or time.monotonic() > until:
+            break
+        time.sleep(0.1)
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return found
+
+
+def marked(mark: str) -> list[int]:
+    found, wanted = [], f"{MARK}={mark}".encode()
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            if wanted in Path(f"/proc/{name}/environ").read_bytes():
+                state = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0]
+                if state not in "ZX":
+                    found.append(int(name))
+        except OSError:
+            continue
+    return found
+
+
+def before(root: Path) -> set[Path]:
+    """Files where none of ours belong: beside home, work and what the campaign itself wrote, and canaries."""
+    ours = {"home", "work", "site", "out.txt", "err.txt", "starts.txt", "given"}
+    found = {path for path in root.iterdir() if path.name not in ours}
+    return found | set(root.rglob("PWNED*"))
+
+
+def leaks(root: Path, ended: Ended) -> list[str]:
+    """Where the key came out: on the terminal, or in any file below the home and the working directory."""
+    found = [name for name, text in (("stdout", ended.out), ("stderr", ended.err)) if KEY in text]
+    for place in ("home", "work"):
+        for path in (root / place).rglob("*"):
+            if path.is_file() and not path.is_symlink() and path.stat().st_size < 1 << 26:
+                found += [str(path)] if KEY.encode() in path.read_bytes() else []
+    return [f"LEAK to {where}" for where in found]
+
+
+@contextlib.contextmanager
+def place() -> Iterator[Place]:
+    with TemporaryDirectory(prefix="hostile-") as name:
+        made = Place(Path(name))
+        for folder in (made.home, made.work, made.root / "given"):
+            folder.mkdir()
+        metadata = made.root / "site" / "fake_backend-0.dist-info"
+        metadata.mkdir(parents=True)
+        (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: fake-backend\nVersion: 0\n")
+        (metadata / "entry_points.txt").write_text("[parity.backends]\nfake = backend:FakeBackend\n")
+        yield made

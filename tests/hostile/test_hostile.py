@@ -1,0 +1,21 @@
+"""The short form of the campaigns: a few of each kind. `python -m tests.hostile` is the long one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import bombs
+import far
+import pytest
+from judging import Ended
+
+Campaign = Callable[[bool], Iterator[Ended]]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="processes are killed and looked at as POSIX has them")
+@pytest.mark.parametrize("campaign", [bombs.campaign, far.campaign], ids=["bombs", "far"])
+def test_nothing_hostile_gets_through(campaign: Campaign) -> None:
+    tried = list(campaign(True))
+    assert tried
+    assert [one.line() for one in tried if one.problems] == []
