@@ -24,6 +24,7 @@ from parity.comparator import DEFAULT_TOLERANCE, Comparison
 from parity.errors import ParityError
 from parity.messages import message
 from parity.pipeline.analyse import analyse
+from parity.pipeline.inside import look_inside, steps_beside, with_steps
 from parity.records import Capture, Finding, Json, Key, ScoreKey, Scores, TopLogprobs, Verdict
 from parity.view import Evidence, RunView, of_captures
 
@@ -184,7 +185,7 @@ def compare(
 
     `scores`: teacher-forced logprobs: a file, several, or what `parity.read_scores` gave; those inside the
     captures are used as well. `tolerance`: nats, or "auto". `model`: a checkpoint directory, to check text.
-    `partial`: accept captures that are not finished. Raises ParityError.
+    `partial`: accept captures that are not finished. Recorded steps beside the files are read too. Raises ParityError.
     """
     directory = None if model is None else Path(model)
     if directory is not None and not (directory / "tokenizer.json").is_file():
@@ -194,7 +195,12 @@ def compare(
         )
     first, second = _capture(baseline, partial), _capture(candidate, partial)
     known = _scores(scores)
-    return Result(first, second, known, analyse(first, second, known, tolerance=tolerance, model=directory))
+    comparison = analyse(first, second, known, tolerance=tolerance, model=directory)
+    inside = [
+        look_inside(one, () if isinstance(given, Capture) else steps_beside(Path(given)))
+        for one, given in ((first, baseline), (second, candidate))
+    ]
+    return Result(first, second, known, with_steps(comparison, *inside))
 
 
 def _capture(given: PathLike | Capture, partial: bool) -> Capture:

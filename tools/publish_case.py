@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from parity.capture.steps import steps_path
 from parity.errors import ParityError
 from parity.pipeline import RunDirectory
 from parity.report.escape import public
@@ -107,11 +108,14 @@ def publish(directory: RunDirectory, store: Store, folder: Path, fault: str | No
         repro.unlink(missing_ok=True)
     captures = folder / "captures"
     captures.mkdir(exist_ok=True)
-    for old in captures.glob("*.jsonl.gz"):
+    for old in (*captures.glob("*.jsonl.gz"), *captures.glob("*.steps")):
         old.unlink()
     for arm in directory.plan().arms:
         source = directory.capture(arm.name)
         compress(source, captures / f"{source.name}.gz")
+        steps = steps_path(source)
+        if steps.is_file():
+            steps_path(captures / f"{source.name}.gz").write_bytes(steps.read_bytes())
     compress(directory.scores, captures / "scores.jsonl.gz")
     write_plots(plots(view.evidence, tolerance=view.tolerance), folder / "plots")
 

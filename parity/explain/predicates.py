@@ -261,6 +261,8 @@ PREDICATES: tuple[Predicate, ...] = (
          lambda ledger: ledger.prompt_tokens < 8),
     _one("drawn", message("explain.drawn", "its request is drawn, or its logits are shaped"),
          lambda ledger: ~ledger.plain),
+    _one("drawn beside", message("explain.drawn_beside", "another row is drawn, or its logits are shaped"),
+         lambda ledger: per_step(ledger, ~ledger.plain) - ~ledger.plain > 0),
     _one("even step", message("explain.even_step", "the step's number is even"),
          lambda ledger: ledger.steps.step % 2 == 0),
     _one("even request", message("explain.even_request", "the request's number is even"),

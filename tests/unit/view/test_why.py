@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from step_world import World, changed
 
+import parity
 from parity.capture import write_capture
 from parity.capture.steps import RowSteps, steps_lines, steps_path
 from parity.cli.main import cli
@@ -113,3 +114,11 @@ def test_without_faults_or_steps_it_says_so(tmp_path: Path, clean: bool) -> None
     result = run("why", *stored(tmp_path, WORLD.recorded() if clean else None))
     assert result.exit_code == 2
     assert ("nothing is wrong" if clean else "--record") in result.stderr
+
+
+def test_the_python_interface_reads_the_steps_beside_captures(tmp_path: Path) -> None:
+    steps, faults = broken_where_rows_move(WORLD.recorded())
+    stored(tmp_path, steps)
+    result = parity.compare(tmp_path / "base.jsonl", tmp_path / "mtp.jsonl")
+    assert result.verdict == "DIVERGED"
+    assert len({finding.key for finding in result.findings if finding.kind == "violation"}) == faults
