@@ -125,6 +125,7 @@ def planned(
     from parity.pipeline import (
         RunDirectory,
         check_images,
+        for_releases,
         load_adapters,
         locate_model,
         make_plan,
@@ -147,8 +148,9 @@ def planned(
         backends = load_adapters(hosts)
         _find_engines(hosts, backends)
         plan = placed(make_plan(request, backends), hosts)
-        say_skipped(plan)
     _look_at_hosts(plan, hosts, backends)
+    plan = for_releases(plan, hosts, backends)
+    say_skipped(plan)
     _build_engines(hosts, backends)
     return plan, hosts
 

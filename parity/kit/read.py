@@ -24,6 +24,7 @@ from parity.messages import Message, message, verbatim
 from parity.pipeline import Outcome, RunDirectory, Session
 from parity.pipeline.directory import write_whole
 from parity.plan import Arm, Plan
+from parity.plan.trusting import of_plan
 from parity.plan.types import Skipped
 from parity.records import Json
 from parity.run import ScoreItem, load_backend
@@ -166,6 +167,9 @@ def _opening(path: Path) -> tuple[About, Plan]:
         raise _no_result(path, message("kit.lacks", "it lacks {name}", name=str(error.args[0]))) from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise _no_result(path, verbatim(str(error))) from error
+    named = list(of_plan(plan))  # the run's directory will be one of parity's own, and believed
+    if named:
+        raise _no_result(path, message("kit.would_run", "its plan sets {named}", named=named))
     return about, plan
 
 

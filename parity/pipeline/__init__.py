@@ -11,6 +11,7 @@ from parity.pipeline.execute import execute
 from parity.pipeline.outcome import Outcome
 from parity.pipeline.placing import hosts_of_plan, load_adapters, look_at, placed
 from parity.pipeline.planning import PlanRequest, check_images, load_backends, locate_model, make_plan, with_lists
+from parity.pipeline.releases import for_releases
 from parity.pipeline.scoring import score_items
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "engines",
     "execute",
     "find_unfinished",
+    "for_releases",
     "for_store",
     "hosts_of_plan",
     "load_adapters",

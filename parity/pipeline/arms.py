@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from parity.errors import ParityError
 from parity.messages import Message, joined, message
 from parity.pipeline.deployed import arm_settings
-from parity.plan import Arm
+from parity.plan import Arm, Plan
 from parity.plan.matrix import SPECULATION, Axis, Point, apply, check_axes, contradiction, points
 from parity.plan.types import Skipped
 from parity.plan.variants import DEPLOYED, SPECULATION_DECIDES, Variant, resolve
@@ -136,6 +136,37 @@ def settled(
             kept.append(varied)
         else:
             reasons[arm.name] = reason
+    _check_left(kept, reasons)
+    return kept, [Skipped(arm, reason) for arm, reason in reasons.items()]
+
+
+def left_of(plan: Plan, reasons: Mapping[str, Message]) -> Plan:
+    """The plan without the arms that cannot run for these reasons, by their names. Raises ParityError where that leaves
+    nothing to compare, or not the baseline."""
+    if not reasons:
+        return plan
+    if plan.baseline in reasons:
+        raise baseline_cannot_run(plan.baseline, reasons[plan.baseline])
+    kept = tuple(arm for arm in plan.arms if arm.name not in reasons)
+    _check_left(kept, reasons)
+    skipped = (*plan.skipped, *(Skipped(arm, reason) for arm, reason in reasons.items()))
+    return replace(plan, arms=kept, skipped=skipped)
+
+
+def baseline_cannot_run(arm: str, reason: Message) -> ParityError:
+    return ParityError(
+        message(
+            "pipeline.baseline_cannot_run",
+            "the baseline {asked} cannot run: {asked_2}",
+            asked=arm,
+            asked_2=reason,
+        ),
+        hint=message("pipeline.name_another_baseline", "name another with --baseline"),
+    )
+
+
+def _check_left(kept: Sequence[Arm], reasons: Mapping[str, Message]) -> None:
+    """Raises ParityError where fewer than two arms are left."""
     listed = joined([part for arm, reason in reasons.items() for part in (f"\n  {arm}: ", reason)], by="")
     if reasons and not kept:
         raise ParityError(
@@ -152,7 +183,6 @@ def settled(
             ),
             hint=message("pipeline.vary_other_settings", "vary other settings, or use another backend"),
         )
-    return kept, [Skipped(arm, reason) for arm, reason in reasons.items()]
 
 
 def check_lengths(arms: Sequence[Arm], needed: int) -> None:

@@ -13,6 +13,7 @@ from parity.pipeline.arbitrate import with_arbiter
 from parity.pipeline.arms import (
     OwnArm,
     Planned,
+    baseline_cannot_run,
     check_lengths,
     control_arm,
     default_baseline,
@@ -282,15 +283,7 @@ def _settled(
     check_lengths(kept, max(len(r.prompt_token_ids) for r in plan.requests) + plan.sampling.max_tokens + room)
     reasons = {one.arm: one.reason for one in skipped}
     if asked in reasons:
-        raise ParityError(
-            message(
-                "pipeline.baseline_cannot_run",
-                "the baseline {asked} cannot run: {asked_2}",
-                asked=asked,
-                asked_2=reasons[asked],
-            ),
-            hint=message("pipeline.name_another_baseline", "name another with --baseline"),
-        )
+        raise baseline_cannot_run(asked, reasons[asked])
     baseline = plan.baseline if plan.baseline not in reasons else default_baseline(kept) or kept[0].name
     return replace(plan, arms=tuple(kept), baseline=baseline, skipped=tuple(skipped))
 

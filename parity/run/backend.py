@@ -113,6 +113,20 @@ class Restricted(Protocol):
 
 
 @runtime_checkable
+class OfRelease(Protocol):
+    """A backend whose engine cannot run everything in some of its releases."""
+
+    distributions: tuple[str, ...]
+    """Names of the packages whose versions say which release it is."""
+
+    def impossible_at(
+        self, versions: Mapping[str, str], engine: Mapping[str, Json], config: Mapping[str, Json]
+    ) -> Message | None:
+        """As `impossible`, with these versions of `distributions`; the versions come from another host."""
+        ...
+
+
+@runtime_checkable
 class OfCheckpoint(Protocol):
     """A backend whose engine needs other arguments for some checkpoints."""
 

@@ -8,6 +8,8 @@ from typing import Any
 from parity.messages import Message, message
 from parity_backends.vllm.accelerator import Accelerator
 from parity_backends.vllm.impossible import MOST_ON_ASCEND, on_ascend
+from parity_backends.vllm.worker.arguments import Table
+from parity_backends.vllm.worker.limits import refusal
 
 SET_ENV = message(
     "ascend.set_env",
@@ -42,6 +44,14 @@ class AscendBackend(Accelerator):
 
     def impossible(self, engine: Mapping[str, Any], config: Mapping[str, Any]) -> Message | None:
         return on_ascend(engine)
+
+    def impossible_at(
+        self, versions: Mapping[str, str], engine: Mapping[str, Any], config: Mapping[str, Any]
+    ) -> Message | None:
+        if "vllm-ascend" not in versions:
+            return None
+        said = refusal(Table(versions.get("vllm", "0"), versions["vllm-ascend"]), engine, config)
+        return None if said is None else Message.from_json(said)
 
     remedies = (
         (

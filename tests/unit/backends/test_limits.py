@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 from parity_backends.vllm.doctor import judge as judging
 from parity_backends.vllm.worker import arm as arm_module
 from parity_backends.vllm.worker import limits
-from parity_backends.vllm.worker.arguments import Table, release
+from parity_backends.vllm.worker.arguments import Table, no_logprobs, release
 from parity_backends.vllm.worker.limits import ASCEND_LIMITS, REMEDY, limits_met, refusal
 from parity_backends.vllm.worker.table import ASCEND_READ
 from parity_backends.worker.sentences import WorkerError
@@ -33,6 +34,13 @@ HYBRID = {"model_type": "qwen3_5", "text_config": {"layer_types": ["linear_atten
         ("0.11.0", {"speculative_config": {"method": "qwen3_next_mtp"}}, QWEN, ["deepseek_only"]),
         ("0.11.0", {"speculative_config": {"method": "ngram"}}, QWEN, []),
         ("0.11.0", {}, QWEN, []),
+        ("0.11.0", CACHING, QWEN, ["hybrid_prefix_caching"]),
+        ("0.12.0rc1", MTP, DEEPSEEK, []),
+        ("0.12.0rc1", MTP, MIMO, ["listed_mtp"]),
+        ("0.12.0rc1", MTP, HYBRID, ["hybrid_mtp"]),
+        ("0.12.0rc1", MTP, QWEN, []),
+        ("0.16.0rc1", {**MTP, **CACHING}, HYBRID, ["hybrid_prefix_caching"]),
+        ("0.17.0rc1", {**MTP, **CACHING}, HYBRID, []),
         ("0.13.0", MTP, MIMO, []),
         ("0.13.0", MTP, HYBRID, ["hybrid_mtp"]),
         ("0.13.0", MTP, QWEN, ["untested_mtp"]),
@@ -46,7 +54,7 @@ HYBRID = {"model_type": "qwen3_5", "text_config": {"layer_types": ["linear_atten
 def test_limits_of_releases(ascend: str, engine: dict[str, Any], config: dict[str, Any], names: list[str]) -> None:
     assert [limit.name for limit in limits_met(release(ascend), engine, config)] == names
     ends = [limit for limit in ASCEND_LIMITS if limit.name in names and limit.ends]
-    said = refusal(Table(ascend.removesuffix(".post1"), ascend), engine, config)
+    said = refusal(Table(re.split("rc|.post", ascend)[0], ascend), engine, config)
     assert (said is not None) == bool(ends)
     assert said is None or said["parameters"]["why"] == [limit.why for limit in ends]
     assert said is None or said["text"].endswith(f"take {REMEDY} or newer")
@@ -150,3 +158,13 @@ def test_the_doctor_says_them(ascend: str, config: dict[str, Any], state: State,
 
 def test_what_only_limits_a_setting_is_a_note() -> None:
     assert checked("0.13.0", HYBRID)["prefix caching"].state is State.NOTE
+
+
+@pytest.mark.parametrize(
+    ("ascend", "ends"),
+    [("0.13.0", False), ("0.14.0rc1", True), ("0.18.0", True), ("0.19.1rc1", False), ("0.23.0", False)],
+)
+def test_logprobs_with_speculation_end_some_releases_of_vllm_ascend(ascend: str, ends: bool) -> None:
+    engine = {**MTP, "async_scheduling": False}
+    said = no_logprobs(engine, Table("0.23.0", ascend), [{"logprobs": 0}])
+    assert (said is not None) == ends

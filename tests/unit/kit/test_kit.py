@@ -19,6 +19,7 @@ import pytest
 
 from parity.kit.read import is_result
 from parity.kit.write import KitRequest, kit_plan, write_kit
+from parity.plan.trusting import of_plan
 from parity.run import load_backend
 from parity.store import Store
 
@@ -260,6 +261,31 @@ def test_names_that_no_kit_writes_are_passed_over(result: There) -> None:
             target.addfile(member, io.BytesIO(data))
     assert result.compare()[0] == 0
     assert [*result.folder.parent.rglob("*escaped*"), *Path("/tmp").glob("escaped*")] == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"env": {"LD_PRELOAD": "/tmp/x.so"}}, {"engine": {"worker_cls": "evil.Worker"}}], ids=["env", "code"]
+)
+def test_a_plan_that_would_run_code_here_is_refused(result: There, change: dict[str, object]) -> None:
+    """What is read becomes a run of parity's own, which `parity reduce` starts engines for."""
+    with tarfile.open(result.result) as source:
+        members = [(one, source.extractfile(one).read()) for one in source]  # type: ignore[union-attr]
+    with tarfile.open(result.result, "w:gz") as target:
+        for member, data in members:
+            if member.name == "plan.json":
+                plan = json.loads(data)
+                plan["arms"][0].update(change)
+                data = json.dumps(plan).encode()
+            member.size = len(data)
+            target.addfile(member, io.BytesIO(data))
+    code, said = result.compare()
+    assert code == 2
+    assert "its plan sets" in " ".join(said.split())
+
+
+def test_the_plans_of_kits_set_nothing_that_is_run() -> None:
+    for name in ("cuda", "ascend", "cpu"):
+        assert list(of_plan(kit_plan(KitRequest(name), load_backend(name)))) == []
 
 
 def test_a_file_that_is_cut_off_or_none_is_refused(result: There) -> None:

@@ -23,10 +23,10 @@ FIRST_HIGHEST = (0, 14, 0)
 NO_LOGPROBS_BEFORE = (0, 14)
 """vLLM: before, a request that asks for logprobs is not speculated for, or gets wrong ones (vllm#34497)."""
 
-ENDS_AT_LOGPROBS = ((0, 14), (0, 23))
+ENDS_AT_LOGPROBS = ((0, 14), (0, 19))
 """vllm-ascend, from the first of these releases, before the second: a step with drafts and logprobs ends the engine
 unless scheduling is asynchronous (0.18.0, `model_runner_v1.py:1679`: what `RejectionSampler.parse_output` gives second
-are lists of logprobs since vLLM 0.14.0, and is taken for the counts that it gave in 0.13.0)."""
+are lists of logprobs since vLLM 0.14.0, and is taken for the counts that it gave in 0.13.0; mended in 0.19.1rc1)."""
 
 SECTIONS = {
     "LLM": message("vllm.an_argument", "argument"),

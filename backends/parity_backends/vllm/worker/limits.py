@@ -53,17 +53,27 @@ ASCEND_LIMITS = (
         message("vllm.limit.deepseek_only", "its MTP is DeepSeek's alone"),
     ),
     Limit(
-        # vllm_ascend/worker/model_runner_v1.py, 0.13.0
+        # `_MTP_MODELS` of vllm_ascend/spec_decode/mtp_proposer.py, 0.12.0rc1
+        "listed_mtp",
+        "0.12.0-0.12.0",
+        lambda engine, config: (
+            _drafts(engine) and not _of_family(config, "deepseek", "qwen3_next") and not has_linear_attention(config)
+        ),
+        message("vllm.limit.listed_mtp", "it has MTP for DeepSeek and Qwen3-Next alone"),
+    ),
+    Limit(
+        # vllm_ascend/worker/model_runner_v1.py, 0.12.0rc1 and 0.13.0
         "hybrid_mtp",
-        "0.13.0-0.13.0",
+        "0.12.0-0.13.0",
         lambda engine, config: (
             _drafts(engine) and has_linear_attention(config) and not _of_family(config, "qwen3_next")
         ),
         message("vllm.limit.hybrid_mtp", "of hybrid models it has MTP for Qwen3-Next alone"),
     ),
     Limit(
+        # the same file, 0.11.0 to 0.16.0rc1
         "hybrid_prefix_caching",
-        "0.13.0-0.13.0",
+        "0.11.0-0.16.0",
         lambda engine, config: bool(engine.get("enable_prefix_caching")) and has_linear_attention(config),
         message("vllm.limit.hybrid_prefix_caching", "it has no prefix caching for hybrid models"),
         of_mtp=False,
