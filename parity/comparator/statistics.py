@@ -172,6 +172,9 @@ SELF_NORMALISED = 3.18
 their sizes and over the root of the sum of their squares, is at most this times the normal's."""
 
 
+GIANT = 4.0
+"""Times the usual size, that a sum may count at most: a completion that ends in a loop repeats one residual."""
+
 FEWEST, FEW = 6, 40
 """Numbers of values from which, and below which, Student's t is asked."""
 
@@ -193,6 +196,14 @@ def paired_mean(values: FloatArray) -> float:
         return symmetric_sum(values)
     spread = float(values.std(ddof=1))
     return student_tail(float(values.mean()) / spread * math.sqrt(count), count - 1) if spread else 1.0
+
+
+def without_giants(values: FloatArray, sizes: FloatArray) -> FloatArray:
+    """Sums over `sizes` tokens each, (N,), none larger than GIANT times what is usual for its size. The bound depends
+    on how large they are, not on their signs: what is as likely with the other sign stays so."""
+    root = np.sqrt(np.maximum(sizes, 1.0))
+    most = GIANT * float(np.median(np.abs(values) / root)) * root if len(values) else root
+    return np.asarray(np.clip(values, -most, most) if np.any(most > 0) else values)
 
 
 def poisson_tail(hits: int, expected: float) -> float:

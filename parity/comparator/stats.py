@@ -200,6 +200,17 @@ class Detectable(_Numbers, frozen=True, kw_only=True):
     """The same of the logit noise, as a share of the baseline's."""
 
 
+class NoisySpots(_Numbers, frozen=True, kw_only=True):
+    """Where the candidate's residuals are larger than elsewhere, the same in both halves of the completions."""
+
+    size: float
+    """Of the mean noise, by which it is larger there."""
+    found: tuple[int, ...] = ()
+    """Output positions, or numbers of tokens before (the prompt's included), the first of them."""
+    by_context: bool = False
+    """They count the prompt's tokens."""
+
+
 class Numerics(_Numbers, frozen=True, kw_only=True):
     """The numerics of the run as a whole: residuals of both arms, the tests of them and of the gaps."""
 
@@ -217,6 +228,7 @@ class Numerics(_Numbers, frozen=True, kw_only=True):
     leaning: Mapping[str, float] = {}
     """Nats by which the logprobs of the same tokens ("ids"), or of the same places, lean the same way in both halves of
     the completions."""
+    spots: NoisySpots | None = None
     scale_ratio: float | None = None
     """Of the arms' logit noise."""
     extra_wide_per_10_000: float | None = None

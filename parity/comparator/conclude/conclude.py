@@ -17,7 +17,7 @@ from parity.comparator.population.run import Run
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.kept import keep_gaps
 from parity.comparator.reference.references import References
-from parity.comparator.stats import Stats
+from parity.comparator.stats import Detectable, Stats
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Comparison, CompletionClass, Remarks
 from parity.messages import Message, message
@@ -187,15 +187,39 @@ def _residuals(stats: Stats) -> Message | str:
             shift=found.mean_shift,
         )
     return message(
-        "conclude.residuals",
+        "conclude.residuals_and_power",
         "; over {tokens} tokens logprobs lie {sd:.4f} nats (sd) off the scores, the baseline's {own:.4f}; beyond 0.1 "
-        "nats {wide:.1f} in 10,000, the baseline's {own_wide:.1f}; mean shift {shift:+.5f}",
+        "nats {wide:.1f} in 10,000, the baseline's {own_wide:.1f}; mean shift {shift:+.5f}{smallest}",
+        smallest=_smallest(found.detectable),
         tokens=found.tokens,
         sd=found.candidate.sd,
         own=found.baseline.sd,
         wide=found.candidate.beyond["0.1"] * 1e4,
         own_wide=found.baseline.beyond["0.1"] * 1e4,
         shift=found.mean_shift,
+    )
+
+
+def _smallest(found: Detectable | None) -> Message | str:
+    """The smallest differences of numerics that the run would have seen."""
+    if found is None:
+        return ""
+    seen = [
+        message("conclude.seen_shift", "a mean shift of {nats:.4f} nats", nats=found.mean_shift)
+        if found.mean_shift is not None
+        else "",
+        message("conclude.seen_scale", "{factor:.2f} times the noise", factor=found.scale_factor)
+        if found.scale_factor is not None
+        else "",
+        message("conclude.seen_wide", "{rate:.0f} in 10,000 beyond 0.1 nats", rate=found.wide_per_10_000)
+        if found.wide_per_10_000 is not None
+        else "",
+    ]
+    said = [one for one in seen if one]
+    if not said:
+        return message("conclude.seen_none", "; so few tokens show no wrong numerics that stay within the tolerance")
+    return message(
+        "conclude.seen_numerics", "; numerics that are wrong everywhere are seen from {sizes} on (95 %)", sizes=said
     )
 
 

@@ -2,21 +2,23 @@
 
 Two things say it. The tokens are far likelier after the other text than after their own, and that text explains them
 from the first to the last (`reference/crossed.py`). Or the engine's own logprobs are those of the other text: they
-disagree with the scores of the completion's own prompt, and agree with those.
+disagree with the scores of the completion's own prompt, and agree with those. Each is evidence whose mean is at most 1
+for a completion that was made after its own prompt, so `alpha` holds for both, all questions of a run together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from parity.comparator.detect.crossings import OTHER_DISTRIBUTIONS, SCORED
 from parity.comparator.detect.events import Event
-from parity.comparator.reference.crossed import Asked, explains, log_won, residual
+from parity.comparator.reference.crossed import Asked, explains, log_won, residual, residual_sizes, set_apart
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.temperature import Cut
+from parity.comparator.statistics import FloatArray
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, Kind, TokenIds, TopLogprobs
 from parity.records.crossings import Crossed, Crossing
@@ -40,6 +42,8 @@ class _Answer:
     apart: float
     """Times that own logprobs lie farther from the scores after the own prompt than from these; 0 where they are not
     those of either text."""
+    log_apart: float
+    """Log of the evidence that they are those of the other text (`set_apart`)."""
     tokens: int
 
 
@@ -63,22 +67,23 @@ def named(asking: Asking) -> dict[Key, Event]:
     for crossing in asking.crossed:
         if crossing.arm == candidate.header.arm and {crossing[1], crossing[2]} <= candidate.completions.keys():
             by_row.setdefault(crossing.receiver, []).append(crossing)
-    usual = _usual_residual(asking) if by_row else None
+    usual = _usual(asking, by_row) if by_row else None
     rows, found = len(candidate.completions), dict[Key, Event]()
     for key, asked in by_row.items():
         answers = list(_answers(asked, asking, usual))
         # With which token it begins was looked for: as many beginnings as there are places.
         tries = len(asked) * max(1, len(candidate.completions[key].token_ids)) * rows
-        likely = [one for one in answers if one.apart >= APART]
+        least = float(np.log(tries / asking.alpha))
+        likely = [one for one in answers if one.apart >= APART and one.log_apart >= least]
         if not likely:
-            likely = [one for one in answers if one.explains and one.log_won >= np.log(tries / asking.alpha)]
+            likely = [one for one in answers if one.explains and one.log_won >= least]
         if likely:
             best = max(likely, key=lambda one: (one.apart, one.log_won))
             found[key] = _event(best, likely, candidate, tries)
     return found
 
 
-def _answers(asked: Iterable[Crossing], asking: Asking, usual: float | None) -> Iterator[_Answer]:
+def _answers(asked: Iterable[Crossing], asking: Asking, usual: Usual | None) -> Iterator[_Answer]:
     candidate, vocab_size = asking.candidate, asking.vocab_size
     for crossing in asked:
         receiver, donor = candidate.completions[crossing.receiver], candidate.completions[crossing.donor]
@@ -91,38 +96,53 @@ def _answers(asked: Iterable[Crossing], asking: Asking, usual: float | None) -> 
             continue
         own = TopLogprobs(own.ids[part], own.values[part])
         how = [Asked(asking.temperature_of(one), Cut.of(candidate.sampling_of(one))) for one in (receiver, donor)]
+        apart, log_apart = _apart(receiver, crossing.start, own, other, usual)
         yield _Answer(
             crossing,
             log_won(own, other, tokens, (how[0], how[1]), vocab_size),
             explains(other, tokens, how[1].temperature, vocab_size),
-            _apart(receiver, crossing.start, own, other, usual),
+            apart,
+            log_apart,
             len(tokens),
         )
 
 
-def _apart(receiver: Completion, start: int, own: TopLogprobs, other: TopLogprobs, usual: float | None) -> float:
+def _apart(
+    receiver: Completion, start: int, own: TopLogprobs, other: TopLogprobs, usual: Usual | None
+) -> tuple[float, float]:
     said = receiver.logprobs
     if usual is None or said is None or len(said) != len(receiver.token_ids):
-        return 0.0
+        return 0.0, 0.0
     tokens = receiver.token_ids[start : start + len(own)]
     said = TopLogprobs(said.ids[start : start + len(own)], said.values[start : start + len(own)])
     here, there = residual(said, own, tokens), residual(said, other, tokens)
-    return 0.0 if here is None or there is None or there > SAME * usual else here / max(there, usual)
+    if here is None or there is None or there > SAME * usual.of_a_row:
+        return 0.0, 0.0
+    return here / max(there, usual.of_a_row), set_apart(said, own, other, tokens, usual.sizes)
 
 
-def _usual_residual(asking: Asking) -> float | None:
-    """Of the completions of the run, the middle one's."""
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Residuals of the run, nats. of_a_row: the middle one of completions'. sizes: of single tokens of completions that
+    nobody asks about, ascending."""
+
+    of_a_row: float
+    sizes: FloatArray
+
+
+def _usual(asking: Asking, asked: Collection[Key]) -> Usual | None:
     arm = asking.candidate.header.arm
-    scored = ((one, asking.reference.score(arm, one)) for one in asking.candidate)
-    found = [
-        far
-        for one, top in scored
-        if top is not None
-        and one.logprobs is not None
-        and len(one.logprobs) == len(one.token_ids) == len(top)
-        and (far := residual(one.logprobs, top, one.token_ids)) is not None
-    ]
-    return float(np.median(found)) if found else None
+    rows, sizes = [], []
+    for one in asking.candidate:
+        top = asking.reference.score(arm, one)
+        if top is None or one.logprobs is None or not len(one.logprobs) == len(one.token_ids) == len(top):
+            continue
+        far = residual(one.logprobs, top, one.token_ids)
+        if far is not None:
+            rows.append(far)
+        if one.key not in asked:
+            sizes.append(residual_sizes(one.logprobs, top, one.token_ids))
+    return Usual(float(np.median(rows)), np.sort(np.concatenate(sizes or [np.empty(0)]))) if rows else None
 
 
 def _shapes(asking: Asking, one: Completion) -> bool:
@@ -153,7 +173,7 @@ def _event(best: _Answer, likely: Sequence[_Answer], candidate: Capture, tries: 
         donor_part="continuation",
         donor_start=start,
         donor_end=start + length,
-        expected_by_chance=0.0 if best.apart else float(np.exp(min(0.0, np.log(tries) - best.log_won))),
+        expected_by_chance=float(np.exp(min(0.0, np.log(tries) - max(best.log_won, best.log_apart)))),
         requests_with_this_span=1 + len(others),
         judged_by=JudgedBy.SCORES,
     )

@@ -17,7 +17,7 @@ from parity.comparator.population.residual_tests import (
     Groups,
     tail_p_value,
 )
-from parity.comparator.statistics import SELF_NORMALISED, poisson_tail
+from parity.comparator.statistics import SELF_NORMALISED, poisson_tail, without_giants
 from parity.comparator.stats import Detectable, Numerics
 
 SEEN = 0.95
@@ -106,6 +106,7 @@ def detectable_effects(
     tokens = len(completion.of)
     differences = completion.sums(candidate.capped - baseline.capped)
     differences -= completion.sizes() * (differences.sum() / tokens)
+    differences = without_giants(differences, completion.sizes())
     noise = math.sqrt(float((differences**2).sum()) / tokens)
     own, other = block.sums(baseline.noise), block.sums(candidate.noise)
     mean = float(own.mean())

@@ -31,16 +31,20 @@ from parity.comparator.population.residual_tests import (
     tail,
     tail_alone,
 )
+from parity.comparator.population.spots import spots
 from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.reference.residuals import PairedResiduals
 from parity.comparator.statistics import holm, mcnemar_more
-from parity.comparator.stats import Drift, Numerics
+from parity.comparator.stats import Drift, NoisySpots, Numerics
 
-BEYOND = ("shift", "ids", "places", "unit", "tail_alone", "mid_tail", "far_tail", "gaps_beyond", "doubt")
+BEYOND = ("shift", "ids", "places", "spots", "unit", "tail_alone", "mid_tail", "far_tail", "gaps_beyond", "doubt")
 """Tests that one bf16 unit of noise on every logit does not fail."""
 
 ROUNDING = ("scale", "tail", "gaps")
 """Tests that it fails, and arms of the same kernels do not."""
+
+SHOWN = 8
+"""Spots that the statistics name."""
 
 UNIT = 1 / 16
 """Nats: the bf16 unit of logits between 8 and 16, where nothing shows it."""
@@ -93,9 +97,11 @@ def measure_numerics(
     completion = Groups(numbered(residuals.row))
     block = Groups(numbered(residuals.row * 65_536 + residuals.place // BLOCK))
     leans = leanings(residuals, baseline, candidate, completion)
+    where = spots(residuals, baseline, candidate, completion, step)
     tests = {
         **p_values,
         **{name: one.p_value for name, one in leans.items()},
+        "spots": where.p_value,
         "shift": shift(baseline, candidate, completion),
         "unit": scale(baseline, candidate, block, ONE_UNIT * step, step),
         "mid_tail": tail(baseline.mid, candidate.mid, block, completion, MID_RATE),
@@ -117,6 +123,7 @@ def measure_numerics(
         candidate=candidate.summary(),
         mean_shift=float((candidate.capped - baseline.capped).mean()),
         leaning={name: one.size for name, one in leans.items()},
+        spots=NoisySpots(size=where.size, found=where.found[:SHOWN], by_context=where.by_context),
         scale_ratio=_ratio(float(candidate.noise.mean()), float(baseline.noise.mean()))
         if residuals.by_scores
         else None,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from parity.comparator.population import rates
 from parity.comparator.reference.gaps import FloatArray
-from parity.comparator.statistics import binomial_tail, paired_mean, poisson_tail, symmetric_sum
+from parity.comparator.statistics import binomial_tail, paired_mean, poisson_tail, symmetric_sum, without_giants
 from parity.comparator.stats import Residuals
 
 WIDE = 0.1
@@ -133,9 +133,10 @@ def allowed_shift(baseline_variance: float, candidate_variance: float) -> float:
 
 def shift(baseline: Arm, candidate: Arm, completion: Groups) -> float:
     """Two-sided: are the candidate's residuals shifted by more than `allowed_shift`?"""
-    differences = completion.sums(candidate.capped - baseline.capped)
-    allowed = allowed_shift(float(baseline.capped.var()), float(candidate.capped.var())) * completion.sizes()
-    return min(1.0, 2 * min(paired_mean(differences - allowed), paired_mean(-differences - allowed)))
+    differences, sizes = completion.sums(candidate.capped - baseline.capped), completion.sizes()
+    allowed = allowed_shift(float(baseline.capped.var()), float(candidate.capped.var())) * sizes
+    sides = (without_giants(sign * differences - allowed, sizes) for sign in (1.0, -1.0))
+    return min(1.0, 2 * min(paired_mean(one) for one in sides))
 
 
 def scale(baseline: Arm, candidate: Arm, block: Groups, least: float, unit: float) -> float:

@@ -306,6 +306,24 @@ def _sizes(found: Numerics, drift: Drift | None, gaps: numerics.Gaps) -> list[Me
                 size=found.leaning["places"],
             )
         )
+    if "spots" in found.failed and found.spots is not None:
+        said.append(
+            message(
+                "numerics.spots_by_context",
+                "after {spots} tokens of prompt and output the logits are noisier than elsewhere, by {size:.1f} times "
+                "the usual noise",
+                spots=list(found.spots.found),
+                size=found.spots.size,
+            )
+            if found.spots.by_context
+            else message(
+                "numerics.spots",
+                "at the output tokens {spots} the logits are noisier than elsewhere, by {size:.1f} times the usual "
+                "noise",
+                spots=list(found.spots.found),
+                size=found.spots.size,
+            )
+        )
     if {"tail", "tail_alone", "mid_tail", "far_tail"} & set(found.failed):
         said.append(
             message(

@@ -34,6 +34,10 @@ EXPLAINED = 0.001
 """p-value of the least likely stretch after the other text, below which that text does not explain the tokens."""
 
 
+NEARER = 0.95
+"""Share of the tokens whose own logprobs are nearer to the other text's, where they are of that."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What a request asked of the sampler."""
@@ -96,3 +100,28 @@ def residual(said: TopLogprobs, top: TopLogprobs, tokens: TokenIds) -> float | N
     if known.sum() < FEWEST:
         return None
     return float(np.sqrt(np.mean((own[known] - score[known]) ** 2)))
+
+
+def residual_sizes(said: TopLogprobs, top: TopLogprobs, tokens: TokenIds) -> FloatArray:
+    """How far own logprobs of `tokens` lie from their scores, nats, where both are known and one is likely."""
+    own, score = _chosen(said, tokens), _chosen(top, tokens)
+    known = np.isfinite(own) & np.isfinite(score) & (np.maximum(own, score) > LIKELY)
+    return np.abs(own[known] - score[known])
+
+
+def set_apart(said: TopLogprobs, own: TopLogprobs, other: TopLogprobs, tokens: TokenIds, sizes: FloatArray) -> float:
+    """Log of the evidence that an engine's own logprobs of `tokens` (T,) are those after the other text.
+
+    For those after the own one, a token's lies nearer to the other score only where its residual is half as large as
+    the two scores are apart, as `sizes` of the run (ascending) are so often: each token is a bet with a mean of at most
+    1.
+    """
+    stated, here, there = (_chosen(one, tokens) for one in (said, own, other))
+    known = np.isfinite(stated) & np.isfinite(here) & np.isfinite(there) & (np.maximum(here, there) > LIKELY)
+    stated, here, there = stated[known], here[known], there[known]
+    beyond = len(sizes) - np.searchsorted(sizes, np.abs(here - there) / 2)
+    chance = (1.0 + beyond) / (1.0 + len(sizes))
+    tells = chance < 1 - NEARER
+    nearer = np.abs(stated - there) < np.abs(stated - here)
+    won = np.where(nearer, np.log(NEARER / chance), np.log((1 - NEARER) / (1 - np.minimum(chance, 0.5))))
+    return float(won[tells].sum())

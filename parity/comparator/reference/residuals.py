@@ -25,7 +25,8 @@ class PairedResiduals:
 
     baseline, candidate: own logprob minus score, nats, shape (N,); the baseline's are 0 where there are no scores, and
     the candidate's are against the baseline's own logprobs then. score: logprob of the candidate's token and of the
-    baseline's by the score (else by the baseline itself), shape (N,). row: the pair, place: the token's position.
+    baseline's by the score (else by the baseline itself), shape (N,). row: the pair, place: the token's position;
+    context: how many tokens stand before it, the prompt's included.
     baseline_token, candidate_token: the ids that these are of, shape (N,).
     """
 
@@ -35,6 +36,7 @@ class PairedResiduals:
     candidate_score: FloatArray
     row: np.typing.NDArray[np.int64]
     place: np.typing.NDArray[np.int64]
+    context: np.typing.NDArray[np.int64]
     baseline_token: np.typing.NDArray[np.int64]
     candidate_token: np.typing.NDArray[np.int64]
     by_scores: bool
@@ -130,6 +132,7 @@ def paired_residuals(
     row = np.repeat(np.array(rows, dtype=np.int64), size)
     score = [_scores_of(side, keys, parts, lengths, scores) for side in (0, 1)] if by_scores else [own[0], own[0]]
     residuals = own[0] - score[0], own[1] - score[1]
+    prompt = np.array([len(one.prompt_token_ids) for one in sides[1]], dtype=np.int64)
     first = np.array([since.get(key, 0) for key in keys], dtype=np.int64)
     known = np.isfinite(residuals[0]) & np.isfinite(residuals[1]) & (place >= np.repeat(first, size))
     if vocab_size is not None:
@@ -144,6 +147,7 @@ def paired_residuals(
         candidate_score=score[1][keep],
         row=row[keep],
         place=place[keep],
+        context=(place + np.repeat(prompt, size))[keep],
         baseline_token=ids[0][keep],
         candidate_token=ids[1][keep],
         by_scores=by_scores,

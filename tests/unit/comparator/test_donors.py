@@ -11,7 +11,7 @@ from captures import capture, completion
 
 from parity.comparator import Comparison, compare
 from parity.comparator.detect.crossings import EACH, SCORED, crossings, sequence
-from parity.comparator.reference.crossed import Asked, log_won
+from parity.comparator.reference.crossed import Asked, log_won, set_apart
 from parity.comparator.reference.temperature import Cut
 from parity.records import Capture, Completion, Kind, ScoreKey, TopLogprobs
 from parity.records.crossings import Crossed, Crossing
@@ -231,3 +231,31 @@ def test_a_copy_of_what_another_row_holds_needs_no_scorer() -> None:
         assert isinstance(found, LeakEvidence)
         assert (found.donor_round, found.donor_sample) == (0, 0)
         assert "p9 round 0 sample 0" in str(found.why)
+
+
+def test_own_logprobs_of_the_own_text_are_no_evidence_for_another() -> None:
+    """The mean over rows made after their own prompt is at most 1, whatever lies between the texts."""
+    rng = np.random.default_rng(8)
+    sizes = np.sort(np.abs(0.01 * rng.standard_t(2, 3_000)))
+    said = []
+    for _ in range(2_000):
+        count = int(rng.integers(8, 40))
+        here, there = -rng.exponential(1.0, count), -rng.exponential(1.0, count)
+        there = np.where(rng.random(count) < 0.5, here - rng.normal(0, 0.05, count), there)
+        own = here + 0.01 * rng.standard_t(2, count)
+        said.append(set_apart(*(_column(one) for one in (own, here, there)), np.arange(count), sizes))
+    assert np.exp(np.minimum(said, 60.0)).mean() < 1.2
+    assert max(said) < np.log(2_000 / 0.01)
+
+
+def test_own_logprobs_of_the_other_text_are_evidence_within_eight_tokens() -> None:
+    rng = np.random.default_rng(9)
+    sizes = np.sort(np.abs(0.01 * rng.standard_t(3, 3_000)))
+    here, there = -rng.uniform(2, 4, 8), -rng.uniform(0.2, 1, 8)
+    own = there + 0.01 * rng.standard_t(3, 8)
+    found = set_apart(*(_column(one) for one in (own, here, there)), np.arange(8), sizes)
+    assert found > np.log(64 * 128 * 8 / 0.001)
+
+
+def _column(values: np.ndarray) -> TopLogprobs:
+    return TopLogprobs(np.arange(len(values))[:, None], np.minimum(values, 0.0)[:, None])

@@ -17,7 +17,7 @@ from worlds.faults import numerics as numeric_faults
 
 from parity.comparator import Comparison, compare
 from parity.comparator.inputs.settings import other_kernels
-from parity.comparator.population import detectable, residual_tests
+from parity.comparator.population import detectable, residual_tests, spots
 from parity.comparator.population.numerics import Gaps, measure_numerics
 from parity.comparator.reference.floor import best_differences, logit_unit
 from parity.comparator.reference.gaps import token_gaps
@@ -292,7 +292,8 @@ def null(rng: np.random.Generator, completions: int, tokens: int, freedom: float
     ]
     score = np.log1p(-open_ * 0.999)
     token = rng.integers(0, 500, size)
-    return PairedResiduals(sides[0], sides[1], score, score, row, place, token, token, by_scores=True)
+    context = place + np.repeat(rng.integers(4, 40, completions), tokens)
+    return PairedResiduals(sides[0], sides[1], score, score, row, place, context, token, token, by_scores=True)
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (8, 512)], ids=str)
@@ -305,9 +306,11 @@ def test_error_rates_hold_for_heavy_tails_and_dependent_tokens(
     monkeypatch.setattr(residual_tests, "LEAST_FACTOR", 1.0)
     monkeypatch.setattr(residual_tests, "TAIL_FACTOR", 1.0)
     monkeypatch.setattr(residual_tests, "TAIL_RATE", 0.0)
+    monkeypatch.setattr(spots, "LARGER", 0.0)
+    monkeypatch.setattr(spots, "STANDS_OUT", 1.0)
     rng = np.random.default_rng(1)
     found = [measure_numerics(null(rng, *shape), Gaps(), 1 / 16, ALPHA) for _ in range(400)]
-    for name in ("shift", "ids", "places", "scale", "tail"):
+    for name in ("shift", "ids", "places", "spots", "scale", "tail"):
         rejected = np.mean([one is not None and one.p_values[name] < 0.05 for one in found])
         assert rejected <= 0.05 + 2 * (0.05 * 0.95 / 400) ** 0.5, name
 
@@ -318,6 +321,37 @@ def test_clean_runs_with_heavy_tails_are_not_accused() -> None:
         found = measure_numerics(null(rng, 64, 64), Gaps(), 1 / 16, ALPHA)
         assert found is not None
         assert not found.failed
+
+
+@pytest.mark.parametrize("by_context", [True, False])
+def test_noise_at_certain_spots_is_found_where_the_mean_hardly_moves(by_context: bool) -> None:
+    rng = np.random.default_rng(5)
+    arms = null(rng, 200, 64)
+    here = (arms.context if by_context else arms.place) == 40
+    other = np.where(here, arms.candidate * 4, arms.candidate)
+    found = measure_numerics(replace(arms, candidate=other), Gaps(), 1 / 16, ALPHA)
+    assert found is not None
+    assert found.failed == ("spots",)
+    assert found.spots is not None
+    assert found.spots.found[0] == 40
+    assert found.spots.by_context is by_context
+
+
+def test_noise_that_is_larger_everywhere_is_at_no_spot() -> None:
+    arms = null(np.random.default_rng(6), 200, 64)
+    found = measure_numerics(replace(arms, candidate=2.5 * arms.candidate), Gaps(), 1 / 16, ALPHA)
+    assert found is not None
+    assert "scale" in found.failed
+    assert "spots" not in found.failed
+
+
+def test_a_few_completions_that_repeat_one_residual_hide_no_shift() -> None:
+    arms = null(np.random.default_rng(7), 200, 64)
+    loops = arms.row < 4
+    other = np.where(loops, arms.candidate + 0.12 * (1 - arms.row % 2 * 2), arms.candidate + 0.0016)
+    found = measure_numerics(replace(arms, candidate=other), Gaps(), 1 / 16, ALPHA)
+    assert found is not None
+    assert found.adjusted["shift"] < ALPHA
 
 
 @settings(max_examples=50, deadline=None)

@@ -1,0 +1,83 @@
+"""Is an arm's noise larger at certain spots: after so many tokens of context, or at so many tokens of output?
+
+Rounding is as large at one place as at the next. A position that is off by one at certain steps, or a cache that is
+wrong at the edge of a block, is not: few tokens are far off, always at the same spots, and the mean over all hardly
+moves. Half of the completions say at which spots the noise is larger, the other half is asked about these, then the
+other way round (as leaning.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from parity.comparator.population.residual_tests import BIT_EXACT, Arm, Groups
+from parity.comparator.reference.gaps import FloatArray
+from parity.comparator.reference.residuals import PairedResiduals
+from parity.comparator.statistics import paired_mean
+
+Ints = npt.NDArray[np.int64]
+
+STANDS_OUT = 3.0
+"""Standard errors by which the noise at a spot must exceed what is usual in one half, for the other to be asked."""
+
+LARGER = 0.5
+"""Of the mean noise, that the noise at a spot of a clean arm may be more than the baseline's there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spots:
+    """p_value: of both kinds of spots and both halves, adjusted. size: by how much of the mean noise it is larger
+    there. found: the spots that stood out in either half, the one that stood out most first; by_context: they count
+    the prompt's tokens as well."""
+
+    p_value: float
+    size: float = 0.0
+    found: tuple[int, ...] = ()
+    by_context: bool = False
+
+
+def spots(residuals: PairedResiduals, baseline: Arm, candidate: Arm, completion: Groups, unit: float) -> Spots:
+    """Where the candidate's noise is larger; `unit`: bf16 unit of the logits, nats."""
+    exact = float(baseline.noise.mean()) < BIT_EXACT * unit
+    asked = [
+        _asked(where, baseline.noise, candidate.noise, completion.of, exact=exact, by_context=by_context)
+        for where, by_context in ((residuals.context, True), (residuals.place, False))
+    ]
+    best = min(asked, key=lambda one: one.p_value)
+    return Spots(min(1.0, len(asked) * best.p_value), best.size, best.found, best.by_context)
+
+
+def _asked(
+    where: Ints, baseline: FloatArray, candidate: FloatArray, unit: Ints, *, exact: bool, by_context: bool
+) -> Spots:
+    count, p_values, more, weight = int(where.max()) + 1, [], 0.0, 0.0
+    found: dict[int, float] = {}
+    usual = float(candidate.mean())
+    for half in (0, 1):
+        learned, asked = unit % 2 == half, unit % 2 != half
+        if not learned.any() or not asked.any():
+            return Spots(1.0)
+        excess = _excess(baseline[learned], candidate[learned], exact=exact)
+        sums = np.bincount(where[learned], excess, minlength=count)
+        spread = np.sqrt(np.bincount(where[learned], excess**2, minlength=count))
+        seen = np.bincount(where[learned], minlength=count)
+        out = sums >= STANDS_OUT * np.maximum(spread, 1e-12)
+        lean = np.where(out, sums / np.maximum(seen, 1), 0.0)[where[asked]]
+        found |= {int(one): float(sums[one] / spread[one]) for one in np.flatnonzero(out)}
+        excess = _excess(baseline[asked], candidate[asked], exact=exact)
+        per_unit = np.bincount(unit[asked], lean * (excess - LARGER * usual)).astype(np.float64)
+        p_values.append(paired_mean(per_unit[1 - half :: 2]) if lean.any() else 1.0)
+        more, weight = more + float((lean * excess).sum()), weight + float(lean.sum())
+    size = more / weight / usual if weight and usual else 0.0
+    order = tuple(sorted(found, key=found.__getitem__, reverse=True))
+    return Spots(min(1.0, 2 * min(p_values)), size, order, by_context)
+
+
+def _excess(baseline: FloatArray, candidate: FloatArray, *, exact: bool) -> FloatArray:
+    """The candidate's noise beyond the baseline's, as much larger as it is everywhere."""
+    if exact or not baseline.sum():
+        return np.asarray(candidate - candidate.mean())
+    return np.asarray(candidate - baseline * (candidate.sum() / baseline.sum()))
