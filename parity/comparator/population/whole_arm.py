@@ -41,6 +41,9 @@ EXACT = 1e-9
 FEW_STEPS = 16
 """Residuals that it takes to say how coarse logprobs are."""
 
+GRIDS = (1.0, 0.5, 0.25, 0.2, 0.125, 0.1, 0.0625, 0.05, 0.04, 0.03125, 0.025)
+"""Nats: steps of an arm's own logprobs that are looked for."""
+
 LISTS_SAMPLED = 512
 """Scores looked at for the unit of the logits and for how near the two best tokens lie."""
 
@@ -164,7 +167,26 @@ def _step(found: PairedResiduals) -> float:
     some = [np.abs(one[:: max(1, len(one) // rates.QUANTILES_OF)]) for one in (found.baseline, found.candidate)]
     sizes = np.concatenate(some)
     sizes = sizes[sizes > EXACT]
-    return float(np.quantile(sizes, 0.01)) if len(sizes) >= FEW_STEPS else 0.0
+    least = float(np.quantile(sizes, 0.01)) if len(sizes) >= FEW_STEPS else 0.0
+    return max(least, *(_grid(one) for one in _own(found)))
+
+
+def _own(found: PairedResiduals) -> tuple[FloatArray, FloatArray]:
+    """The logprobs of the arms' own, some of them."""
+    every = max(1, len(found) // rates.QUANTILES_OF)
+    return (
+        (found.baseline + found.baseline_score)[::every],
+        (found.candidate + found.candidate_score)[::every],
+    )
+
+
+def _grid(logprobs: FloatArray) -> float:
+    """The step (nats) of which nearly all logprobs of an arm are multiples, as where they are written with one decimal;
+    0 where they are not, or too few say so."""
+    known = logprobs[logprobs < -EXACT]
+    if len(known) < FEW_STEPS:
+        return 0.0
+    return next((step for step in GRIDS if (np.abs(known / step - np.round(known / step)) < 1e-5).mean() > 0.99), 0.0)
 
 
 def _silent(arms: list[str]) -> Message:

@@ -1,4 +1,4 @@
-"""Contexts that a run holds more than once: rounds and copies of a request.
+"""Contexts that a run holds more than once: rounds and copies of a request, and requests of one prompt.
 
 An engine that is asked the same again answers with the same tokens, and often with the same rounding. What a token's
 logprob shows after the same tokens is then no second measurement.
@@ -16,15 +16,13 @@ from parity.records import Key
 
 
 def repeated_until(pairs: Pairs) -> Mapping[Key, int]:
-    """For pairs that begin as another round or copy of their request does: how many tokens of both streams they share
-    with it.
+    """For pairs that begin as another one of the same prompt does: how many tokens of both streams they share with it.
 
     Of all pairs that share a beginning one does not count as a repetition. Pairs that repeat nothing are left out.
     """
-    groups: dict[tuple[str, bytes], list[int]] = defaultdict(list)
+    groups: dict[bytes, list[int]] = defaultdict(list)
     for row, one in enumerate(pairs.candidate):
-        request, _, _ = one.key.request.partition("#")  # `--samples` names copies id#1, id#2, …
-        groups[request, one.prompt_token_ids.tobytes()].append(row)
+        groups[one.prompt_token_ids.tobytes()].append(row)
     found: dict[Key, int] = {}
     for rows in groups.values():
         if len(rows) > 1:
@@ -33,7 +31,7 @@ def repeated_until(pairs: Pairs) -> Mapping[Key, int]:
 
 
 def _shared(pairs: Pairs, rows: list[int]) -> Iterator[tuple[Key, int]]:
-    """Pairs of one request in the order of their tokens: the longest beginning that is shared with an earlier one is
+    """Pairs of one prompt in the order of their tokens: the longest beginning that is shared with an earlier one is
     that shared with the one right before."""
     longest = max(max(len(pairs.baseline[row].token_ids), len(pairs.candidate[row].token_ids)) for row in rows)
     if not longest:

@@ -151,6 +151,22 @@ def doubled(world: World) -> list[Asked]:
     return [*asked, *(replace(one, id=f"again-{one.id}") for one in asked)]
 
 
+def one_for_all(world: World) -> list[Asked]:
+    """One prompt under many names."""
+    (one,) = world.requests(1)
+    return [Asked(f"r{n}", one.prompt) for n in range(REQUESTS)]
+
+
+def one_decimal(baseline: Capture, candidate: Capture, scores: Scores) -> tuple[Capture, Capture, Scores]:
+    """The candidate's own logprobs are written with one decimal."""
+
+    def own(number: int, one: Completion) -> Completion:
+        top = one.logprobs
+        return replace(one, logprobs=None if top is None else replace(top, values=top.values.round(1)))
+
+    return baseline, each(candidate, own), scores
+
+
 def alike(world: World) -> list[Asked]:
     """Prompts that differ in their last token but one."""
     (one,) = world.requests(1, lengths=(40, 41))
@@ -210,6 +226,10 @@ ODD: dict[str, Odd] = {
     "every prompt twice": Odd(prompts=doubled),
     "every prompt twice, drawn": Odd(T1, prompts=doubled),
     "every prompt twice, no scores": Odd(prompts=doubled, change=without_scores),
+    "one prompt for all": Odd(prompts=one_for_all),
+    "one prompt for all, penalty": Odd({"presence_penalty": 1.0}, prompts=one_for_all),
+    "own logprobs of one decimal": Odd(change=one_decimal),
+    "vocabulary of 50": Odd({"temperature": 0.0}, shape=replace(FLAT, vocabulary=50)),
     "prompts alike": Odd(prompts=alike),
     "prompts alike, cold": Odd({"temperature": 0.2}, prompts=alike),
     "prompts alike, no scores": Odd(prompts=alike, change=without_scores),
