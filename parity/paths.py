@@ -22,3 +22,10 @@ def default_database() -> Path:
 
 def runs_dir() -> Path:
     return data_dir() / "runs"
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory that nobody else may look into, and what lacks above it. Raises OSError."""
+    if not directory.is_dir():
+        make_private(directory.parent)
+        directory.mkdir(mode=0o700, exist_ok=True)

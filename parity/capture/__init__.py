@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from parity.capture.check import check_capture
 from parity.capture.fields import decode_token_ids, encode_token_ids
-from parity.capture.lines import MAX_LINE_BYTES, dump_line
+from parity.capture.lines import MAX_LINE_BYTES, dump_line, is_too_dense
 from parity.capture.lookup import find_completion, find_score
 from parity.capture.parse import SCHEMA, parse_completion, parse_header, parse_score
 from parity.capture.problems import CaptureError, Problem
@@ -44,6 +44,7 @@ __all__ = [
     "find_completion",
     "find_score",
     "header_record",
+    "is_too_dense",
     "logprobs_json",
     "parse_completion",
     "parse_header",

@@ -96,7 +96,7 @@ _TOO_MUCH = message("capture.unpacks_too_much", "it unpacks to more than {ratio}
 _BLANK = message("capture.blank_lines", "{most} empty lines in a row", most=MAX_BLANK_LINES)
 
 
-def _is_too_dense(raw: bytes) -> bool:
+def is_too_dense(raw: bytes) -> bool:
     """Whether a record would take many times its size in memory."""
     if len(raw) < LOOKED_AT_FROM:
         return False
@@ -105,7 +105,7 @@ def _is_too_dense(raw: bytes) -> bool:
 
 def parsed_or_none(number: int, raw: bytes, report: Report) -> tuple[Any] | None:
     """The parsed JSON of a line, in a tuple; None where it is not JSON, which goes to `report`."""
-    if _is_too_dense(raw):
+    if is_too_dense(raw):
         report(number, message("capture.too_dense", "a record of lists in lists: no completion"))
         return None
     try:

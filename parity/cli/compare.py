@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +11,7 @@ import click
 from parity._version import __version__
 from parity.cli.gate import policy_option
 from parity.cli.options import database_option, json_option, tolerance_option
-from parity.cli.output import console, emit_json, say
+from parity.cli.output import command_said, console, emit_json, say
 from parity.cli.speaking import Misused
 from parity.messages import message
 
@@ -223,7 +221,7 @@ def _save(db: Path | None, sides: _Sides, comparison: Comparison, plan: Plan, na
     from parity.store import NewRun, RunStatus, Store
 
     run_id = new_run_id()
-    command = shlex.join(["parity", *sys.argv[1:]])
+    command = command_said()
     first, second = sides.baseline, sides.candidate
     with Store.open(db) as store:
         new = NewRun(

@@ -17,7 +17,7 @@ from parity.cli.speaking import Refused
 from parity.errors import ParityError
 from parity.messages import message
 from parity.plan.config import Config, find_config
-from parity.plan.hosts import Host, with_flags
+from parity.plan.hosts import Host, restored, with_flags
 from parity.plan.trusting import take_config
 from parity.records import Json
 
@@ -164,8 +164,12 @@ def chosen_hosts(names: Sequence[str], where: HostOptions, known: Mapping[str, H
 
     Raises ParityError for an option that names another backend.
     """
+    configured, given = configuration().hosts, dict(where.host)
+    written = {
+        name: host if name in given else restored(host, configured.get(name)) for name, host in (known or {}).items()
+    }
     return with_flags(
-        {**configuration().hosts, **(known or {})},
+        {**configured, **written},
         names,
         command=dict(where.host),
         python=dict(where.python),

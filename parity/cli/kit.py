@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import platform
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from parity._version import __version__
-from parity.cli.output import say
+from parity.cli.output import command_said, say
 from parity.errors import ExitCode
 from parity.messages import message
 
@@ -66,7 +64,7 @@ def compare_result(path: Path, model: Path | None, policy_file: Path | None, db:
     from parity.store import Store
 
     policy = gate.load(policy_file)
-    command = shlex.join(["parity", *sys.argv[1:]])
+    command = command_said()
     with Store.open(db) as store:
         about = {"command": command, "db": str(db.absolute()) if db else None}
         result = read_result(path, None, new_run_id(), about)

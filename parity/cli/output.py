@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from parity._version import __version__
 from parity.errors import ParityError
 from parity.language import render
 from parity.messages import Message, message
+from parity.secrecy import command_words, without_secrets
 from parity.text import visible
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from parity.records import Json
 
 DEBUG_VARIABLE = "PARITY_DEBUG"
+MAX_TRACEBACK = 200_000
+"""Characters of a traceback that are kept."""
+
 NARROWEST = 80
 """Columns of a report that goes into a pipe or a file."""
 
@@ -110,6 +115,11 @@ def console() -> Console:
     )
 
 
+def command_said() -> str:
+    """This command line as it may be kept and reported."""
+    return shlex.join(["parity", *command_words(sys.argv[1:])])
+
+
 def show_error(error: ParityError) -> None:
     say(message("cli.error", "error: {what}", what=error.message))
     if error.hint is not None:
@@ -141,12 +151,12 @@ def _save_traceback(error: BaseException) -> Path:
     from parity.paths import data_dir
 
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    text = f"parity {__version__}, Python {sys.version}\n{' '.join(sys.argv)}\n\n" + "".join(
-        traceback.format_exception(error)
+    text = f"parity {__version__}, Python {sys.version}\n{command_said()}\n\n" + str(
+        without_secrets("".join(traceback.format_exception(error)), longest=MAX_TRACEBACK)
     )
     for directory in (data_dir(), Path(tempfile.gettempdir())):
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             path = directory / f"crash-{stamp}-{os.getpid()}.txt"
             path.write_text(text, encoding="utf-8")
         except OSError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from parity.cli.config import hosts_of
 from parity.cli.gate import policy_option
 from parity.cli.hunting import say_skipped
 from parity.cli.options import PlanOptions, database_option, json_option, plan_options
-from parity.cli.output import say
+from parity.cli.output import command_said, say
 from parity.cli.rehearsing import rehearse_option, rehearsed
 from parity.cli.speaking import Misused
 from parity.errors import ExitCode
@@ -105,7 +104,7 @@ def run(
                 directory,
                 store,
                 runner,
-                command=shlex.join(["parity", *sys.argv[1:]]),
+                command=command_said(),
                 versions={"parity": __version__, "python": platform.python_version()},
                 say=say,
             )
@@ -284,7 +283,7 @@ def new_directory(plan: Plan, hosts: Mapping[str, Host], out: Path | None, db: P
     from parity.pipeline import RunDirectory, new_run_id
 
     about = {
-        "command": shlex.join(["parity", *sys.argv[1:]]),
+        "command": command_said(),
         "db": str(db.absolute()) if db else None,
         "hosts": {name: host.to_json() for name, host in hosts.items()},
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from parity._version import __version__
 from parity.cli.config import HostOptions, host_options
 from parity.cli.gathering import gathered
 from parity.cli.options import database_option, json_option
-from parity.cli.output import say
+from parity.cli.output import command_said, say
 from parity.messages import message
 
 if TYPE_CHECKING:
@@ -186,7 +185,7 @@ def rerunner(store: Store, hosts: Mapping[str, Host], db: Path | None) -> Callab
         from parity.pipeline import RunDirectory, engines, execute, new_run_id
         from parity.run import progress
 
-        command = shlex.join(["parity", *sys.argv[1:]])
+        command = command_said()
         about = {
             "command": command,
             "db": str(db.absolute()) if db else None,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import platform
-import shlex
 import shutil
-import sys
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,7 @@ import click
 from parity._version import __version__
 from parity.cli.endpoints import REPLAY, own_arms
 from parity.cli.options import PlanOptions, database_option, json_option, plan_options
-from parity.cli.output import emit_json, say
+from parity.cli.output import command_said, emit_json, say
 from parity.cli.planning import given
 from parity.cli.run import new_directory, planned
 from parity.cli.speaking import Misused, OneOf
@@ -157,7 +155,7 @@ def watch(
                     directory,
                     store,
                     runner,
-                    command=shlex.join(["parity", *sys.argv[1:]]),
+                    command=command_said(),
                     versions={"parity": __version__, "python": platform.python_version()},
                     say=say,
                     alpha=spent(DEFAULT_ALPHA, number),

@@ -16,7 +16,7 @@ from parity.errors import ParityError, writing
 from parity.files import read_whole
 from parity.locks import lock_now
 from parity.messages import Say, message
-from parity.paths import runs_dir
+from parity.paths import make_private, runs_dir
 from parity.plan import Plan, read_plan
 from parity.plan.hosts import Host
 from parity.plan.trusting import hosts_to_use, plan_to_run
@@ -49,7 +49,7 @@ class RunDirectory:
                 "name a writable place with enough room with --out DIR or PARITY_HOME",
             ),
         ):
-            directory.root.mkdir(parents=True, exist_ok=True)
+            make_private(directory.root)
             if any(directory.root.iterdir()):
                 raise ParityError(
                     message(
@@ -247,14 +247,14 @@ def write_plan(path: Path, plan: Plan) -> None:
 def write_json(path: Path, value: Json) -> None:
     """Write a JSON file whole or not at all, and surely on the disk. Raises OSError."""
     options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
-    write_whole(path, [orjson.dumps(value, option=options), b"\n"])
+    write_whole(path, [orjson.dumps(value, option=options), b"\n"], private=True)
 
 
-def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
+def write_whole(path: Path, pieces: Iterable[bytes], *, private: bool = False) -> None:
     """Write a file piece by piece: all of it or nothing, and surely on the disk. Raises OSError.
 
     What is no regular file (`-o /dev/null`, a named pipe) is written into: to put a file in its place would
-    take the device away. A link stays a link.
+    take the device away. A link stays a link. `private`: a new file is for its owner alone.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as other:
@@ -263,7 +263,8 @@ def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
     path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600 if private else 0o666
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             for piece in pieces:
                 file.write(piece)
             file.flush()

@@ -20,6 +20,7 @@ from parity.errors import ParityError
 from parity.messages import message
 from parity.plan.fields import Read, read_table, variables
 from parity.records import Json
+from parity.secrecy import is_held_back, without_secrets
 
 _BACKEND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*")
 _Groups = Annotated[list[int | str | Annotated[list[int | str], Meta(min_length=1)]], Meta(min_length=1)]
@@ -151,9 +152,32 @@ class Host(Struct, frozen=True, omit_defaults=True):
         return self.shells if self.shells is not None else sum(_base(word) == "ssh" for word in self.command)
 
     def to_json(self) -> dict[str, Json]:
-        """As it stands in a configuration file, for a run directory."""
-        written: dict[str, Json] = msgspec.to_builtins(self)
+        """As it stands in a configuration file, for a run directory: without what looks like a secret."""
+        written: dict[str, Json] = without_secrets(msgspec.to_builtins(self))
         return {name: value for name, value in written.items() if name != "name"}
+
+
+def restored(host: Host, configured: Host | None) -> Host:
+    """A host that was written down without its secrets, with those of the configuration.
+
+    Raises ParityError for one that is not there.
+    """
+    lost = [name for name in ("command", "setup", "env") if is_held_back(repr(getattr(host, name)))]
+    mended = host if configured is None else structs.replace(host, **{name: getattr(configured, name) for name in lost})
+    still = [name for name in lost if is_held_back(repr(getattr(mended, name)))]
+    if still:
+        raise ParityError(
+            message(
+                "plan.secret_not_kept",
+                "backend {name!r}: its {fields} held a secret, which is written down nowhere",
+                name=host.name,
+                fields=still,
+            ),
+            hint=message(
+                "plan.secret_again", "give it again: --host {name}=COMMAND, or in [backends.{name}]", name=host.name
+            ),
+        )
+    return mended
 
 
 def _base(word: str) -> str:

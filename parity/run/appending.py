@@ -9,6 +9,11 @@ from typing import IO
 from parity.errors import ParityError, cannot_write, writing
 from parity.locks import lock_now
 from parity.messages import message
+from parity.paths import make_private
+
+
+def _private(name: str, flags: int) -> int:
+    return os.open(name, flags, 0o600)
 
 
 class Appender:
@@ -18,8 +23,8 @@ class Appender:
         """Open `path` and cut it to its first `keep_bytes` bytes. Raises ParityError."""
         self.path = path
         with writing(path, message("run.choose_another_place", "choose another place")):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: IO[bytes] = path.open("ab", buffering=0)
+            make_private(path.parent)
+            self._file: IO[bytes] = open(path, "ab", buffering=0, opener=_private)  # noqa: SIM115 - it stays open
         if not lock_now(self._file.fileno()):
             self._file.close()
             raise ParityError(

@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from parity.capture import dump_line, header_record, parse_completion, parse_header
+from parity.capture import dump_line, header_record, is_too_dense, parse_completion, parse_header
 from parity.capture.problems import Malformed
 from parity.capture.steps import StepsBlock, StepsHeader, StepsLine, StepsStopped
 from parity.messages import Message, message
@@ -205,6 +205,8 @@ def decode(
     """The message of a line, `Other` where it is of no known kind. Raises ProtocolError."""
     if len(line) > MAX_EVENT_BYTES and line.startswith(b'{"event"'):
         raise ProtocolError(message("run.long_event", "an event of {size} bytes", size=len(line)))
+    if is_too_dense(line):
+        raise ProtocolError(message("capture.too_dense", "a record of lists in lists: no completion"))
     try:
         tags = _TAGS.decode(line)
     except msgspec.ValidationError:

@@ -23,6 +23,9 @@ from parity.messages import Message, message
 from parity.run.messages import Command, Exit, FromWorker, Ping, ProtocolError, command_line_of, decode, unfit
 from parity.run.words import printable
 
+HELD_OPEN_SECONDS = 5.0
+"""So long may what a worker has said arrive after it has ended."""
+
 MAX_PREAMBLE_LINES = 200
 """As many lines may a login shell or a container's entry point print before the worker's first message."""
 
@@ -99,6 +102,7 @@ class WorkerProcess:
         self._tail: deque[str] = deque(maxlen=_KEPT_LINES)
         self._lines: queue.Queue[bytes | None] = queue.Queue(maxsize=16)
         self._ending = threading.Event()
+        self._gone_at: float | None = None
         self._spoke = threading.Event()
         try:
             log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,6 +218,9 @@ class WorkerProcess:
         except queue.Empty:
             if self._exited():
                 self._kill_group()  # a child of a dead worker may hold the pipe open
+                self._gone_at = self._gone_at or time.monotonic()
+                if time.monotonic() - self._gone_at > HELD_OPEN_SECONDS:
+                    raise WorkerGone from None  # one that has left the group still does
             raise NoAnswer from None
         if line is None:
             raise WorkerGone

@@ -178,7 +178,7 @@ class Liar:
             os.write(2, b"\x1b[31mcomplaint\x07 " * 20 + b"\n")
 
     def holds_pipes(self) -> None:
-        subprocess.Popen(["sleep", "30"], start_new_session=True)
+        subprocess.Popen(["sleep", "30"], start_new_session=True, env={})
         os._exit(0)
 
     def closes(self) -> None:

@@ -42,6 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "timeout": 600.0,
     "retries": 4,
     "api_key_env": None,
+    "key_over_http": False,
 }
 """Settings of an arm; docs/servers.md says what each means."""
 
@@ -91,8 +92,9 @@ class ServerBackend(WithoutEngine):
         for name in ("model", "api_key_env"):
             if settings[name] is not None and not isinstance(settings[name], str):
                 raise _setting_is(name, settings[name], message("server.name", "give a name, or leave it out"))
-        if not isinstance(settings["stream"], bool):
-            raise _setting_is("stream", settings["stream"], message("server.flag", "it is true or false"))
+        for name in ("stream", "key_over_http"):
+            if not isinstance(settings[name], bool):
+                raise _setting_is(name, settings[name], message("server.flag", "it is true or false"))
         return settings
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:

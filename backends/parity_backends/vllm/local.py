@@ -31,7 +31,7 @@ ENGINE_SETTINGS = "parity.records:engine_settings"
 WORKER_MODULES = (
     "parity:plurals", "parity_backends.worker:sentences",
     "parity_backends.worker:asked", "parity_backends.worker:protocol", "parity_backends.worker:sampling",
-    "parity_backends.worker:records", "secrets",
+    "parity_backends.worker:records", "parity:secrecy",
     "environment", "table", ENGINE_SETTINGS, "arguments", "checkpoints", "limits", "rows", "resolved",
     "parity_backends.worker:counters", "parity.records:plan_digest", "parity_backends.worker:planned",
     "parity_backends.worker:identity", "faults",
@@ -47,14 +47,14 @@ def worker_source() -> bytes:
 
 
 PROBE_MODULES = (
-    "parity:plurals", "parity_backends.worker:sentences", "secrets", "environment", "table", ENGINE_SETTINGS,
+    "parity:plurals", "parity_backends.worker:sentences", "parity:secrecy", "environment", "table", ENGINE_SETTINGS,
     "arguments", "checkpoints", "limits", "parity_backends.vllm.doctor:probe",
 )  # fmt: skip
 
 
 KIT_MODULES = (
     "parity_backends.worker:asked", "parity_backends.worker:sampling", "parity_backends.worker:records",
-    "parity_backends.vllm.worker:secrets", "packing", "engine", "program",
+    "parity:secrecy", "packing", "engine", "program",
 )  # fmt: skip
 
 

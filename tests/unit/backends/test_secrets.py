@@ -6,7 +6,8 @@ import json
 
 import pytest
 from parity_backends.vllm.worker.environment import recorded_variables
-from parity_backends.vllm.worker.secrets import HIDDEN, is_secret, without_secrets
+
+from parity.secrecy import HIDDEN, is_secret, without_secrets
 
 SECRET = "s3cr3tV4lue"
 LONG = "aB3" + "xY7kQ9zL2mN4pR6tU8vW1" * 2

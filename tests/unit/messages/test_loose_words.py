@@ -114,7 +114,7 @@ NOT_SHOWN = {
     ("backends/parity_backends/vllm/worker/main.py", "the plan has no arm %r; it has %s"): HAND,
     ("backends/parity_backends/vllm/worker/main.py", "cannot read %s: %s"): HAND,
     ("backends/parity_backends/vllm/worker/main.py", "not a plan of `parity plan`, or not a capture: %s: %s"): HAND,
-    ("backends/parity_backends/vllm/worker/secrets.py", "(not recorded)"): KEY,
+    ("parity/secrecy.py", "(not recorded)"): KEY,
     ("backends/parity_backends/worker/protocol.py", "parity worker: "): LOG,
     ("backends/parity_backends/worker/protocol.py", "a line that is not JSON: %r"): LOG,
     (

@@ -73,6 +73,7 @@ def test_every_module_of_the_worker_is_in_it() -> None:
     assert own | {f"parity_backends.worker:{name}" for name in shared} == set(WORKER_MODULES) - of_parity
     assert of_parity == {
         "parity:plurals",
+        "parity:secrecy",
         "parity.records:engine_settings",
         "parity.records:plan_digest",
         "parity.capture:step_table",

@@ -102,7 +102,7 @@ def parse_metrics(text: str) -> dict[str, Any]:
         match = COUNTER.match(line)
         if match is None or match.group(1) not in ours:
             continue
-        name, value = ours[match.group(1)], number(match.group(3))
+        name, value = ours[match.group(1)], counted_in(match.group(3))
         if value is None:
             continue
         labelled = POSITION.search(match.group(2) or "")
@@ -118,7 +118,7 @@ def parse_metrics(text: str) -> dict[str, Any]:
     return found
 
 
-def number(text: str) -> int | None:
+def counted_in(text: str) -> int | None:
     """A count as metrics have it; None for what is none: the page is not needed, and must not end a run."""
     try:
         value = float(text)

@@ -21,7 +21,7 @@ from parity_backends.worker.sentences import Sentence, WorkerError, message, of_
 from .about import describe, server_counters
 from .answers import Answer, Sample, assembled, prompt_entries, whole
 from .asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, has_images, not_sent, sampling_body, score_body
-from .transport import Endpoint, Refused, ServerError
+from .transport import Endpoint, Refused, ServerError, is_readable_on_the_way
 
 WAKE_SECONDS = 0.5
 NO_CHARACTER = "\ufffd"
@@ -75,6 +75,16 @@ class ServerArm(PlannedArm):
                     "server.no_key",
                     "the environment variable {variable}, which is to hold the API key, is not set",
                     variable=variable,
+                )
+            )
+        if key and not settings.get("key_over_http") and is_readable_on_the_way(settings["url"]):
+            raise WorkerError(
+                message(
+                    "server.key_in_clear",
+                    "the API key in {variable} would go to {url} unencrypted: name it with https, or say that it may "
+                    "with --server-option key_over_http=true",
+                    variable=variable,
+                    url=settings["url"],
                 )
             )
         began = time.perf_counter()

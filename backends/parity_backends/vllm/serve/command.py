@@ -11,9 +11,9 @@ from typing import Any
 from parity.errors import ParityError
 from parity.messages import message
 from parity.records.deployment import Deployment
+from parity.secrecy import without_secrets
 from parity_backends.vllm.serve import flags
 from parity_backends.vllm.serve.recipe import words_of_recipe
-from parity_backends.vllm.worker.secrets import without_secrets
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _OF_THE_SHELL = re.compile(r"[;&|]+|\d*(>|<).*")

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, Callable, Optional
 
 from parity.capture.step_table import STEPS_SCHEMA
+from parity.secrecy import without_secrets
 from parity_backends.worker.asked import Item, Plan, Record, Request, Settings
 from parity_backends.worker.counters import Counted, counters, since
 from parity_backends.worker.identity import fingerprint
@@ -31,7 +32,6 @@ from .recorder import Recorder, Unrecordable
 from .resolved import resolved_engine
 from .rounds import PROGRESS_SECONDS, Round, add_up
 from .schedule import round_schedule
-from .secrets import without_secrets
 
 
 class Arm(PlannedArm):

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from typing import Any, Optional
 
-from .secrets import without_secrets
+from parity.secrecy import without_secrets
 
 RECORDED_PREFIXES = (
     "VLLM_", "HCCL_", "LCCL_", "ATB_", "ASCEND_", "ASDOPS_", "ACL_", "ACLNN_", "NPU_", "INF_NAN_MODE",

@@ -1,4 +1,7 @@
-"""Keeping secrets out of captures: they are carried to other hosts and pasted into bug reports."""
+"""Keeping secrets out of what is written down: it is carried to other hosts and pasted into bug reports.
+
+Standard library only, Python 3.9 or newer: it travels with workers.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def is_secret(name: str, value: object = "") -> bool:
     return False
 
 
-def without_secrets(value: Any, name: str = "") -> Any:
+def without_secrets(value: Any, name: str = "", *, longest: int = LONGEST_VALUE) -> Any:
     """A value as it may be written down; nested ones too."""
     if name and is_secret(name, value) and value not in (None, "", True, False):
         return HIDDEN
@@ -59,6 +62,34 @@ def without_secrets(value: Any, name: str = "") -> Any:
     for pattern, instead in PATTERNS:
         value = pattern.sub(instead, value)
     value = RANDOM.sub("***", value)
-    if len(value) > LONGEST_VALUE:
-        value = value[:LONGEST_VALUE] + " (cut: %d characters)" % len(value)
+    if len(value) > longest:
+        value = value[:longest] + " (cut: %d characters)" % len(value)
     return value
+
+
+HELD_BACK = ("***", HIDDEN)
+"""What stands in the place of a secret."""
+
+
+def is_held_back(text: str) -> bool:
+    """Whether something was taken out of a text."""
+    return any(mark in text for mark in HELD_BACK)
+
+
+def without_path(url: str) -> str:
+    """An address as it may be written down: of a webhook, whoever knows the path may post."""
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*://)(?:[^/\s@]*@)?([^/?#\s]*)(.*)", url, re.DOTALL)
+    return url if found is None else found[1] + found[2] + ("/***" if found[3].strip("/") else found[3])
+
+
+def command_words(words: list[str]) -> list[str]:
+    """A command line as it may be written down: values of --webhook without their path, and no secrets in any word."""
+    out, before = [], ""
+    for word in words:
+        if before == "--webhook":
+            word = without_path(word)
+        elif word.startswith("--webhook="):
+            word = "--webhook=" + without_path(word[len("--webhook=") :])
+        out.append(str(without_secrets(word)))
+        before = word
+    return out

@@ -1,0 +1,83 @@
+"""What is written down of a command line and of hosts, and what becomes of it when a run goes on."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from urllib.parse import quote
+
+import pytest
+from parity_backends.server.worker.transport import Endpoint, is_readable_on_the_way
+
+from parity.errors import ParityError
+from parity.plan.hosts import read_host, restored
+from parity.secrecy import command_words
+
+KEY = "sk-Secret/0123+45"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "--host", "y=env HF_TOKEN=hf_CLIsecret0 ssh x"],
+        ["watch", "--webhook", "https://hooks.slack.com/services/T0/B0/hf_CLIsecret0"],
+        ["watch", "--webhook=https://u:hf_CLIsecret0@hooks.slack.com/x?token=hf_CLIsecret0"],
+        ["run", "--server", "http://u:hf_CLIsecret0@h:1"],
+    ],
+)
+def test_a_command_is_kept_without_its_secrets(words: list[str]) -> None:
+    said = command_words(words)
+    assert "hf_CLIsecret0" not in " ".join(said)
+    assert said[0] == words[0]
+    if "hooks" in words[-1]:
+        assert "https://hooks.slack.com/***" in said[-1]
+
+
+def test_an_ordinary_command_is_kept_as_it_is() -> None:
+    words = ["run", "--backends", "cpu,cuda", "--max-tokens", "256", "--host", "cuda=ssh -J jump gpu1", "--out", "/a/b"]
+    assert command_words(words) == words
+
+
+def test_a_host_is_written_down_without_its_secrets_and_asks_for_them() -> None:
+    table = {"command": ["env", "HF_TOKEN=hf_CLIsecret0", "ssh", "x"], "env": {"OPENAI_API_KEY": "k-1", "X": "1"}}
+    host = read_host("far", table, "here")
+    kept = host.to_json()
+    assert "hf_CLIsecret0" not in json.dumps(kept)
+    assert "k-1" not in json.dumps(kept)
+    again = read_host("far", kept, "run.json")
+    assert restored(again, host) == host
+    with pytest.raises(ParityError, match="its command, env held a secret"):
+        restored(again, None)
+    plain = read_host("far", {"command": "ssh x"}, "here")
+    assert restored(read_host("far", plain.to_json(), "run.json"), None) == plain
+
+
+def endpoint(key: str | None) -> Endpoint:
+    return Endpoint("http://127.0.0.1:1", key, 1.0, 0, threading.Event())
+
+
+@pytest.mark.parametrize("before", ["", "x", "xy", "Bearer "])
+def test_a_key_is_blanked_however_it_is_spelled(before: str) -> None:
+    data = (before + KEY).encode()
+    ways = [
+        KEY, KEY.upper(), json.dumps(KEY)[1:-1], quote(KEY, safe=""), data.hex(), KEY[::-1],
+        base64.b64encode(data + b" and more").decode(), base64.urlsafe_b64encode(data).decode(),
+    ]  # fmt: skip
+    for said in ways:
+        shown = endpoint(KEY).hide(f"401: {said}, no")
+        assert "***" in shown, said
+        assert endpoint(KEY).hide_in(said.encode()) != said.encode()
+    assert endpoint(None).hide(KEY) == KEY
+    assert endpoint("EMPTY").hide_in(b"an EMPTY text") == b"an EMPTY text"
+
+
+@pytest.mark.parametrize(
+    ("url", "readable"),
+    [
+        ("https://h", False), ("http://127.0.0.1:8", False), ("http://localhost:8", False), ("http://[::1]:8", False),
+        ("http://gpu1:8000", True), ("http://127.0.0.1.evil.com", True),
+    ],
+)  # fmt: skip
+def test_a_key_goes_nowhere_in_plain_text(url: str, readable: bool) -> None:
+    assert is_readable_on_the_way(url) is readable

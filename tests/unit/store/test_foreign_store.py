@@ -1,0 +1,69 @@
+"""A database from elsewhere: looked through before anything is asked of it."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from parity.errors import ParityError
+from parity.store import Store, connection
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
+
+
+def made(path: Path, *statements: str) -> Path:
+    Store.open(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA journal_mode = DELETE")
+        for statement in statements:
+            database.execute(statement)
+    database.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"CREATE VIEW extra AS {ENDLESS}",
+        "CREATE TRIGGER t AFTER DELETE ON runs BEGIN DELETE FROM findings; END",
+        "CREATE VIRTUAL TABLE v USING fts5(x)",
+    ],
+)
+def test_what_parity_never_makes_is_refused(tmp_path: Path, statement: str) -> None:
+    path = made(tmp_path / "evil.db", statement)
+    with pytest.raises(ParityError, match="is not taken: it holds"):
+        Store.open(path)
+
+
+def test_a_view_without_end_in_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
+    path = made(tmp_path / "evil.db", "ALTER TABLE runs RENAME TO others", f"CREATE VIEW runs AS {ENDLESS}")
+    with pytest.raises(ParityError, match="view runs"):
+        Store.open(path)
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = made(tmp_path / "evil.db")
+    data = bytearray(path.read_bytes())
+    for at in range(3 * 4096, len(data), 4096):
+        data[at : at + 64] = b"\xff" * 64
+    path.write_bytes(bytes(data))
+    with pytest.raises(ParityError, match=r"damaged|not a readable database"):
+        Store.open(path)
+
+
+def test_looking_through_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = made(tmp_path / "large.db")
+    monkeypatch.setattr(connection, "CHECK_SECONDS", -1.0)
+    monkeypatch.setattr(connection, "PROGRESS_STEPS", 1)
+    with pytest.raises(ParityError, match="takes more than"):
+        Store.open(path)
+
+
+def test_a_database_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "er" / "some.db"
+    Store.open(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.parent.stat().st_mode) == 0o700
