@@ -49,19 +49,19 @@ def sentence(one: Why, each: Association) -> Message:
         return message(
             "why.both",
             "{with_fault} of {faults}: {first}, and {second}; so are {share:.1%} of all row-steps (odds ratio "
-            "{odds:.3g}, p = {p:.1g}, corrected {adjusted:.1g}){others}",
+            "{odds:,.1f}, p = {p:.1g}, corrected {adjusted:.1g}){others}",
             first=names[0], second=names[1], **numbers,
         )  # fmt: skip
     if each.form is Form.EITHER:
         return message(
             "why.either",
             "two causes: {with_fault} of {faults}: {first}, or {second}; so are {share:.1%} of all row-steps (odds "
-            "ratio {odds:.3g}, p = {p:.1g}, corrected {adjusted:.1g}){others}",
+            "ratio {odds:,.1f}, p = {p:.1g}, corrected {adjusted:.1g}){others}",
             first=names[0], second=names[1], **numbers,
         )  # fmt: skip
     return message(
         "why.condition",
-        "{with_fault} of {faults}: {condition}; so are {share:.1%} of all row-steps (odds ratio {odds:.3g}, "
+        "{with_fault} of {faults}: {condition}; so are {share:.1%} of all row-steps (odds ratio {odds:,.1f}, "
         "p = {p:.1g}, corrected {adjusted:.1g}){others}",
         condition=names[0],
         **numbers,

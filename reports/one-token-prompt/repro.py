@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-# tokens of another request, unsupported tokens, garbled text in 6 of 16 completions with cpu/mtp (mtp k=2) (tiny-qwen3-next-mtp, vllm 0.32.0)
+# bookkeeping that a step broke, garbled text, tokens of another request in 6 of 16 completions with cpu/mtp (mtp k=2) (tiny-qwen3-next-mtp, vllm 0.32.0)
 #
-# Written by parity 0.1.0 from run 20261121-080757-cfc8.
+# Written by parity 0.1.0 from run 20261122-174839-bb9f.
 # Needs the checkpoint tiny-qwen3-next-mtp and vLLM, nothing else; Python 3.9 or newer.
-# Seen with vllm 0.32.0, torch 2.13.0+cpu, transformers 5.19.0, triton 3.9.0.
+# Seen with vllm 0.32.0, torch 2.13.0+cpu, transformers 5.19.0.
 #
 #     python repro.py --model PATH_OR_NAME                  once
 #     python repro.py --model PATH_OR_NAME --rounds 50      the same batch again and again, for rare faults
@@ -26,7 +26,7 @@ import time
 import zlib
 
 MODEL = None
-KIND = 'garbled'
+KIND = 'violation'
 TOLERANCE = 0.25  # nats
 ROUNDS = 1
 
@@ -42,19 +42,19 @@ ENVIRONMENT = {
 
 # Keyword arguments of vllm.LLM for the engine under test.
 ENGINE = {
-    'dtype': 'bfloat16',
-    'enforce_eager': True,
+    'async_scheduling': False,
     'enable_prefix_caching': False,
     'enable_chunked_prefill': True,
+    'enforce_eager': True,
+    'dtype': 'bfloat16',
     'max_num_seqs': 4,
     'max_num_batched_tokens': 48,
+    'tensor_parallel_size': 1,
     'max_model_len': 64,
-    'async_scheduling': False,
     'seed': 0,
     'generation_config': 'vllm',
     'logprobs_mode': 'raw_logprobs',
     'max_logprobs': 20,
-    'tensor_parallel_size': 1,
     'speculative_config': {'method': 'mtp', 'num_speculative_tokens': 2},
 }
 
@@ -74,7 +74,7 @@ SAMPLING = {
     'stop_token_ids': [],
     'ignore_eos': False,
     'skip_special_tokens': True,
-    'logprobs': None,
+    'logprobs': 0,
 }
 
 # The whole batch, in order: other rows are part of the fault.
@@ -101,19 +101,19 @@ REQUESTS = [
 EXPECTED = {
     'filler-0': {'0': {'tokens': [14, 284, 264, 298, 81, 276, 14, 284, 264, 298, 81, 276, 14, 284, 264, 298], 'finish_reason': 'length'}},
     'the-0': {'0': {'tokens': [201, 271, 386, 15, 9, 769, 16, 223, 487, 386, 15, 9, 769, 311, 263, 709], 'finish_reason': 'length'}},
-    'filler-1': {'0': {'tokens': [476, 580, 65, 333, 1246, 85, 10, 559, 14, 575, 14, 655, 14, 655, 14, 655], 'finish_reason': 'length'}},
+    'filler-1': {'0': {'tokens': [476, 79, 725, 65, 316, 1259, 1816, 69, 860, 301, 683, 476, 79, 725, 65, 316], 'finish_reason': 'length'}},
     'the-1': {'0': {'tokens': [201, 271, 386, 15, 9, 769, 16, 223, 487, 386, 15, 9, 769, 311, 263, 709], 'finish_reason': 'length'}},
     'filler-2': {'0': {'tokens': [18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18], 'finish_reason': 'length'}},
     'the-2': {'0': {'tokens': [201, 271, 386, 15, 9, 769, 16, 223, 487, 386, 15, 9, 769, 311, 263, 709], 'finish_reason': 'length'}},
     'filler-3': {'0': {'tokens': [14, 284, 264, 298, 81, 276, 14, 284, 264, 298, 81, 276, 14, 284, 264, 298], 'finish_reason': 'length'}},
     'the-3': {'0': {'tokens': [201, 271, 386, 15, 9, 769, 16, 223, 487, 386, 15, 9, 769, 311, 263, 709], 'finish_reason': 'length'}},
-    'filler-4': {'0': {'tokens': [476, 580, 65, 333, 1246, 85, 10, 559, 14, 575, 14, 655, 14, 655, 14, 655], 'finish_reason': 'length'}},
+    'filler-4': {'0': {'tokens': [476, 79, 725, 65, 316, 1259, 1816, 69, 860, 301, 683, 476, 79, 725, 65, 316], 'finish_reason': 'length'}},
     'the-4': {'0': {'tokens': [201, 271, 386, 15, 9, 769, 16, 223, 487, 386, 15, 9, 769, 311, 263, 709], 'finish_reason': 'length'}},
     'filler-5': {'0': {'tokens': [18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18], 'finish_reason': 'length'}},
     'the-5': {'0': {'tokens': [201, 271, 386, 15, 9, 769, 16, 223, 487, 386, 15, 9, 769, 311, 263, 709], 'finish_reason': 'length'}},
     'filler-6': {'0': {'tokens': [14, 284, 264, 298, 81, 276, 14, 284, 264, 298, 81, 276, 14, 284, 264, 298], 'finish_reason': 'length'}},
     'the-6': {'0': {'tokens': [201, 271, 386, 15, 9, 769, 16, 223, 487, 386, 15, 9, 769, 311, 263, 709], 'finish_reason': 'length'}},
-    'filler-7': {'0': {'tokens': [476, 580, 65, 333, 1246, 85, 10, 559, 14, 575, 14, 655, 14, 655, 14, 655], 'finish_reason': 'length'}},
+    'filler-7': {'0': {'tokens': [476, 79, 725, 65, 316, 1259, 1816, 69, 860, 301, 683, 476, 79, 725, 65, 316], 'finish_reason': 'length'}},
     'the-7': {'0': {'tokens': [201, 271, 386, 15, 9, 769, 16, 223, 487, 386, 15, 9, 769, 311, 263, 709], 'finish_reason': 'length'}},
 }
 
@@ -122,19 +122,19 @@ EXPECTED = {
 NEAR_TIES = {
     'filler-0': {'3': [281, 298, 1192, 1753], '6': [14, 286], '9': [281, 298]},
     'the-0': {'0': [201, 1067], '2': [386, 416, 709], '8': [487, 663], '14': [263, 264], '15': [665, 709]},
-    'filler-1': {'1': None, '3': [316, 333], '5': [85, 288], '7': [82, 559, 1206], '9': [575, 655], '11': [575, 655]},
+    'filler-1': {'1': None, '2': [725, 905], '3': [65, 1417], '8': [434, 860], '9': [10, 301]},
     'the-1': {'0': [201, 1067], '2': [386, 416, 709], '8': [487, 663], '14': [263, 264], '15': [665, 709]},
     'filler-2': {'0': [15, 18]},
     'the-2': {'0': [201, 1067], '2': [386, 416, 709], '8': [487, 663], '14': [263, 264], '15': [665, 709]},
     'filler-3': {'3': [281, 298, 1192, 1753], '6': [14, 286], '9': [281, 298]},
     'the-3': {'0': [201, 1067], '2': [386, 416, 709], '8': [487, 663], '14': [263, 264], '15': [665, 709]},
-    'filler-4': {'1': None, '3': [316, 333], '5': [85, 288], '7': [82, 559, 1206], '9': [575, 655], '11': [575, 655]},
+    'filler-4': {'1': None, '2': [725, 905], '3': [65, 1417], '8': [434, 860], '9': [10, 301]},
     'the-4': {'0': [201, 1067], '2': [386, 416, 709], '8': [487, 663], '14': [263, 264], '15': [665, 709]},
     'filler-5': {'0': [15, 18]},
     'the-5': {'0': [201, 1067], '2': [386, 416, 709], '8': [487, 663], '14': [263, 264], '15': [665, 709]},
     'filler-6': {'3': [281, 298, 1192, 1753], '6': [14, 286], '9': [281, 298]},
     'the-6': {'0': [201, 1067], '2': [386, 416, 709], '8': [487, 663], '14': [263, 264], '15': [665, 709]},
-    'filler-7': {'1': None, '3': [316, 333], '5': [85, 288], '7': [82, 559, 1206], '9': [575, 655], '11': [575, 655]},
+    'filler-7': {'1': None, '2': [725, 905], '3': [65, 1417], '8': [434, 860], '9': [10, 301]},
     'the-7': {'0': [201, 1067], '2': [386, 416, 709], '8': [487, 663], '14': [263, 264], '15': [665, 709]},
 }
 
@@ -177,9 +177,15 @@ def run_candidate(job):
     from vllm import SamplingParams
 
     def params_of(request, number):
-        wanted = dict(SAMPLING)
+        wanted = dict(SAMPLING, **request.get("sampling", {}))
         if request.get("max_tokens") is not None:
             wanted["max_tokens"] = request["max_tokens"]
+        if wanted.get("logit_bias"):
+            wanted["logit_bias"] = {int(token): bias for token, bias in wanted["logit_bias"].items()}
+        if wanted.get("structured_outputs"):
+            from vllm.sampling_params import StructuredOutputsParams
+
+            wanted["structured_outputs"] = StructuredOutputsParams(**wanted["structured_outputs"])
         if wanted.get("temperature", 0.0) > 0 and wanted.get("seed") is not None:  # as in the run: its own, each round
             own = zlib.crc32(request["id"].encode("utf-8")) + number * (wanted.get("n") or 1)
             wanted["seed"] = (wanted["seed"] + own) % (1 << 31)
@@ -222,8 +228,8 @@ def judge(name, output, tokenizer):
         if KIND == "logprob_mismatch" and sample.logprobs is not None:
             item["own"] = [own_logprob(entry, token) for entry, token in zip(sample.logprobs, tokens)]
             if len(sample.logprobs) != len(tokens):
-                proofs.append(fault(name, sample.index, None, KIND, "%d logprobs for %d tokens"
-                                    % (len(sample.logprobs), len(tokens))))
+                proofs.append(fault(name, sample.index, None, KIND, "%s for %s" % (
+                                    counted(len(sample.logprobs), "logprob"), counted(len(tokens), "token"))))
             doubts.append(item)
         if SAMPLING.get("temperature", 0.0) > 0 or expected is None:
             continue
@@ -234,7 +240,7 @@ def judge(name, output, tokenizer):
                 proofs.append(fault(name, sample.index, len(tokens), "early_stop", why))
             continue
         if at == len(tokens) or at == len(expected["tokens"]):
-            why = "%d tokens instead of %d, equal up to there" % (len(tokens), len(expected["tokens"]))
+            why = "%s instead of %d, equal up to there" % (counted(len(tokens), "token"), len(expected["tokens"]))
             kind = "early_stop" if at == len(tokens) else "overrun"
             proofs.append(fault(name, sample.index, at, kind, why))
             continue
@@ -243,7 +249,7 @@ def judge(name, output, tokenizer):
             why = "token %d is %d, expected %d" % (at, tokens[at], expected["tokens"][at])
             proofs.append(fault(name, sample.index, at, "unsupported token", why))
         elif sample.finish_reason == "length" and len(tokens) < limit_of(name):
-            why = "ended by length after %d of %d tokens" % (len(tokens), limit_of(name))
+            why = "ended by length after %d of %s" % (len(tokens), counted(limit_of(name), "token"))
             proofs.append(fault(name, sample.index, len(tokens), "early_stop", why))
         elif item["own"] is None:
             item["from"] = at
@@ -308,6 +314,11 @@ def first_unsupported(item, scored):
 
 
 # ---------------------------------------------------------------- in the first process
+
+
+def counted(number, noun):
+    """ "1 token", "2 tokens"."""
+    return "%d %s%s" % (number, noun, "" if number == 1 else "s")
 
 
 def say(line):
@@ -376,10 +387,11 @@ def main():
     for one in sorted(found, key=lambda one: (one["round"], one["request"]))[:20]:
         print("round %(round)d, request %(request)s, sample %(sample)d: %(kind)s: %(why)s" % one)
     if not found:
-        print("not seen in %d rounds of %d requests (%.0f s); rarer than about 1 in %d rounds could be missed (95 %%)"
-              % (rounds, len(REQUESTS), time.time() - began, max(1, round(rounds / 3.0))))
+        print("not seen in %s of %s (%.0f s); rarer than about 1 in %s could be missed (95 %%)"
+              % (counted(rounds, "round"), counted(len(REQUESTS), "request"), time.time() - began,
+                 counted(max(1, round(rounds / 3.0)), "round")))
         return 0
-    print("the fault showed in %d of %d rounds (%.0f s)" % (bad, rounds, time.time() - began))
+    print("the fault showed in %d of %s (%.0f s)" % (bad, counted(rounds, "round"), time.time() - began))
     return 1
 
 

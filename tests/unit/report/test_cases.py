@@ -11,15 +11,17 @@ import pytest
 from lxml import html as lxml_html
 
 import parity
-from parity.capture import check_capture
+from parity.capture import check_capture, read_capture
+from parity.capture.steps import read_steps
 from parity.records import Kind
+from parity.view.why import explained
 
 REPORTS = Path(__file__).resolve().parents[3] / "reports"
 CASES = {
     # folder: (candidate's capture, verdict, kinds that must be among the findings)
     "planted-chunk-twice": ("cpu-mtp-control-chunk_twice", "DIVERGED", {Kind.DUPLICATION}),
     "near-ties": ("cpu-mtp", "PASS", {Kind.NEAR_TIE}),
-    "one-token-prompt": ("cpu-mtp", "DIVERGED", set()),
+    "one-token-prompt": ("cpu-mtp", "DIVERGED", {Kind.VIOLATION}),
     "sampled-mtp-cpu": ("cpu-mtp", "DIVERGED", set()),
 }
 BY_HAND = {"sampled-mtp-cpu"}  # parity writes no script for random sampling
@@ -50,6 +52,19 @@ def test_the_captures_give_the_verdict_again(name: str) -> None:
     assert kinds <= {finding.kind for finding in result.findings}
     for path in (REPORTS / name / "captures").glob("cpu-*.jsonl.gz"):
         assert check_capture(path) == []
+
+
+def test_the_recorded_steps_name_the_condition_of_the_one_token_prompts() -> None:
+    """Each of them is a new request with drafts that no drafter made."""
+    folder = REPORTS / "one-token-prompt" / "captures"
+    steps = read_steps(folder / "cpu-mtp.steps")
+    capture = read_capture(folder / "cpu-mtp.jsonl.gz")
+    found = explained("cpu/mtp", steps, {one.key: one.prompt_token_ids for one in capture}, {}).associated
+    assert (found.faults, found.sure) == (6, True)
+    assert "drafts padded" in {name for names in (found.ranked[0].names, *found.ranked[0].same) for name in names}
+    assert found.ranked[0].with_fault == found.faults
+    report = (folder.parent / "report.md").read_text(encoding="utf-8")
+    assert "6 of 6: it has drafts that nothing proposed" in report
 
 
 @pytest.mark.parametrize("name", CASES)
