@@ -28,7 +28,7 @@ case ${1:-all} in
 planted-chunk-twice) make_case "$1" chunk_twice --max-tokens 48 --logprobs 5 $controls ;;
 near-ties) make_case "$1" "" --max-tokens 48 --logprobs 5 $controls ;;
 one-token-prompt) make_case "$1" "" --max-tokens 16 --max-num-seqs 4 --max-num-batched-tokens 48 --record ;;
-sampled-mtp-cpu) make_case "$1" "" --max-tokens 12 --temperature 0.8 --n 2 ;;
+sampled-mtp-cpu) make_case "$1" "" --max-tokens 12 --temperature 0.8 --n 2 --record ;;
 all)
     for name in planted-chunk-twice near-ties one-token-prompt sampled-mtp-cpu; do
         sh regenerate.sh "$name"
