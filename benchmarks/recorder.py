@@ -58,7 +58,7 @@ def outside(args: argparse.Namespace) -> None:
 def timed(recorder: Any) -> dict[str, float]:
     """Adds up the time that passes in the recorder's doors."""
     spent = {"seconds": 0.0, "cpu": 0.0}
-    look = recorder._look
+    look = recorder.look
 
     def look_and_count(*args: Any) -> Any:
         began, cpu = time.perf_counter(), time.thread_time()
@@ -68,7 +68,7 @@ def timed(recorder: Any) -> dict[str, float]:
             spent["seconds"] += time.perf_counter() - began
             spent["cpu"] += time.thread_time() - cpu
 
-    recorder._look = look_and_count
+    recorder.look = look_and_count
     return spent
 
 
@@ -84,12 +84,10 @@ def inside(path: Path) -> None:
     exec(compile(Path(job["worker"]).read_text(encoding="utf-8"), "worker.py", "exec"), worker.__dict__)
     llm = LLM(model=job["model"], **job["engine"])
     written = open(job["steps"], "a", encoding="utf-8")  # noqa: SIM115 - as long as the process
-    recorder = worker.Recorder(
+    recorder = worker.recorder_of(
         llm, lambda record: written.write(json.dumps(record) + "\n"), "cpu/mtp", lambda name: None
     )
-    runner, scheduler = recorder.runner, recorder.scheduler
-    names = [(runner, name) for name in ("execute_model", "_model_forward", "_sample", "sample_tokens")]
-    doors = [(owner, name, owner.__dict__[name]) for owner, name in [*names, (scheduler, "update_from_output")]]
+    doors = [(owner, name, owner.__dict__[name]) for owner, name in recorder.doors]
     spent = timed(recorder)
     prompts = [TokensPrompt(prompt_token_ids=one) for one in job["requests"]]
     params = [SamplingParams(temperature=0, max_tokens=job["tokens"] - (7 * i) % 23) for i in range(len(prompts))]

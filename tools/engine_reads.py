@@ -20,9 +20,10 @@ class Owner(NamedTuple):
 
 
 RUNNER = (
-    "_draft_token_ids", "_sample", "attn_groups", "compilation_config", "device", "discard_request_indices",
-    "discard_request_mask", "execute_model", "input_batch", "input_ids", "kv_cache_config", "max_model_len", "model",
-    "model_config", "num_discarded_requests", "query_start_loc", "requests", "speculative_config",
+    "_draft_token_ids", "_generate_process_reqs_hidden_states", "_model_forward", "_prepare_inputs", "_sample",
+    "attn_groups", "compilation_config", "device", "discard_request_indices", "discard_request_mask",
+    "execute_model", "input_batch", "input_ids", "kv_cache_config", "max_model_len", "model", "model_config",
+    "num_discarded_requests", "positions", "query_start_loc", "requests", "sample_tokens", "speculative_config",
     "use_async_scheduling", "vllm_config",
 )  # fmt: skip
 
@@ -33,15 +34,38 @@ READS = (
     ),
     Owner(
         "second model runner", ("vllm/v1/worker/gpu/model_runner.py",), "GPUModelRunner",
-        ("execute_model", "prepare_inputs", "req_states"),
+        ("attn_groups", "device", "execute_model", "kv_cache_config", "load_model", "max_model_len", "model",
+         "model_state", "prepare_attn", "prepare_inputs", "req_states", "sample", "sample_tokens", "speculative_config",
+         "vllm_config"),
         ("vllm_ascend/worker/v2/model_runner.py", "NPUModelRunner"),
     ),
     Owner(
         "batch", ("vllm/v1/worker/gpu_input_batch.py",), "InputBatch",
-        ("num_accepted_tokens_cpu", "num_reqs", "num_tokens_no_spec", "req_id_to_index", "req_ids", "token_ids_cpu"),
+        ("block_table", "num_accepted_tokens_cpu", "num_reqs", "num_tokens_no_spec", "req_id_to_index", "req_ids",
+         "token_ids_cpu"),
         ("vllm_ascend/worker/npu_input_batch.py", "NPUInputBatch"),
     ),
-    Owner("batch of the second runner", ("vllm/v1/worker/gpu/input_batch.py",), "InputBatch", ("req_ids",)),
+    Owner(
+        "batch of the second runner", ("vllm/v1/worker/gpu/input_batch.py",), "InputBatch",
+        ("cu_num_logits_np", "idx_mapping", "input_ids", "is_prefilling_np", "logits_indices", "num_draft_tokens",
+         "num_draft_tokens_per_req", "num_reqs_after_padding", "num_tokens", "num_tokens_after_padding", "positions",
+         "query_start_loc", "query_start_loc_np", "req_ids"),
+    ),
+    Owner(
+        "requests of the second runner", ("vllm/v1/worker/gpu/states.py",), "RequestState",
+        ("all_token_ids", "draft_tokens", "req_id_to_index", "total_len"),
+    ),
+    Owner(
+        "tokens of the second runner", ("vllm/v1/worker/gpu/sample/output.py",), "SamplerOutput",
+        ("num_sampled", "sampled_token_ids"),
+    ),
+    Owner(
+        "output of the second runner", ("vllm/v1/worker/gpu/async_utils.py",), "AsyncOutput", ("get_output",),
+    ),
+    Owner(
+        "states of a hybrid model in the second runner", ("vllm/v1/worker/gpu/model_states/mamba_hybrid.py",),
+        "MambaHybridModelState", ("num_accepted_tokens_gpu", "prepare_attn"),
+    ),
     Owner(
         "request", ("vllm/v1/worker/gpu_input_batch.py",), "CachedRequestState",
         ("output_token_ids", "prompt_token_ids", "req_id"),
@@ -51,7 +75,26 @@ READS = (
         ("finished_req_ids", "num_scheduled_tokens", "scheduled_cached_reqs", "scheduled_new_reqs",
          "scheduled_spec_decode_tokens", "total_num_scheduled_tokens"),
     ),
-    Owner("scheduler", ("vllm/v1/core/sched/scheduler.py",), "Scheduler", ("add_request", "update_from_output")),
+    Owner(
+        "new requests of a step", ("vllm/v1/core/sched/output.py",), "NewRequestData",
+        ("block_ids", "num_computed_tokens", "prompt_token_ids", "req_id", "sampling_params"),
+    ),
+    Owner(
+        "running requests of a step", ("vllm/v1/core/sched/output.py",), "CachedRequestData",
+        ("new_block_ids", "num_computed_tokens", "req_ids", "resumed_from_preemption", "resumed_req_ids"),
+    ),
+    Owner(
+        "scheduler", ("vllm/v1/core/sched/scheduler.py",), "Scheduler",
+        ("add_request", "schedule", "update_from_output", "waiting"),
+    ),
+    Owner("output of the runner", ("vllm/v1/outputs.py",), "ModelRunnerOutput",
+          ("req_id_to_index", "sampled_token_ids")),
+    Owner("block table", ("vllm/v1/worker/block_table.py",), "BlockTable", ("block_size", "block_table")),
+    Owner("block tables", ("vllm/v1/worker/block_table.py",), "MultiGroupBlockTable", ("block_tables",)),
+    Owner(
+        "forward context", ("vllm/forward_context.py",), "ForwardContext",
+        ("attn_metadata", "batch_descriptor", "cudagraph_runtime_mode"),
+    ),
     Owner("worker", ("vllm/v1/worker/worker_base.py", "vllm/worker/worker_base.py"), "WorkerWrapperBase",
           ("init_device",)),
     Owner(

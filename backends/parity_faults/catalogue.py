@@ -56,6 +56,11 @@ _SAMPLE = "v1/worker/gpu_model_runner.py GPUModelRunner._sample"
 _BUILD = "v1/attention/backends/gdn_attn.py GDNAttentionMetadataBuilder.build"
 _OUTPUT = "v1/core/sched/scheduler.py Scheduler.update_from_output"
 _ADMIT = "v1/core/sched/scheduler.py Scheduler.add_request"
+_SCHEDULE = "v1/core/sched/scheduler.py Scheduler.schedule"
+_PREPARE = "v1/worker/gpu_model_runner.py GPUModelRunner._prepare_inputs"
+_HAND = "v1/worker/gpu_model_runner.py GPUModelRunner.sample_tokens"
+_ANY_BUILD = "v1/attention/backend.py AttentionMetadataBuilder.build"
+_TWO = "two rows in the batch"
 _LINEAR = "model_executor/layers/linear.py UnquantizedLinearMethod.apply"
 
 FAULTS: dict[str, Fault] = {
@@ -321,6 +326,33 @@ FAULTS: dict[str, Fault] = {
         ),
     )
 }
+
+FAULTS.update(
+    (
+        name,
+        Fault(
+            name, summary, "", hook, "runner", speculates, ("violation", "unjustified", "garbled", "early_stop"), needs
+        ),
+    )
+    for name, hook, speculates, needs, summary in (
+        ("computed_off", _SCHEDULE, True, "", "the scheduler says one computed token less than a row has"),
+        ("drafts_off", _SCHEDULE, True, "", "a draft is scheduled that the drafter did not propose"),
+        ("position_off", _PREPARE, False, "", "the first position of a row is one too large"),
+        ("input_off", _PREPARE, False, "", "the first input token of a row is another one"),
+        ("logits_off", _PREPARE, True, "", "a row's first logits are those of the token before it"),
+        ("sampler_drafts_off", _PREPARE, True, "", "the sampler verifies another draft than the model has seen"),
+        ("query_start_off", _ANY_BUILD, True, _TWO, "a row's stretch of the batch ends in its neighbour's"),
+        ("row_map", _ANY_BUILD, False, _TWO, "two requests have each other's row in the batch's index"),
+        ("block_table_off", _ANY_BUILD, False, _TWO, "a row's first block is another row's"),
+        ("sequence_length_off", _ANY_BUILD, False, "", "a row's sequence length is one too small"),
+        ("slot_off", _ANY_BUILD, False, "", "a token's keys and values go into another place of its block"),
+        ("slot_shared", _ANY_BUILD, False, _TWO, "a token's keys and values go where another row's go"),
+        ("state_slots_exchanged", _BUILD, True, _TWO, "two rows have each other's state slots for a step"),
+        ("kept_off", _HAND, True, "a hybrid model", "the accepted count kept for the next step is one too large"),
+        ("buffer_off", _HAND, False, "", "the last token in the runner's buffer is another than was handed out"),
+    )
+)
+"""Bookkeeping (`bookkeeping.py`): one number of one row-step, right again in the next."""
 
 
 def describe() -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import sys
 from importlib import metadata
 from typing import Any
 
-from . import plants
+from . import bookkeeping, plants, second_runner
 from .catalogue import FAULTS, prompt_key
 from .conditions import History
 from .planting import Planting, release
@@ -44,6 +44,14 @@ class State:
         """Faults that go on for several steps keep their victim here."""
         self.emitted: dict[str, int] = {}
         self.history = History()
+        self.asked: list[str] = []
+        """Requests of which the scheduler asks something wrong in the coming step."""
+        self.undo_early: list[Any] = []
+        """Puts right what the layers must not find."""
+        self.undo: list[Any] = []
+        """Puts right what the next step must not find."""
+        self.group_of: dict[int, int] = {}
+        """The cache group of the metadata at hand."""
         # The first eligible step that is hit is drawn, then every 1/rate-th: the rate is exact over a run.
         self.phase = random.Random(f"phase:{planting.seed}").random()
         self.logged: set[tuple[int, str]] = set()
@@ -172,6 +180,7 @@ def wrap_engine() -> bool:
 
     Scheduler.update_from_output = update_and_plant
     wrap_requests(Scheduler)
+    bookkeeping.wrap_scheduler(STATE, Scheduler)
     return True
 
 
@@ -209,6 +218,11 @@ def wrap_runner(runner: Any) -> None:
     version of vLLM): planting nothing in silence would make a control that always passes.
     """
     fault = FAULTS.get(STATE.planting.fault)
+    fits = fault is None or fault.layer != "runner" or fault.name in second_runner.ALL
+    if fits and not STATE.planting.noise and all(hasattr(runner, name) for name in second_runner.NEEDED):
+        STATE.silent = getattr(runner.vllm_config.parallel_config, "rank", 0) > 0
+        second_runner.wrap(STATE, runner)
+        return
     missing = [name for name in NEEDED if not hasattr(runner, name)]
     if not any(hasattr(runner, name) for name in DISCARDED):
         missing.append(" or ".join(DISCARDED))
@@ -222,6 +236,7 @@ def wrap_runner(runner: Any) -> None:
         )
     # Every tensor-parallel rank plants the same; one of them writes it down.
     STATE.silent = getattr(runner.vllm_config.parallel_config, "rank", 0) > 0
+    bookkeeping.wrap_runner(STATE, runner)
     execute_model = runner.execute_model
     sample = runner._sample
     found: list[int] = []
@@ -231,6 +246,7 @@ def wrap_runner(runner: Any) -> None:
         if not found:  # the builders exist once the cache does, which is after the runner was made
             found.append(wrap_builders(runner))
             layers.append(wrap_model(runner))
+            bookkeeping.wrap_builders(STATE, runner)
         if STATE.planting.fault in plants.METADATA and not found[0]:
             raise RuntimeError(f"the fault {STATE.planting.fault} needs a model with a gated delta net; this has none")
         if STATE.planting.fault in (*plants.ATTENTION, *plants.LINEAR) and not layers[0][STATE.planting.fault]:
@@ -240,6 +256,7 @@ def wrap_runner(runner: Any) -> None:
             STATE.step += 1
         if real and STATE.planting.when:
             STATE.history.begin(runner, scheduler_output)
+        bookkeeping.undo(STATE.undo)
         STATE.in_step = real
         try:
             return execute_model(scheduler_output, *args, **kwargs)

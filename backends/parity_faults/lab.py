@@ -84,7 +84,7 @@ def recorder_of(llm: Any, job: dict[str, Any]) -> Any | None:
         return None
     worker = ModuleType("worker")
     exec(compile(Path(job["recorder"]).read_text(encoding="utf-8"), job["recorder"], "exec"), worker.__dict__)
-    return worker.Recorder(llm, say, "cpu/%s" % job["variant"], lambda name: None)
+    return worker.recorder_of(llm, say, "cpu/%s" % job["variant"], lambda name: None)
 
 
 def capture(llm: Any, job: dict[str, Any], item: dict[str, Any], recorder: Any | None = None) -> None:

@@ -185,7 +185,7 @@ def pack_block(columns: Mapping[str, Any]) -> dict[str, Any]:
         if other is not None:
             numbers = numbers - np.asarray(other, dtype=np.int64)
         put(name, np.diff(numbers, prepend=0) if column.counts_up else numbers)
-    data = base64.b64encode(zlib.compress(b"".join(pieces), 6)).decode("ascii")
+    data = base64.b64encode(zlib.compress(b"".join(pieces), 1)).decode("ascii")
     return {"columns": layout, "data": data}
 
 

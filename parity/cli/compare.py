@@ -185,23 +185,25 @@ def _inside(sides: _Sides, files: tuple[Path, ...]) -> list[Inside]:
     from parity.capture.steps import read_steps
     from parity.errors import ParityError
     from parity.pipeline.inside import look_inside, steps_beside
+    from parity.pipeline.server_steps import arm_by_answers
 
     arms = {capture.header.arm: capture for capture in (sides.baseline, sides.candidate)}
     named: dict[str, Path] = {}
     for file in files:
         for start in read_steps(file):
-            if start.header.arm not in arms:
+            arm = start.header.arm or arm_by_answers(arms.values(), start) or "?"
+            if arm not in arms:
                 raise ParityError(
                     message(
                         "cli.steps_other_arm",
                         "{path} has the steps of {arm}, and the captures are of {arms}",
                         path=str(file),
-                        arm=start.header.arm,
+                        arm=arm,
                         arms=sorted(arms),
                     ),
                     hint=message("cli.steps_of_these", "name the steps file of one of these arms"),
                 )
-            named[start.header.arm] = file
+            named[arm] = file
     pairs = zip((sides.baseline, sides.candidate), sides.paths, strict=True)
     return [look_inside(capture, steps_beside(path, named, capture.header.arm)) for capture, path in pairs]
 

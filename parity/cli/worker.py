@@ -43,7 +43,14 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the worker as one file instead, for a host without parity: python FILE PLAN --arm NAME.",
 )
-@click.option("--backend", default="cpu", show_default=True, help="Whose worker --write writes.")
+@click.option(
+    "--write-recorder",
+    type=click.Path(path_type=Path),
+    metavar="FILE.zip",
+    help="Write the flight recorder as a plugin for a server that parity does not start: "
+    "PYTHONPATH=FILE.zip PARITY_RECORD=DIRECTORY vllm serve …",
+)
+@click.option("--backend", default="cpu", show_default=True, help="Whose worker or recorder is written.")
 @host_options
 def worker(
     plan_file: Path | None,
@@ -53,6 +60,7 @@ def worker(
     model: Path | None,
     output: Path | None,
     write: Path | None,
+    write_recorder: Path | None,
     backend: str,
     where: HostOptions,
 ) -> None:
@@ -63,6 +71,9 @@ def worker(
     """
     if write is not None:
         _write(write, backend)
+        return
+    if write_recorder is not None:
+        _write_recorder(write_recorder, backend)
         return
     if plan_file is None or arm is None:
         raise Misused(message("cli.plan_arm_needed", "PLAN and --arm are needed, or --write FILE"))
@@ -174,5 +185,28 @@ def _write(path: Path, backend: str) -> None:
             "{path}: carry it with the plan, then: python {path_2} PLAN --arm NAME > capture.jsonl",
             path=str(path),
             path_2=path.name,
+        )
+    )
+
+
+def _write_recorder(path: Path, backend: str) -> None:
+    from parity.errors import ParityError, writing
+    from parity.run import load_backend
+
+    plugin = getattr(load_backend(backend), "recorder_plugin", None)
+    if plugin is None:
+        raise ParityError(
+            message("cli.no_recorder", "backend {backend!r} has no flight recorder", backend=backend),
+            hint=message("cli.recorder_of_vllm", "vLLM's has one: --backend cpu, cuda or ascend"),
+        )
+    with writing(path, message("cli.name_another_file_2", "name another file")):
+        path.write_bytes(plugin())
+    say(
+        message(
+            "cli.carry_recorder",
+            "{path}: carry it to the server's machine, then: PYTHONPATH={name} PARITY_RECORD=steps vllm serve …; "
+            "`parity compare --steps FILE` reads what it writes there",
+            path=str(path),
+            name=path.name,
         )
     )

@@ -192,6 +192,10 @@ class Owned:
     def __init__(self, values: Ints, first: Ints, count: Ints) -> None:
         self.values, self.first, self.count = values, first, count
 
+    def has(self, row_step: int, block: int) -> bool:
+        first = int(self.first[row_step])
+        return bool((self.values[first : first + int(self.count[row_step])] == block).any())
+
     def at(self, begin: Ints, counts: Ints) -> Ragged:
         """`counts` blocks of each row-step from its block `begin` on; NOTHING for those that it does not own."""
         index = spans(begin, counts)

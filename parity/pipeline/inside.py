@@ -15,6 +15,7 @@ from parity.comparator import Comparison
 from parity.explain.invariants import INVARIANTS
 from parity.explain.violations import Checked, Violation, check
 from parity.messages import Message, message, words_heard
+from parity.pipeline.server_steps import named_by_server
 from parity.records import Capture, Finding, Key, Kind, Severity, Verdict
 from parity.records.evidence import ViolationEvidence
 
@@ -54,7 +55,8 @@ def look_inside(capture: Capture, steps: Sequence[RowSteps]) -> Inside:
     prompts = {one.key: one.prompt_token_ids for one in capture}
     said = capture.header.extra.get("steps")
     why = said.get("unrecorded") if isinstance(said, Mapping) else None
-    return Inside(tuple(check(one, prompts) for one in steps), None if why is None else words_heard(why))
+    named = (named_by_server(capture, one) for one in steps)
+    return Inside(tuple(check(one, prompts) for one in named), None if why is None else words_heard(why))
 
 
 def steps_beside(capture: Path, given: Mapping[str, Path] | None = None, arm: str = "") -> tuple[RowSteps, ...]:

@@ -164,6 +164,9 @@ class Accelerator:
     def kit(self) -> Kit:
         return Kit(local.kit_program(), self.far_modules, self.device_pattern, self.tool, self.hardware)
 
+    def recorder_plugin(self) -> bytes:
+        return local.recorder_plugin()
+
     def plant(self, fault: str) -> dict[str, str]:
         return local.plant(fault)
 

@@ -67,16 +67,18 @@ class CpuBackend:
     """
 
     variants = VARIANTS
+    own_name = "cpu"
+    interpreter_variable = INTERPRETER_VARIABLE
     device_variable = "VLLM_CPU_OMP_THREADS_BIND"
     """Its devices are cores: "0-7", "8-15"."""
     far_modules = ("vllm",)
 
     def __init__(self, version: str | None = None) -> None:
         self.version = version
-        self.name = "cpu" if version is None else f"cpu@{version}"
+        self.name = self.own_name if version is None else f"{self.own_name}@{version}"
 
     def at_version(self, version: str) -> CpuBackend:
-        return CpuBackend(version)
+        return type(self)(version)
 
     def known_versions(self) -> list[str]:
         """Versions of vLLM whose environments are pinned (tools/lock_versions.py), and the default one."""
@@ -115,10 +117,10 @@ class CpuBackend:
 
     def _configured(self) -> tuple[str | None, Message]:
         """The Python of $PARITY_CPU_PYTHON, unless another version is wanted than it has; and what was seen."""
-        value = os.environ.get(INTERPRETER_VARIABLE)
+        value = os.environ.get(self.interpreter_variable)
         if not value:
-            return None, local.not_set(INTERPRETER_VARIABLE)
-        seen = f"{INTERPRETER_VARIABLE}={value}"
+            return None, local.not_set(self.interpreter_variable)
+        seen = f"{self.interpreter_variable}={value}"
         if self.version is None:
             return value, verbatim(seen)
         found = local.installed_versions(Path(value).expanduser(), "vllm-cpu", "vllm")
@@ -178,7 +180,7 @@ class CpuBackend:
             path = Path(value).expanduser()
             if not os.access(path, os.X_OK):
                 raise BackendError(
-                    local.not_executable(INTERPRETER_VARIABLE, value),
+                    local.not_executable(self.interpreter_variable, value),
                     hint=message(
                         "cpu.other_python",
                         "point it at a Python that has vLLM, or unset it to use the managed environment",
@@ -219,6 +221,9 @@ class CpuBackend:
     def kit(self) -> Kit:
         return Kit(local.kit_program(), self.far_modules)
 
+    def recorder_plugin(self) -> bytes:
+        return local.recorder_plugin()
+
     def plant(self, fault: str) -> dict[str, str]:
         return local.plant(fault)
 
@@ -239,8 +244,9 @@ class CpuBackend:
         if any(f"No module named '{name}'" in log_tail for name in ("vllm", "numpy")):
             return message(
                 "cpu.no_vllm",
-                "that Python has no vLLM: unset {variable}, or `parity env create cpu`",
-                variable=INTERPRETER_VARIABLE,
+                "that Python has no vLLM: unset {variable}, or `parity env create {backend}`",
+                variable=self.interpreter_variable,
+                backend=self.name,
             )
         if "torchvision::nms does not exist" in log_tail:
             return message(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import glob
+import io
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 from parity.errors import ParityError
@@ -36,9 +38,30 @@ WORKER_MODULES = (
     "parity_backends.worker:counters", "parity.records:plan_digest", "parity_backends.worker:planned",
     "parity_backends.worker:identity", "faults",
     "parity_backends.worker:seeds", "schedule", "rounds", "asynchronous", "logits",
-    "parity.capture:step_table", "step_sight", "step_requests", "recorder", "memory", "arm", "main",
+    "parity.capture:step_table", "step_sight", "step_requests", "step_blocks", "host_copies", "recorder",
+    "first_runner", "second_runner", "recording", "memory", "arm", "main",
 )  # fmt: skip
 """Of parity_backends.vllm.worker where no other is named, each after those it imports."""
+
+
+RECORDER_MODULES = (
+    "parity.capture:step_table", "step_sight", "step_requests", "step_blocks", "host_copies", "recorder",
+    "first_runner", "second_runner", "rows", "recording", "steps_plugin",
+)  # fmt: skip
+
+
+def recorder_plugin() -> bytes:
+    """The flight recorder as a plugin of vLLM: a zip file that PYTHONPATH may name, the same bytes each time."""
+    texts = {
+        "parity_record.py": bundle("parity_backends.vllm.worker", RECORDER_MODULES).decode("utf-8"),
+        "parity_record-1.dist-info/METADATA": "Metadata-Version: 2.1\nName: parity-record\nVersion: 1\n",
+        "parity_record-1.dist-info/entry_points.txt": "[vllm.general_plugins]\nparity_record = parity_record:install\n",
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in texts.items():
+            archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)  # its date is 1980
+    return buffer.getvalue()
 
 
 def worker_source() -> bytes:

@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.capture.step_table import NOTHING, Ragged, spans
 from parity.explain.invariants.check import Broken, Invariant, groups_with, unequal, unequal_lists
-from parity.explain.ledger import RESUMED, Ledger
+from parity.explain.ledger import RESUMED, Ledger, Owned
 from parity.messages import message
 
 SPECULATIVE, DECODE, PREFILL = 0, 1, 2
@@ -42,12 +42,14 @@ def slots_are_the_rows_own(ledger: Ledger) -> Iterator[Broken]:
 
 def one_owner(ledger: Ledger) -> Iterator[Broken]:
     for group in range(len(ledger.steps.header.groups)):
+        owned = ledger.owned(group) if ledger.steps.has(f"new_blocks/{group}") else None
         for name in (f"written/{group}", f"state_slots/{group}"):
             if ledger.steps.has(name):
-                yield from _shared(ledger, ledger.lists(name))
+                yield from _shared(ledger, ledger.lists(name), owned)
 
 
-def _shared(ledger: Ledger, blocks: Ragged) -> Iterator[Broken]:
+def _shared(ledger: Ledger, blocks: Ragged, owned: Owned | None) -> Iterator[Broken]:
+    """Of two rows with the same block the one to which it was not given, and the second where that does not say."""
     rows = np.repeat(np.arange(len(ledger)), blocks.counts)
     real = blocks.values > NULL_BLOCK
     rows, ids = rows[real], blocks.values[real]
@@ -55,10 +57,14 @@ def _shared(ledger: Ledger, blocks: Ragged) -> Iterator[Broken]:
     order = np.lexsort((rows, ids, step))
     rows, ids, step = rows[order], ids[order], step[order]
     again = np.flatnonzero((np.diff(step) == 0) & (np.diff(ids) == 0) & (np.diff(rows) != 0))
-    taken, first = np.unique(rows[again + 1], return_index=True)
+    one, two, block = rows[again], rows[again + 1], ids[again]
+    if owned is not None and len(again):
+        second = np.array([owned.has(a, i) or not owned.has(b, i) for a, b, i in zip(one, two, block, strict=True)])
+        one, two = np.where(second, one, two), np.where(second, two, one)
+    taken, first = np.unique(two, return_index=True)
     other = np.full(len(ledger), NOTHING, dtype=np.int64)
     shared = np.full(len(ledger), NOTHING, dtype=np.int64)
-    other[taken], shared[taken] = rows[again][first], ids[again][first]
+    other[taken], shared[taken] = one[first], block[first]
     yield Broken(taken, np.full(len(ledger), NOTHING), shared, other)
 
 

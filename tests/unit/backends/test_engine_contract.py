@@ -29,7 +29,13 @@ from make_engine_contract import DATA, members_of
 FAULTS, WORKER = Path(parity_faults.__file__).parent, Path(parity_backends.__file__).parent / "vllm" / "worker"
 IN = {
     "runner": ("model runner", "second model runner"),
-    "self.runner": ("model runner",),
+    "self.runner": ("model runner", "second model runner"),
+    "inputs": ("batch of the second runner",),
+    "req_states": ("requests of the second runner",),
+    "cached": ("running requests of a step",),
+    "data": ("new requests of a step",),
+    "forward_context": ("forward context",),
+    "self.output": ("step",),
     "runner.input_batch": ("batch",),
     "batch": ("batch",),
     "scheduler_output": ("step",),
@@ -43,8 +49,9 @@ IN = {
 """What the sources call things of an engine, and where the contract has them."""
 
 OURS = {
-    "runner": {"parity_rows"},
-    "metadata": {"get", "PackageNotFoundError", "distributions", "version"},  # importlib's
+    "runner": {"parity_recorder", "parity_rows"},
+    "built": {"seq_lens", "slot_mapping"},  # of attention: every backend has them
+    "metadata": {"get", "values", "PackageNotFoundError", "distributions", "version"},  # importlib's
     "engine": {"get", "items"},  # a mapping of arguments
     "self.engine": {"get_metrics", "setdefault", "take_sizes"},  # AsyncEngine's, and a mapping again
     "llm": {"generate"},  # public
@@ -132,21 +139,50 @@ def test_whatever_is_read_of_an_engine_is_in_the_contract() -> None:
     assert {("runner", "requests"), ("runner.input_batch", "req_ids"), ("self.engine", "step")} <= set(reads())
 
 
+OF_THE_SECOND_RUNNER = {
+    "second model runner": "attn_groups device execute_model kv_cache_config load_model max_model_len model "
+    "prepare_inputs req_states sample sample_tokens speculative_config vllm_config",
+    "batch of the second runner": "idx_mapping input_ids logits_indices num_draft_tokens num_tokens "
+    "num_tokens_after_padding positions query_start_loc query_start_loc_np req_ids",
+    "requests of the second runner": "draft_tokens req_id_to_index",
+    "output of the second runner": "get_output",
+}
+"""What it has had since 0.12.0, its first release."""
+
 ABSENT = {
     # Rows that are thrown away: what either says counts (`parity_faults.rows`).
     ("model runner", "discard_request_indices"): "0.12.0-0.33.0 (32)",
     ("model runner", "num_discarded_requests"): "0.12.0-0.33.0 (32)",
     ("model runner", "discard_request_mask"): "0.11.0-0.11.2 (3)",
-    # There was no second runner.
-    ("second model runner", "execute_model"): "0.11.0-0.11.2 (3)",
-    ("second model runner", "prepare_inputs"): "0.11.0-0.11.2 (3)",
-    ("second model runner", "req_states"): "0.11.0-0.11.2 (3)",
-    ("batch of the second runner", "req_ids"): "0.11.0-0.11.2 (3)",
+    # The recorder says that it has no such method, and records nothing.
+    ("model runner", "_model_forward"): "0.11.0-0.11.0 (1)",
+    ("model runner", "sample_tokens"): "0.11.0-0.11.0 (1)",
+    # vllm-ascend's own, up to 0.13.0 (`first_runner.FORWARD_DOORS`).
+    ("model runner", "_generate_process_reqs_hidden_states"): "0.11.0-0.33.0 (35)",
+    # What came in the place of the other (`step_requests.resumed_names`).
+    ("running requests of a step", "resumed_from_preemption"): "0.14.0-0.33.0 (30)",
+    ("running requests of a step", "resumed_req_ids"): "0.11.0-0.11.0 (1)",
+    # The second runner before 0.21.0: the recorder says what it has not, or stops and says so.
+    **{("second model runner", name): "0.11.0-0.16.0 (10)" for name in ("model_state", "prepare_attn")},
+    ("batch of the second runner", "cu_num_logits_np"): "0.11.0-0.13.0 (5)",
+    ("batch of the second runner", "num_draft_tokens_per_req"): "0.11.0-0.20.2 (19)",
+    ("batch of the second runner", "is_prefilling_np"): "0.11.0-0.20.2 (19)",
+    ("batch of the second runner", "num_reqs_after_padding"): "0.11.0-0.17.1 (12)",
+    ("requests of the second runner", "all_token_ids"): "0.11.0-0.16.0 (10)",
+    ("requests of the second runner", "total_len"): "0.11.0-0.16.0 (10)",
+    ("tokens of the second runner", "num_sampled"): "0.11.0-0.17.1 (12)",
+    ("tokens of the second runner", "sampled_token_ids"): "0.11.0-0.12.0 (4)",
+    ("states of a hybrid model in the second runner", "num_accepted_tokens_gpu"): "0.11.0-0.20.2 (19)",
+    ("states of a hybrid model in the second runner", "prepare_attn"): "0.11.0-0.20.2 (19)",
+    **dict.fromkeys(
+        ((section, name) for section, names in OF_THE_SECOND_RUNNER.items() for name in names.split()),
+        "0.11.0-0.11.2 (3)",
+    ),
     ("configuration", "VllmConfig.use_v2_model_runner"): "0.11.0-0.21.0 (20)",
     # `unstable_order` ends there with an AttributeError, before it plants anything.
     ("gated delta network", "non_spec_token_indx"): "0.11.0-0.11.0 (1)",
     ("gated delta network", "spec_token_indx"): "0.11.0-0.11.0 (1)",
-    # The fault lab takes the copy on the device (`delta_net.drafting_rows`); the recorder sees no state rows there.
+    # The fault lab and the recorder take the copy on the device (`delta_net.drafting_rows`, `host_copies`).
     ("gated delta network", "spec_sequence_masks_cpu"): "0.11.0-0.30.0 (32)",
     # One kernel only; then one that is known by the method that runs it (`rows.about_runner`).
     ("prefill of gated delta networks", "_forward_method"): "0.11.0-0.16.0 (10)",

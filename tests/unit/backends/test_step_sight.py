@@ -34,23 +34,23 @@ def sights(worker: ModuleType, world: World, steps: RowSteps) -> list[Any]:
         one.step_numbers = {
             name: int(steps.numbers(name)[number]) for name in ("padded", "padded_rows", "graph", "waiting")
         }
-        one.prompt_lengths = [request.prompt_tokens for request in requests]
-        one.plain = [request.plain for request in requests]
+        one.prompt_lengths = np.array([request.prompt_tokens for request in requests])
+        one.plain = np.array([request.plain for request in requests])
         for name in ("request", "arrival", "index_row", "output_row", "computed", "scheduled", "kept", "finish",
                      "buffer_length", "buffer_last"):  # fmt: skip
-            one.numbers[name] = steps.numbers(name)[list(rows)].tolist()
+            one.numbers[name] = steps.numbers(name)[list(rows)]
         for name in ("drafts", "handed", "given", "proposed"):
-            one.lists[name] = [steps.lists(name).row(row) for row in rows]
+            one.lists[name] = steps.lists(name).take(list(rows))
         one.arrays = arrays(world, steps, rows)
         one.groups = {
             ATTENTION: {
                 **{name: steps.numbers(f"{name}/0")[list(rows)] for name in ("table_off", "table_found", "table_own")},
                 "sequence_length": steps.numbers("sequence_length/0")[list(rows)],
-                "new_blocks": [steps.lists("new_blocks/0").row(row) for row in rows],
+                "new_blocks": steps.lists("new_blocks/0").take(list(rows)),
                 "slots": slots(steps, rows),
                 "size": BLOCK,
             },
-            STATE: {"new_blocks": [steps.lists("new_blocks/1").row(row) for row in rows], "state": state(steps, rows)},
+            STATE: {"new_blocks": steps.lists("new_blocks/1").take(list(rows)), "state": state(steps, rows)},
         }
         begin += count
         found.append(one)
@@ -78,7 +78,7 @@ def arrays(world: World, steps: RowSteps, rows: range) -> dict[str, Any]:
         "query_start": np.concatenate(([0], np.cumsum(scheduled))),
         "matrix": np.array([one + [-1] * (world.k + 1 - len(one)) for one in lists]),
         "best": np.array([token for one in best for token in one]),
-        "draft_counts": [len(one) for one in drafts],
+        "draft_counts": np.array([len(one) for one in drafts]),
         "draft_ids": np.array([token for one in drafts for token in one], dtype=np.int64),
         "logits_indices": np.array(
             [at + i for at, one in zip(first, drafts, strict=True) for i in range(len(one) + 1)]
@@ -169,15 +169,20 @@ def test_block_tables_are_compared_with_the_schedulers(worker: ModuleType) -> No
             scheduled_new_reqs=[request("a", [5, 6]), request("b", [7])], scheduled_cached_reqs=cached([], [], set())
         )
     )
-    places = np.array([requests.known[name].place for name in "ab"])
+    places = requests.places("ab")
+
+    def parted(table: Any) -> Any:
+        return worker.parted_tables(*requests.owned(0, places, table.shape[1]), table)
+
     table = np.array([[5, 6, 0], [7, 3, 0]])  # the 3 is left over from another request: not b's
-    assert requests.table(0, places, table)["table_off"].tolist() == [NOTHING, NOTHING]
-    came, _, blocks = requests.take(
+    assert parted(table)["table_off"].tolist() == [NOTHING, NOTHING]
+    requests.take(
         SimpleNamespace(scheduled_new_reqs=[], scheduled_cached_reqs=cached(["a", "b"], [([8],), ([9],)], {"b"}))
     )
-    assert came == {"b": 2}
-    assert blocks["b"][0] == [9]
-    found = requests.table(0, places, np.array([[5, 6, 8], [7, 0, 0]]))
+    assert requests.arrival[places].tolist() == [0, 2]
+    blocks = requests.new_blocks(0, ["b", "a", "b"])
+    assert (blocks.counts.tolist(), blocks.values.tolist()) == ([1, 1, 1], [9, 8, 9])
+    found = parted(np.array([[5, 6, 8], [7, 0, 0]]))
     assert [found[name].tolist() for name in ("table_off", "table_found", "table_own")] == [[-1, 0], [-1, 7], [-1, 9]]
 
 
@@ -213,7 +218,7 @@ def test_a_recorder_that_fails_stops_and_the_engine_goes_on(worker: ModuleType) 
         engine_core=SimpleNamespace(engine_core=SimpleNamespace(scheduler=scheduler)),
     )
     lines: list[dict[str, Any]] = []
-    recorder = worker.Recorder(llm, lines.append, "cpu/mtp", lambda name: None)
+    recorder = worker.recorder_of(llm, lines.append, "cpu/mtp", lambda name: None)
     data = SimpleNamespace(
         req_id="a", sampling_params=None, prompt_token_ids=[1], block_ids=(), num_computed_tokens=0
     )  # fmt: skip
@@ -245,4 +250,4 @@ def test_a_recorder_that_fails_stops_and_the_engine_goes_on(worker: ModuleType) 
 )
 def test_an_engine_that_cannot_be_recorded_says_why(worker: ModuleType, llm: Any, why: str) -> None:
     with pytest.raises(worker.Unrecordable, match=why):
-        worker.Recorder(llm, print, "cpu/mtp", lambda name: None)
+        worker.recorder_of(llm, print, "cpu/mtp", lambda name: None)

@@ -13,7 +13,7 @@ import parity_backends.worker
 import pytest
 from parity_backends.bundle import bundle
 from parity_backends.vllm.cpu import CpuBackend
-from parity_backends.vllm.local import WORKER_MODULES, worker_source
+from parity_backends.vllm.local import RECORDER_MODULES, WORKER_MODULES, worker_source
 
 from parity.plan.checkpoint import read_checkpoint
 from parity.records.engine_settings import engine_settings
@@ -70,7 +70,9 @@ def test_every_module_of_the_worker_is_in_it() -> None:
         for package in (parity_backends.vllm.worker, parity_backends.worker)
     )
     of_parity = {name for name in WORKER_MODULES if name.startswith(("parity.", "parity:"))}
-    assert own | {f"parity_backends.worker:{name}" for name in shared} == set(WORKER_MODULES) - of_parity
+    assert own | {f"parity_backends.worker:{name}" for name in shared} == (
+        {*WORKER_MODULES, *RECORDER_MODULES} - of_parity
+    )
     assert of_parity == {
         "parity:plurals",
         "parity:secrecy",

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
 from parity.capture.step_table import STEPS_SCHEMA
 from parity.secrecy import without_secrets
@@ -29,6 +29,7 @@ from .limits import refusal
 from .logits import RawLogits, logsumexps
 from .memory import devices_of, wait_for_memory
 from .recorder import Recorder, Unrecordable
+from .recording import RankRecorder, recorder_of
 from .resolved import resolved_engine
 from .rounds import PROGRESS_SECONDS, Round, add_up
 from .schedule import round_schedule
@@ -46,7 +47,7 @@ class Arm(PlannedArm):
         self.progress_at = 0.0
         self.asked: dict[str, tuple[str, int]] = {}
         """Request and round by the name that the engine was given; only while steps are recorded."""
-        self.recorder: Optional[Recorder] = None
+        self.recorder: Union[Recorder, RankRecorder, None] = None
         self.write_steps: Optional[Callable[[Record], None]] = None
         """Where records of the steps file go, where that is not the channel."""
 
@@ -97,7 +98,7 @@ class Arm(PlannedArm):
     def _recorded(self) -> Record:
         """Starts the flight recorder; what the capture's header says of it."""
         try:
-            self.recorder = Recorder(self.llm, self.write_steps or self.channel.record, self.arm["name"], self.named)
+            self.recorder = recorder_of(self.llm, self.write_steps or self.channel.record, self.arm["name"], self.named)
         except Unrecordable as error:
             return {"schema": STEPS_SCHEMA, "unrecorded": str(error)}
         return {"schema": STEPS_SCHEMA}

@@ -8,18 +8,19 @@ copies whatever the batch. Nothing is compared with what ought to be: that is fo
 from __future__ import annotations
 
 import zlib
+from itertools import chain
 from typing import Any, Optional
 
 import numpy as np
 
-from parity.capture.step_table import NOTHING, Ragged, spans
+from parity.capture.step_table import NOTHING, Ragged, joined_lists, spans
 
 SPECULATIVE, DECODE, PREFILL = 0, 1, 2
 """The paths of a row through recurrent layers."""
 
 
 class Sight:
-    """Raw readings of a step, in the order in which the doors are passed. Arrays are copies, lists are a row each."""
+    """Raw readings of a step, in the order in which the doors are passed: copies, of an entry for each row."""
 
     def __init__(self, step: int, time_us: int) -> None:
         self.step, self.time_us = step, time_us
@@ -27,12 +28,12 @@ class Sight:
         """Engine's name of the request in each row."""
         self.finished: list[int] = []
         self.step_numbers: dict[str, int] = {}
-        self.prompt_lengths: list[int] = []
-        self.plain: list[bool] = []
+        self.prompt_lengths: Any = None
+        self.plain: Any = None
         """Greedy, and nothing shapes the logits: what the target chooses is their argmax."""
         self.numbers: dict[str, Any] = {}
-        """Columns that were read as they are: a number for each row."""
-        self.lists: dict[str, Any] = {}
+        """Columns that were read as they are: an array with a number for each row."""
+        self.lists: dict[str, Ragged] = {}
         """The same of lists."""
         self.arrays: dict[str, Any] = {}
         """What columns are made of: input_ids, positions and query_start of the batch; of the sampler `best` (the
@@ -68,7 +69,7 @@ class Columns:
         for name in self.shared("numbers"):
             found[name] = self.numbers(name)
         for name in self.shared("lists"):
-            found[name] = ragged([row for one in self.sights for row in one.lists[name]])
+            found[name] = joined_lists([one.lists[name] for one in self.sights])
         self._batch()
         self._sampler()
         for group in sorted({group for one in self.sights for group in one.groups}):
@@ -80,7 +81,7 @@ class Columns:
         return [name for name in getattr(self.sights[0], what) if all(name in getattr(s, what) for s in self.sights)]
 
     def numbers(self, name: str) -> Any:
-        return np.array([number for one in self.sights for number in one.numbers[name]], dtype=np.int64)
+        return np.concatenate([one.numbers[name] for one in self.sights])
 
     def joined(self, name: str) -> Optional[Any]:
         """An array of all steps, None where any lacks it."""
@@ -105,7 +106,7 @@ class Columns:
         ids = self.joined("input_ids")
         if ids is None or len(ids) != len(rows):
             return
-        prompts = np.array([length for one in self.sights for length in one.prompt_lengths])
+        prompts = np.concatenate([one.prompt_lengths for one in self.sights])
         tail = np.clip(self.computed + self.scheduled - prompts, 0, self.scheduled)
         found["inputs"] = Ragged(tail, ids[np.arange(len(ids)) >= (starts[1:] - tail)[rows]])
         crc = np.zeros(len(tail), dtype=np.int64)
@@ -129,9 +130,9 @@ class Columns:
         drafting = [one for one in self.sights if one.arrays.get("draft_counts") is not None]
         with_drafts = np.repeat([one.arrays.get("draft_counts") is not None for one in self.sights], self.rows)
         counts = np.zeros(len(self.scheduled), dtype=np.int64)
-        counts[with_drafts] = [count for one in drafting for count in one.arrays["draft_counts"]]
         ids = np.array([], dtype=np.int64)
         if drafting:
+            counts[with_drafts] = np.concatenate([one.arrays["draft_counts"] for one in drafting])
             ids = np.concatenate([one.arrays["draft_ids"] for one in drafting]).astype(np.int64)
         self.found["sampler_drafts"] = Ragged(counts, ids)
         self._places(drafting, with_drafts, counts)
@@ -167,7 +168,7 @@ class Columns:
         padded = np.full(chosen.shape, -2, dtype=np.int64)
         padded[columns < drafts.counts[:, None]] = drafts.values
         length = np.minimum(1 + np.cumprod(chosen == padded, axis=1).sum(axis=1), width)
-        plain = np.array([flag for one in self.sights for flag in one.plain])
+        plain = np.concatenate([one.plain for one in self.sights])
         length = np.where(plain, length, 0)
         return Ragged(length, chosen[columns < length[:, None]])
 
@@ -183,7 +184,7 @@ class Columns:
             elif name == "slots":
                 self._slots(group, np.concatenate([part["slots"] for part in parts]), parts[0]["size"])
             elif name == "new_blocks":
-                self.found[full] = ragged([row for part in parts for row in part[name]])
+                self.found[full] = joined_lists([part[name] for part in parts])
             elif name != "size":
                 self.found[full] = np.concatenate([part[name] for part in parts])
 
@@ -254,6 +255,11 @@ class Columns:
 
 def ragged(lists: Any) -> Ragged:
     """Ragged of lists of numbers."""
-    counts = np.fromiter((len(one) for one in lists), dtype=np.int64, count=len(lists))
-    flat = [value for one in lists for value in one]
-    return Ragged(counts, np.array(flat, dtype=np.int64))
+    counts = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
+    return Ragged(counts, np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=int(counts.sum())))
+
+
+def ragged_rows(matrix: Any) -> Ragged:
+    """Ragged of the rows of a matrix."""
+    rows, wide = matrix.shape
+    return Ragged(np.full(rows, wide, dtype=np.int64), matrix.astype(np.int64).reshape(-1))

@@ -1,0 +1,181 @@
+"""The flight recorder at the doors of vLLM's first model runner (vllm/v1/worker/gpu_model_runner.py of 0.32.0).
+
+    execute_model       what the scheduler asks for
+    FORWARD_DOORS       inside the forward context: what the layers get, whoever built it. Profiling and the drafter
+                        do not come this way
+    _sample             the logits, and what the sampler makes of them
+    sample_tokens       what the runner hands to the scheduler, what the drafter proposes
+
+Tensors on the host are copied; those of a device are copied into pinned memory, queued on the stream of the step
+itself and read after the step's own synchronisation.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from parity.capture.step_table import NOTHING, Ragged
+
+from .host_copies import copied, first_best, host_copy, is_of_state, state_readings
+from .recorder import NO_TOKENS, Recorder
+from .step_requests import parted_tables
+from .step_sight import Sight, ragged, ragged_rows
+
+FORWARD_DOORS = ("_generate_process_reqs_hidden_states", "_model_forward")
+"""What runs the model; the first that a runner has. vllm-ascend 0.13.0 goes through a method of its own and never calls
+the other, which it inherits; from 0.18.0 on its `_model_forward` has another argument before vLLM's."""
+
+
+class FirstRunner(Recorder):
+    needs = ("execute_model", "_model_forward", "_sample", "sample_tokens", "input_batch", "attn_groups")
+    how = (
+        "methods of the model runner and the scheduler wrapped on their instances; host tensors copied, those of a "
+        "device behind the step's own work, the argmax of the logits computed"
+    )
+
+    def wrap(self) -> None:
+        if getattr(self.runner, "use_async_scheduling", False):
+            for name in NO_TOKENS:
+                self.unseen[name] = "asynchronous scheduling: not on the host when the step ends"
+        self.door(self.runner, "execute_model", self._around_execute_model)
+        forward = next(name for name in FORWARD_DOORS if hasattr(self.runner, name))
+        self.door(self.runner, forward, self._around_model_forward)
+        self.door(self.runner, "_sample", self._around_sample)
+        self.door(self.runner, "sample_tokens", self._around_sample_tokens)
+
+    def _around_execute_model(self, inner: Any) -> Any:
+        def execute_model(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+            self.look(self.scheduled, scheduler_output)
+            return inner(scheduler_output, *args, **kwargs)
+
+        return execute_model
+
+    def _around_model_forward(self, inner: Any) -> Any:
+        signature = inspect.signature(inner)
+
+        def model_forward(*args: Any, **kwargs: Any) -> Any:
+            if self.sight is not None and not self.sight.names:
+                given = signature.bind_partial(*args, **kwargs).arguments
+                self.look(self._forward, self.sight, given.get("input_ids"), given.get("positions"))
+            return inner(*args, **kwargs)
+
+        return model_forward
+
+    def _around_sample(self, inner: Any) -> Any:
+        def sample(logits: Any, metadata: Any) -> Any:
+            sight = self.sight
+            if sight is None or not sight.names:
+                return inner(logits, metadata)
+            self.look(self._before_sampling, sight, logits, metadata)
+            output = inner(logits, metadata)
+            self.look(self._after_sampling, sight, output)
+            return output
+
+        return sample
+
+    def _around_sample_tokens(self, inner: Any) -> Any:
+        def sample_tokens(*args: Any, **kwargs: Any) -> Any:
+            output = inner(*args, **kwargs)
+            sight, self.sight = self.sight, None
+            if sight is not None and sight.names:
+                self.look(self._handed, sight, output)
+            return output
+
+        return sample_tokens
+
+    def _forward(self, sight: Sight, input_ids: Any, positions: Any) -> None:
+        from vllm.forward_context import get_forward_context
+
+        output, batch = self.output, self.runner.input_batch
+        count, total = int(batch.num_reqs), int(output.total_num_scheduled_tokens)
+        names = list(batch.req_ids[:count])
+        places = self.rows(sight, names)
+        rows, drafts = batch.req_id_to_index, output.scheduled_spec_decode_tokens
+        sight.numbers["index_row"] = np.array([rows.get(name, NOTHING) for name in names], dtype=np.int64)
+        sight.lists["drafts"] = ragged([drafts.get(name, ()) for name in names])
+        ids = input_ids if input_ids is not None else getattr(getattr(self.runner, "input_ids", None), "gpu", None)
+        if positions is not None and positions.dim() > 1:
+            positions = positions[0]
+        start = getattr(getattr(self.runner, "query_start_loc", None), "np", None)
+        sight.arrays["input_ids"] = None if ids is None else host_copy(ids, total)
+        sight.arrays["positions"] = None if positions is None else host_copy(positions, total)
+        sight.arrays["query_start"] = None if start is None else start[: count + 1].copy()
+        forward_context = get_forward_context()
+        described = forward_context.batch_descriptor
+        sight.step_numbers["padded"] = total if described is None else int(described.num_tokens)
+        sight.step_numbers["padded_rows"] = int(getattr(described, "num_reqs", None) or NOTHING)
+        sight.step_numbers["graph"] = int(forward_context.cudagraph_runtime_mode.value)
+        metadata = forward_context.attn_metadata
+        self.given_metadata(sight, metadata, lambda group, given: self._group(sight, group, given, total))
+        self._tables(sight, places)
+
+    def _group(self, sight: Sight, group: int, given: Any, total: int) -> None:
+        found, count = sight.groups[group], len(sight.names)
+        if is_of_state(given):
+            self.kinds[group] = "state"
+            found["state"] = state_readings(given)
+        elif hasattr(given, "slot_mapping") and hasattr(given, "seq_lens"):
+            self.kinds[group] = "attention"
+            found["sequence_length"] = copied(given, "seq_lens", count)
+            if self._table(group).block_size == self.sizes[group]:
+                found["slots"], found["size"] = copied(given, "slot_mapping", total), self.sizes[group]
+        else:
+            self.not_seen("*", group, "metadata of %s" % type(given).__name__)
+
+    def _table(self, group: int) -> Any:
+        return self.runner.input_batch.block_table.block_tables[group]
+
+    def _tables(self, sight: Sight, places: Any) -> None:
+        for group in range(len(self.groups)):
+            table = self._table(group)
+            if int(table.block_size) != self.sizes[group] and self.kinds[group] != "state":
+                self.not_seen("table_off", group, "kernel blocks of %d tokens" % table.block_size)
+                continue
+            found = table.block_table.np[: len(places)]
+            own, counts = self.requests.owned(group, places, found.shape[1])
+            sight.groups[group].update(parted_tables(own, counts, found))
+
+    def _before_sampling(self, sight: Sight, logits: Any, metadata: Any) -> None:
+        if metadata is not None:
+            sight.arrays["draft_counts"] = np.array(metadata.num_draft_tokens, dtype=np.int64)
+            sight.arrays["draft_ids"] = host_copy(metadata.draft_token_ids)
+            sight.arrays["logits_indices"] = copied(metadata, "logits_indices")
+        if logits is not None and "chosen" not in self.unseen:
+            sight.arrays["best"] = first_best(logits)
+
+    def _after_sampling(self, sight: Sight, output: Any) -> None:
+        if "sampled" not in self.unseen:
+            sight.arrays["matrix"] = host_copy(output.sampled_token_ids)
+
+    def _handed(self, sight: Sight, output: Any) -> None:
+        if "sampled" not in self.unseen:
+            self._tokens(sight, output)
+        if self.scheduler is None:
+            self.finished(sight)
+
+    def _tokens(self, sight: Sight, output: Any) -> None:
+        batch, names, count = self.runner.input_batch, sight.names, len(sight.names)
+        lists, row_of = output.sampled_token_ids, output.req_id_to_index
+        places = np.array([row_of.get(name, NOTHING) for name in names], dtype=np.int64)
+        sight.numbers["output_row"] = places
+        sight.lists["handed"] = ragged([lists[p] if 0 <= p < len(lists) else () for p in places.tolist()])
+        kept = getattr(batch, "num_accepted_tokens_cpu", None)
+        if kept is not None and self.runner.speculative_config is not None and self.runner.model_config.is_hybrid:
+            sight.numbers["kept"] = kept[:count].copy()
+        else:
+            self.unseen.setdefault("kept", "no speculation, or no recurrent layers")
+        lengths = batch.num_tokens_no_spec[:count].copy()
+        sight.numbers["buffer_length"] = lengths
+        sight.numbers["buffer_last"] = batch.token_ids_cpu[np.arange(count), np.maximum(lengths - 1, 0)]
+        proposed = getattr(self.runner, "_draft_token_ids", None)
+        if proposed is None:
+            sight.lists["proposed"] = Ragged(np.zeros(count, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        elif isinstance(proposed, list):
+            sight.lists["proposed"] = ragged(proposed[:count])
+        elif proposed.device.type != "cpu":
+            self.unseen["proposed"] = "the drafts are on %s" % proposed.device.type
+        else:
+            sight.lists["proposed"] = ragged_rows(host_copy(proposed, count))

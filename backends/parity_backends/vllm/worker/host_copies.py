@@ -1,0 +1,70 @@
+"""Copies of what an engine step holds: at once on the host, behind the step's own work on a device."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+
+def host_copy(tensor: Any, stop: Optional[int] = None) -> Any:
+    """An array with the values of a tensor: at once on the host, after the step's synchronisation on a device."""
+    part = tensor if stop is None else tensor[:stop]
+    if part.device.type == "cpu":
+        return part.numpy().copy()
+    import torch
+
+    held = torch.empty(part.shape, dtype=part.dtype, pin_memory=True)
+    held.copy_(part, non_blocking=True)
+    return held.numpy()
+
+
+def first_best(logits: Any) -> Any:
+    """The first of the largest logits of each row, as torch.argmax has it, shape (rows,).
+
+    On a CPU torch's own takes ten times as long and more. Positive floats are in the order of their bits as integers.
+    """
+    import torch
+
+    if logits.device.type == "cpu" and logits.dtype == torch.float32:
+        return logits.numpy().argmax(axis=1)
+    if logits.device.type == "cpu" and logits.dtype in (torch.bfloat16, torch.float16):
+        bits = logits.contiguous().view(torch.int16).numpy()
+        best = bits.argmax(axis=1)
+        if bool((bits[range(len(best)), best] > 0).all()):
+            return best
+    return host_copy(logits.argmax(-1))
+
+
+def copied(owner: Any, name: str, stop: Optional[int] = None) -> Any:
+    """`host_copy` of an attribute that is a tensor, None where it is none."""
+    tensor = getattr(owner, name, None)
+    return None if tensor is None else host_copy(tensor, stop)
+
+
+STATE_MASKS = ("spec_sequence_masks_cpu", "spec_sequence_masks")
+"""Where a gated delta net's metadata says which rows speculate: on the host from vLLM 0.31.0 on, else on the device."""
+
+
+def is_of_state(given: Any) -> bool:
+    """Whether this is metadata of a gated delta net (vllm/v1/attention/backends/gdn_attn.py)."""
+    return hasattr(given, "num_spec_decodes") and any(hasattr(given, name) for name in STATE_MASKS)
+
+
+def state_readings(given: Any) -> dict[str, Any]:
+    """Metadata of a gated delta net as arrays."""
+    mask = copied(given, STATE_MASKS[0])
+    return {
+        "mask": copied(given, STATE_MASKS[1]) if mask is None else mask,
+        "decodes": int(given.num_decodes),
+        "accepted": copied(given, "num_accepted_tokens"),
+        "spec_slots": copied(given, "spec_state_indices_tensor"),
+        "other_slots": copied(given, "non_spec_state_indices_tensor"),
+        "initial": copied(given, "has_initial_state"),
+        "spec_tokens": copied(given, "spec_token_indx"),
+        "other_tokens": copied(given, "non_spec_token_indx"),
+    }
+
+
+def block_size(runner: Any, group: int) -> int:
+    """Tokens in a block as the scheduler counts them; 0 where that cannot be seen."""
+    groups = getattr(getattr(runner, "kv_cache_config", None), "kv_cache_groups", [])
+    return int(groups[group].kv_cache_spec.block_size) if group < len(groups) else 0
