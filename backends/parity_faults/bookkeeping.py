@@ -7,6 +7,7 @@ next step.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -282,6 +283,7 @@ def wrap_runner(state: Any, runner: Any) -> None:
             log(state, runner, plant(runner, draw, rows, prepared))
         return prepared
 
+    @functools.wraps(forward)  # the recorder, outside of it, goes by the names of its arguments
     def forward_after_undoing(*args: Any, **kwargs: Any) -> Any:
         undo(state.undo_early)
         return forward(*args, **kwargs)

@@ -5,6 +5,7 @@ Its state is on the device and a request keeps its place there; the batch (`Inpu
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -163,6 +164,7 @@ def wrap(state: Any, runner: Any) -> None:
         return inputs
 
     def prepared_for_layers(prepare_attn: Any) -> Any:
+        @functools.wraps(prepare_attn)  # the recorder, outside of it, goes by the names of its arguments
         def prepare_and_plant(*args: Any, **kwargs: Any) -> Any:
             metadata = prepare_attn(*args, **kwargs)
             plant, inputs = STATES.get(state.planting.fault), at_hand[0]

@@ -33,7 +33,7 @@ class FirstRunner(Recorder):
     needs = ("execute_model", "_model_forward", "_sample", "sample_tokens", "input_batch", "attn_groups")
     how = (
         "methods of the model runner and the scheduler wrapped on their instances; host tensors copied, those of a "
-        "device behind the step's own work, the argmax of the logits computed"
+        "device after the step's own work, the argmax of the logits computed"
     )
 
     def wrap(self) -> None:

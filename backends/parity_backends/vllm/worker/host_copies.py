@@ -1,4 +1,4 @@
-"""Copies of what an engine step holds: at once on the host, behind the step's own work on a device."""
+"""Copies of what an engine step holds: at once on the host, after the step's own work on a device."""
 
 from __future__ import annotations
 

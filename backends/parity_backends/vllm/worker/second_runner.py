@@ -7,7 +7,7 @@
     sample_tokens             what the drafter proposes, and what is kept for the next step
     get_output                of what `sample_tokens` returns: what the runner hands to the scheduler
 
-Its state is on the device, and a request keeps its place there: copies are queued behind the step's own work, and
+Its state is on the device, and a request keeps its place there: copies are queued after the step's own work, and
 become columns once the step has handed its tokens out. The scheduler does not know the drafts: `drafts` are those that
 the runner's state holds for the request when the step begins.
 """
@@ -34,7 +34,7 @@ class SecondRunner(Recorder):
     )  # fmt: skip
     how = (
         "methods of the second model runner, its model state and the scheduler wrapped on their instances; tensors "
-        "copied behind the step's own work, the argmax of the logits computed"
+        "copied after the step's own work, the argmax of the logits computed"
     )
 
     def wrap(self) -> None:
