@@ -81,7 +81,7 @@ class Link:
         self._memory_signs = backend.memory_signs if isinstance(backend, HoldsMemory) else ()
         self._after_another = after_another
         self._memory_held, self._memory_line = False, ""
-        self._stall = host.stall_timeout or (
+        self.stall = host.stall_timeout or (
             max(timeouts.stall, backend.stall_seconds) if isinstance(backend, Patient) else timeouts.stall
         )
         self._pool: Pool | None = None
@@ -233,7 +233,7 @@ class Link:
         """The next message; `until` is a time.monotonic() deadline, None means the stall timeout."""
         assert self._pool is not None
         if until is None:
-            until = time.monotonic() + self._stall
+            until = time.monotonic() + self.stall
         while True:
             if self._stop is not None and self._stop.is_set():
                 raise KeyboardInterrupt
@@ -249,7 +249,7 @@ class Link:
                 self.fail(words_of(Trouble.GONE, self.name, doing), gone=True)
             except ProtocolError as error:
                 self.fail(words_of(Trouble.PROTOCOL, self.name, doing, error.said))
-            if doing is not Doing.STARTING and self._budgets[self._pool.speaker].is_late(self._stall):
+            if doing is not Doing.STARTING and self._budgets[self._pool.speaker].is_late(self.stall):
                 self.fail(words_of(Trouble.FRUITLESS, self.name, doing))
             if isinstance(said, Failed):
                 self.fail(words_of(Trouble.ENGINE, self.name, doing, engine_words(said)))

@@ -173,6 +173,17 @@ def test_an_arm_that_dies_is_named_and_the_others_are_compared(there: There) -> 
     assert "there is no unfinished run" in again  # nothing of it can be run here
 
 
+def test_without_the_baseline_it_is_said_which_engines_start(there: There) -> None:
+    done = there.run(FAKE_ARM="cpu/base")
+    assert done.returncode == 3
+    assert there.starts == ["cpu/base", "cpu/mtp", "cpu/deployed"]
+    code, said = there.compare()
+    assert code == 3, said
+    assert "cpu/base failed there, and nothing was compared" in " ".join(said.split())
+    with tarfile.open(there.result) as archive:
+        assert {"cpu-mtp.jsonl", "cpu-deployed.jsonl", "cpu-base.log"} <= set(archive.getnames())
+
+
 def until_there_is(path: Path, process: subprocess.Popen[str], text: str) -> None:
     end = time.monotonic() + 30
     while not path.exists() or text not in path.read_text():

@@ -159,10 +159,13 @@ def test_a_hung_collective_is_given_up_as_soon_as_its_host_says(stage: Stage) ->
 
 def test_a_backend_may_need_longer_to_say_what_hangs(stage: Stage) -> None:
     stage.backend.stall_seconds = 1.0  # type: ignore[attr-defined]
-    began = time.monotonic()
+    with stage.session("", timeouts=Timeouts(20, 0.2, 2)) as session:
+        assert session.link.stall == 1.0
     with pytest.raises(BackendError, match="too long while generating"):
         stage.run("hang", timeouts=Timeouts(20, 0.2, 2))
-    assert time.monotonic() - began > 1.0
+    host = read_host("fake", {"stall_timeout": 7}, "parity.toml")  # what the user says of a host goes over both
+    with stage.session("", timeouts=Timeouts(20, 0.2, 2), host=host) as session:
+        assert session.link.stall == 7
 
 
 # ------------------------------------------------------------------ memory

@@ -95,6 +95,24 @@ def test_what_cannot_be_scored(worker: ModuleType, prompt: list[int], tokens: li
     assert (why is None) if reason is None else (reason in why)
 
 
+def test_the_longest_sequence_is_scored_before_all_others(worker: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its logprobs take of memory no profile run has counted: if it is not there, that shows at once."""
+    kinds = SimpleNamespace(RequestOutputKind=SimpleNamespace(FINAL_ONLY=None))
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=SimpleNamespace))
+    monkeypatch.setitem(sys.modules, "vllm.sampling_params", kinds)
+    channel = SimpleNamespace(event=lambda *_, **__: None)
+    arm = worker.Arm({"arms": [{"name": "a"}], "requests": [], "sampling": {}}, "a", channel, None)
+    arm.speculative, arm.asynchronous, arm.max_model_len, arm.vocab_size = False, False, 100, 100
+    arm.table = worker.Table("0.23.0")
+    added: list[list[int]] = []
+    arm._add = lambda prompt, params: added.append(prompt) or str(len(added))
+    arm._drain = lambda *_: None
+    key = {"arm": "b", "request": "p", "round": 0, "sample": 0}
+    lengths = (3, 9, 4, 20, 1)
+    arm.score([{**key, "prompt_token_ids": [1], "token_ids": [2] * length} for length in lengths], 5)
+    assert [len(prompt) - 1 for prompt in added] == [20, 3, 9, 4, 1]
+
+
 def test_a_command_in_pieces_is_one_command_and_each_piece_a_sign_of_life(worker: ModuleType) -> None:
     read, write = os.pipe()
     with os.fdopen(read, "rb") as stream, os.fdopen(write, "wb", buffering=0) as far:

@@ -12,8 +12,10 @@ STARTING_SECONDS = 60.0
 """For Python and torch to load, beside the time to wait."""
 
 WAIT_FOR_MEMORY = """
-import json, sys, time
+import importlib.util, json, sys, time
 import torch
+if importlib.util.find_spec("torch_npu"):  # torch loads it by itself, unless TORCH_DEVICE_BACKEND_AUTOLOAD is 0
+    import torch_npu
 share, seconds, needed, pause = (float(word) for word in sys.argv[1:])
 kinds = [getattr(torch, name, None) for name in ("npu", "cuda")]
 device = next(kind for kind in kinds if kind is not None and kind.is_available())
