@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from parity.records import kind_rows as kind_rows
 from parity.records.evidence import Evidence as Evidence
 from parity.records.evidence import RunEvidence
 from parity.records.kinds import Kind as Kind
@@ -281,6 +282,9 @@ class RaggedTokens:
         offsets = np.zeros(len(streams) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, streams), dtype=np.int64, count=len(streams)), out=offsets[1:])
         return RaggedTokens(np.concatenate(streams) if streams else np.empty(0, dtype=np.int64), offsets)
+
+    def same_as(self, other: RaggedTokens) -> bool:
+        return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.flat, other.flat)
 
     def rows_with(self, hits: npt.NDArray[np.bool_]) -> list[int]:
         """Streams with at least one token for which `hits` (shape of `flat`) is true."""

@@ -1,4 +1,4 @@
-"""Where several events explain the same tokens: which of them stands (columns of parity/records/kinds.py)."""
+"""Where several events explain the same tokens: which of them stands (columns of parity/records/kind_rows.py)."""
 
 from __future__ import annotations
 

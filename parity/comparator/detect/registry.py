@@ -1,5 +1,5 @@
 """The detectors of a greedy run, in the order in which they are asked. A new kind is a row in
-parity/records/kinds.py and a detector here."""
+parity/records/kind_rows.py and a detector here."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from parity.comparator.grammar import automaton, ebnf, json_text, schema
-from parity.records.sampling import GRAMMARS
+from parity.records.parameter import GRAMMARS
 
 Json = Any
 Form = Literal["json", "regex", "choice", "grammar"]
