@@ -9,7 +9,7 @@ accused of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Final
@@ -201,8 +201,7 @@ def break_rules(baseline: Arm, candidate: Arm, pairs: Pairs) -> Broken:
     """All rules, over the pairs that were asked alike."""
     rows = np.flatnonzero(pairs.same_prompt).tolist()
     keys = [pairs.keys[row] for row in rows]
-    ours = {key: look_at(candidate.completions[key], candidate) for key in keys}
-    theirs = {key: look_at(baseline.completions[key], baseline) for key in keys}
+    ours, theirs = _looks(keys, candidate), _looks(keys, baseline)
     excused, unknown = _habits(theirs), _served_habits(ours, candidate)
     accused: dict[Key, tuple[Event, ...]] = {}
     alone: dict[Key, Message] = {}
@@ -231,6 +230,21 @@ def break_rules(baseline: Arm, candidate: Arm, pairs: Pairs) -> Broken:
         sum(look.unread_words for look in ours.values()),
         tuple(look.open_grammar for look in ours.values() if look.open_grammar is not None),
     )
+
+
+def _looks(keys: Sequence[Key], arm: Arm) -> dict[Key, Look]:
+    """What each completion makes of the rules of its request; most requests have the run's, and most runs none."""
+    of_all = arm.writer.requests.of_all
+    others = [rule for rule in RULES if rule is not OVERRUN and rule.applies(of_all)]
+    if others or of_all.grammar is not None:
+        return {key: look_at(arm.completions[key], arm) for key in keys}
+    clean = Look(under=(OVERRUN.name,) if arm.writer.has_ids or not OVERRUN.needs_ids else ())
+    asked = arm.writer.requests.of
+    return {
+        key: clean if key not in arm.too_long and asked(one) is of_all else look_at(one, arm)
+        for key in keys
+        for one in (arm.completions[key],)
+    }
 
 
 def _habits(looks: Mapping[Key, Look], rules: Collection[str] = _NAMES) -> set[str]:

@@ -72,8 +72,9 @@ class Inputs:
         """The same without the completions of these keys."""
         if not keys:
             return self
+        gone = frozenset(keys)
         sides = (
-            replace(arm, completions={key: one for key, one in arm.completions.items() if key not in keys})
+            replace(arm, completions={key: one for key, one in arm.completions.items() if key not in gone})
             for arm in (self.baseline, self.candidate)
         )
         baseline, candidate = sides

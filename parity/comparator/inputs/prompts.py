@@ -173,6 +173,9 @@ def _prompt_tokens(one: Completion) -> int | None:
 
 def _differing(both: Prompts) -> dict[Key, tuple[TokenIds, TokenIds]]:
     """(baseline's prompt, candidate's) of the pairs in which they differ."""
+    arm, base = both.candidate, both.baseline
+    if arm.prompts.same_as(base.prompts) and [*arm.completions] == [*base.completions]:
+        return {}
     found = {}
     for key, one in both.candidate.completions.items():
         other = both.baseline.completions.get(key)

@@ -78,7 +78,9 @@ FEW = 4
 
 def _problems(completion: Completion) -> dict[str, Message]:
     """What the worker found wrong with an answer, by its words."""
-    problems = (completion.server or {}).get("problems")
+    if not completion.server:
+        return {}
+    problems = completion.server.get("problems")
     said = [words_heard(one) for one in problems] if isinstance(problems, list) else []
     return {str(one): one for one in said}
 
@@ -87,8 +89,8 @@ def _in_every_answer(capture: Capture) -> dict[str, Message]:
     """Problems, word for word, of all answers of an arm."""
     if len(capture.completions) < FEW:
         return {}
-    each = [_problems(one) for one in capture]
-    return {words: said for words, said in each[0].items() if all(words in one for one in each)}
+    usual = _problems(next(iter(capture)))
+    return {words: said for words, said in usual.items() if all(words in _problems(one) for one in capture)}
 
 
 def same_problems(capture: Capture) -> Remarks:
