@@ -36,7 +36,7 @@ def make(path: Path, findings: int) -> None:
     import numpy as np
 
     from parity.messages import verbatim
-    from parity.plan import Arm, Model, Plan, Request
+    from parity.plan import Arm, Model, Plan, Request, Sampling
     from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity
     from parity.records.evidence import Evidence, Numbers
     from parity.records.kinds import kinds
@@ -55,6 +55,7 @@ def make(path: Path, findings: int) -> None:
         ),
         arms=tuple(Arm(name, "cpu", name[4:]) for name in names),
         baseline="cpu/base",
+        sampling=Sampling(),
     )
     corrupt = [kind for kind in kinds() if kind is not Kind.NEAR_TIE]
     with Store.open(path) as store:
