@@ -185,11 +185,11 @@ async def measure(path: Path) -> dict[str, Any]:
         await timed("first paint: a finding in 32,768 tokens", "enter")
         finding = app.screen
         assert isinstance(finding, FindingScreen)
-        await until(lambda: finding.subject is not None)
+        await until(lambda: finding.drawing is not None)
         await painted()
         times["first paint: its tokens, aligned with the baseline's"] = 1000 * (time.perf_counter() - before)
         cpu["first paint: its tokens, aligned with the baseline's"] = 1000 * (time.process_time() - spent)
-        times["(tokens of that completion)"] = float(finding.subject.candidate.n_tokens if finding.subject else 0)
+        times["(tokens of that completion)"] = float(len(finding.drawing.right) if finding.drawing else 0)
         await timed("page: tokens down", "pagedown")
         await timed("page: the last tokens", "G")
         await timed("page: switch to plain text", "m")
