@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from parity._version import __version__
 from parity.errors import ParityError
-from parity.messages import Message, message
+from parity.messages import Message, heard, message, shortened
 from parity.records import Json
 from parity.records.emulated import proves
 from parity.report import facts, table_text
@@ -175,7 +175,10 @@ def environment_lines(arm: ArmView) -> list[str]:
 
 def _flat(values: Mapping[str, Json], indent: str = "") -> Iterator[str]:
     for key, value in values.items():
-        if isinstance(value, Mapping) and value:
+        said = heard(value, shortened)
+        if said is not None:  # a worker's sentence
+            yield f"{indent}{visible(str(key))}: {visible(str(public(str(said))))}"
+        elif isinstance(value, Mapping) and value:
             yield f"{indent}{visible(str(key))}:"
             yield from _flat(value, indent + "  ")
         elif isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):

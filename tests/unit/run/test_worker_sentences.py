@@ -13,6 +13,7 @@ from parity_backends.worker.sentences import WorkerError, message, of_request
 
 from parity.language import render
 from parity.messages import short_json, words_heard
+from parity.report.formats.md import _flat
 from parity.run import load_backend
 from parity.run.backend import hint_for
 from parity.run.failures import Doing, Trouble, engine_words, words_of
@@ -114,3 +115,8 @@ def sentence_ids() -> set[str]:
     root = Path(__file__).resolve().parents[3] / "backends" / "parity_backends"
     source = "".join(path.read_text() for path in root.rglob("worker/*.py"))
     return set(re.findall(r'message\(\s*"([a-z_.]+)"', source))
+
+
+def test_in_a_report_it_is_one_line() -> None:
+    settings = {"arguments": message("vllm.table_release", "release {version}", version="0.32.0"), "seed": 0}
+    assert list(_flat(settings, "  ")) == ["  arguments: release 0.32.0", "  seed: 0"]
