@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # no fault: 4 of 16 completions part at near-ties with cpu/mtp (mtp k=2) (tiny-qwen3-next-mtp, vllm 0.32.0)
 #
-# Written by parity 0.1.0 from run 20261121-083504-b2a2.
+# Written by parity 0.1.0 from run 20261122-173825-f763.
 # Needs the checkpoint tiny-qwen3-next-mtp and vLLM, nothing else; Python 3.9 or newer.
-# Seen with vllm 0.32.0, torch 2.13.0+cpu, transformers 5.19.0, triton 3.9.0.
+# Seen with vllm 0.32.0, torch 2.13.0+cpu, transformers 5.19.0.
 #
 #     python repro.py --model PATH_OR_NAME                  once
 #     python repro.py --model PATH_OR_NAME --rounds 50      the same batch again and again, for rare faults
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 
 MODEL = None
 KIND = 'near_tie'
@@ -31,27 +32,29 @@ ROUNDS = 1
 
 # Variables for both engines. What is set in the environment already wins.
 ENVIRONMENT = {
-    'VLLM_CPU_KVCACHE_SPACE': '1',
     'VLLM_ENABLE_V1_MULTIPROCESSING': '0',
-    'VLLM_NO_USAGE_STATS': '1',
     'VLLM_USE_V2_MODEL_RUNNER': '0',
+    'VLLM_CPU_KVCACHE_SPACE': '1',
+    'VLLM_NO_USAGE_STATS': '1',
+    'HF_HUB_OFFLINE': '1',
+    'TOKENIZERS_PARALLELISM': 'false',
 }
 
 # Keyword arguments of vllm.LLM for the engine under test.
 ENGINE = {
-    'dtype': 'bfloat16',
-    'enforce_eager': True,
+    'async_scheduling': False,
     'enable_prefix_caching': False,
     'enable_chunked_prefill': True,
+    'enforce_eager': True,
+    'dtype': 'bfloat16',
     'max_num_seqs': 64,
     'max_num_batched_tokens': 2048,
+    'tensor_parallel_size': 1,
     'max_model_len': 384,
-    'async_scheduling': False,
     'seed': 0,
     'generation_config': 'vllm',
     'logprobs_mode': 'raw_logprobs',
     'max_logprobs': 20,
-    'tensor_parallel_size': 1,
     'speculative_config': {'method': 'mtp', 'num_speculative_tokens': 2},
 }
 
@@ -98,20 +101,20 @@ REQUESTS = [
 EXPECTED = {
     'en-name': {'0': {'tokens': [484, 548, 16, 331, 450, 355, 1234, 1038, 382, 484, 408, 14, 1019, 484, 499, 14, 1019, 484, 499, 14, 1019, 484, 499, 14, 1019, 484, 499, 16, 331, 450, 355, 1234, 1038, 382, 484, 408, 14, 1019, 484, 499, 14, 1019, 484, 499, 14, 1019, 484, 499], 'finish_reason': 'length'}},
     'en-beginning': {'0': {'tokens': [14, 284, 264, 499, 286, 1192, 14, 284, 264, 499, 286, 604, 14, 284, 264, 499, 286, 604, 14, 284, 264, 499, 286, 604, 14, 284, 264, 499, 286, 604, 14, 284, 264, 499, 286, 604, 14, 284, 264, 499, 286, 604, 14, 284, 264, 499, 286, 604], 'finish_reason': 'length'}},
-    'en-verily': {'0': {'tokens': [331, 450, 355, 1234, 1038, 382, 454, 14, 284, 331, 450, 355, 1234, 1038, 382, 454, 14, 1019, 302, 264, 454, 1887, 502, 14, 1019, 302, 492, 454, 14, 284, 302, 264, 454, 1887, 502, 14, 284, 302, 264, 661, 14, 284, 302, 264, 661, 14, 284, 302], 'finish_reason': 'length'}},
+    'en-verily': {'0': {'tokens': [331, 450, 355, 1234, 1038, 382, 454, 14, 284, 331, 450, 355, 1234, 1038, 382, 454, 14, 1019, 302, 454, 14, 1019, 302, 518, 478, 1402, 16, 350, 331, 450, 835, 454, 263, 622, 1133, 330, 264, 1285, 334, 14, 284, 264, 661, 372, 312, 263, 895, 1208], 'finish_reason': 'length'}},
     'en-children': {'0': {'tokens': [302, 264, 667, 286, 264, 425, 14, 284, 505, 14, 331, 450, 355, 1234, 1038, 382, 515, 14, 1019, 302, 264, 708, 286, 604, 14, 1019, 302, 264, 708, 286, 604, 14, 1019, 302, 264, 708, 286, 604, 14, 1019, 302, 264, 708, 286, 604, 14, 1019, 302], 'finish_reason': 'length'}},
-    'en-weather': {'0': {'tokens': [264, 396, 82, 1457, 286, 264, 425, 16, 350, 264, 425, 505, 382, 1090, 14, 1380, 14, 331, 450, 355, 1234, 1038, 382, 515, 14, 1019, 302, 264, 425, 472, 499, 14, 1019, 302, 492, 515, 14, 284, 302, 472, 408, 16, 350, 264, 425, 505, 382, 1090], 'finish_reason': 'length'}},
+    'en-weather': {'0': {'tokens': [264, 396, 82, 1457, 286, 264, 425, 16, 350, 264, 425, 505, 382, 1090, 14, 1380, 14, 331, 450, 355, 1234, 1038, 382, 515, 14, 1019, 302, 264, 425, 472, 499, 14, 1019, 302, 492, 515, 14, 1019, 302, 492, 515, 14, 284, 302, 472, 408, 16, 350], 'finish_reason': 'length'}},
     'en-story': {'0': {'tokens': [436, 264, 266, 446, 14, 284, 264, 281, 767, 296, 286, 264, 976, 14, 284, 264, 281, 767, 296, 286, 264, 976, 14, 284, 264, 281, 767, 296, 286, 264, 976, 14, 284, 264, 281, 767, 296, 286, 264, 976, 14, 284, 264, 281, 767, 296, 286, 264], 'finish_reason': 'length'}},
     'code-main': {'0': {'tokens': [223, 416, 223, 416, 223, 416, 223, 416, 223, 19, 18, 18, 201, 259, 416, 223, 19, 18, 18, 201, 259, 416, 223, 19, 18, 18, 201, 259, 416, 223, 19, 18, 18, 201, 259, 223, 19, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18], 'finish_reason': 'length'}},
     'code-doc': {'0': {'tokens': [264, 201, 259, 674, 285, 447, 813, 302, 312, 813, 302, 312, 813, 302, 312, 813, 302, 201, 259, 264, 674, 285, 284, 774, 85, 16, 223, 487, 674, 311, 841, 370, 264, 201, 259, 674, 285, 286, 264, 674, 14, 284, 264, 674, 285, 337, 447, 201], 'finish_reason': 'length'}},
     'code-test': {'0': {'tokens': [295, 535, 37, 1181, 263, 709, 286, 1752, 1368, 295, 366, 16, 1328, 299, 65, 1328, 1168, 10, 780, 14, 366, 16, 1328, 299, 65, 1328, 1168, 14, 366, 16, 1328, 299, 65, 1328, 1168, 14, 366, 16, 1328, 299, 65, 1328, 1168, 477, 481, 1293, 259, 366], 'finish_reason': 'length'}},
     'code-c': {'0': {'tokens': [259, 386, 79, 694, 68, 81, 90, 9, 28, 386, 68, 9, 301, 259, 1216, 386, 67, 692, 9, 223, 1128, 386, 67, 9, 301, 259, 1216, 386, 67, 692, 15, 267, 78, 836, 1262, 259, 386, 67, 9, 973, 386, 67, 9, 973, 386, 67, 9, 302], 'finish_reason': 'length'}},
     'zh-hello': {'0': {'tokens': [201, 271, 416, 201, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416, 271, 416], 'finish_reason': 'length'}},
-    'zh-lunyu': {'0': {'tokens': [201, 259, 352, 85, 87, 494, 470, 288, 4, 1794, 85, 16, 223, 487, 352, 85, 87, 622, 692, 4, 1794, 311, 201, 259, 352, 85, 798, 737, 4, 284, 352, 86, 1111, 1326, 284, 352, 86, 1111, 1326, 284, 352, 86, 1111, 1326, 353, 259, 592, 352], 'finish_reason': 'length'}},
+    'zh-lunyu': {'0': {'tokens': [201, 259, 352, 85, 87, 494, 470, 288, 4, 1794, 85, 16, 223, 487, 352, 85, 87, 622, 692, 4, 1794, 311, 201, 259, 352, 85, 798, 737, 4, 284, 352, 85, 798, 737, 4, 447, 1822, 297, 264, 352, 85, 798, 737, 4, 1794, 201, 259, 370], 'finish_reason': 'length'}},
     'zh-code': {'0': {'tokens': [201, 275, 263, 323, 307, 278, 457, 830, 813, 436, 264, 1924, 1079, 69, 85, 833, 259, 1216, 504, 336, 504, 307, 82, 466, 543, 10, 10, 37, 11, 223, 416, 491, 516, 263, 868, 1081, 201, 259, 1216, 504, 61, 4, 69, 4, 63, 336, 352, 85], 'finish_reason': 'length'}},
     'long-charity': {'0': {'tokens': [551, 337, 311, 297, 264, 976, 16, 350, 331, 450, 835, 264, 281, 855, 286, 264, 976, 14, 284, 264, 281, 767, 296, 286, 264, 976, 14, 284, 264, 281, 767, 296, 286, 264, 976, 14, 284, 264, 281, 767, 296, 286, 264, 976, 14, 284, 264, 281], 'finish_reason': 'length'}},
     'long-queue': {'0': {'tokens': [295, 535, 792, 264, 1180, 803, 286, 264, 1180, 803, 353, 295, 487, 407, 655, 311, 263, 709, 286, 1752, 14, 284, 264, 655, 286, 264, 201, 295, 655, 16, 223, 487, 869, 311, 264, 1067, 388, 264, 575, 286, 264, 201, 295, 655, 14, 284, 264, 655], 'finish_reason': 'length'}},
-    'long-spaces': {'0': {'tokens': [223, 18, 201, 481, 632, 1150, 336, 223, 18, 201, 481, 632, 1150, 336, 223, 18, 201, 481, 632, 1150, 336, 223, 18, 201, 481, 632, 223, 8, 223, 18, 90, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18], 'finish_reason': 'length'}},
+    'long-spaces': {'0': {'tokens': [223, 18, 201, 481, 632, 1150, 336, 223, 18, 201, 481, 632, 1150, 336, 223, 18, 201, 481, 632, 1150, 1777, 223, 19, 201, 419, 1188, 1150, 1499, 223, 18, 318, 632, 416, 223, 19, 16, 18, 201, 419, 732, 318, 632, 416, 223, 19, 18, 201, 419], 'finish_reason': 'length'}},
 }
 
 # Where rounding may decide: request -> position -> tokens within TOLERANCE of the best one. A position that is
@@ -119,20 +122,20 @@ EXPECTED = {
 NEAR_TIES = {
     'en-name': {'1': [408, 548, 575], '4': [450, 475, 698], '9': [405, 484], '14': [499, 548, 1054], '19': [14, 16], '23': [14, 16], '27': [14, 16], '28': [331, 678], '34': [405, 484]},
     'en-beginning': {'5': [604, 1192], '11': [604, 1192]},
-    'en-verily': {'1': [450, 698], '8': [284, 337, 1019], '9': [331, 450], '11': [312, 355, 1015], '16': [14, 16], '19': [264, 312, 454, 518], '29': [284, 1019], '32': [454, 661], '39': [273, 661], '45': [14, 337]},
+    'en-verily': {'1': [450, 698], '8': [284, 337, 1019], '9': [331, 450, 471], '11': [312, 355, 1015], '16': [14, 16], '19': [264, 312, 454, 518], '20': [14, 16], '23': [264, 312, 454, 518], '24': None, '25': [14, 596, 1402], '26': [14, 16], '27': [350, 678], '30': [835, 1015, 1142], '32': [263, 302], '33': [313, 622], '37': [802, 1285], '43': [337, 372], '45': [263, 335, 388, 841], '46': [622, 895]},
     'en-children': {'2': [667, 708, 734], '11': [450, 698], '27': [264, 492], '31': [14, 16], '34': [264, 492], '38': [14, 16], '45': [14, 16]},
-    'en-weather': {'1': [396, 552, 1067], '15': [396, 428, 1380], '17': [264, 331], '34': [264, 492], '37': [284, 1019], '39': [264, 472], '40': [408, 661, 1054]},
+    'en-weather': {'1': [396, 552, 1067], '15': [428, 1380], '17': [264, 331], '26': [264, 302], '34': [264, 492], '37': [284, 1019], '42': [284, 1019], '45': [408, 661, 1054]},
     'en-story': {'2': [266, 1645], '3': [402, 446], '8': [278, 767, 855]},
-    'code-main': {'7': [19, 416], '9': [19, 416], '10': [18, 20], '12': [18, 201], '13': [259, 271], '14': [223, 416], '19': [18, 201], '21': [223, 416], '26': [18, 201], '28': [223, 416], '33': [18, 201], '35': [223, 416], '39': [18, 201]},
-    'code-doc': {'0': [264, 833], '2': [259, 271], '3': [674, 774, 892], '4': [285, 311], '9': [813, 841], '12': [813, 841], '21': [285, 1398], '22': [16, 284, 286], '30': [813, 841], '37': [286, 337], '40': [14, 285, 311], '41': [264, 284], '45': [286, 337, 447], '47': [201, 813]},
+    'code-main': {'7': [19, 416], '9': [19, 416], '12': [18, 201], '13': [259, 271], '14': [223, 416], '19': [18, 201], '21': [223, 416], '26': [18, 201], '28': [223, 416], '33': [18, 201], '35': [223, 416], '39': [18, 201]},
+    'code-doc': {'0': [264, 833], '2': [259, 271], '3': [674, 774, 892], '9': [813, 841], '12': [813, 841], '21': [285, 1398], '22': [16, 284, 286], '30': [813, 841], '37': [286, 337], '40': [14, 285, 311], '41': [264, 284], '45': [286, 337, 447], '47': [201, 813]},
     'code-test': {'2': [37, 53], '5': [709, 868], '10': [366, 407], '11': [16, 461], '15': [583, 1328], '35': [14, 477], '44': [481, 1704], '45': [223, 1293], '46': [223, 259, 261]},
     'code-c': {'2': [79, 85, 86], '3': [694, 905], '8': [28, 301], '11': [9, 601], '16': [67, 79], '18': [9, 15], '19': None, '24': [301, 973], '30': [9, 15], '31': [67, 267], '32': [69, 78], '34': [590, 665, 1262, 1301], '39': [261, 301, 973, 1128], '47': [284, 302, 311, 973]},
     'zh-hello': {'0': [201, 477], '3': [201, 271, 504], '6': [201, 223, 271, 504], '7': [416, 476]},
-    'zh-lunyu': {'1': [259, 265, 271], '2': [223, 281, 352, 370], '4': [87, 798], '5': [494, 723], '9': [311, 353, 395, 1794], '16': [87, 798], '17': [622, 723], '24': [352, 1662], '31': [70, 79, 85, 86], '33': [4, 1326], '39': [284, 353], '40': [201, 352], '44': [284, 353], '46': [418, 487, 592, 663]},
+    'zh-lunyu': {'0': [201, 628], '1': [259, 265, 271], '2': [223, 281, 352, 370], '4': [87, 798], '5': [494, 723], '9': [311, 353, 395, 1794], '16': [87, 798], '17': [622, 723], '24': [352, 1662], '31': [70, 79, 85, 86], '34': [4, 285], '35': [311, 447], '36': [355, 813, 1822], '37': [16, 297]},
     'zh-code': {'1': None, '8': [263, 813], '9': [297, 436], '11': [298, 542, 1924], '30': [8, 416], '33': [263, 264, 443], '34': [346, 868], '35': [575, 655, 1022, 1081], '42': [37, 69]},
     'long-charity': {'1': [337, 355], '2': [311, 555], '3': [297, 355], '5': [298, 976, 1843], '9': [450, 505], '14': [85, 286], '21': [767, 855], '35': [14, 16], '44': [14, 16]},
     'long-queue': {'2': [37, 792], '8': [832, 1180], '10': [353, 1368], '20': [14, 353], '24': [286, 311], '29': [14, 16, 353], '34': [263, 264, 355], '38': None, '44': [14, 16, 311]},
-    'long-spaces': {'6': [336, 1777], '7': [223, 1150], '13': [336, 1777], '14': [223, 1150], '19': [223, 1150], '20': [336, 1777], '26': [223, 1150], '27': [8, 18], '30': [90, 201], '33': [18, 201]},
+    'long-spaces': {'6': [336, 1777], '7': [223, 1150], '13': [336, 1777], '14': [223, 1150], '19': [223, 1150], '20': [336, 1777], '24': [343, 419], '25': [732, 1188], '27': [992, 1499], '32': [416, 1231], '35': [16, 18], '36': [18, 223], '38': [419, 632], '39': [732, 1188], '45': [16, 18], '46': [18, 201]},
 }
 
 TOP = 5  # logprobs asked for when a completion is teacher-forced
@@ -173,16 +176,26 @@ def run_candidate(job):
     llm = start_engine(job["model"], ENGINE)
     from vllm import SamplingParams
 
-    params = []
-    for request in REQUESTS:
-        wanted = dict(SAMPLING)
+    def params_of(request, number):
+        wanted = dict(SAMPLING, **request.get("sampling", {}))
         if request.get("max_tokens") is not None:
             wanted["max_tokens"] = request["max_tokens"]
-        params.append(SamplingParams(**wanted))
+        if wanted.get("logit_bias"):
+            wanted["logit_bias"] = {int(token): bias for token, bias in wanted["logit_bias"].items()}
+        if wanted.get("structured_outputs"):
+            from vllm.sampling_params import StructuredOutputsParams
+
+            wanted["structured_outputs"] = StructuredOutputsParams(**wanted["structured_outputs"])
+        if wanted.get("temperature", 0.0) > 0 and wanted.get("seed") is not None:  # as in the run: its own, each round
+            own = zlib.crc32(request["id"].encode("utf-8")) + number * (wanted.get("n") or 1)
+            wanted["seed"] = (wanted["seed"] + own) % (1 << 31)
+        return SamplingParams(**wanted)
+
     tokenizer = llm.get_tokenizer() if KIND == "text_mismatch" else None
     results = []
     for number in range(job["rounds"]):
-        outputs = llm.generate([prompt_of(r["prompt_token_ids"]) for r in REQUESTS], params, use_tqdm=False)
+        prompts, params = zip(*((prompt_of(r["prompt_token_ids"]), params_of(r, number)) for r in REQUESTS))
+        outputs = llm.generate(list(prompts), list(params), use_tqdm=False)
         doubts, proofs = [], []
         for request, output in zip(REQUESTS, outputs):
             proof, doubt = judge(request["id"], output, tokenizer)
@@ -215,8 +228,8 @@ def judge(name, output, tokenizer):
         if KIND == "logprob_mismatch" and sample.logprobs is not None:
             item["own"] = [own_logprob(entry, token) for entry, token in zip(sample.logprobs, tokens)]
             if len(sample.logprobs) != len(tokens):
-                proofs.append(fault(name, sample.index, None, KIND, "%d logprobs for %d tokens"
-                                    % (len(sample.logprobs), len(tokens))))
+                proofs.append(fault(name, sample.index, None, KIND, "%s for %s" % (
+                                    counted(len(sample.logprobs), "logprob"), counted(len(tokens), "token"))))
             doubts.append(item)
         if SAMPLING.get("temperature", 0.0) > 0 or expected is None:
             continue
@@ -227,7 +240,7 @@ def judge(name, output, tokenizer):
                 proofs.append(fault(name, sample.index, len(tokens), "early_stop", why))
             continue
         if at == len(tokens) or at == len(expected["tokens"]):
-            why = "%d tokens instead of %d, equal up to there" % (len(tokens), len(expected["tokens"]))
+            why = "%s instead of %d, equal up to there" % (counted(len(tokens), "token"), len(expected["tokens"]))
             kind = "early_stop" if at == len(tokens) else "overrun"
             proofs.append(fault(name, sample.index, at, kind, why))
             continue
@@ -236,7 +249,7 @@ def judge(name, output, tokenizer):
             why = "token %d is %d, expected %d" % (at, tokens[at], expected["tokens"][at])
             proofs.append(fault(name, sample.index, at, "unsupported token", why))
         elif sample.finish_reason == "length" and len(tokens) < limit_of(name):
-            why = "ended by length after %d of %d tokens" % (len(tokens), limit_of(name))
+            why = "ended by length after %d of %s" % (len(tokens), counted(limit_of(name), "token"))
             proofs.append(fault(name, sample.index, len(tokens), "early_stop", why))
         elif item["own"] is None:
             item["from"] = at
@@ -301,6 +314,11 @@ def first_unsupported(item, scored):
 
 
 # ---------------------------------------------------------------- in the first process
+
+
+def counted(number, noun):
+    """ "1 token", "2 tokens"."""
+    return "%d %s%s" % (number, noun, "" if number == 1 else "s")
 
 
 def say(line):
@@ -369,10 +387,11 @@ def main():
     for one in sorted(found, key=lambda one: (one["round"], one["request"]))[:20]:
         print("round %(round)d, request %(request)s, sample %(sample)d: %(kind)s: %(why)s" % one)
     if not found:
-        print("not seen in %d rounds of %d requests (%.0f s); rarer than about 1 in %d rounds could be missed (95 %%)"
-              % (rounds, len(REQUESTS), time.time() - began, max(1, round(rounds / 3.0))))
+        print("not seen in %s of %s (%.0f s); rarer than about 1 in %s could be missed (95 %%)"
+              % (counted(rounds, "round"), counted(len(REQUESTS), "request"), time.time() - began,
+                 counted(max(1, round(rounds / 3.0)), "round")))
         return 0
-    print("the fault showed in %d of %d rounds (%.0f s)" % (bad, rounds, time.time() - began))
+    print("the fault showed in %d of %s (%.0f s)" % (bad, counted(rounds, "round"), time.time() - began))
     return 1
 
 
