@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parity.capture import read_capture, read_scores
+from parity.capture.steps import steps_path
 from parity.comparator import Comparison
 from parity.errors import ParityError
 from parity.messages import message
@@ -58,9 +59,13 @@ def of_store(store: Store, target: str | None = None, *, limit: int = MOST_FINDI
         outputs=tuple(output for arm in arms for output in _outputs(store, arm)),
         siblings=tuple(_siblings(store, row)),
         read_evidence=lambda: _evidence(store, run, views),
-        read_why=lambda: _why(store, row.id, asked),
+        read_why=(lambda: _why(store, row.id, asked)) if any(map(_recorded, arms)) else tuple,
         read_classes=lambda arm: classes(store, row.id, arm),
     )
+
+
+def _recorded(arm: ArmRow) -> bool:
+    return bool(arm.capture) and steps_path(Path(str(arm.capture))).is_file()
 
 
 def _why(store: Store, run: str, asked: FindingRow | None) -> Sequence[Why]:

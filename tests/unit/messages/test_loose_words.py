@@ -45,6 +45,7 @@ NOT_OURS = {
     "parity/cli/main.py": "short helps: the catalogues have them (`speaking.help_messages`)",
     "parity/records/sampling.py": "helps of options: the catalogues have them (`speaking.help_messages`)",
     "parity/explain/predicates.py": "names of predicates, by which reports and JSON know them",
+    "parity/explain/experiments.py": "names of predicates",
     "parity/plurals.py": "grammar",
     "backends/parity_backends/vllm/worker/table.py": "names of arguments, and nothing else",
     "backends/parity_backends/vllm/worker/record*.py": "what a steps file says of itself: values of its header",
