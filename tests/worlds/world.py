@@ -302,11 +302,12 @@ class World:
         top = top or (LONG_LIST if any(map(needs_long_lists, asked)) else 5)
         repeating = any(one.get("repetition_penalty", 1.0) != 1.0 for one in asked)
         found = {} if known is None else known
+        how = f"{engine.name} {top} {repeating}".encode()  # shorter lists are no answer to a request for longer ones
         streams: dict[bytes, tuple[tuple[int, ...], np.typing.NDArray[np.int64]]] = {}
         places: list[tuple[ScoreKey, bytes]] = []
         for one in captures:
             for made in one:
-                name = made.prompt_token_ids.tobytes() + b"|" + made.token_ids.tobytes()
+                name = b"|".join([how, made.prompt_token_ids.tobytes(), made.token_ids.tobytes()])
                 if name not in found:
                     streams.setdefault(name, (tuple(made.prompt_token_ids.tolist()), made.token_ids))
                 places.append((ScoreKey(one.header.arm, *made.key), name))

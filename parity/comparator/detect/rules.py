@@ -279,7 +279,7 @@ class Requested:
 def requested(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Requested:
     """What the arms made of their requests' own rules."""
     baseline, candidate = inputs.baseline, inputs.candidate
-    render = tokenizers.trusted_detokenizer(options, baseline)
+    render = tokenizers.trusted_detokenizer(options, baseline, candidate)
     tokenizer = tokenizers.words_tokenizer(options, render, baseline)
     words = None if tokenizer is None else cache(partial(forbidden.bad_words, tokenizer=tokenizer))
     sides = []

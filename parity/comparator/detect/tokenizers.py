@@ -8,25 +8,33 @@ from parity.comparator.detect.said import writer_of
 from parity.comparator.detect.wording import text_mismatch
 from parity.comparator.inputs.bans import terminators
 from parity.comparator.types import CompareOptions, Tokenizer
-from parity.records import Capture
+from parity.records import Capture, Completion
 
 
-def trusted_detokenizer(options: CompareOptions, baseline: Capture) -> Callable[[Sequence[int]], str] | None:
-    """The tokenizer, if it is the one these captures were made with: it must reproduce the baseline's text."""
+def trusted_detokenizer(
+    options: CompareOptions, baseline: Capture, candidate: Capture
+) -> Callable[[Sequence[int]], str] | None:
+    """The tokenizer, if it is the one these captures were made with: it must reproduce the baseline's text, or most of
+    the candidate's where the baseline has none."""
     if options.detokenize is None:
         return None
-    with_text = [one for one in baseline if one.text is not None and len(one.token_ids)][:32]
-    if not with_text:
+    arm, every = next(
+        ((arm, some) for arm in (baseline, candidate) if (some := _with_text(arm))), (baseline, list[Completion]())
+    )
+    if not every:
         return None
-    stops_at = terminators(baseline.header)
-    ended = [one for one in baseline if one.text is not None and len(one.token_ids)]
-    ended = [one for one in ended if int(one.token_ids[-1]) in stops_at][:32]  # is the EOS shown in the text?
-    writer = writer_of(baseline, baseline, options.detokenize)
+    with_text, stops_at = every[:32], terminators(arm.header)
+    ended = [one for one in every if int(one.token_ids[-1]) in stops_at][:32]  # is the EOS shown in the text?
+    writer = writer_of(arm, arm, options.detokenize)
     for group in (with_text, ended):
         wrong = sum(text_mismatch(one, writer) is not None for one in group)
         if wrong * 4 > len(group):
             return None
     return options.detokenize
+
+
+def _with_text(arm: Capture) -> list[Completion]:
+    return [one for one in arm if one.text is not None and len(one.token_ids)]
 
 
 def words_tokenizer(

@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 STANDS_OUT = 3.0
 """Standard errors by which the noise at a spot must exceed what is usual in one half, for the other to be asked."""
 
-LARGER = 0.5
+LARGER = 0.25
 """Of the mean noise, that the noise at a spot of a clean arm may be more than the baseline's there."""
 
 

@@ -312,3 +312,15 @@ def test_every_token_that_is_not_allowed_is_named(tokens: list[int], allowed: se
     named = [at for one in found for at in range(one.position or 0, (one.position or 0) + (one.length or 0))]
     assert len(named) == len(set(named))
     assert set(named) == wrong if len(found) < MOST_NAMED else set(named) <= wrong
+
+
+def test_texts_are_held_to_their_tokens_where_the_baseline_has_none() -> None:
+    """The candidate's own texts say whether the tokenizer is theirs: most of them are right."""
+    names = [f"p{number}" for number in range(8)]
+    said = [ids(f"this is what request {name} says") for name in names]
+    base = capture("cpu/base", *(completion(one, name) for name, one in zip(names, said, strict=True)))
+    shown = [TOKENIZER(one) for one in said]
+    shown[3] = shown[4]
+    made = [completion(one, name, text=text) for name, one, text in zip(names, said, shown, strict=True)]
+    found = compare(base, capture("cpu/mtp", *made), None, WITH).corrupt
+    assert [(one.request, one.kind) for one in found] == [("p3", Kind.TEXT_MISMATCH)]
