@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from parity_emulated_npu import EMULATES
+from parity_emulated_npu import EMULATES, checkout
 from parity_emulated_npu.absent import Absent
 from parity_emulated_npu.operators import NAMESPACE
 
@@ -152,7 +152,7 @@ def install(torch_npu: types.ModuleType) -> None:
 def _fill(npu: types.ModuleType, memory: Memory) -> None:
     current = Stream()
     vars(npu).update(
-        emulated=f"{EMULATES}, emulated on the CPU",
+        emulated=checkout.described(),
         Event=Event,
         ExternalEvent=Event,
         Stream=Stream,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from parity_emulated_npu.absent import Absent, AbsentOperators
+from parity_emulated_npu.checkout import BUILT
 
 NAMES = """
     acl arctic_inference batch_invariant_ops datasystem flash_attn_npu_v3 llm_datadist lmcache lmcache_ascend memcache
@@ -31,6 +32,8 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name.partition(".")[0] in ABSENT or name in (BINARY, CANN) or name.startswith(CANN + "."):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        if name in BUILT and importlib.machinery.PathFinder.find_spec(name, path) is None:
+            return importlib.machinery.ModuleSpec(name, self)
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
@@ -43,6 +46,8 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             from parity_emulated_npu import device
 
             device.install(module)
+        elif module.__name__ in BUILT:
+            vars(module).update(BUILT[module.__name__])
         elif module.__name__ == BINARY:
             from parity_emulated_npu import custom
 

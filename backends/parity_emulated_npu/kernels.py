@@ -1,6 +1,6 @@
 """Torch in the place of vllm-ascend's Triton kernels that take the interpreter seconds a layer.
 
-All other kernels of the release run in the interpreter. PARITY_EMULATED_NPU_KERNELS=all leaves these two there too;
+All other kernels of the release run in the interpreter. PARITY_EMULATED_NPU_KERNELS=all leaves these there too;
 tests/emulated compares both.
 """
 
@@ -77,11 +77,39 @@ def chunk_gated_delta_rule(
     return made.unsqueeze(0).to(q.dtype), state.transpose(-1, -2).contiguous()
 
 
+def _layer_norm_fwd(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    eps: float,
+    z: Tensor | None = None,
+    out: Tensor | None = None,
+    group_size: int | None = None,
+    norm_before_gate: bool = True,
+    is_rms_norm: bool = False,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Norm of each group of x (rows, n), times silu(z) after it or before it; mean and reciprocal root by group."""
+    size = x.shape[-1] if group_size is None else group_size
+    gate = None if z is None else torch.nn.functional.silu(z.float())
+    values = x.float() if gate is None or norm_before_gate else x.float() * gate
+    groups = values.view(x.shape[0], -1, size)
+    mean = None if is_rms_norm else groups.mean(-1, keepdim=True)
+    centred = groups if mean is None else groups - mean
+    rstd = torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + eps)
+    made = (centred * rstd).view(x.shape) * weight.float()
+    made = made if bias is None else made + bias.float()
+    made = made if gate is None or not norm_before_gate else made * gate
+    result = made.to(x.dtype) if out is None else out.copy_(made)
+    flat = (None if mean is None else mean.squeeze(-1).T.flatten()), rstd.squeeze(-1).T.flatten()
+    return result, *flat
+
+
 REPLACED: dict[str, Callable[..., Any]] = {
+    "vllm_ascend.ops.triton.fla.layernorm_guard": _layer_norm_fwd,
     "vllm_ascend.ops.triton.fla.chunk": chunk_gated_delta_rule,
     "vllm_ascend.ops.triton.rope": rope_forward_triton,
 }
-"""By module of the release: the function of the same name there. All releases from 0.18 have both."""
+"""By module of the release: the function of the same name there. All releases from 0.18 have them."""
 
 
 def replace(module: types.ModuleType) -> None:

@@ -24,7 +24,10 @@ def start() -> None:
         return
     for name, value in VARIABLES.items():
         os.environ.setdefault(name, value)
+    from parity_emulated_npu.checkout import put_first
     from parity_emulated_npu.imports import Replaced, StandIns
+
+    put_first()
 
     if not any(isinstance(finder, StandIns) for finder in sys.meta_path):
         sys.meta_path[:0] = [Replaced(), StandIns()]

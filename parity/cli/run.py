@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from dataclasses import replace
@@ -20,7 +21,7 @@ from parity.cli.options import PlanOptions, database_option, json_option, plan_o
 from parity.cli.output import command_said, say
 from parity.cli.rehearsing import rehearse_option, rehearsed
 from parity.cli.speaking import Misused
-from parity.errors import ExitCode
+from parity.errors import ExitCode, ParityError
 from parity.messages import joined, message
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 NEWEST = "newest"
 
-_FREE = frozenset({"out", "db", "as_json", "model", "arbiter", "rehearse", *HOST_OPTIONS})
+_FREE = frozenset({"out", "db", "as_json", "model", "arbiter", "rehearse", "checkout", *HOST_OPTIONS})
 """Options that change nothing of a plan that is written down."""
 
 _JUDGING = frozenset({"score", "score_top", "tolerance"})
@@ -41,6 +42,21 @@ _JUDGING = frozenset({"score", "score_top", "tolerance"})
 
 _OF_A_PLAN = _JUDGING | {"baseline", "rounds", "logprobs", "record"}
 """Options that make another plan of it, with the same arms and the same questions."""
+
+
+def take_checkout(path: Path) -> None:
+    """Workers inherit it (`parity_emulated_npu/checkout.py`); their captures say whose commit it is."""
+    if not (path / "vllm_ascend" / "__init__.py").is_file():
+        raise ParityError(
+            message("cli.no_checkout", "{path} is no checkout of vllm-ascend", path=str(path)),
+            hint=message("cli.checkout_has", "it holds vllm_ascend/ and csrc/: `git clone` it, and give its root"),
+        )
+    os.environ["PARITY_VLLM_ASCEND"] = str(path.absolute())
+
+
+def _checkout_given(ctx: click.Context, option: click.Parameter, path: Path | None) -> None:
+    if path is not None:
+        take_checkout(path)
 
 
 @click.command()
@@ -53,6 +69,15 @@ _OF_A_PLAN = _JUDGING | {"baseline", "rounds", "logprobs", "record"}
     flag_value=NEWEST,
     metavar="[RUN]",
     help="Finish an interrupted run: this one, or the newest unfinished.",
+)
+@click.option(
+    "--vllm-ascend",
+    "checkout",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    expose_value=False,
+    callback=_checkout_given,
+    help="Have ascend-emulated run this checkout of vllm-ascend instead of the release.",
 )
 @rehearse_option
 @policy_option

@@ -88,9 +88,9 @@ class EngineEnv:
 
     def ready(self) -> bool:
         """Whether it is finished, what the spec asks for, and its Python still exists."""
-        return self._installed() and (self.marker() or {}).get("overlay") == self.spec.overlay_digest()
+        return self.installed() and (self.marker() or {}).get("overlay") == self.spec.overlay_digest()
 
-    def _installed(self) -> bool:
+    def installed(self) -> bool:
         """Ready but for the files that parity brings along."""
         marker = self.marker()
         return marker is not None and marker.get("digest") == self.spec.digest() and os.access(self.python, os.X_OK)
@@ -132,7 +132,7 @@ class EngineEnv:
         with _locked(self.base / f".{self.spec.name}.lock", say):
             if self.ready() and not force:
                 return False
-            if self._installed() and not force:
+            if self.installed() and not force:
                 say(message("run.env_overlaying", "{root}: writing parity's own files anew", root=str(self.root)))
                 self._overlay()
                 self._mark({**(self.marker() or {}), "overlay": self.spec.overlay_digest()})
