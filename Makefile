@@ -34,7 +34,7 @@ help:
 demo: $(VENV)/.installed
 	$(BIN)/parity run --backends cpu $(ARGS)
 
-# A checkpoint with random weights: a minute, where the trained hybrid one takes several.
+# A checkpoint with random weights, which the interpreter runs faster than the trained hybrid one.
 ascend-demo: $(VENV)/.installed
 	test -d build/tiny-mimo || $(BIN)/parity model tiny --arch mimo -o build/tiny-mimo
 	$(BIN)/parity run --backends cpu,ascend-emulated --model build/tiny-mimo --max-tokens 32 $(ARGS)
