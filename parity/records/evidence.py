@@ -226,11 +226,20 @@ class TextEvidence(Evidence):
     problems: tuple[str, ...] | None = None
 
 
+AROUND_PARTING = 12
+"""Tokens of two prompts kept on either side of the place where they part."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputEvidence(Evidence):
     prompt_position: int | None = None
     baseline_prompt_length: int | None = None
     candidate_prompt_length: int | None = None
+    prompts_from: int | None = None
+    """The place of the first token of the two below."""
+    baseline_prompt: tuple[int, ...] | None = None
+    """Around the place where they part."""
+    candidate_prompt: tuple[int, ...] | None = None
     baseline_max_tokens: int | None = None
     candidate_max_tokens: int | None = None
 

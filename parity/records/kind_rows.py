@@ -170,6 +170,7 @@ Kind.MISSING_COMPLETION = register(
     KindRow(
         name="missing_completion",
         family=Family.SET,
+        claim=message("kind.claim.missing_completion", "{count} of {completions} completions did not come"),
         title=message("kind.missing_completion", "missing completions"),
         question=message("kind.question.missing_completion", "Which side lacks it?"),
         evidence=MissingEvidence,
@@ -181,6 +182,9 @@ Kind.DUPLICATE_COMPLETION = register(
     KindRow(
         name="duplicate_completion",
         family=Family.SET,
+        claim=message(
+            "kind.claim.duplicate_completion", "{count} of {completions} completions are copies of another sample"
+        ),
         title=message("kind.duplicate_completion", "the same sample twice"),
         question=message("kind.question.duplicate_completion", "Of which sample is it a copy?"),
         evidence=CopyOfSampleEvidence,
@@ -191,6 +195,9 @@ Kind.LOGPROB_MISMATCH = register(
     KindRow(
         name="logprob_mismatch",
         family=Family.OUTPUT,
+        claim=message(
+            "kind.claim.logprob_mismatch", "{count} of {completions} completions came with logprobs that are wrong"
+        ),
         title=message("kind.logprob_mismatch", "wrong logprobs"),
         question=message("kind.question.logprob_mismatch", "By how much, and at which tokens?"),
         evidence=LogprobEvidence,
@@ -200,6 +207,10 @@ Kind.TEXT_MISMATCH = register(
     KindRow(
         name="text_mismatch",
         family=Family.OUTPUT,
+        claim=message(
+            "kind.claim.text_mismatch",
+            "{count} of {completions} completions came with another text than that of the tokens",
+        ),
         title=message("kind.text_mismatch", "text that is not its tokens"),
         question=message("kind.question.text_mismatch", "Where do text and tokens part?"),
         evidence=TextEvidence,
@@ -254,6 +265,9 @@ Kind.NONDETERMINISM = register(
     KindRow(
         name="nondeterminism",
         family=Family.SET,
+        claim=message(
+            "kind.claim.nondeterminism", "{count} of {completions} completions differ between rounds of the same batch"
+        ),
         title=message("kind.nondeterminism", "another answer each time"),
         question=message("kind.question.nondeterminism", "Which rounds differ?"),
         evidence=RoundsEvidence,
@@ -263,6 +277,7 @@ Kind.NUMERICS = register(
     KindRow(
         name="numerics",
         family=Family.RUN,
+        claim=message("kind.claim.numerics", "the numerics of the run as a whole differ from the baseline's"),
         title=message("kind.numerics", "numerics that differ everywhere"),
         question=message("kind.question.numerics", "By how much, and is it more than rounding?"),
         evidence=NumericsEvidence,

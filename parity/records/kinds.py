@@ -11,7 +11,8 @@ defines each, parity/comparator/detect decides them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar, Final, Literal
 
@@ -58,6 +59,33 @@ class Stretch(StrEnum):
 
 WHY: Final = message("kind.question.why", "Why does the candidate say this?")
 
+CLAIMS: Final[Mapping[Family, Message]] = {
+    Family.NOISE: message("kind.claim.noise", "{count} of {completions} completions part at near-ties"),
+    Family.TOKENS: message(
+        "kind.claim.tokens", "{count} of {completions} completions hold tokens that rounding does not explain"
+    ),
+    Family.ENDS: message("kind.claim.ends", "{count} of {completions} completions end where they should not"),
+    Family.RULES: message("kind.claim.rules", "{count} of {completions} completions break a rule of their own request"),
+    Family.SET: message("kind.claim.set", "{count} of {completions} completions are not what was asked for"),
+    Family.OUTPUT: message(
+        "kind.claim.output", "what the engine says of {count} of {completions} completions is not what it gave"
+    ),
+    Family.INPUT: message(
+        "kind.claim.input",
+        "{count} of {completions} completions answer another question than the baseline's, so nothing follows from "
+        "them about the engine",
+    ),
+    Family.RUN: message("kind.claim.run", "the run as a whole is not what the baseline's is"),
+    Family.ENGINE: message(
+        "kind.claim.engine", "steps of {count} of {completions} completions break what always holds in an engine"
+    ),
+}
+"""What a report says of an arm in which kinds of a family were found."""
+DRAWN: Final = message(
+    "kind.claim.drawn", "{count} of {completions} completions hold tokens that nothing draws at that temperature"
+)
+"""The same of tokens that were drawn at random."""
+
 MIDDLE: Final = 100
 """Precedence of a kind that says nothing of it: after all that name a structure."""
 
@@ -70,6 +98,8 @@ class KindRow:
     family: Family
     title: Message
     """In a few words, for reports."""
+    claim: Message | None = None
+    """What a report says of an arm in which it was found, of {count} of {completions}; None: its family's claim."""
     question: Message = WHY
     """What its reader asks first."""
     evidence: type[Evidence] = Evidence
@@ -94,6 +124,11 @@ class KindRow:
     """It shows only where one knows which tokens to expect."""
     panel: Literal["logprobs", "origin", "steps"] = "logprobs"
     """What a screen shows first."""
+
+    def claimed(self, count: int, completions: int, *, drawn: bool = False) -> Message:
+        """The claim, of so many completions; `drawn`: their tokens were drawn at random."""
+        said = DRAWN if drawn and self.family is Family.TOKENS else self.claim or CLAIMS[self.family]
+        return replace(said, parameters={"count": count, "completions": completions})
 
     @property
     def level(self) -> Literal["note", "error"]:

@@ -9,6 +9,8 @@ from typing import Final
 from parity.capture.steps import steps_path
 from parity.comparator.population.power import requests_needed
 from parity.messages import Message, message
+from parity.records.engine_settings import draft_tokens
+from parity.report import facts
 from parity.view import RunView, next_commands
 
 MOST: Final = 0.5
@@ -83,7 +85,13 @@ def _diverged(view: RunView) -> Iterator[Message]:
         yield message(
             "advice.why", "under which conditions it happens, and what to try: `parity why {run}`", run=run.id
         )
-    if all(arm.backend == "replay" for arm in view.arms):
+    if facts.asked_differently(view):
+        yield message(
+            "advice.ask_the_same",
+            "the arms were asked different things: ask both the same, from one plan (`parity run --plan FILE`), and "
+            "compare again",
+        )
+    elif all(arm.backend == "replay" for arm in view.arms):
         yield message(
             "advice.recordings",
             "recordings answer nothing new; with an engine on this machine: `parity run --backends cpu`",
@@ -98,9 +106,12 @@ def _diverged(view: RunView) -> Iterator[Message]:
             yield message(
                 "advice.reduce", "the smallest plan that still fails: `parity reduce --run {run}`", run=run.id
             )
-        yield message(
-            "advice.narrow", "narrow it down by hand: fewer draft tokens (`-k 1`), one row (`--max-num-seqs 1`)"
-        )
+        if any((draft_tokens(arm.settings) or 0) > 1 for arm in view.suspected):
+            yield message(
+                "advice.narrow", "narrow it down by hand: fewer draft tokens (`-k 1`), one row (`--max-num-seqs 1`)"
+            )
+        else:
+            yield message("advice.narrow_rows", "narrow it down by hand: one row (`--max-num-seqs 1`)")
     if run.id:
         yield message("advice.report", "the bug report: `parity report {run}`", run=run.id)
 

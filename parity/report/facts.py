@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parity.comparator.population.power import requests_needed
-from parity.messages import Message, Parameter
+from parity.messages import Message, Parameter, message
 from parity.records import Kind
 from parity.records.emulated import proves
 from parity.records.engine_settings import draft_tokens, engine_settings, speculative_settings
 from parity.records.evidence import ViolationEvidence
+from parity.records.kinds import Family, KindRow
 from parity.report.escape import public, without_paths
 from parity.report.prose import Code
 from parity.report.texts import Texts
@@ -19,6 +21,11 @@ from parity.text import clip, visible
 from parity.view import ArmView, FindingView, RunView
 from parity.view.why_said import said
 
+READ_OFF_TOKENS = frozenset({Family.TOKENS, Family.ENDS})
+"""Families whose kinds are names for what tokens look like."""
+BY_GAPS = READ_OFF_TOKENS | {Family.NOISE, Family.RULES, Family.RUN, Family.ENGINE}
+"""Families whose reader has to know when a token counts as explained by rounding."""
+_THE_RUN = KindRow(name="", family=Family.RUN, title=message("report.the_run", "the run as a whole"))
 TITLE = 240
 """Characters of a title; GitHub takes 256."""
 
@@ -45,9 +52,9 @@ def title(view: RunView, texts: Texts) -> str:
         "setting": " and ".join(_setting(one) for one in arms),
         "model": view.run.model,
         "version": engine_version(view),
-        "completions": arm.completions,
+        "completions": arm.total,
         "near": arm.count("near_tie"),
-        "corrupt": arm.count("corrupt"),
+        "corrupt": arm.faulty,
     }
     if chosen is None or not chosen.is_corrupt:
         text = texts("title.benign", **common)
@@ -65,6 +72,29 @@ def title(view: RunView, texts: Texts) -> str:
 def _setting(arm: ArmView) -> str:
     method = speculative_settings(arm.settings).get("method")
     return f"{arm.name} ({method} k={draft_tokens(arm.settings)})" if method else arm.name
+
+
+def claims(view: RunView, arm: ArmView, *, drawn: bool) -> list[Message]:
+    """What is claimed of an arm: a sentence for all kinds of which the same is said, the most frequent first."""
+    of_run = Counter(one.kind for one in view.corrupt if one.arm == arm.name and one.of_run)
+    counts: dict[str, tuple[KindRow, int]] = {}
+    for name, count in arm.first_faults.items():
+        for row, completions in ((Kind(name).row, count - of_run[name]), (_THE_RUN, of_run[name])):
+            claim = row.claimed(0, 0, drawn=drawn).id
+            if completions > 0:
+                counts[claim] = row, completions + (counts[claim][1] if claim in counts else 0)
+    ordered = sorted(counts.values(), key=lambda one: -one[1])
+    return [row.claimed(count, arm.total, drawn=drawn) for row, count in ordered]
+
+
+def asked_differently(view: RunView) -> bool:
+    """Whether all that was found is that the arms were asked different things."""
+    return bool(view.corrupt) and all(Kind(one.kind).row.family is Family.INPUT for one in view.corrupt)
+
+
+def rests_on_gaps(arm: ArmView) -> bool:
+    """Whether anything in the arm was decided by what the reference thinks of a token."""
+    return not arm.corrupt or any(Kind(kind).row.family in BY_GAPS for kind in arm.corrupt)
 
 
 def kinds_of(arm: ArmView) -> list[Message]:
@@ -85,10 +115,10 @@ def role(arm: ArmView, texts: Texts) -> str:
 def cells(arm: ArmView) -> list[str]:
     """What stands beside an arm's name in a table: completions, identical, near-ties, corrupt, shortest, acceptance,
     tokens per second."""
-    classes = ("identical", "near_tie", "corrupt")
+    counts = (arm.count("identical"), arm.count("near_tie"), arm.faulty)
     return [
         str(arm.completions),
-        *("-" if arm.is_baseline else str(arm.count(name)) for name in classes),
+        *("-" if arm.is_baseline else str(count) for count in counts),
         str(min(arm.lengths, default="-")),
         "-" if arm.acceptance_rate is None else f"{arm.acceptance_rate:.1%}",
         f"{arm.tokens_per_second:,.1f}" if arm.tokens_per_second else "-",
@@ -113,7 +143,7 @@ def measured(view: RunView) -> Iterator[Message]:
             identical=arm.count("identical"),
             baseline=baseline,
             near=arm.count("near_tie"),
-            corrupt=arm.count("corrupt"),
+            corrupt=arm.faulty,
             kinds=say("measured.kinds", kinds=kinds_of(arm)) if arm.corrupt else "",
         )
     chosen = view.chosen
@@ -198,13 +228,13 @@ def violation(finding: FindingView) -> Message:
 
 def inferred(view: RunView) -> Iterator[Message]:
     chosen = view.chosen
-    if chosen is not None and chosen.is_corrupt:
+    if chosen is not None and chosen.is_corrupt and Kind(chosen.kind).row.family in READ_OFF_TOKENS:
         yield say("inferred.kind", kind=Code(chosen.kind), why=chosen.why)
     for arm in view.suspected:
-        if arm.count("corrupt") and arm.corrupt_interval is not None:
+        if arm.faulty and arm.corrupt_interval is not None:
             low, high = arm.corrupt_interval
             yield say("inferred.rate", low=f"{low:.2%}", high=f"{high:.2%}")
-    if view.suspect is not None:
+    if view.suspect is not None and not asked_differently(view):
         yield say("inferred.suspect", name=view.suspect.name, why=view.suspect.why)
     yield say("inferred.none")
 
@@ -242,7 +272,7 @@ def controls(view: RunView) -> Iterator[Message]:
             yield say("control.baseline", arm=Code(arm.name), completions=arm.completions)
         elif arm.is_control and arm not in view.suspected:
             name = "control.caught" if arm.corrupt else "control.missed"
-            yield say(name, arm=Code(arm.name), corrupt=arm.count("corrupt"), completions=arm.completions)
+            yield say(name, arm=Code(arm.name), corrupt=arm.faulty, completions=arm.total)
         elif arm.is_clean:
             yield say(
                 "control.clean",

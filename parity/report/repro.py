@@ -17,6 +17,7 @@ from parity.errors import ParityError
 from parity.messages import Message, message
 from parity.records import Capture, Json, Kind, ScoreKey, Scores, TopLogprobs
 from parity.records.engine_settings import engine_settings
+from parity.records.kinds import Family
 from parity.report import facts
 from parity.report.escape import public, whole
 from parity.report.texts import Texts
@@ -124,6 +125,11 @@ def _check_finding(view: RunView, finding: FindingView) -> None:
             hint=message(
                 "report.name_finding_one", "name a finding of one request: `parity runs show --json` lists them"
             ),
+        )
+    if Kind(finding.kind).row.family is Family.INPUT:
+        raise ParityError(
+            message("report.finding_of_input", "the arms were asked different things: no engine need run for that"),
+            hint=message("report.ask_the_same", "ask both the same, from one plan (`parity run --plan FILE`)"),
         )
     if not view.run.greedy and Kind(finding.kind).row.needs_expected_tokens:
         raise ParityError(

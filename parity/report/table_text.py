@@ -55,7 +55,7 @@ def _wrapped(console: Console, said: Message | str, indent: str = "") -> None:
 def _cells(row: ArmView) -> list[str]:
     return [
         f"{row.completions:,}",
-        render(BASE) if row.is_baseline else _classed(row, "corrupt"),
+        render(BASE) if row.is_baseline else f"{row.faulty:,}" if row.compared else "-",
         _whole(row.shortest_ended),
         *(f"{row.shorter_than[bound]:,}" for bound in SHORT),
         _speed(row.tokens_per_second),
@@ -85,7 +85,7 @@ def details(row: ArmView) -> Iterator[Message | str]:
         yield row.config
     if row.control:
         yield message("table.control", "positive control: {fault} planted", fault=row.control)
-    if row.count("corrupt") and row.corrupt_interval:
+    if row.faulty and row.corrupt_interval:
         yield _corrupt_rate(row, *row.corrupt_interval)
     if row.follow_ups:
         first = [f"{kind} {count:,}" for kind, count in row.first_faults.items()]
@@ -116,7 +116,7 @@ def _corrupt_rate(row: ArmView, low: float, high: float) -> Message:
     rate = message(
         "table.corrupt",
         "{corrupt} corrupt, a rate of {low} to {high} (95 %)",
-        corrupt=f"{row.count('corrupt'):,}",
+        corrupt=f"{row.faulty:,}",
         low=f"{low:.2%}",
         high=f"{high:.2%}",
     )
@@ -270,7 +270,7 @@ def _notes(row: ArmView, language: str) -> str:
 
 
 def _corrupt(row: ArmView, language: str) -> str:
-    corrupt, missed = row.count("corrupt"), row.figures.not_excluded
+    corrupt, missed = row.faulty, row.figures.not_excluded
     if row.corrupt_interval is None:
         return render(message("table.not_compared", "not compared"), language)
     if not corrupt:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 
 from parity.language import render
 from parity.messages import Message, message
+from parity.records.evidence import InputEvidence, LogprobEvidence, TextEvidence
 from parity.report import advice
 from parity.report.arm_lines import print_arms
 from parity.text import cell_width, clip, visible, wrap
@@ -28,6 +30,7 @@ COLUMNS: Final = (
     message("terminal.column.speed", "tokens/s"),
 )
 REFERENCE: Final = message("terminal.reference.name", "reference")
+NO_NUMBER: Final = message("terminal.logprob.none", "not a number")
 CHOSEN: Final = message("terminal.chosen", "(chosen)")
 ARM: Final = message("terminal.column.arm", "arm")
 
@@ -164,7 +167,7 @@ def _cells(arm: ArmView) -> list[str]:
         str(arm.completions),
         str(arm.count("identical")) if arm.compared else baseline if arm.is_baseline else "-",
         str(arm.count("near_tie")) if arm.compared else "",
-        str(arm.count("corrupt")) if arm.compared else "",
+        str(arm.faulty) if arm.compared else "",
         _acceptance(arm),
         f"{arm.tokens_per_second:,.0f}" if arm.tokens_per_second else "-",
     ]
@@ -266,7 +269,10 @@ def example_lines(number: int, example: FindingView, baseline: str, tokens: Toke
     if example.asked is not None and example.asked.prompt is not None:
         yield row(labels["prompt"], clip(visible(example.asked.prompt), room, from_end=True))
     position = example.position
-    if position is not None:
+    if isinstance(example.evidence, InputEvidence | TextEvidence | LogprobEvidence):
+        for label, text in _what_shows_it(example, labels, tokens, room):
+            yield row(label, text)
+    elif position is not None:
         if example.baseline is not None:
             yield row(labels["baseline"], tokens.marked(example.baseline.token_ids, position, room))
         if example.candidate is not None:
@@ -276,6 +282,30 @@ def example_lines(number: int, example: FindingView, baseline: str, tokens: Toke
         yield from _logprobs(example, labels, tokens, row, room)
         if (distance := _distance(example)) is not None:
             yield from wrap(render(distance), width - 1, first=row("", ""), other=row("", ""))
+
+
+def _what_shows_it(
+    example: FindingView, labels: Mapping[str, str], tokens: TokenText, room: int
+) -> Iterator[tuple[str, str]]:
+    """(label, text) of a finding that tokens do not show: prompts, texts or logprobs."""
+    evidence = example.evidence
+    if isinstance(evidence, InputEvidence):
+        at = (evidence.prompt_position or 0) - (evidence.prompts_from or 0)
+        for side, ids in (("baseline", evidence.baseline_prompt), ("candidate", evidence.candidate_prompt)):
+            if ids is not None:
+                yield labels[side], tokens.marked(np.asarray(ids, dtype=np.int64), at, room)
+    elif isinstance(evidence, TextEvidence):
+        for side, text in (("baseline", evidence.expected), ("candidate", evidence.text)):
+            if text is not None:
+                yield labels[side], clip(visible(text), room)
+    elif isinstance(evidence, LogprobEvidence):
+        if example.candidate is not None and example.position is not None:
+            yield labels["candidate"], tokens.marked(example.candidate.token_ids, example.position, room)
+        said = render(NO_NUMBER) if evidence.logprob is None else f"{evidence.logprob:.4f}"
+        yield labels["candidate"], render(message("terminal.logprob", "logprob of that token: {logprob}", logprob=said))
+        if evidence.score is not None:
+            score = message("terminal.logprob", "logprob of that token: {logprob}", logprob=f"{evidence.score:.4f}")
+            yield render(REFERENCE), render(score)
 
 
 def _parted(first: int) -> Message:

@@ -28,6 +28,8 @@ ENGLISH: dict[str, str] = {
     "heading.actual": "Actual",
     "heading.evidence": "What the reference thinks of that token",
     "heading.evidence.run": "What the samples of the run say",
+    "heading.evidence.shown": "What shows it",
+    "heading.asked": "What was asked",
     "heading.measured_table": "All arms",
     "heading.controls": "Controls",
     "heading.versions": "Versions tried",
@@ -49,11 +51,9 @@ ENGLISH: dict[str, str] = {
     "inside.more": "{more} more completions broke the engine's bookkeeping",
     # the description
     "lead.corrupt": "The same {requests} prompts (token ids, {sampling}) were run on every arm and compared with "
-    "{baseline}, token by token. In {arm}, {corrupt} of {completions} completions hold tokens that rounding does not "
-    "explain: {kinds}.",
+    "{baseline}, token by token. In {arm}, {claims}. Kinds: {kinds}.",
     "lead.sampled": "The same {requests} prompts (token ids, {sampling}) were run on every arm. Sampling is random, so "
-    "tokens need not be equal, and distributions are compared. In {arm}, {corrupt} of {completions} completions "
-    "hold tokens that nothing draws at that temperature; findings: {kinds}.",
+    "tokens need not be equal, and distributions are compared. In {arm}, {claims}. Kinds: {kinds}.",
     "lead.benign": "The same {requests} prompts (token ids, {sampling}) were run on every arm and compared with "
     "{baseline}, token by token. Nothing corrupt was found: {near} of {completions} completions of {arm} part from the "
     "baseline, each at a token that the reference holds for as good as its best one within {tolerance} nats.",
@@ -69,7 +69,19 @@ ENGLISH: dict[str, str] = {
     "lead.first.whole": "The example below: request {request}, {kind}.",
     "more_tokens": " and the {count} after it",
     "expected.text": "{arm} says (token {position} between `>>` and `<<`):",
+    "expected.text.whole": "{arm} says:",
     "actual.text": "{arm} says:",
+    "side.none": "{arm} did not return this completion.",
+    "side.text": "{arm} says (as text, around character {character}):",
+    "side.text.other": "{arm} says (as text):",
+    "side.drawn": "Sampling is random: the tokens of {arm} at this place are another draw, and not what was expected.",
+    "asked.prompt": "{arm} was asked with {tokens} prompt tokens; from token {start}:",
+    "asked.max_tokens": "{arm} was asked for at most {tokens} tokens.",
+    "heading.donor": "Whose tokens these are",
+    "donor.tokens": "The {part} of {donor}, from its token {start} on:",
+    "source.expected": "expected",
+    "logprob.none": "not a number",
+    "evidence.logprob": "At token {position}:",
     "expected.parted": "The texts had parted at token {first} already, at a token that the reference supports.",
     "tokens.expected": "expected token ids from {start}",
     "tokens.actual": "actual token ids from {start}  ",
@@ -145,6 +157,7 @@ ENGLISH: dict[str, str] = {
     "column.token": "token",
     "column.logprob": "logprob (nats)",
     "column.gap": "gap (nats)",
+    "column.source": "source",
     "column.role": "",
     "column.kind": "kind",
     "column.request": "request",

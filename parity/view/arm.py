@@ -14,7 +14,7 @@ from typing import Final
 from parity.comparator.population.power import measured_overdispersion
 from parity.comparator.statistics import wilson_interval
 from parity.messages import Message, message
-from parity.records import Json, Verdict
+from parity.records import Json, Kind, Verdict
 from parity.records.emulated import emulated
 from parity.records.next_steps import NextStep
 from parity.store.endings import Tally
@@ -172,6 +172,17 @@ class ArmView:
         """Completions of a class."""
         return self.classes.get(cls, 0)
 
+    @cached_property
+    def faulty(self) -> int:
+        """Completions with a fault, those that never came among them."""
+        return self.count("corrupt") + dict(self.figures.kinds).get(str(Kind.MISSING_COMPLETION), 0)
+
+    @cached_property
+    def total(self) -> int:
+        """Completions that came, and those of the baseline that did not."""
+        never = dict(self.figures.kinds).get(str(Kind.MISSING_COMPLETION), 0) - self.count("missing")
+        return self.completions + max(0, never)
+
     @property
     def compared(self) -> bool:
         return not self.is_baseline and self.verdict is not None
@@ -238,7 +249,7 @@ class ArmView:
     @property
     def corrupt_interval(self) -> tuple[float, float] | None:
         """95 % interval of the rate of corrupt completions; None where they were not compared."""
-        return self._interval(self.count("corrupt")) if self.compared else None
+        return self._interval(self.faulty) if self.compared else None
 
     @cached_property
     def kinds(self) -> tuple[KindRate, ...]:
@@ -248,7 +259,7 @@ class ArmView:
             KindRate(
                 kind,
                 hits,
-                hits / self.completions if self.completions else 0.0,
+                hits / self.total if self.total else 0.0,
                 *self._interval(hits),
                 first.get(kind, 0),
             )
@@ -269,7 +280,7 @@ class ArmView:
 
     def _interval(self, hits: int) -> tuple[float, float]:
         """Wilson's, over as many independent completions as these are worth."""
-        worth = max(1, round(self.completions / self.overdispersion)) if self.completions else 0
+        worth = max(1, round(self.total / self.overdispersion)) if self.total else 0
         return wilson_interval(min(worth, round(hits / self.overdispersion)) if hits else 0, worth)
 
     @cached_property

@@ -14,7 +14,7 @@ from parity.comparator.detect.events import Event
 from parity.comparator.inputs.questions import own_differences
 from parity.messages import message
 from parity.records import Capture, Completion, Evidence, Finding, Key, Kind
-from parity.records.evidence import InputEvidence, JudgedBy, Numbers
+from parity.records.evidence import AROUND_PARTING, InputEvidence, JudgedBy, Numbers
 
 
 def findings_of(case: Case, arms: tuple[Capture, Capture], tolerance: float) -> Iterator[Finding]:
@@ -74,8 +74,15 @@ def input_mismatch(arms: tuple[Capture, Capture], a: Completion, b: Completion) 
         "the prompts differ from prompt token {position} on; nothing else is to be concluded",
         position=at,
     )
+    start = max(0, at - AROUND_PARTING)
     evidence = InputEvidence(
-        why=why, prompt_position=at, baseline_prompt_length=len(left), candidate_prompt_length=len(right)
+        why=why,
+        prompt_position=at,
+        baseline_prompt_length=len(left),
+        candidate_prompt_length=len(right),
+        prompts_from=start,
+        baseline_prompt=tuple(left[start : at + AROUND_PARTING].tolist()),
+        candidate_prompt=tuple(right[start : at + AROUND_PARTING].tolist()),
     )
     return finding(arms, b.key, Kind.INPUT_MISMATCH, evidence)
 

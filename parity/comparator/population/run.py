@@ -103,7 +103,7 @@ def measure(
         ),
         chance_that_any_token_passes=UNSET if chance is None else round(chance, 4),
     )
-    if not counted.corrupt:
+    if not counted.corrupt and not counted.missing:
         of_greedy = missed.in_greedy(*_judged_whole(greedy, judged), chance, references.tolerance)
         stats = _with_missed(stats, of_greedy, *in_drawn)
     own = (*_loop_findings(inputs, loops), *_penalty_findings(part, references, gaps))

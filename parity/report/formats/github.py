@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 
 from parity.report import facts
 from parity.report.escape import code, inline, table
+from parity.report.examples import example
 from parity.report.format import Document, Format
-from parity.report.formats.md import arms_table, example
+from parity.report.formats.md import arms_table
 from parity.report.prose import in_markdown
 from parity.report.texts import Texts
 from parity.view import FindingView, RunView

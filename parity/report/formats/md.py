@@ -18,22 +18,19 @@ from parity.records import Json
 from parity.records.emulated import proves
 from parity.report import facts, table_text
 from parity.report.escape import block, code, inline, public, table, without_paths
+from parity.report.examples import example
 from parity.report.format import REPOSITORIES, Document, Format, Wanted
 from parity.report.known import CONDITIONS, Match, conditions, known_bugs, link, matches
 from parity.report.prose import in_markdown
 from parity.report.texts import Texts
 from parity.text import visible
-from parity.view import ArmView, FindingView, NextCommand, RunView, next_commands
+from parity.view import ArmView, NextCommand, RunView, next_commands
 from parity.view.experiments import proposed
 
-COLUMNS = 400
-"""Width of the texts shown around a token."""
 LONGEST_SCRIPT = 40_000
 """Characters of a script that goes into the report; GitHub takes issues of 65,536."""
 LONGEST_ENVIRONMENT = 8_000
 """Characters of the environment of one arm."""
-AROUND = 12
-"""Token ids shown on either side of the token in question."""
 
 _NOISE = frozenset({"VLLM_DIST_IDENT", "VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME", "PARITY_FAULT_BUNDLE"})
 """Variables that are random or long, and say nothing."""
@@ -110,6 +107,13 @@ def _advice(view: RunView, report: BugReport, wanted: Wanted) -> Iterator[Messag
         yield message(
             "report.advice.nothing",
             "nothing corrupt was found, so there is nothing to file: differences at near-ties are rounding",
+        )
+        return
+    if facts.asked_differently(view):
+        yield message(
+            "report.advice.input",
+            "the arms were asked different things: that lies with who asked, so there is nothing to file; ask both "
+            "the same and compare again",
         )
         return
     yield message(
@@ -249,25 +253,26 @@ def _lead(view: RunView, texts: Texts) -> str:
     arm = (view.suspected or view.candidates or list(view.arms))[0]
     tolerance = "-" if view.tolerance is None else f"{view.tolerance:g}"
     planted = [in_markdown(facts.planted(one.planted), texts.language) for one in view.suspected if one.planted]
-    sampled = bool(view.run.sampling.get("temperature"))
     emulated = [in_markdown(proves(one.name), texts.language) for one in view.arms if one.emulated]
+    drawn = not view.run.greedy
     parts = [
         *planted,
         *emulated,
         texts(
-            "lead.sampled" if sampled and arm.corrupt else "lead.corrupt" if arm.corrupt else "lead.benign",
+            "lead.sampled" if drawn and arm.corrupt else "lead.corrupt" if arm.corrupt else "lead.benign",
             requests=len(view.requests),
             sampling=inline(facts.sampling_in_words(view)),
             baseline=code(view.run.baseline),
             arm=code(arm.name),
-            corrupt=arm.count("corrupt"),
+            claims="; ".join(in_markdown(one, texts.language) for one in facts.claims(view, arm, drawn=drawn)),
             near=arm.count("near_tie"),
             completions=arm.completions,
             kinds=", ".join(in_markdown(one, texts.language) for one in facts.kinds_of(arm)),
             tolerance=tolerance,
         ),
-        texts("lead.rule.sampled") if sampled else texts("lead.rule", tolerance=tolerance),
     ]
+    if facts.rests_on_gaps(arm):
+        parts.append(texts("lead.rule.sampled") if drawn else texts("lead.rule", tolerance=tolerance))
     if view.chosen is not None and not view.chosen.of_run:
         row = view.chosen
         more = texts("more_tokens", count=row.length - 1) if row.length and row.length > 1 else ""
@@ -275,54 +280,6 @@ def _lead(view: RunView, texts: Texts) -> str:
         kind = inline(texts.kind(row.kind))
         parts.append(texts(name, request=code(row.request), kind=kind, position=row.position, more=more))
     return " ".join(parts)
-
-
-def example(view: RunView, finding: FindingView, texts: Texts) -> Iterator[str]:
-    """The prompt, what was expected, what came, and what the reference thinks of it."""
-    position = finding.position
-    if finding.asked is not None:
-        prompt = finding.asked.prompt
-        shown = prompt if prompt is not None else view.text.decode(finding.asked.prompt_token_ids)
-        yield f"{texts('prompt')}\n\n{block(shown[:4000])}"
-    at = position if position is not None else 0
-    for heading, lead, stream, arm in (
-        ("heading.expected", "expected.text", finding.baseline, view.run.baseline),
-        ("heading.actual", "actual.text", finding.candidate, finding.arm),
-    ):
-        if stream is None:
-            continue
-        start = max(0, at - AROUND)
-        ids = " ".join(map(str, stream.token_ids[start : at + AROUND].tolist()))
-        text = view.text.marked(stream.token_ids, at, COLUMNS)
-        name = "tokens.expected" if heading == "heading.expected" else "tokens.actual"
-        end = texts("ends", arm=code(arm), tokens=stream.n_tokens, reason=code(stream.finish_reason))
-        lines = f"{text}\n\n{texts(name, start=start).strip()}: {ids}"
-        yield f"#### {texts(heading)}\n\n{texts(lead, arm=code(arm), position=at)}\n\n{block(lines)}\n\n{end}"
-    first = finding.first_divergence
-    if first is not None and position is not None and first < position:
-        yield texts("expected.parted", first=first)
-    if finding.of_run:
-        yield f"#### {texts('heading.evidence.run')}\n\n{inline(texts.said(finding.why))}"
-        return
-    yield f"#### {texts('heading.evidence')}\n\n{evidence(view, finding, texts)}"
-
-
-def evidence(view: RunView, finding: FindingView, texts: Texts) -> str:
-    """The reference's top tokens at the place, and the sentence that sums them up."""
-    listed = finding.reference()
-    parts = [inline(texts.said(finding.why))] if finding.why else []
-    if finding.gap is not None:
-        bound = texts("evidence.bound") if finding.is_lower_bound else ""
-        allowed = view.tolerance if finding.tolerance is None else finding.tolerance
-        parts.append(texts("evidence.gap", gap=f"{finding.gap:.3f}", bound=bound, tolerance=allowed))
-    if not listed:
-        return "\n\n".join([*parts, texts("evidence.none")] if finding.gap is None else parts)
-    rows = []
-    for number, (token, value, gap) in enumerate(listed):
-        role = texts("role.chosen") if token == finding.token else texts("role.best") if number == 0 else ""
-        rows.append([code(view.text.token(token)), f"{value:.3f}", "" if gap is None else f"{gap:.3f}", role])
-    head = [texts(f"column.{name}") for name in ("token", "logprob", "gap", "role")]
-    return "\n\n".join([*parts, table(head, rows)])
 
 
 def arms_table(view: RunView, texts: Texts) -> str:

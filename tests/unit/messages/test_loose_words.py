@@ -49,6 +49,8 @@ NOT_OURS = {
     "parity/plurals.py": "grammar",
     "backends/parity_backends/vllm/worker/table.py": "names of arguments, and nothing else",
     "backends/parity_backends/vllm/worker/record*.py": "what a steps file says of itself: values of its header",
+    "backends/parity_backends/vllm/worker/*_runner.py": "what a steps file says of itself: values of its header",
+    "backends/parity_backends/vllm/worker/steps_plugin.py": "in the log of an engine that somebody else started",
     "backends/parity_backends/vllm/doctor/probe.py": "travels alone, as a worker",
     "backends/parity_backends/vllm/kit/*.py": "travels alone, as a worker",
     "backends/parity_backends/vllm/accelerator.py": "what engines say, looked for in their logs",
@@ -66,6 +68,7 @@ PYTHON = "what Python and torch say, looked for in their logs"
 LINUX = "what /proc/cpuinfo says"
 HAND = "a worker started by hand travels alone, without a catalogue"
 LOG = "in a log file"
+SYSTEM = "the words of an OSError, which are the system's otherwise"
 DETECTOR = "the name of a detector, which no surface shows"
 
 NOT_SHOWN = {
@@ -115,6 +118,12 @@ NOT_SHOWN = {
     ("backends/parity_backends/vllm/worker/main.py", "the plan has no arm %r; it has %s"): HAND,
     ("backends/parity_backends/vllm/worker/main.py", "cannot read %s: %s"): HAND,
     ("backends/parity_backends/vllm/worker/main.py", "not a plan of `parity plan`, or not a capture: %s: %s"): HAND,
+    ("backends/parity_backends/vllm/cpu_v2.py", "; import triton; triton.runtime.driver.active"): "source",
+    ("backends/parity_backends/vllm/local.py", "Metadata-Version: 2.1\nName: parity-record\nVersion: 1\n"): "metadata",
+    ("parity/__main__.py", "error: parity failed unexpectedly: "): "when nothing can be imported, no catalogue either",
+    ("parity/comparator/detect/other_penalties.py", "choices of other penalties"): DETECTOR,
+    ("parity/files.py", "it is a pipe or a device, no file"): SYSTEM,
+    ("parity/files.py", "it is larger than "): SYSTEM,
     ("parity/secrecy.py", "(not recorded)"): KEY,
     ("backends/parity_backends/worker/protocol.py", "parity worker: "): LOG,
     ("backends/parity_backends/worker/protocol.py", "a line that is not JSON: %r"): LOG,
