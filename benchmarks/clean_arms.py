@@ -27,7 +27,7 @@ import parity_faults
 from parity.capture import read_capture, read_scores
 from parity.comparator import CompareOptions, compare
 from parity.plan import Arm, Plan, Prompt, Sampling, build_plan, load_suite, read_checkpoint
-from parity.plan.tokenise import tokenise
+from parity.plan.requests import tokenise
 from parity.records import Capture, ScoreKey, Scores, Severity
 from parity.run import ScoreItem, load_backend, run_arm
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from parity.plan import Arm, Model, Plan, Request, Sampling
 from parity.plan.prompts import load_suite
-from parity.plan.tokenise import tokenise
+from parity.plan.requests import tokenise
 from parity.run import ArmEvent, Backend, Phase, load_backend, run_arm
 
 BARE = """

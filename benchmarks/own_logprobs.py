@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from parity.plan.prompts import load_suite
-from parity.plan.tokenise import tokenise
+from parity.plan.requests import tokenise
 from parity.run import load_backend
 
 ASKED: dict[str, dict[str, object]] = {

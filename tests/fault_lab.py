@@ -24,7 +24,7 @@ from parity_backends.vllm.local import worker_source
 from parity.capture import read_capture, read_scores
 from parity.comparator import Comparison, compare
 from parity.plan.prompts import load_suite
-from parity.plan.tokenise import tokenise
+from parity.plan.requests import tokenise
 from parity.records import Capture
 
 BASELINE = "none"

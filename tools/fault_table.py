@@ -34,7 +34,7 @@ from fault_lab import run_job, without_logprobs
 from parity.capture import read_capture, read_scores
 from parity.comparator import compare
 from parity.plan.prompts import load_suite
-from parity.plan.tokenise import tokenise
+from parity.plan.requests import tokenise
 from parity.records import Capture, Completion, Key
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,7 +9,7 @@ from parity.errors import ParityError
 from parity.messages import message
 from parity.plan.checkpoint import Checkpoint
 from parity.plan.prompts import Prompt
-from parity.plan.tokenise import tokenise
+from parity.plan.requests import tokenise
 from parity.plan.types import Arm, Plan, Request, Score
 from parity.records import DEFAULT_TOLERANCE, Json
 from parity.records.engine_settings import pinned_settings

@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from parity.errors import ParityError, reading
+from parity.files import open_regular, read_whole
 from parity.messages import message
 from parity.plan.types import Model
 from parity.records import Json
+
+MAX_JSON_BYTES: Final = 256 << 20
+"""Of a file that describes a checkpoint; tokenizer.json of 250,000 entries has some 30 MB."""
 
 SAMPLE_BYTES: Final = 1 << 20
 """Bytes hashed at the start, the middle and the end of each weight file: enough to tell checkpoints apart
@@ -45,7 +49,7 @@ def read_checkpoint(path: str | Path, *, weights: bool = True) -> Checkpoint:
                 "give --model the directory of a downloaded checkpoint (it holds config.json)",
             ),
         )
-    config = _json_object(where / "config.json", required=True)
+    config = json_object(where / "config.json", required=True)
     text_config = config.get("text_config")
     text: dict[str, Json] = text_config if isinstance(text_config, dict) else config
 
@@ -71,7 +75,7 @@ def read_checkpoint(path: str | Path, *, weights: bool = True) -> Checkpoint:
         )
     primary = _tokenizer_eos(where)
     configured = _ids(setting("eos_token_id"))
-    generation = _ids(_json_object(where / "generation_config.json").get("eos_token_id"))
+    generation = _ids(json_object(where / "generation_config.json").get("eos_token_id"))
     if primary is None and configured:
         primary = configured[0]
     eos = {*configured, *generation, *([] if primary is None else [primary])}
@@ -89,9 +93,20 @@ def read_checkpoint(path: str | Path, *, weights: bool = True) -> Checkpoint:
     return Checkpoint(model, bound if isinstance(bound, int) else None, primary, config)
 
 
-def _json_object(path: Path, *, required: bool = False) -> dict[str, Any]:
+def text_file(path: Path) -> str:
+    """A file of a checkpoint that is text. Raises ParityError."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return read_whole(path, MAX_JSON_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ParityError(
+            message("plan.cannot_read", "cannot read {filename}: {strerror}", filename=str(path), strerror=str(error)),
+            hint=message("plan.download_checkpoint_again", "download the checkpoint again"),
+        ) from error
+
+
+def json_object(path: Path, *, required: bool = False) -> dict[str, Any]:
+    try:
+        value = json.loads(read_whole(path, MAX_JSON_BYTES))
     except FileNotFoundError:
         if not required:
             return {}
@@ -107,7 +122,7 @@ def _json_object(path: Path, *, required: bool = False) -> dict[str, Any]:
                 "give --model the directory that holds config.json, tokenizer.json and the weights",
             ),
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ParityError(
             message("plan.cannot_read", "cannot read {filename}: {strerror}", filename=str(path), strerror=str(error)),
             hint=message("plan.download_checkpoint_again", "download the checkpoint again"),
@@ -127,13 +142,13 @@ def _ids(value: Json) -> list[int]:
 
 
 def _tokenizer_eos(where: Path) -> int | None:
-    token = _json_object(where / "tokenizer_config.json").get("eos_token")
+    token = json_object(where / "tokenizer_config.json").get("eos_token")
     if isinstance(token, dict):
         token = token.get("content")
     if not isinstance(token, str):
         return None
-    for added in _json_object(where / "tokenizer.json").get("added_tokens") or []:
-        if added.get("content") == token:
+    for added in json_object(where / "tokenizer.json").get("added_tokens") or []:
+        if isinstance(added, dict) and added.get("content") == token and isinstance(added.get("id"), int):
             return int(added["id"])
     return None
 
@@ -141,13 +156,13 @@ def _tokenizer_eos(where: Path) -> int | None:
 def _fingerprint(where: Path) -> dict[str, str]:
     prints = {}
     for name in ("config.json", "tokenizer.json"):
-        prints[name] = hashlib.sha256((where / name).read_bytes()).hexdigest()
+        prints[name] = hashlib.sha256(read_whole(where / name, MAX_JSON_BYTES)).hexdigest()
     weights = hashlib.sha256()
     files = sorted(where.glob("*.safetensors")) or sorted(where.glob("*.bin"))
     for file in files:
         size = file.stat().st_size
         weights.update(f"{file.name} {size}\n".encode())
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             for start in sorted({0, max(0, size // 2), max(0, size - SAMPLE_BYTES)}):
                 stream.seek(start)
                 weights.update(stream.read(SAMPLE_BYTES))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from parity.errors import ParityError
 from parity.messages import message
-from parity.plan.messages import text_only
-from parity.plan.prompts import Prompt
-from parity.plan.types import Request
+from parity.plan.checkpoint import json_object, text_file
 from parity.records import Json
 
 if TYPE_CHECKING:
@@ -33,39 +31,29 @@ def load_tokenizer(model: str | Path) -> Tokenizer:
         ) from error
 
 
-def tokenise(prompts: Iterable[Prompt], model: str | Path) -> list[Request]:
-    """Requests with token ids.
+def texts_and_ids(prompts: Sequence[Mapping[str, Any]], model: Path) -> list[tuple[str | None, list[int]]]:
+    """(text, token ids) of prompts, each with `id` and `ids`, `messages` or `text`.
 
     Plain text gets the special tokens that the tokenizer adds by itself (as an engine would); text
     rendered by a chat template gets none, since the template wrote them.
     """
     tokenizer = load_tokenizer(model)
     template: ChatTemplate | None = None
-    requests = []
+    made: list[tuple[str | None, list[int]]] = []
     for prompt in prompts:
-        own = prompt.sampling
-        limit = prompt.max_tokens
-        if prompt.token_ids is not None:
-            text = prompt.text
-            if text is None and prompt.token_ids and 0 <= min(prompt.token_ids) <= max(prompt.token_ids) < 2**31:
-                text = tokenizer.decode(list(prompt.token_ids), skip_special_tokens=False)
-            requests.append(Request(prompt.id, text, prompt.token_ids, limit, sampling=own))
-            continue
-        if prompt.messages is not None:
+        text, ids = prompt["text"], prompt["ids"]
+        if ids is not None:
+            if text is None and ids and 0 <= min(ids) <= max(ids) < 2**31:
+                text = tokenizer.decode(ids, skip_special_tokens=False)
+        elif prompt["messages"] is not None:
             template = template or ChatTemplate(model)
-            text = template.render(text_only(prompt.messages), prompt.id)
-            encoding = tokenizer.encode(text, add_special_tokens=False)
+            text = template.render(prompt["messages"], prompt["id"])
+            ids = tokenizer.encode(text, add_special_tokens=False).ids
         else:
-            text = prompt.text or ""
-            encoding = tokenizer.encode(text)
-        if not encoding.ids:
-            raise ParityError(
-                message("plan.prompt_empty_no", "the prompt {prompt!r} is empty: it has no tokens", prompt=prompt.id),
-                hint=message("plan.remove", "remove it"),
-            )
-        messages = None if prompt.messages is None else tuple(prompt.messages)
-        requests.append(Request(prompt.id, text, tuple(encoding.ids), limit, messages, own))
-    return requests
+            text = text or ""
+            ids = tokenizer.encode(text).ids
+        made.append((text, ids))
+    return made
 
 
 class ChatTemplate:
@@ -76,11 +64,11 @@ class ChatTemplate:
         config_path = self.model / "tokenizer_config.json"
         config: dict[str, Any] = {}
         if config_path.is_file():
-            config = json.loads(config_path.read_text(encoding="utf-8"))
+            config = json_object(config_path)
         own = self.model / "chat_template.jinja"
-        source = own.read_text(encoding="utf-8") if own.is_file() else config.get("chat_template")
+        source = text_file(own) if own.is_file() else config.get("chat_template")
         if isinstance(source, list):  # several, by name
-            named = {entry["name"]: entry["template"] for entry in source}
+            named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
             source = named.get("default")
         if not isinstance(source, str):
             raise ParityError(
@@ -92,7 +80,7 @@ class ChatTemplate:
                 hint=message("plan.give_instead", "give `prompt` or `prompt_token_ids` instead"),
             )
         self._special = {
-            name: token["content"] if isinstance(token, dict) else token
+            name: str(token.get("content", "")) if isinstance(token, dict) else token
             for name, token in config.items()
             if name.endswith("_token") and isinstance(token, str | dict)
         }

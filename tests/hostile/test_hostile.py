@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import bombs
 import far
+import models
 import pytest
 from judging import Ended
 
@@ -14,7 +15,7 @@ Campaign = Callable[[bool], Iterator[Ended]]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="processes are killed and looked at as POSIX has them")
-@pytest.mark.parametrize("campaign", [bombs.campaign, far.campaign], ids=["bombs", "far"])
+@pytest.mark.parametrize("campaign", [bombs.campaign, far.campaign, models.campaign])
 def test_nothing_hostile_gets_through(campaign: Campaign) -> None:
     tried = list(campaign(True))
     assert tried

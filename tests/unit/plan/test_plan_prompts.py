@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 import parity
 from parity.errors import ParityError
 from parity.plan import Prompt, load_prompts, load_suite, suite_names
-from parity.plan.tokenise import ChatTemplate, tokenise
+from parity.plan.requests import tokenise
+from parity.plan.tokenise import ChatTemplate
 
 MODEL = Path(parity.__file__).parent / "models" / "tiny-qwen3-next-mtp"
 
