@@ -60,14 +60,14 @@ def _asked(
         learned, asked = unit % 2 == half, unit % 2 != half
         if not learned.any() or not asked.any():
             return Spots(1.0)
-        excess = _excess(baseline[learned], candidate[learned], exact=exact)
+        excess = _excess(baseline[learned], candidate[learned], where[learned], count, exact=exact)
         sums = np.bincount(where[learned], excess, minlength=count)
         spread = np.sqrt(np.bincount(where[learned], excess**2, minlength=count))
         seen = np.bincount(where[learned], minlength=count)
         out = sums >= STANDS_OUT * np.maximum(spread, 1e-12)
         lean = np.where(out, sums / np.maximum(seen, 1), 0.0)[where[asked]]
         found |= {int(one): float(sums[one] / spread[one]) for one in np.flatnonzero(out)}
-        excess = _excess(baseline[asked], candidate[asked], exact=exact)
+        excess = _excess(baseline[asked], candidate[asked], where[asked], count, exact=exact)
         per_unit = np.bincount(unit[asked], lean * (excess - LARGER * usual)).astype(np.float64)
         p_values.append(paired_mean(per_unit[1 - half :: 2]) if lean.any() else 1.0)
         more, weight = more + float((lean * excess).sum()), weight + float(lean.sum())
@@ -76,8 +76,16 @@ def _asked(
     return Spots(min(1.0, 2 * min(p_values)), size, order, by_context)
 
 
-def _excess(baseline: FloatArray, candidate: FloatArray, *, exact: bool) -> FloatArray:
-    """The candidate's noise beyond the baseline's, as much larger as it is everywhere."""
+def _excess(baseline: FloatArray, candidate: FloatArray, where: Ints, count: int, *, exact: bool) -> FloatArray:
+    """The candidate's noise beyond what it would be at its spot if it were the baseline's and more of it everywhere.
+
+    More everywhere is as many times the baseline's, or a noise of one size added to it, whichever is more at the spot:
+    the first token of an output comes from a prefill, where a baseline may have none that could be multiplied.
+    """
     if exact or not baseline.sum():
         return np.asarray(candidate - candidate.mean())
-    return np.asarray(candidate - baseline * (candidate.sum() / baseline.sum()))
+    usual, ours = float(baseline.mean()), float(candidate.mean())
+    there = np.bincount(where, baseline, minlength=count) / np.maximum(np.bincount(where, minlength=count), 1)
+    added = np.maximum(np.sqrt(there**2 + max(0.0, ours**2 - usual**2)), there + max(0.0, ours - usual))
+    more = np.maximum(0.0, added - there * (ours / usual))
+    return np.asarray(candidate - baseline * (ours / usual) - more[where])

@@ -345,6 +345,19 @@ def test_noise_that_is_larger_everywhere_is_at_no_spot() -> None:
     assert "spots" not in found.failed
 
 
+def test_noise_added_everywhere_is_at_no_spot_where_the_baseline_has_none() -> None:
+    """The first token comes from a prefill, as the score does: seen on the CPU engine with noise on every logit."""
+    rng = np.random.default_rng(8)
+    arms = null(rng, 200, 64)
+    first = arms.place == 0
+    exact = replace(arms, baseline=np.where(first, 0.0, arms.baseline), candidate=np.where(first, 0.0, arms.candidate))
+    added = 0.025 * (1 - np.exp(arms.candidate_score)) * rng.standard_normal(len(first))
+    found = measure_numerics(replace(exact, candidate=exact.candidate + added), Gaps(), 1 / 16, ALPHA)
+    assert found is not None
+    assert "scale" in found.failed
+    assert "spots" not in found.failed
+
+
 def test_a_few_completions_that_repeat_one_residual_hide_no_shift() -> None:
     arms = null(np.random.default_rng(7), 200, 64)
     loops = arms.row < 4
