@@ -45,7 +45,7 @@ def test_no_screen_speaks_english(database: Path) -> None:
         async def look(name: str, *wanted: str) -> None:
             seen[name] = await person.sees(*wanted)
 
-        await look("runs", "已完成", "结论", "个臂")
+        await look("runs", "已完成", "结论", "个实验组")
         await person.press("question_mark")
         await look("help", "按键", "运行列表")
         await person.press("escape", "D")
