@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from plans import plan_of
 
-from parity.capture import check_capture
+from parity.capture import check_capture, read_capture
+from parity.capture.steps import read_steps, steps_path
+from parity.explain.violations import check
 from parity.run import ArmEvent, Phase, run_arm
 
 pytestmark = pytest.mark.engine
@@ -48,7 +50,7 @@ def test_rows_are_counted_in_a_rank(base_plan: dict[str, Any], tmp_path: Path) -
             groups.add(session.link._pool.workers[0].pid)
 
     with run_arm(
-        replace(plan, arms=tuple(arms)), "cpu/mtp", path, tmp_path / "a.log", on_event=watch
+        replace(plan, arms=tuple(arms), record=True), "cpu/mtp", path, tmp_path / "a.log", on_event=watch
     ) as session:  # fmt: skip
         session.generate()
     assert check_capture(path) == []
@@ -59,5 +61,12 @@ def test_rows_are_counted_in_a_rank(base_plan: dict[str, Any], tmp_path: Path) -
     assert {"rows_joined", "rows_left", "rows_moved"} <= counters.keys()
     assert max(map(int, counters["batch_sizes"])) == 4  # the four prompts, in one batch
     assert counters["draft_tokens"] > 0
+    assert header["steps"] == {"schema": "parity.steps/1"}
+    (steps,) = read_steps(steps_path(path))
+    checked = check(steps)
+    assert checked.violations == ()
+    assert set(checked.unasked) == {"given", "end"}  # the scheduler is not where the model runner is
+    assert {one.key for one in steps.requests.values()} == set(read_capture(path).completions)
+    assert steps.lists("handed").counts.sum() >= counters["tokens"]  # a request may end within a step
     (group,) = groups
     assert members(group) == set()

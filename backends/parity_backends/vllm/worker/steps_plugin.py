@@ -13,6 +13,8 @@ import json
 import os
 import socket
 import sys
+import time
+from multiprocessing.util import Finalize
 from typing import Any, Optional
 
 from .recorder import Recorder, Unrecordable
@@ -22,6 +24,9 @@ FOLDER_VARIABLE = "PARITY_RECORD"
 
 INSTALLED: list[int] = []
 """Whether `install` has run in this process."""
+
+FLUSH_SECONDS = 5.0
+"""A worker that is killed loses no more than this."""
 
 SCHEDULERS: list[Any] = []
 """Of this process: none in a rank of its own."""
@@ -86,6 +91,7 @@ def begin(runner: Any, folder: str) -> Optional[Recorder]:
     recorder.on = True
     flush_when_idle(recorder)
     atexit.register(recorder.flush)
+    Finalize(None, recorder.flush, exitpriority=100)  # a process of multiprocessing ends without atexit
     print("parity: records the engine's steps in %s" % path, file=sys.stderr, flush=True)
     return recorder
 
@@ -93,7 +99,8 @@ def begin(runner: Any, folder: str) -> Optional[Recorder]:
 def flush_when_idle(recorder: Recorder) -> None:
     """Write what is held when no request is left: a server may be killed after that."""
     scheduler = recorder.scheduler
-    if scheduler is None:
+    if scheduler is None:  # a worker in a process of its own: an engine without requests sends it a step without tokens
+        flush_after_empty_steps(recorder)
         return
     update = scheduler.update_from_output
 
@@ -104,3 +111,22 @@ def flush_when_idle(recorder: Recorder) -> None:
         return outputs
 
     scheduler.update_from_output = update_and_flush
+
+
+def flush_after_empty_steps(recorder: Recorder) -> None:
+    """Write what is held after a step without tokens, and every few seconds.
+
+    vllm/v1/core/sched/scheduler.py `has_finished_requests`: a step of its own says which requests are done."""
+    runner = recorder.runner
+    execute_model, last = runner.execute_model, time.monotonic()
+
+    def execute_and_flush(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        made = execute_model(scheduler_output, *args, **kwargs)
+        nonlocal last
+        now = time.monotonic()
+        if not scheduler_output.total_num_scheduled_tokens or now - last > FLUSH_SECONDS:
+            last = now
+            recorder.flush()
+        return made
+
+    runner.execute_model = execute_and_flush
