@@ -156,4 +156,6 @@ def entry() -> NoReturn:
         encoding, lines = sys.stdout.encoding, sys.stdout.line_buffering
         # A locale without UTF-8 lacks characters, as stderr does.
         sys.stdout = Stdout(sys.stdout.detach(), encoding=encoding, errors="backslashreplace", line_buffering=lines)
+        # What libraries ask for the size of the terminal, and write to.
+        sys.__stdout__ = sys.stdout  # type: ignore[misc]
     cli.main()

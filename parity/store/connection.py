@@ -184,7 +184,9 @@ class Connection:
     def _look_through(self, conn: sqlite3.Connection) -> None:
         wrong = [str(row[0]) for row in conn.execute("PRAGMA quick_check(3)")]
         if wrong != ["ok"]:
-            raise self._not_taken(message("store.damaged", "it is damaged: {what}", what=wrong[0][:200]))
+            raise self._not_taken(
+                message("store.damaged", "it is damaged: {what}", what=" ".join(wrong[0].split())[:200])
+            )
         odd = conn.execute("SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index')").fetchall()
         odd += conn.execute(
             "SELECT 'virtual table', name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL%'"

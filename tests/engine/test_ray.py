@@ -33,6 +33,7 @@ def test_arms_on_a_cluster(interpreter: Path, tmp_path: Path) -> None:
             f'[backends.npu]\nadapter = "cpu"\ncommand = "{launcher} --npus 1"\npython = "{interpreter}"\n'
         )
         run = tmp_path / "run"
+        subprocess.run([sys.executable, "-m", "parity", "trust", str(tmp_path)], check=True, timeout=60)
         done = subprocess.run(
             [sys.executable, "-m", "parity", "run", "--backends", "gpu,npu", "--variants", "mtp", "-k", "1",
              "--baseline", "gpu/mtp",

@@ -54,8 +54,11 @@ def test_a_file_that_is_no_database_is_said_and_left_alone(tmp_path: Path, conte
     assert path.read_bytes() == content
 
 
-def test_pages_damaged_underneath(database: Path) -> None:
-    """The header is whole, so it opens; the pages of the findings are not."""
+@pytest.mark.parametrize("own", [True, False], ids=["own", "from elsewhere"])
+def test_pages_damaged_underneath(database: Path, monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
+    """The header is whole; the pages of the findings are not. One of parity's own opens, others are looked through."""
+    if own:
+        monkeypatch.setenv("PARITY_HOME", str(database.parent))
     with sqlite3.connect(database) as raw:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         size = raw.execute("PRAGMA page_size").fetchone()[0]
@@ -73,7 +76,10 @@ def test_pages_damaged_underneath(database: Path) -> None:
         await person.press("enter", "z", "s", "c", "q")
         await person.sees("bbbb")
 
-    drive(database, task)
+    async def refused(person: Person) -> None:
+        await person.sees("is not taken: it is damaged", "ctrl+l tries again")
+
+    drive(database, task if own else refused)
 
 
 @pytest.mark.parametrize(

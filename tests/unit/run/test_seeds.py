@@ -28,7 +28,7 @@ def engine_seeds(monkeypatch: pytest.MonkeyPatch, sampling: dict[str, Any], roun
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     monkeypatch.setitem(sys.modules, "vllm.sampling_params", inner)
     monkeypatch.setattr(worker_arm, "translate_sampling", lambda wanted, table, rows: (wanted, []))
-    arm = SimpleNamespace(plan={"sampling": sampling}, table={})
+    arm = SimpleNamespace(plan={"sampling": sampling}, table={}, _flat=lambda params: params)
     return [getattr(worker_arm.Arm._params(arm, one, round_), "seed", None) for one in REQUESTS]  # type: ignore[arg-type]
 
 
