@@ -13,6 +13,11 @@ from importlib import resources
 
 RULE = "# " + "-" * 30 + " "
 
+TOO_OLD = """if sys.version_info < (3, 9):
+    sys.exit("%s is Python %s: this file needs 3.9 or newer, the Python that has vLLM"
+             % (sys.executable, sys.version.split()[0]))"""
+"""Before anything is defined: what comes after may not even load there."""
+
 
 @cache
 def bundle(package: str, modules: tuple[str, ...]) -> bytes:
@@ -34,7 +39,8 @@ def bundle(package: str, modules: tuple[str, ...]) -> bytes:
             if defined.setdefault(defines, module) != module:
                 raise ValueError(f"{defines} is defined in {defined[defines]} and in {module}")
         parts.append(f"{RULE}{name}.py\n\n{body}")
-    head = f'"""{opening}"""\n\nfrom __future__ import annotations\n\n{imports}'
+    imports.add("sys")
+    head = f'"""{opening}"""\n\nfrom __future__ import annotations\n\n{imports}\n\n{TOO_OLD}'
     return ("\n\n\n".join([head, *parts]) + "\n").encode()
 
 
@@ -60,6 +66,9 @@ class _Imports:
     def __init__(self) -> None:
         self._modules: set[str] = set()
         self._names: dict[str, set[str]] = {}
+
+    def add(self, module: str) -> None:
+        self._modules.add(module)
 
     def __str__(self) -> str:
         lines = [f"import {name}" for name in sorted(self._modules)]

@@ -100,10 +100,9 @@ def compare(
         model=model,
     )
     comparison = with_steps(comparison, *_inside(sides, steps))
-    # --db with --against says where the golden run is; storing the comparison there has to be asked for.
-    store = save or (db is not None and against is None)
-    run_id = judgement = None
-    if store or policy is not None:
+    store = save or db is not None
+    run_id = judgement = name = None
+    if store or policy is not None or sides.baseline.header.arm != sides.candidate.header.arm:
         plan = plan_of_captures(sides.baseline, [sides.candidate], model)
         name = plan_hash(plan, sampling=sides.baseline.header.sampling)
         run_id = _save(db, sides, comparison, plan, name) if store else None
@@ -114,7 +113,9 @@ def compare(
         view = _view(sides, comparison, model)
         more: dict[str, Json] = {"next": [one.to_json() for one in next_commands(view)]}
         more |= {"run": run_id} if run_id else {}
-        emit_json({**comparison.to_json(), **more, **({"policy": judgement.to_json()} if judgement else {})})
+        emit_json(
+            {**_with_fingerprints(comparison, name), **more, **({"policy": judgement.to_json()} if judgement else {})}
+        )
     else:
         from parity.report.terminal import print_summary
 
@@ -122,6 +123,17 @@ def compare(
     if run_id:
         say(message("cli.stored_run", "stored as run {run_id}", run_id=run_id))
     return judgement.exit_code if judgement is not None else exit_code(comparison.verdict)
+
+
+def _with_fingerprints(comparison: Comparison, plan: str | None) -> dict[str, Json]:
+    """As JSON, each finding with what an allowlist names it by; `plan`: the plan's hash, None where it has none."""
+    from parity.store import fingerprint
+
+    value = comparison.to_json()
+    if plan is not None:
+        findings = [{**one.to_json(), "fingerprint": fingerprint(plan, one)} for one in comparison.findings]
+        value["findings"] = findings
+    return value
 
 
 def _of_a_kit(path: Path) -> bool:

@@ -146,6 +146,17 @@ class LazyGroup(click.Group):
         """The short help of each subcommand by its name."""
         raise NotImplementedError
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it; the names that are near are looked for among all commands, imported or not."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            raise click.exceptions.NoSuchCommand(
+                error.command_name, possibilities=self.short_helps(), ctx=ctx
+            ) from None
+
 
 def _commands_of(command: click.Group, ctx: click.Context, place: str) -> Iterator[tuple[str, Message]]:
     """Names of the subcommands, each with its short help."""

@@ -41,7 +41,7 @@ from parity.plan.variants import DEPLOYED, Variant
 from parity.records import Json
 from parity.records.deployment import Deployment
 from parity.records.sampling import needs_long_lists, parameter
-from parity.run import Backend, OfCheckpoint, OwnSettings, Seeded, TakesUsual, load_backend
+from parity.run import Backend, Foreseeing, OfCheckpoint, OwnSettings, Seeded, TakesUsual, load_backend
 
 DEFAULT_SUITE = "mixed"
 
@@ -125,7 +125,9 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
     plan = _for_checkpoint(plan, backends, checkpoint.config)
     check_images(plan, backends)
     plan = with_lists(with_arbiter(plan, request.arbiter), request.score_top)
-    return _with_churn(_settled(plan, planned, backends, request.baseline, checkpoint.config), request)
+    plan = _settled(plan, planned, backends, request.baseline, checkpoint.config)
+    _foresee(plan, backends)
+    return _with_churn(plan, request)
 
 
 def _engines(request: PlanRequest, backends: Mapping[str, Backend]) -> dict[str, Backend]:
@@ -221,6 +223,18 @@ def _for_checkpoint(plan: Plan, backends: Mapping[str, Backend], config: Mapping
         engine = backend.for_checkpoint(arm.engine, config) if isinstance(backend, OfCheckpoint) else arm.engine
         arms.append(replace(arm, engine=engine))
     return replace(plan, arms=tuple(arms))
+
+
+def _foresee(plan: Plan, backends: Mapping[str, Backend]) -> None:
+    """Raises ParityError, with the arm's name, for a mistake that a backend knows before its engine starts."""
+    for arm in plan.arms:
+        backend = backends[arm.backend]
+        if isinstance(backend, Foreseeing):
+            try:
+                backend.foresee(arm.engine, Path(plan.model.path))
+            except ParityError as error:
+                said = message("pipeline.of_arm", "{arm}: {reason}", arm=arm.name, reason=error.message)
+                raise ParityError(said, hint=error.hint) from None
 
 
 def with_lists(plan: Plan, asked: int | None) -> Plan:

@@ -1,4 +1,4 @@
-"""One finding in Markdown: what was asked, what was expected, what came and what shows it, as its kind demands."""
+"""One finding as sections: what was asked, what was expected, what came and what shows it, as its kind demands."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from parity.messages import Message
 from parity.records import TokenIds
 from parity.records.evidence import (
     CopyOfSampleEvidence,
@@ -17,117 +18,109 @@ from parity.records.evidence import (
     MissingEvidence,
     TextEvidence,
 )
-from parity.report.escape import block, code, inline, table
-from parity.report.texts import Texts
+from parity.report.prose import Code
+from parity.report.sections import AROUND, Cell, Part, Rows, Section, Stream, Verbatim
+from parity.report.texts import sentence as say
 from parity.store import CompletionRow
 from parity.view import FindingView, RunView
 
-COLUMNS: Final = 400
-"""Width of the texts shown around a token."""
-AROUND: Final = 12
-"""Token ids shown on either side of the token in question."""
 LONGEST_PROMPT: Final = 4000
 """Characters."""
 
-Drawn = Callable[[RunView, FindingView, Any, Texts], Iterator[str]]
+Drawn = Callable[[RunView, FindingView, Any], Iterator[Section]]
+
+EXPECTED, ACTUAL = "heading.expected", "heading.actual"
 
 
-def example(view: RunView, finding: FindingView, texts: Texts) -> Iterator[str]:
-    """The finding, in paragraphs and sections of Markdown."""
+def example(view: RunView, finding: FindingView) -> Iterator[Section]:
+    """The finding, from the prompt to what shows it."""
     if finding.asked is not None and not isinstance(finding.evidence, InputEvidence):
         prompt = finding.asked.prompt
         shown = prompt if prompt is not None else view.text.decode(finding.asked.prompt_token_ids)
-        yield f"{texts('prompt')}\n\n{block(shown[:LONGEST_PROMPT])}"
+        yield Section(None, (say("prompt"), Verbatim(shown[:LONGEST_PROMPT])))
     drawn = _DRAWN.get(type(finding.evidence), _tokens)
-    yield from drawn(view, finding, finding.evidence, texts)
+    yield from drawn(view, finding, finding.evidence)
 
 
-def _tokens(view: RunView, finding: FindingView, evidence: Evidence, texts: Texts) -> Iterator[str]:
+def _tokens(view: RunView, finding: FindingView, evidence: Evidence) -> Iterator[Section]:
     """Tokens that differ: both texts around the place, and what the reference thinks of it."""
     if view.run.greedy:
-        yield from _expected(view, finding, texts)
+        yield from _expected(view, finding)
     elif finding.baseline is not None:
-        yield texts("side.drawn", arm=code(view.run.baseline))
-    yield from _actual(view, finding, texts)
+        yield Section(None, (say("side.drawn", arm=Code(view.run.baseline)),))
+    yield from _actual(finding)
     first, position = finding.first_divergence, finding.position
     if view.run.greedy and first is not None and position is not None and first < position:
-        yield texts("expected.parted", first=first)
+        yield Section(None, (say("expected.parted", first=first),))
     if finding.of_run:
-        yield _section("heading.evidence.run", inline(texts.said(finding.why)), texts)
+        yield Section("heading.evidence.run", (finding.why,))
         return
-    yield _section("heading.evidence", _reference(view, finding, texts), texts)
+    yield Section("heading.evidence", tuple(_reference(view, finding)))
 
 
-def _leak(view: RunView, finding: FindingView, evidence: LeakEvidence, texts: Texts) -> Iterator[str]:
-    yield from _tokens(view, finding, evidence, texts)
+def _leak(view: RunView, finding: FindingView, evidence: LeakEvidence) -> Iterator[Section]:
+    yield from _tokens(view, finding, evidence)
     if evidence.leaked_tokens:
-        whose = texts(
-            "donor.tokens", donor=code(evidence.donor), part=inline(evidence.donor_part), start=evidence.donor_start
-        )
-        text = view.text.decode(_ids(evidence.leaked_tokens))
-        ids = " ".join(map(str, evidence.leaked_tokens))
-        yield _section("heading.donor", f"{whose}\n\n{block(f'{text}{chr(10) * 2}{ids}')}", texts)
+        whose = say("donor.tokens", donor=Code(evidence.donor), part=evidence.donor_part, start=evidence.donor_start)
+        yield Section("heading.donor", (whose, Verbatim(_tokens_as_text(view, evidence.leaked_tokens))))
 
 
-def _missing(view: RunView, finding: FindingView, evidence: MissingEvidence, texts: Texts) -> Iterator[str]:
-    for heading, stream, arm in _sides(view, finding):
+def _missing(view: RunView, finding: FindingView, evidence: MissingEvidence) -> Iterator[Section]:
+    for heading, stream, arm in (
+        (EXPECTED, finding.baseline, view.run.baseline),
+        (ACTUAL, finding.candidate, finding.arm),
+    ):
         if stream is None:
-            yield _section(heading, texts("side.none", arm=code(arm)), texts)
-        elif heading == "heading.expected":
-            yield from _expected(view, finding, texts)
+            yield Section(heading, (say("side.none", arm=Code(arm)),))
         else:
-            yield from _actual(view, finding, texts)
+            yield from _expected(view, finding) if heading == EXPECTED else _actual(finding)
 
 
-def _copy(view: RunView, finding: FindingView, evidence: CopyOfSampleEvidence, texts: Texts) -> Iterator[str]:
-    yield from _actual(view, finding, texts)
-    yield _section("heading.evidence.shown", inline(texts.said(finding.why)), texts)
+def _copy(view: RunView, finding: FindingView, evidence: CopyOfSampleEvidence) -> Iterator[Section]:
+    yield from _actual(finding)
+    yield Section("heading.evidence.shown", (finding.why,))
 
 
-def _input(view: RunView, finding: FindingView, evidence: InputEvidence, texts: Texts) -> Iterator[str]:
+def _input(view: RunView, finding: FindingView, evidence: InputEvidence) -> Iterator[Section]:
     """Both questions: what was answered to them says nothing."""
-    said = [inline(texts.said(finding.why))]
+    said: list[Part] = [finding.why]
     for arm, length, ids, most in (
         (view.run.baseline, evidence.baseline_prompt_length, evidence.baseline_prompt, evidence.baseline_max_tokens),
         (finding.arm, evidence.candidate_prompt_length, evidence.candidate_prompt, evidence.candidate_max_tokens),
     ):
         if length is not None:
             start = evidence.prompts_from or 0
-            said.append(texts("asked.prompt", arm=code(arm), tokens=length, start=start))
+            said.append(say("asked.prompt", arm=Code(arm), tokens=length, start=start))
             if ids:
-                shown = f"{view.text.decode(_ids(ids))}\n\n{' '.join(map(str, ids))}"
-                said.append(block(shown))
+                said.append(Verbatim(_tokens_as_text(view, ids)))
         elif most is not None:
-            said.append(texts("asked.max_tokens", arm=code(arm), tokens=most))
-    yield _section("heading.asked", "\n\n".join(said), texts)
+            said.append(say("asked.max_tokens", arm=Code(arm), tokens=most))
+    yield Section("heading.asked", tuple(said))
 
 
-def _logprob(view: RunView, finding: FindingView, evidence: LogprobEvidence, texts: Texts) -> Iterator[str]:
+def _logprob(view: RunView, finding: FindingView, evidence: LogprobEvidence) -> Iterator[Section]:
     """The engine's own number beside the reference's."""
-    yield from _actual(view, finding, texts)
+    yield from _actual(finding)
     at = evidence.worst_position if evidence.worst_position is not None else finding.position
     expected = evidence.score
     if expected is None:
         listed = dict(finding.logprobs("reference") or finding.logprobs("baseline"))
         expected = None if finding.token is None else listed.get(finding.token)
-    rows = [[code(finding.arm), _nats(evidence.logprob, texts)]]
+    rows: list[tuple[Cell, ...]] = [(Code(finding.arm), _nats(evidence.logprob))]
     if expected is not None:
-        rows.append([inline(texts("source.expected")), _nats(expected, texts)])
-    parts = [inline(texts.said(finding.why)), texts("evidence.logprob", position="-" if at is None else at)]
-    parts.append(table([texts("column.source"), texts("column.logprob")], rows))
-    yield _section("heading.evidence.shown", "\n\n".join(parts), texts)
+        rows.append((say("source.expected"), _nats(expected)))
+    head = (say("column.source"), say("column.logprob"))
+    where = say("evidence.logprob", position="-" if at is None else at)
+    yield Section("heading.evidence.shown", (finding.why, where, Rows(head, tuple(rows))))
 
 
-def _text(view: RunView, finding: FindingView, evidence: TextEvidence, texts: Texts) -> Iterator[str]:
-    for heading, arm, text in (
-        ("heading.expected", view.run.baseline, evidence.expected),
-        ("heading.actual", finding.arm, evidence.text),
-    ):
+def _text(view: RunView, finding: FindingView, evidence: TextEvidence) -> Iterator[Section]:
+    for heading, arm, text in ((EXPECTED, view.run.baseline, evidence.expected), (ACTUAL, finding.arm, evidence.text)):
         if text is not None:
             at = evidence.character
             name = "side.text.other" if at is None else "side.text"
-            yield _section(heading, f"{texts(name, arm=code(arm), character=at)}\n\n{block(text)}", texts)
-    yield _section("heading.evidence.shown", inline(texts.said(finding.why)), texts)
+            yield Section(heading, (say(name, arm=Code(arm), character=at), Verbatim(text)))
+    yield Section("heading.evidence.shown", (finding.why,))
 
 
 _DRAWN: Final[Mapping[type[Evidence], Drawn]] = {
@@ -141,68 +134,60 @@ _DRAWN: Final[Mapping[type[Evidence], Drawn]] = {
 """What is not drawn as tokens that differ."""
 
 
-def _sides(view: RunView, finding: FindingView) -> tuple[tuple[str, CompletionRow | None, str], ...]:
-    return (
-        ("heading.expected", finding.baseline, view.run.baseline),
-        ("heading.actual", finding.candidate, finding.arm),
-    )
-
-
-def _section(heading: str, text: str, texts: Texts) -> str:
-    return f"#### {texts(heading)}\n\n{text}"
-
-
-def _expected(view: RunView, finding: FindingView, texts: Texts) -> Iterator[str]:
+def _expected(view: RunView, finding: FindingView) -> Iterator[Section]:
     if finding.baseline is not None:
         lead = "expected.text" if finding.position is not None else "expected.text.whole"
-        yield _stream(view, finding, finding.baseline, view.run.baseline, ("heading.expected", lead), texts)
+        yield _stream(finding, finding.baseline, view.run.baseline, EXPECTED, lead)
 
 
-def _actual(view: RunView, finding: FindingView, texts: Texts) -> Iterator[str]:
+def _actual(finding: FindingView) -> Iterator[Section]:
     if finding.candidate is not None:
-        yield _stream(view, finding, finding.candidate, finding.arm, ("heading.actual", "actual.text"), texts)
+        yield _stream(finding, finding.candidate, finding.arm, ACTUAL, "actual.text")
 
 
-def _stream(
-    view: RunView, finding: FindingView, stream: CompletionRow, arm: str, names: tuple[str, str], texts: Texts
-) -> str:
+def _stream(finding: FindingView, row: CompletionRow, arm: str, heading: str, lead: str) -> Section:
     """A completion around the place of the finding, and how it ended."""
-    heading, lead = names
-    at = finding.position if finding.position is not None else 0
-    start = max(0, at - AROUND)
-    ids = " ".join(map(str, stream.token_ids[start : at + AROUND].tolist()))
-    if finding.position is None:
-        text = view.text.decode(stream.token_ids[:COLUMNS])[:COLUMNS]
-    else:
-        text = view.text.marked(stream.token_ids, at, COLUMNS)
-    name = "tokens.expected" if heading == "heading.expected" else "tokens.actual"
-    end = texts("ends", arm=code(arm), tokens=stream.n_tokens, reason=code(stream.finish_reason))
-    lines = f"{text}\n\n{texts(name, start=start).strip()}: {ids}"
-    said = texts(lead, arm=code(arm), position=finding.position)
-    return _section(heading, f"{said}\n\n{block(lines)}\n\n{end}", texts)
+    mine = heading == ACTUAL
+    start = max(0, (finding.position or 0) - AROUND)
+    label = say("tokens.actual" if mine else "tokens.expected", start=start)
+    other = finding.baseline if mine else finding.candidate
+    stream = Stream(
+        row,
+        finding.position,
+        finding.first_divergence,
+        (finding.length or 1) if mine else 1,
+        label,
+        other.text if other is not None else None,
+    )
+    end = say("ends", arm=Code(arm), tokens=row.n_tokens, reason=Code(row.finish_reason))
+    return Section(heading, (say(lead, arm=Code(arm), position=finding.position), stream, end))
 
 
-def _reference(view: RunView, finding: FindingView, texts: Texts) -> str:
+def _reference(view: RunView, finding: FindingView) -> Iterator[Part]:
     """The reference's top tokens at the place, and the sentence that sums them up."""
     listed = finding.reference()
-    parts = [inline(texts.said(finding.why))] if finding.why else []
+    if finding.why:
+        yield finding.why
     if finding.gap is not None:
-        bound = texts("evidence.bound") if finding.is_lower_bound else ""
+        bound = say("evidence.bound") if finding.is_lower_bound else ""
         allowed = view.tolerance if finding.tolerance is None else finding.tolerance
-        parts.append(texts("evidence.gap", gap=f"{finding.gap:.3f}", bound=bound, tolerance=allowed))
+        yield say("evidence.gap", gap=f"{finding.gap:.3f}", bound=bound, tolerance=allowed)
     if not listed:
-        return "\n\n".join([*parts, texts("evidence.none")] if finding.gap is None else parts)
-    rows = []
+        if finding.gap is None:
+            yield say("evidence.none")
+        return
+    rows: list[tuple[Cell, ...]] = []
     for number, (token, value, gap) in enumerate(listed):
-        role = texts("role.chosen") if token == finding.token else texts("role.best") if number == 0 else ""
-        rows.append([code(view.text.token(token)), f"{value:.3f}", "" if gap is None else f"{gap:.3f}", role])
-    head = [texts(f"column.{name}") for name in ("token", "logprob", "gap", "role")]
-    return "\n\n".join([*parts, table(head, rows)])
+        role = say("role.chosen") if token == finding.token else say("role.best") if number == 0 else ""
+        rows.append((Code(view.text.token(token)), f"{value:.3f}", "" if gap is None else f"{gap:.3f}", role))
+    yield Rows(tuple(say(f"column.{name}") for name in ("token", "logprob", "gap", "role")), tuple(rows))
 
 
-def _nats(value: float | None, texts: Texts) -> str:
-    return texts("logprob.none") if value is None else f"{value:.4f}"
+def _nats(value: float | None) -> Message | str:
+    return say("logprob.none") if value is None else f"{value:.4f}"
 
 
-def _ids(tokens: tuple[int, ...]) -> TokenIds:
-    return np.asarray(tokens, dtype=np.int64)
+def _tokens_as_text(view: RunView, tokens: tuple[int, ...]) -> str:
+    """Their text, and their ids below."""
+    ids: TokenIds = np.asarray(tokens, dtype=np.int64)
+    return f"{view.text.decode(ids)}\n\n{' '.join(map(str, tokens))}"

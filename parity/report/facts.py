@@ -41,13 +41,13 @@ def engine_version(view: RunView) -> str:
     arms = view.suspected or list(view.arms)
     names = ("vllm_ascend", "vllm-ascend", "vllm")
     found = [f"{name.replace('_', '-')} {arm.versions[name]}" for arm in arms for name in names if name in arm.versions]
-    return found[0] if found else "vLLM"
+    return found[0] if found else "vLLM" if arms[0].is_vllm else version_line(arms[0]) or arms[0].backend
 
 
 def title(view: RunView, texts: Texts) -> str:
     """One plain line, without Markdown."""
     chosen, arms = view.chosen, view.suspected or view.candidates or list(view.arms)
-    arm = arms[0]
+    arm = next((one for one in arms if chosen is not None and one.name == chosen.arm), arms[0])
     common: dict[str, Parameter] = {
         "setting": " and ".join(_setting(one) for one in arms),
         "model": view.run.model,
@@ -65,7 +65,8 @@ def title(view: RunView, texts: Texts) -> str:
         name = "title.finding.whole" if chosen.position is None else "title.finding"
         text = texts(name, kinds=kinds, position=chosen.position, **common)
     else:
-        text = texts("title.fault", kinds=", ".join(texts.kind(kind) for kind in list(arm.corrupt)[:3]), **common)
+        name = "title.fault" if len(arm.corrupt) == 1 else "title.faults"
+        text = texts(name, kinds=texts.kind(chosen.kind), **common)
     return clip(without_paths(visible(text)), TITLE)
 
 
@@ -100,6 +101,15 @@ def rests_on_gaps(arm: ArmView) -> bool:
 def kinds_of(arm: ArmView) -> list[Message]:
     """ "tokens lost (3)", "garbled text (1)"."""
     return [say("kind.count", kind=Kind(kind).row.title, count=count) for kind, count in arm.corrupt.items()]
+
+
+def failures(view: RunView) -> list[tuple[str, Message]]:
+    """(arm, or the run, and why it failed)."""
+    found = [(arm.name, arm.message) for arm in view.arms if arm.message is not None]
+    said = {str(message) for _, message in found}
+    if view.run.message is not None and str(view.run.message) not in said and view.run.verdict in (None, "ERROR"):
+        found.append((view.run.id, view.run.message))
+    return found
 
 
 def planted(fault: str) -> Message:
@@ -166,7 +176,7 @@ def measured(view: RunView) -> Iterator[Message]:
                 drafted=figures.drafted,
                 rate=f"{arm.acceptance_rate:.0%}",
             )
-    yield from _shared_length(view)
+    yield from shared_length(view)
     rounds = view.run.rounds
     for arm in view.suspected if rounds > 1 and not view.asked_for_finding else []:
         seen = {one.key.round for one in view.corrupt if one.arm == arm.name and not one.of_run}
@@ -176,7 +186,7 @@ def measured(view: RunView) -> Iterator[Message]:
         yield say("measured.floor", largest=floor.floor_gap, tokens=floor.floor_tokens)
 
 
-def _shared_length(view: RunView) -> Iterator[Message]:
+def shared_length(view: RunView) -> Iterator[Message]:
     """Where all corrupt requests have prompts of one length and there are others: a hint that people look for."""
     if view.asked_for_finding:
         return

@@ -38,6 +38,17 @@ class Wanted:
         return frozenset(self.judgement.allowed) if self.judgement is not None else frozenset()
 
     @property
+    def reasons(self) -> Mapping[str, str]:
+        """Why each of these is allowed, by its fingerprint."""
+        found = {} if self.judgement is None else self.judgement.allowed
+        return {mark: self.texts.said(reason) for mark, reason in found.items()}
+
+    @property
+    def verdict(self) -> str | None:
+        """What the policy makes of the run; None without one."""
+        return None if self.judgement is None else str(self.judgement.verdict)
+
+    @property
     def broken(self) -> tuple[str, ...]:
         """Rules of the policy that the run broke, in words of the report's language."""
         if self.judgement is None:

@@ -162,8 +162,8 @@ class Judgement:
     verdict: Verdict
     exit_code: ExitCode
     broken: tuple[Message, ...]
-    allowed: tuple[str, ...]
-    """Fingerprints of findings that were allowed."""
+    allowed: Mapping[str, Message]
+    """Fingerprints of findings that were allowed, each with the reason."""
     expired: tuple[Message, ...]
     """Rules of the allowlist whose day has passed and that would have allowed something."""
 
@@ -187,6 +187,7 @@ class Judgement:
             "exit_code": int(self.exit_code),
             "broken": [str(line) for line in self.broken],
             "allowed": list(self.allowed),
+            "allowed_because": {mark: str(reason) for mark, reason in self.allowed.items()},
             "expired": [str(line) for line in self.expired],
         }
 
@@ -228,15 +229,18 @@ def judge(
     INCONCLUSIVE, had it not diverged: then allowed findings do not make it a PASS.
     """
     today = today or datetime.now(UTC).date()
-    listed = {one.fingerprint for one in policy.allowed if one.until is None or today <= one.until}
+    listed = {one.fingerprint: one.reason for one in policy.allowed if one.until is None or today <= one.until}
     late = {one.fingerprint: one for one in policy.allowed} if len(listed) < len(policy.allowed) else {}
     counted: Counter[str] = Counter()
     severities: dict[str, str] = {}
-    allowed: dict[str, None] = {}
+    allowed: dict[str, Message] = {}
     expired: dict[str, Message] = {}
     for finding in findings:
-        if finding.fingerprint in listed or finding.state in policy.states:
-            allowed[finding.fingerprint] = None
+        if finding.fingerprint in listed:
+            allowed[finding.fingerprint] = verbatim(listed[finding.fingerprint])
+            continue
+        if finding.state in policy.states:
+            allowed[finding.fingerprint] = message("policy.triaged", "triaged as {state}", state=finding.state)
             continue
         if finding.fingerprint in late:
             one = late[finding.fingerprint]
@@ -257,7 +261,7 @@ def judge(
         Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
         Verdict.ERROR: ExitCode.BACKEND_FAILED,
     }
-    return Judgement(decided, codes[decided], tuple(broken), tuple(allowed), tuple(expired.values()))
+    return Judgement(decided, codes[decided], tuple(broken), allowed, tuple(expired.values()))
 
 
 def _broken(policy: Policy, counted: Counter[str], severities: Mapping[str, str], completions: int) -> list[Message]:

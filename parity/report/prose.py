@@ -26,6 +26,8 @@ class Code(str):
 
 def in_markdown(said: Message | str, language: str) -> str:
     """A sentence in Markdown."""
+    if isinstance(said, Code):
+        return code(said)
     if isinstance(said, str) or not _is_ours(said):
         return inline(render(said, language))
     shown = {name: _in_markdown(value, language) for name, value in said.parameters.items()}
@@ -38,8 +40,6 @@ def _is_ours(said: Message) -> bool:
 
 
 def _in_markdown(value: Parameter, language: str) -> str:
-    if isinstance(value, Code):
-        return code(value)
     if isinstance(value, Message | str):
         return in_markdown(value, language)
     if isinstance(value, Sequence):
@@ -49,6 +49,8 @@ def _in_markdown(value: Parameter, language: str) -> str:
 
 def in_html(said: Message | str, language: str) -> Markup:
     """A sentence in HTML."""
+    if isinstance(said, Code):
+        return Markup("<code>{}</code>").format(visible(said))
     if isinstance(said, str) or not _is_ours(said):
         return escape(visible(render(said, language)))
     shown = {name: _in_html(value, language) for name, value in said.parameters.items()}
@@ -56,8 +58,6 @@ def in_html(said: Message | str, language: str) -> Markup:
 
 
 def _in_html(value: Parameter, language: str) -> Markup:
-    if isinstance(value, Code):
-        return Markup("<code>{}</code>").format(visible(value))
     if isinstance(value, Message | str):
         return in_html(value, language)
     if isinstance(value, Sequence):

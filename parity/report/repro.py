@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -16,7 +17,7 @@ from parity.capture import read_capture, read_scores
 from parity.errors import ParityError
 from parity.messages import Message, message
 from parity.records import Capture, Json, Kind, ScoreKey, Scores, TopLogprobs
-from parity.records.engine_settings import engine_settings
+from parity.records.engine_settings import engine_settings, pinned_settings
 from parity.records.kinds import Family
 from parity.report import facts
 from parity.report.escape import public, whole
@@ -56,6 +57,7 @@ def repro_script(view: RunView, finding: FindingView, *, model: str | None = Non
             "PARITY": _comment(__version__),
             "RUN": _comment(view.run.id),
             "VERSION": _comment(facts.version_line(arm) or "an unknown version"),
+            "UNKNOWN": _unknown(view, arm),
             "MODEL_NAME": _comment(view.run.model),
             "TITLE": _comment(facts.title(view, Texts())),
             "BASELINE": _comment(view.run.baseline),
@@ -63,8 +65,8 @@ def repro_script(view: RunView, finding: FindingView, *, model: str | None = Non
             "KIND": _literal(finding.kind),
             "TOLERANCE": _literal(view.tolerance if view.tolerance is not None else 0.25),
             "ROUNDS": _literal(max(view.run.rounds, finding.key.round + 1)),
-            "ENVIRONMENT": _lines(public(_environment(arm))),
-            "ENGINE": _lines(_engine(view, arm)),
+            "ENVIRONMENT": _lines(public(variables_of(arm))),
+            "ENGINE": _lines(engine_of(view, arm)),
             "SAMPLING": _lines(dict(view.run.sampling)),
             "REQUESTS": _requests(view),
             "EXPECTED": _lines(expected),
@@ -92,7 +94,7 @@ def _filled(values: Mapping[str, str]) -> str:
     return "".join(values.get(part, f"@{part}@") if at % 2 else part for at, part in enumerate(parts))
 
 
-def _engine(view: RunView, arm: ArmView) -> dict[str, Json]:
+def engine_of(view: RunView, arm: ArmView) -> dict[str, Json]:
     """The arguments of `vllm.LLM` that the script starts the engine with."""
     engine = dict(arm.planned)
     asked = engine.pop("asked", None)
@@ -104,7 +106,21 @@ def _engine(view: RunView, arm: ArmView) -> dict[str, Json]:
     return {key: value for key, value in engine.items() if key not in _NOT_NUMERIC and key != "model"}
 
 
-def _environment(arm: ArmView) -> dict[str, str]:
+def unknown_settings(view: RunView, arm: ArmView) -> list[str]:
+    """Settings that touch numerics and that a capture which parity did not make does not name."""
+    known = engine_of(view, arm)
+    return [name for name in pinned_settings() if name not in known] if view.run.source == "compare" else []
+
+
+def _unknown(view: RunView, arm: ArmView) -> str:
+    missing = unknown_settings(view, arm)
+    if not missing:
+        return ""
+    lines = textwrap.wrap("Not known from the capture, so vLLM's defaults run: " + ", ".join(missing) + ".", 110)
+    return "\n#\n" + "\n".join(f"# {_comment(line)}" for line in lines)
+
+
+def variables_of(arm: ArmView) -> dict[str, str]:
     variables = arm.variables or _recorded_variables(arm)
     return {name: value for name, value in variables.items() if not name.startswith("PARITY_")}
 
@@ -147,6 +163,18 @@ def _check_finding(view: RunView, finding: FindingView) -> None:
 
 def _check_arm(view: RunView, arm: ArmView) -> None:
     """Raises ParityError for an arm or a plan that a batch in one engine does not stand for."""
+    if not arm.is_vllm and starts_an_engine(arm.backend):
+        raise ParityError(
+            message(
+                "report.not_known_vllm",
+                "nothing says that {arm} is vLLM (its capture names no such package), and the script needs it",
+                arm=arm.name,
+            ),
+            hint=message(
+                "report.name_versions",
+                "if it is, write `versions` into the `environment` of the capture's header (docs/capture.md)",
+            ),
+        )
     if not starts_an_engine(arm.backend):
         raise ParityError(
             message(

@@ -16,6 +16,7 @@ from parity.records import Kind
 ENGLISH: dict[str, str] = {
     # headings
     "title.fault": "{kinds} in {corrupt} of {completions} completions with {setting} ({model}, {version})",
+    "title.faults": "{kinds}, among {corrupt} corrupt of {completions} completions with {setting} ({model}, {version})",
     "title.finding": "{kinds} at output token {position} with {setting} ({model}, {version})",
     "title.finding.whole": "{kinds} with {setting} ({model}, {version})",
     "title.samples": "samples that are not drawn as the baseline's are, with {setting} ({model}, {version})",
@@ -49,6 +50,19 @@ ENGLISH: dict[str, str] = {
     "inside.shared": "; {request} has the same row or slot in this step",
     "inside.again": "; {more} more row-steps of this completion broke an invariant",
     "inside.more": "{more} more completions broke the engine's bookkeeping",
+    # the first screen
+    "first.what": "**In {arm}, {claims}.** {baseline}, asked the same, is the baseline.",
+    "first.benign": "**Nothing corrupt was found in {arm}**: {near} of {completions} completions part from those of "
+    "{baseline}, at near-ties.",
+    "first.condition": "Common condition: {condition}",
+    "first.rate": "Rate: {rate}, {faulty} of {completions} completions (95 %: {low} to {high}).",
+    "first.clean": "Not with {settings}: {arm}, {completions} completions, none corrupt.",
+    "first.clean.same": "Not in {arm}, which has the same settings: {completions} completions, none corrupt.",
+    "first.cause": "Cause, from the recorded steps of {arm}: {cause}",
+    "first.cause.step": "The first step that broke: {cause}",
+    "first.again": "To see it again: {command}, with the script below.",
+    "first.again.run": "To see it again: {command}",
+    "fold.rest": "How it was judged, all arms, what was not checked, known reports",
     # the description
     "lead.corrupt": "The same {requests} prompts (token ids, {sampling}) were run on every arm and compared with "
     "{baseline}, token by token. In {arm}, {claims}. Kinds: {kinds}.",
@@ -90,7 +104,11 @@ ENGLISH: dict[str, str] = {
     "evidence.gap": "The token chosen lies {gap} nats below the best one{bound} (allowed: {tolerance}).",
     "evidence.bound": " at least, for it is not among the top tokens listed",
     "evidence.none": "No logprobs were recorded for this place: the finding rests on the tokens alone.",
-    "repro.run": "Needs vLLM and the checkpoint alone. Exit code 1 when the fault shows, 0 when it does not:",
+    "repro.short": "The engine by itself; exit code 1 where the fault shows:",
+    "repro.serve": "The same engine as a server:",
+    "repro.unknown": "The capture of {arm} does not name these settings, so vLLM's defaults run: {names}.",
+    "repro.run": "The careful script asks the reference about every difference. It needs vLLM and the checkpoint "
+    "alone; exit code 1 when the fault shows, 0 when it does not:",
     "repro.none": "There is no script for this finding: {why}",
     "repro.long": "The script has {characters} characters, too many for an issue: {command} writes it, put it into a "
     "gist.",
@@ -175,7 +193,8 @@ ENGLISH: dict[str, str] = {
     "verdict": "Verdict",
     "junit.unlisted": "corrupt; what was found is beyond the limit of this report (--limit), or was not asked for",
     "github.more": "{count} more findings are not shown: `parity runs show {run} --json`.",
-    "github.allowed": "{count} findings are on the allowlist.",
+    "github.allowed": "{count} findings are known and allowed:",
+    "github.policy": "The policy says {policy}; the comparison itself says {run}.",
     "html.title": "parity report: {verdict} {run}",
     "html.filter": "Filter by kind, arm, request or text",
     "html.corrupt": "corrupt only",

@@ -113,6 +113,16 @@ class Restricted(Protocol):
 
 
 @runtime_checkable
+class Foreseeing(Protocol):
+    """A backend that knows mistakes in what its engine is asked before one starts."""
+
+    def foresee(self, engine: Mapping[str, Json], model: Path) -> None:
+        """Raises ParityError for a name that no release has, for speculation with a checkpoint that has no layers for
+        it, and the like. `model`: the checkpoint's directory here."""
+        ...
+
+
+@runtime_checkable
 class OfRelease(Protocol):
     """A backend whose engine cannot run everything in some of its releases."""
 
@@ -298,6 +308,11 @@ def hint_for(backend: Backend, said: Message) -> Message | None:
 def starts_an_engine(name: str) -> bool:
     """Is an arm of this backend an engine that `vllm.LLM` starts? So is one of a backend that is not installed."""
     return name.partition("@")[0] not in _installed() or not isinstance(load_backend(name), OwnSettings)
+
+
+def is_installed_engine(name: str) -> bool:
+    """Is this a backend, installed here, whose arms are engines that `vllm.LLM` starts?"""
+    return name.partition("@")[0] in _installed() and starts_an_engine(name)
 
 
 def _installed() -> dict[str, EntryPoint]:

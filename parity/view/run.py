@@ -178,9 +178,10 @@ class RunView:
 
     @property
     def projects(self) -> list[str]:
-        """Who should hear of it: vllm-ascend for its arms, vllm for all others, both where both diverge."""
+        """Who should hear of it: vllm-ascend for its arms, vllm for others with vLLM, both where both diverge; nobody
+        where no arm is known to be vLLM."""
         arms = self.suspected or self.candidates
-        return sorted({arm.project for arm in arms}) or ["vllm"]
+        return sorted({arm.project for arm in arms if arm.project is not None})
 
     @property
     def tolerance(self) -> float | None:

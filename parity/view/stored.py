@@ -13,6 +13,7 @@ from parity.errors import ParityError
 from parity.messages import message
 from parity.pipeline.analyse import analyse
 from parity.plan import Arm
+from parity.plan.checkpoint import shipped_checkpoint
 from parity.plan.churn import Churn
 from parity.records import DEFAULT_TOLERANCE, Capture, ScoreKey, Severity, TopLogprobs, evidence_from_json
 from parity.store import ArmRow, FindingFilter, FindingRow, FindingSort, RunRow, Store
@@ -100,7 +101,8 @@ def _run(row: RunRow) -> Run:
         reasons=row.reasons,
         message=row.message,
         model=row.model,
-        model_path=Path(plan.model.path) if plan.model.path else None,
+        # A comparison of captures without --model knows no directory; only to show text.
+        model_path=Path(plan.model.path) if plan.model.path else shipped_checkpoint(row.model),
         baseline=row.baseline,
         command=row.command,
         plan_hash=row.plan_hash,

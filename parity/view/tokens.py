@@ -32,6 +32,15 @@ class TokenText:
                 # The ids are shown instead: a broken tokenizer must not keep anyone from reading a report.
                 self._tokenizer = None
 
+    @property
+    def knows(self) -> bool:
+        """Whether it has a tokenizer."""
+        return self._tokenizer is not None
+
+    def encodes(self, text: str) -> list[int] | None:
+        """The tokens of a text as the checkpoint's own tokenizer makes them; None without one."""
+        return None if self._tokenizer is None else list(self._tokenizer.encode(text).ids)
+
     def decode(self, ids: TokenIds) -> str:
         """The text of consecutive tokens, made visible; ids in brackets where they have no text."""
         if not len(ids):

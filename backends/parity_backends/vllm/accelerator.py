@@ -16,6 +16,7 @@ from parity.run.checks import Check
 from parity.run.envs import EnvSpec
 from parity_backends.vllm import local
 from parity_backends.vllm.asked import DEPLOYED, MEMORY_SHARE, VARIANTS, engine_arguments, pinned_variables
+from parity_backends.vllm.foreseen import foresee
 from parity_backends.vllm.serve import deployment
 
 Remedy = tuple[tuple[str, ...], Message]
@@ -81,6 +82,9 @@ class Accelerator:
 
     def env_defaults(self, variant: str) -> dict[str, str]:
         return {**pinned_variables(variant), "VLLM_NO_USAGE_STATS": "1"}
+
+    def foresee(self, engine: Mapping[str, Any], model: Path) -> None:
+        foresee(engine, model, ascend="vllm-ascend" in self.distributions)
 
     def deployment(self, source: str) -> Deployment:
         return deployment(source)

@@ -20,6 +20,7 @@ from parity.run.checks import Check
 from parity.run.envs import EngineEnv, EnvSpec
 from parity_backends.vllm import impossible, local
 from parity_backends.vllm.asked import DEPLOYED, VARIANTS, engine_arguments, pinned_variables
+from parity_backends.vllm.foreseen import check_release, foresee
 from parity_backends.vllm.serve import deployment
 
 INTERPRETER_VARIABLE = "PARITY_CPU_PYTHON"
@@ -78,6 +79,7 @@ class CpuBackend:
         self.name = self.own_name if version is None else f"{self.own_name}@{version}"
 
     def at_version(self, version: str) -> CpuBackend:
+        check_release(version)
         return type(self)(version)
 
     def known_versions(self) -> list[str]:
@@ -236,6 +238,9 @@ class CpuBackend:
             return {**engine, "enable_chunked_prefill": False}
         tokens = max(sizes)
         return {**engine, "enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
+
+    def foresee(self, engine: Mapping[str, Any], model: Path) -> None:
+        foresee(engine, model)
 
     def impossible(self, engine: Mapping[str, Any], config: Mapping[str, Any]) -> Message | None:
         return impossible.on_cpu(engine, config)

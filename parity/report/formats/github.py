@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from parity.report import facts
-from parity.report.escape import code, inline, table
+from parity.report.escape import block, code, inline, table, without_paths
 from parity.report.examples import example
-from parity.report.format import Document, Format
+from parity.report.format import Document, Format, Wanted
 from parity.report.formats.md import arms_table
 from parity.report.prose import in_markdown
+from parity.report.sections import sections_in_markdown
 from parity.report.texts import Texts
 from parity.view import FindingView, RunView
 
@@ -19,29 +20,38 @@ LARGEST = 1_000_000
 _SIGNS = {"PASS": "✅", "DIVERGED": "❌", "INCONCLUSIVE": "⚠", "ERROR": "💥"}
 
 
-def step_summary(
-    view: RunView, texts: Texts | None = None, *, allowed: Collection[str] = (), broken: Sequence[str] = ()
-) -> str:
-    """The run for a CI page. Findings whose fingerprint is in `allowed` are counted, not listed."""
-    texts = texts or Texts()
-    verdict = view.run.verdict or str(view.run.status)
+def step_summary(view: RunView, wanted: Wanted | None = None) -> str:
+    """The run for a CI page. The headline is the policy's verdict where there is one; what it allows is counted with
+    its reasons, not listed."""
+    wanted = wanted or Wanted(Texts())
+    texts = wanted.texts
+    own = view.run.verdict or str(view.run.status)
+    verdict = wanted.verdict or own
     parts = [f"## parity: {_SIGNS.get(verdict, '')} {inline(verdict)}"]
+    if wanted.verdict is not None:
+        parts.append(texts("github.policy", policy=inline(verdict), run=inline(own)))
+    if wanted.broken:
+        parts.append("\n".join(f"- {inline(line)}" for line in wanted.broken))
     parts += [in_markdown(reason, texts.language) for reason in view.run.reasons]
-    if broken:
-        parts.append("\n".join(f"- {inline(line)}" for line in broken))
+    parts += failures(view, texts)
     parts.append(arms_table(view, texts))
-    shown = [finding for finding in view.corrupt if finding.fingerprint not in allowed]
+    shown = [finding for finding in view.corrupt if finding.fingerprint not in wanted.allowed]
     if shown:
         parts.append(f"### {texts('heading.findings')}\n\n{_table(shown[:ROWS], texts)}")
-        parts += list(example(view, shown[0], texts))
-    ignored = len(view.corrupt) - len(shown)
-    if ignored:
-        parts.append(texts("github.allowed", count=ignored))
+        parts += sections_in_markdown(example(view, shown[0]), view, texts)
     if len(shown) > ROWS:
         parts.append(texts("github.more", count=len(shown) - ROWS, run=view.run.id))
+    if wanted.reasons:
+        reasons = [f"- {code(mark)}: {inline(why)}" for mark, why in list(wanted.reasons.items())[:ROWS]]
+        parts.append("\n".join([texts("github.allowed", count=len(wanted.reasons)), "", *reasons]))
     limits = "\n".join(f"- {in_markdown(line, texts.language)}" for line in facts.unchecked(view))
     parts.append(f"<details>\n<summary>{texts('heading.unchecked')}</summary>\n\n{limits}\n\n</details>")
     return _fitting(parts)
+
+
+def failures(view: RunView, texts: Texts) -> list[str]:
+    """Why the run, or an arm of it, failed."""
+    return [f"{code(name)}:\n\n{block(without_paths(texts.said(said)))}" for name, said in facts.failures(view)]
 
 
 def _table(findings: Sequence[FindingView], texts: Texts) -> str:
@@ -70,7 +80,4 @@ def _fitting(parts: Sequence[str]) -> str:
     return "\n\n".join(kept) + "\n"
 
 
-FORMAT = Format(
-    lambda view, wanted: [Document(step_summary(view, wanted.texts, allowed=wanted.allowed, broken=wanted.broken))],
-    for_readers=True,
-)
+FORMAT = Format(lambda view, wanted: [Document(step_summary(view, wanted))], for_readers=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -21,59 +21,46 @@ from markupsafe import Markup
 from parity._version import __version__
 from parity.language import render
 from parity.messages import Message
-from parity.records.emulated import proves
-from parity.report import facts, svg
+from parity.records import Kind
+from parity.report import facts, first_screen, svg
 from parity.report.escape import without_paths
+from parity.report.examples import ACTUAL, EXPECTED, example
 from parity.report.format import Document, Format
 from parity.report.formats.md import environment_lines
 from parity.report.plots import plots
 from parity.report.prose import in_html
+from parity.report.sections import Part, Stream, Verbatim, runs
 from parity.report.texts import Texts
 from parity.report.texts import sentence as say
-from parity.store import CompletionRow
 from parity.text import visible
 from parity.view import FindingView, RunView, next_commands
 from parity.view.experiments import proposed
 
-MOST_TOKENS = 600
+MOST_TOKENS = 240
 """Tokens of a stream shown, around the place in question."""
-
-LONGEST_PROMPT = 4000
-"""Characters of a prompt shown."""
 
 COLUMNS = ("arm", "completions", "identical", "near", "corrupt", "shortest", "acceptance", "speed")
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
-    """A token of a stream. `mark`: "x" for the one in question, "f" the rest of the finding, "p" what differs."""
+class Drawn:
+    """A part of a section as the page draws it. `form`: said, verbatim, stream or rows."""
 
-    text: str
-    title: str
-    mark: str
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One arm's stream around the place."""
-
-    arm: str
-    ended: str
-    tokens: list[Token]
-    cut_before: bool
-    cut_after: bool
-    ends_here: bool
-    """The place is the end of the stream."""
+    form: str
+    said: Markup | str = ""
+    """The sentence, the text, or what stands before the token ids."""
+    runs: Sequence[tuple[str, str]] = ()
+    """Of a stream: its text in pieces, each with its mark (`sections.runs`)."""
+    head: Sequence[Markup] = ()
+    rows: Sequence[Sequence[Markup]] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Logprob:
-    """A row of what the reference says of the place."""
+class DrawnSection:
+    """Parts below a heading."""
 
-    token: str
-    logprob: str
-    gap: str
-    chosen: bool
+    heading: str | None
+    parts: Sequence[Drawn]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +69,10 @@ class Card:
 
     finding: FindingView
     badges: list[str]
-    prompt: str | None
-    sides: list[Side]
-    logprobs: list[Logprob]
+    question: Message
+    """What its reader asks first."""
+    columns: Sequence[Sequence[DrawnSection]]
+    """Sections one below the other; those of one list stand side by side."""
     gaps: Markup | None
     no_gaps: bool
     """Other completions have scores, this one has none."""
@@ -118,6 +106,10 @@ def html_report(view: RunView, texts: Texts | None = None) -> str:
                 (in_html(each.what, texts.language), visible(without_paths(each.text or " ".join(each.options))))
                 for one in view.why
                 for each in proposed(view, one)
+            ],
+            failures=[
+                (name, visible(without_paths(render(said, texts.language)), keep="\n"))
+                for name, said in facts.failures(view)
             ],
             following=[
                 (
@@ -162,11 +154,12 @@ def _data(name: str) -> str:
 
 
 def _lead(view: RunView) -> Iterator[Message | str]:
-    """Why this verdict, what was planted, and by which rule a token counts as wrong."""
+    """What a reader must know first, why this verdict, and by which rule a token counts as wrong."""
+    yield from first_screen.notes(view)
+    yield first_screen.what(view)
+    yield from first_screen.points(view)
     yield from view.run.reasons
-    yield from (facts.planted(arm.planted) for arm in view.suspected if arm.planted)
-    yield from (proves(arm.name) for arm in view.arms if arm.emulated)
-    if view.tolerance is not None and view.run.greedy:
+    if view.tolerance is not None and view.run.greedy and facts.rests_on_gaps(first_screen.accused(view)):
         yield say("lead.rule", tolerance=f"{view.tolerance:g}")
 
 
@@ -176,56 +169,45 @@ def _card(view: RunView, finding: FindingView, texts: Texts) -> Card:
         badges.append(f"{texts('column.token')} {finding.position}")
     if finding.gap is not None:
         badges.append(f"{finding.gap:.2f} nats")
-    prompt = None
-    if finding.asked is not None:
-        written = finding.asked.prompt
-        prompt = visible(view.text.decode(finding.asked.prompt_token_ids) if written is None else written)
     gaps = _gaps(view, finding, texts)
     return Card(
         finding,
         [*badges, finding.state],
-        None if prompt is None else prompt[:LONGEST_PROMPT],
-        [
-            _side(view, stream, name, finding, is_candidate=stream is finding.candidate)
-            for stream, name in ((finding.baseline, view.run.baseline), (finding.candidate, finding.arm))
-            if stream is not None
-        ],
-        [
-            Logprob(
-                view.text.token(token),
-                f"{value:.3f}",
-                "" if gap is None else f"{gap:.3f}",
-                token == finding.token,
-            )
-            for token, value, gap in finding.reference()
-        ],
+        Kind(finding.kind).row.question,
+        _columns(list(_sections(view, finding, texts))),
         gaps,
-        gaps is None and bool(view.evidence.gaps),
+        gaps is None and bool(view.evidence.gaps) and finding.gap is not None,
     )
 
 
-def _side(view: RunView, stream: CompletionRow, name: str, finding: FindingView, *, is_candidate: bool) -> Side:
-    """The tokens around the place."""
-    position, parted, ids = finding.position, finding.first_divergence, stream.token_ids
-    middle = position if position is not None else parted or 0
-    start = max(0, min(middle - MOST_TOKENS // 2, len(ids) - MOST_TOKENS))
-    stop = min(len(ids), start + MOST_TOKENS)
+def _columns(sections: Sequence[DrawnSection]) -> list[list[DrawnSection]]:
+    """What was expected and what came stand side by side."""
+    found: list[list[DrawnSection]] = []
+    for one in sections:
+        if one.heading == ACTUAL and found and found[-1][-1].heading == EXPECTED:
+            found[-1].append(one)
+        else:
+            found.append([one])
+    return found
 
-    def mark(at: int) -> str:
-        if position is not None and at == position:
-            return "x"
-        if is_candidate and position is not None and position < at < position + (finding.length or 1):
-            return "f"
-        return "p" if parted is not None and at >= parted else ""
 
-    return Side(
-        name,
-        f"{stream.n_tokens}, {stream.finish_reason}",
-        [Token(view.text.plain(int(ids[at])), f"{at}: {int(ids[at])}", mark(at)) for at in range(start, stop)],
-        cut_before=start > 0,
-        cut_after=stop < len(ids),
-        ends_here=position is not None and position >= len(ids),
-    )
+def _sections(view: RunView, finding: FindingView, texts: Texts) -> Iterator[DrawnSection]:
+    """As in Markdown, without the sentence that stands at the top of the card."""
+    for one in example(view, finding):
+        parts = [_part(part, view, texts) for part in one.parts if part != finding.why]
+        if parts:
+            yield DrawnSection(one.heading, parts)
+
+
+def _part(part: Part, view: RunView, texts: Texts) -> Drawn:
+    if isinstance(part, Message):
+        return Drawn("said", in_html(part, texts.language))
+    if isinstance(part, Verbatim):
+        return Drawn("verbatim", visible(part.text, keep="\n\t"))
+    if isinstance(part, Stream):
+        return Drawn("stream", f"{texts.said(part.label).strip()}: {part.ids}", runs(part, view, MOST_TOKENS))
+    cells = [[in_html(cell, texts.language) for cell in row] for row in part.rows]
+    return Drawn("rows", head=[in_html(cell, texts.language) for cell in part.head], rows=cells)
 
 
 def _gaps(view: RunView, finding: FindingView, texts: Texts) -> Markup | None:

@@ -45,6 +45,7 @@ def report_value(view: RunView, texts: Texts) -> dict[str, Json]:
             "created": view.run.created,
             "status": str(view.run.status),
             "verdict": view.run.verdict,
+            "message": None if view.run.message is None else public(str(view.run.message)),
             "reasons": [str(reason) for reason in view.run.reasons],
             "model": view.run.model,
             "baseline": view.run.baseline,

@@ -13,6 +13,7 @@ from parity.records import Key
 from parity.records.emulated import proves
 from parity.report.escape import attribute, xml
 from parity.report.format import Document, Format
+from parity.report.sections import shown_around
 from parity.report.texts import Texts
 from parity.view import ArmView, FindingView, RunView
 
@@ -54,7 +55,7 @@ def _suite(number: int, arm: ArmView, view: RunView, texts: Texts, ignore: froze
             continue
         failures += bool(failing)
         skipped += bool(found) and not failing
-        cases.append(_case(arm.name, key, failing or found, bool(failing), texts))
+        cases.append(_case(arm.name, key, failing or found, bool(failing), view, texts))
     errors = int(arm.verdict in (None, "ERROR"))
     if errors:
         message = arm.message or "not compared"
@@ -94,7 +95,7 @@ def _wrap(
     return "\n".join([head, f"<properties>{about}</properties>", *cases, "</testsuite>"])
 
 
-def _case(arm: str, key: Key, found: Sequence[FindingView], failing: bool, texts: Texts) -> str:
+def _case(arm: str, key: Key, found: Sequence[FindingView], failing: bool, view: RunView, texts: Texts) -> str:
     opening = f'<testcase classname={attribute(arm)} name={attribute(key)} time="0"'
     if not found:
         return f"{opening}/>"
@@ -102,7 +103,7 @@ def _case(arm: str, key: Key, found: Sequence[FindingView], failing: bool, texts
     if not failing:
         return f"{opening}><skipped message={attribute(first.note or str(first.state))}/></testcase>"
     message = f"{texts.kind(first.kind)}: {texts.said(first.why)}"
-    body = "\n".join(_lines(found, texts))
+    body = "\n".join(_lines(found, view, texts))
     return (
         f"{opening}><failure type={attribute(first.kind)} message={attribute(message)}>"
         f"{xml(body, keep=chr(10))}</failure></testcase>"
@@ -116,13 +117,15 @@ def _unlisted(arm: str, key: Key, texts: Texts) -> str:
     return f'{head}<failure type="corrupt" message={message}/></testcase>'
 
 
-def _lines(found: Sequence[FindingView], texts: Texts) -> Iterator[str]:
+def _lines(found: Sequence[FindingView], view: RunView, texts: Texts) -> Iterator[str]:
     for finding in found:
         where = "" if finding.position is None else f" at token {finding.position}"
         yield f"{finding.kind}{where}: {texts.said(finding.why)} (fingerprint {finding.fingerprint})"
         for name, stream in (("baseline", finding.baseline), ("candidate", finding.candidate)):
             if stream is not None:
-                yield f"  {name}: {' '.join(map(str, stream.token_ids[:64].tolist()))}"
+                if stream.text is not None or view.text.knows:
+                    yield f"  {name}: {shown_around(view, stream, finding)}"
+                yield f"  {name} ids: {' '.join(map(str, stream.token_ids[:64].tolist()))}"
 
 
 def _policy_case(number: int, line: str) -> str:

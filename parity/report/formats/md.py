@@ -7,7 +7,7 @@ description and, for vllm, a box that only a person can tick.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -15,17 +15,19 @@ from parity._version import __version__
 from parity.errors import ParityError
 from parity.messages import Message, heard, message, shortened
 from parity.records import Json
-from parity.records.emulated import proves
-from parity.report import facts, table_text
+from parity.report import facts, first_screen
+from parity.report.background import background
 from parity.report.escape import block, code, inline, public, table, without_paths
 from parity.report.examples import example
 from parity.report.format import REPOSITORIES, Document, Format, Wanted
-from parity.report.known import CONDITIONS, Match, conditions, known_bugs, link, matches
-from parity.report.prose import in_markdown
+from parity.report.minimal import minimal_script, serve_line
+from parity.report.prose import Code, in_markdown
+from parity.report.repro import repro_of, unknown_settings
+from parity.report.sections import sections_in_markdown
 from parity.report.texts import Texts
+from parity.report.texts import sentence as say
 from parity.text import visible
-from parity.view import ArmView, NextCommand, RunView, next_commands
-from parity.view.experiments import proposed
+from parity.view import ArmView, RunView
 
 LONGEST_SCRIPT = 40_000
 """Characters of a script that goes into the report; GitHub takes issues of 65,536."""
@@ -41,7 +43,8 @@ _SECRET = re.compile(r"KEY|TOKEN(?!IZER)|SECRET|PASSW|CREDENTIAL", re.IGNORECASE
 class BugReport:
     """A report for one project. `fields` maps the labels of its template to Markdown."""
 
-    project: str
+    project: str | None
+    """None: nobody is known to whom it could go."""
     title: str
     fields: Mapping[str, str]
 
@@ -55,17 +58,17 @@ class BugReport:
         return "\n\n".join(parts) + "\n"
 
     @property
-    def address(self) -> str:
+    def address(self) -> str | None:
         """Where to file it; the form opens with the title filled in."""
+        if self.project is None:
+            return None
         base = f"https://github.com/{REPOSITORIES[self.project]}/issues/new"
         return f"{base}?template=400-bug-report.yml&title={quote(self.title)}"
 
 
 def bug_reports(view: RunView, wanted: Wanted) -> list[BugReport]:
     """A report for the target, or one for every project whose arms diverge; then each names the others."""
-    from parity.report.repro import repro_of
-
-    concerned = view.projects
+    concerned: list[str | None] = list(view.projects) or [None]
     script, why_not = repro_of(view)
     return [
         bug_report(
@@ -76,7 +79,9 @@ def bug_reports(view: RunView, wanted: Wanted) -> list[BugReport]:
             no_script=why_not,
             searched=wanted.searched,
             others={
-                other: wanted.see_also.get(other, "") for other in {*concerned, *wanted.see_also} if other != project
+                other: wanted.see_also.get(other, "")
+                for other in {*concerned, *wanted.see_also}
+                if other is not None and other != project
             },
         )
         for project in ([wanted.target] if wanted.target is not None else concerned)
@@ -116,6 +121,13 @@ def _advice(view: RunView, report: BugReport, wanted: Wanted) -> Iterator[Messag
             "the same and compare again",
         )
         return
+    if report.project is None:
+        yield message(
+            "report.advice.nowhere",
+            "nothing says that {arm} is vLLM: it goes to whoever makes that engine",
+            arm=first_screen.accused(view).name,
+        )
+        return
     yield message(
         "report.advice.file", "for {project}: file it at {address}", project=report.project, address=report.address
     )
@@ -133,7 +145,7 @@ FORMAT = Format(_documents, for_readers=True, by_project=True)
 
 def bug_report(
     view: RunView,
-    project: str,
+    project: str | None,
     *,
     texts: Texts | None = None,
     script: str | None = None,
@@ -195,91 +207,36 @@ def _flat(values: Mapping[str, Json], indent: str = "") -> Iterator[str]:
 def _description(
     view: RunView, texts: Texts, script: str | None, no_script: Message | None, others: Mapping[str, str]
 ) -> Iterator[str]:
-    yield _verdict(view, texts)
-    yield _lead(view, texts)
-    yield from _inside(view, texts)
-    if following := next_commands(view):
-        yield "\n\n".join([f"#### {texts('heading.next')}", *(_next(one, texts) for one in following)])
+    for line in (*first_screen.notes(view), first_screen.what(view)):
+        yield in_markdown(line, texts.language)
+    points = [*first_screen.points(view), *_again(view, script)]
+    if points:
+        yield "\n".join(f"- {in_markdown(line, texts.language)}" for line in points)
     if view.chosen is not None:
-        yield from example(view, view.chosen, texts)
-    arms = table_text.markdown(view, texts.language).rstrip()
-    yield f"#### {texts('heading.measured_table')}\n\n{arms}"
-    yield _listed(texts("heading.controls"), facts.controls(view), texts)
-    yield f"#### {texts('heading.versions')}\n\n{_versions(view, texts)}"
-    yield f"#### {texts('heading.repro')}\n\n{_reproduction(view, texts, script, no_script)}"
-    yield _listed(texts("heading.measured"), facts.measured(view), texts)
-    yield _listed(texts("heading.inferred"), facts.inferred(view), texts)
-    yield _listed(texts("heading.unchecked"), facts.unchecked(view), texts)
-    yield f"#### {texts('heading.known')}\n\n{known(view, texts)}"
-    for other, address in others.items():
-        name = facts.title(view, texts)
-        where = address or texts("both.link")
-        text = texts("both.text", other=REPOSITORIES[other], title=code(f"[Bug]: {name}"), link=inline(where))
-        yield f"#### {texts('heading.both')}\n\n{text}"
+        yield from _which(view, texts)
+        yield from sections_in_markdown(example(view, view.chosen), view, texts)
+    yield f"#### {texts('heading.repro')}"
+    yield from _reproduction(view, texts, script, no_script)
+    rest = "\n\n".join(background(view, texts, others))
+    yield f"<details>\n<summary>{texts('fold.rest')}</summary>\n\n{rest}\n\n</details>"
     yield f"<sub>{texts('footer', version=__version__, run=code(view.run.id))}</sub>"
 
 
-def _inside(view: RunView, texts: Texts) -> Iterator[str]:
-    """What the recorded steps say, and the next experiment with its command; nothing where none were recorded."""
-    if not view.why and not view.violations:
-        return
-    yield _listed(texts("heading.inside"), facts.inside(view), texts)
-    for one in view.why:
-        for each in proposed(view, one):
-            what = in_markdown(each.what, texts.language)
-            yield f"{what}\n\n{block(without_paths(each.text or ' '.join(each.options)), 'sh')}"
+def _again(view: RunView, script: str | None) -> Iterator[Message]:
+    if script is not None:
+        yield say("first.again", command=Code("python repro.py --model PATH_OR_NAME"))
+    elif view.run.command:
+        yield say("first.again.run", command=Code(without_paths(view.run.command)))
 
 
-def _next(command: NextCommand, texts: Texts) -> str:
-    parts = [in_markdown(command.what, texts.language)]
-    parts += [block(without_paths(command.text), "sh")] if command.text else []
-    parts += [in_markdown(command.remark, texts.language)] if command.remark is not None else []
-    return "\n\n".join(parts)
-
-
-def _listed(heading: str, lines: Iterator[Message], texts: Texts) -> str:
-    return f"#### {heading}\n\n" + "\n".join(f"- {in_markdown(line, texts.language)}" for line in lines)
-
-
-def _verdict(view: RunView, texts: Texts) -> str:
-    if view.run.verdict is None:
-        return texts("lead.unfinished", status=inline(view.run.status))
-    reasons = "; ".join(in_markdown(reason, texts.language) for reason in view.run.reasons)
-    reasons = reasons or in_markdown(view.run.message or "-", texts.language)
-    return texts("lead.verdict", verdict=inline(view.run.verdict), reasons=reasons)
-
-
-def _lead(view: RunView, texts: Texts) -> str:
-    arm = (view.suspected or view.candidates or list(view.arms))[0]
-    tolerance = "-" if view.tolerance is None else f"{view.tolerance:g}"
-    planted = [in_markdown(facts.planted(one.planted), texts.language) for one in view.suspected if one.planted]
-    emulated = [in_markdown(proves(one.name), texts.language) for one in view.arms if one.emulated]
-    drawn = not view.run.greedy
-    parts = [
-        *planted,
-        *emulated,
-        texts(
-            "lead.sampled" if drawn and arm.corrupt else "lead.corrupt" if arm.corrupt else "lead.benign",
-            requests=len(view.requests),
-            sampling=inline(facts.sampling_in_words(view)),
-            baseline=code(view.run.baseline),
-            arm=code(arm.name),
-            claims="; ".join(in_markdown(one, texts.language) for one in facts.claims(view, arm, drawn=drawn)),
-            near=arm.count("near_tie"),
-            completions=arm.completions,
-            kinds=", ".join(in_markdown(one, texts.language) for one in facts.kinds_of(arm)),
-            tolerance=tolerance,
-        ),
-    ]
-    if facts.rests_on_gaps(arm):
-        parts.append(texts("lead.rule.sampled") if drawn else texts("lead.rule", tolerance=tolerance))
-    if view.chosen is not None and not view.chosen.of_run:
-        row = view.chosen
+def _which(view: RunView, texts: Texts) -> Iterator[str]:
+    """Which finding is shown."""
+    row = view.chosen
+    if row is not None and not row.of_run:
         more = texts("more_tokens", count=row.length - 1) if row.length and row.length > 1 else ""
         name = "lead.first.whole" if row.position is None else "lead.first"
         kind = inline(texts.kind(row.kind))
-        parts.append(texts(name, request=code(row.request), kind=kind, position=row.position, more=more))
-    return " ".join(parts)
+        yield texts(name, request=code(row.request), kind=kind, position=row.position, more=more)
 
 
 def arms_table(view: RunView, texts: Texts) -> str:
@@ -292,72 +249,30 @@ def arms_table(view: RunView, texts: Texts) -> str:
     return table([texts(f"column.{name}") for name in names], rows)
 
 
-def _versions(view: RunView, texts: Texts) -> str:
-    if len(view.siblings) > 1:
-        head = [texts(f"column.{name}") for name in ("run", "verdict", "versions")]
-        rows = [
-            [code(one.id), inline(one.verdict), inline("; ".join(f"{a}: {v}" for a, v in one.versions.items()))]
-            for one in view.siblings
-        ]
-        return table(head, rows)
-    lines = [
-        texts("version.row", arm=code(arm.name), versions=inline(facts.version_line(arm) or "-")) for arm in view.arms
-    ]
-    return "\n".join(f"- {line}" for line in [*lines, texts("version.one")])
+def _reproduction(view: RunView, texts: Texts, script: str | None, no_script: Message | None) -> Iterator[str]:
+    """The short script to read, its server, and the careful script below."""
+    chosen = view.chosen
+    short = None if chosen is None or not chosen.is_corrupt else minimal_script(view, chosen)
+    if short is not None:
+        yield f"{texts('repro.short')}\n\n{block(short, 'python')}"
+    arm = first_screen.accused(view)
+    if (short is not None or script is not None) and (missing := unknown_settings(view, arm)):
+        yield in_markdown(say("repro.unknown", arm=Code(arm.name), names=list(map(Code, missing))), texts.language)
+    if short is not None and (serve := serve_line(view, arm)) is not None:
+        yield f"{texts('repro.serve')}\n\n{block(serve, 'sh')}"
+    yield from _careful(view, texts, script, no_script)
+    if view.run.command:
+        yield f"{texts('repro.command')}\n\n{block(without_paths(view.run.command), 'sh')}"
 
 
-def _reproduction(view: RunView, texts: Texts, script: str | None, no_script: Message | None) -> str:
-    command = f"{texts('repro.command')}\n\n{block(without_paths(view.run.command), 'sh')}"
+def _careful(view: RunView, texts: Texts, script: str | None, no_script: Message | None) -> Iterator[str]:
     if script is None:
         why = "" if no_script is None else inline(texts.said(no_script))
-        return f"{texts('repro.none', why=why)}\n\n{command}"
-    how = block("python repro.py --model PATH_OR_NAME", "sh")
+        yield texts("repro.none", why=why)
+        return
+    yield f"{texts('repro.run')}\n\n{block('python repro.py --model PATH_OR_NAME', 'sh')}"
     if len(script) > LONGEST_SCRIPT:
         what = f"finding:{view.chosen.id}" if view.chosen is not None else view.run.id
-        long = texts("repro.long", characters=f"{len(script):,}", command=code(f"parity repro {what} -o repro.py"))
-        return f"{texts('repro.run')}\n\n{how}\n\n{long}\n\n{command}"
-    body = f"<details>\n<summary><code>repro.py</code></summary>\n\n{block(script, 'python')}\n\n</details>"
-    return f"{texts('repro.run')}\n\n{how}\n\n{body}\n\n{command}"
-
-
-def known(view: RunView, texts: Texts) -> str:
-    """Known reports of the same kind whose conditions this run does not contradict."""
-    found: dict[str, Match] = {}
-    for arm in view.suspected or view.candidates:
-        kinds = [view.chosen.kind] if view.asked_for_finding and view.chosen else list(arm.corrupt)
-        if not kinds:
-            kinds = ["near_tie"] if arm.count("near_tie") else []
-        prompt = None
-        if view.chosen is not None and view.chosen.asked is not None:
-            prompt = len(view.chosen.asked.prompt_token_ids)
-        holding = conditions(
-            arm.settings,
-            view.run.sampling,
-            model=view.run.model,
-            prompt_tokens=prompt,
-            requests=len(view.requests),
-            versions=arm.versions,
-        )
-        for match in matches(kinds, holding):
-            found.setdefault(match.bug.name, match)
-    if not found:
-        return texts("known.none", count=len(known_bugs()))
-    lines = [texts("known.lead"), ""]
-    for match in found.values():
-        unknown = texts("known.unknown", unknown=_conditions(match.unknown, texts)) if match.unknown else ""
-        threads = ", ".join(f"[{thread}]({link(thread)})" for thread in match.bug.threads)
-        text = texts(
-            "known.row",
-            threads=threads,
-            symptom=match.bug.symptom,
-            trigger=match.bug.trigger,
-            state=f" ({match.bug.state})" if match.bug.state else "",
-            holds=_conditions(match.holds, texts) or "-",
-            unknown=unknown,
-        )
-        lines.append(f"- {text}")
-    return "\n".join(lines)
-
-
-def _conditions(names: Sequence[str], texts: Texts) -> str:
-    return ", ".join(texts.said(CONDITIONS[name]) for name in names)
+        yield texts("repro.long", characters=f"{len(script):,}", command=code(f"parity repro {what} -o repro.py"))
+    else:
+        yield f"<details>\n<summary><code>repro.py</code></summary>\n\n{block(script, 'python')}\n\n</details>"

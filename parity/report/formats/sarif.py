@@ -14,8 +14,9 @@ from parity.capture import read_capture
 from parity.errors import ParityError
 from parity.records import Json, Key
 from parity.records.kinds import Kind, kinds
-from parity.report.escape import json_text
-from parity.report.format import Document, Format
+from parity.report import facts
+from parity.report.escape import json_text, without_paths
+from parity.report.format import Document, Format, Wanted
 from parity.report.texts import Texts
 from parity.store import TriageState
 from parity.text import visible
@@ -24,9 +25,10 @@ from parity.view import FindingView, RunView
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def sarif_log(view: RunView, texts: Texts | None = None, *, allowed: frozenset[str] = frozenset()) -> str:
-    """The findings as a SARIF log; those triaged as benign or duplicate, or `allowed`, are suppressed."""
-    texts = texts or Texts()
+def sarif_log(view: RunView, wanted: Wanted | None = None) -> str:
+    """The corrupt findings as a SARIF log; those triaged as benign or duplicate, or allowed, are suppressed."""
+    wanted = wanted or Wanted(Texts())
+    texts = wanted.texts
     rules = kinds()
     lines = {arm.name: _lines(arm.capture) for arm in view.arms if any(f.arm == arm.name for f in view.findings)}
     log = {
@@ -42,13 +44,14 @@ def sarif_log(view: RunView, texts: Texts | None = None, *, allowed: frozenset[s
                     }
                 },
                 "automationDetails": {"id": f"parity/{visible(view.run.model)}/{view.run.id}"},
-                "invocations": [
-                    {"executionSuccessful": view.run.verdict not in (None, "ERROR"), "startTimeUtc": _time(view)}
-                ],
-                "results": [_result(view, finding, lines, rules, texts, allowed) for finding in view.findings],
+                "invocations": [_invocation(view)],
+                # What is benign is none: code scanning would open an alert for it.
+                "results": [_result(view, finding, lines, rules, texts, wanted) for finding in view.corrupt],
                 "columnKind": "unicodeCodePoints",
                 "properties": {
                     "verdict": view.run.verdict,
+                    "benign": view.total_findings - len(view.corrupt),
+                    **({"policy": wanted.verdict, "broken": list(wanted.broken)} if wanted.judgement else {}),
                     "reasons": [visible(str(one)) for one in view.run.reasons],
                     "findings_total": view.total_findings,
                     **({"emulated": names} if (names := [arm.name for arm in view.arms if arm.emulated]) else {}),
@@ -59,8 +62,33 @@ def sarif_log(view: RunView, texts: Texts | None = None, *, allowed: frozenset[s
     return json_text(log) + "\n"
 
 
+def _invocation(view: RunView) -> dict[str, Json]:
+    """Whether it ran, and why not."""
+    said = [
+        {
+            "level": "error",
+            "message": {"text": _message(f"{name}: {without_paths(str(why))}")},
+            "descriptor": {"id": "parity/failed"},
+        }
+        for name, why in facts.failures(view)
+    ]
+    found: dict[str, Json] = {
+        "executionSuccessful": view.run.verdict not in (None, "ERROR"),
+        "startTimeUtc": _time(view),
+    }
+    return {**found, "toolExecutionNotifications": said} if said else found
+
+
 def _rule(kind: Kind, texts: Texts) -> dict[str, Json]:
+    question = texts.said(kind.row.question)
     return {
+        "fullDescription": {"text": f"{texts.kind(str(kind))}. {question}"},
+        "help": {
+            "text": f"{question} Defined in docs/{kind.row.anchor}. `parity tui` shows it, `parity report FINGERPRINT` "
+            "writes it down.",
+            "markdown": f"{question}\n\nDefined in `docs/{kind.row.anchor}`. `parity tui` shows it, "
+            "`parity report FINGERPRINT` writes it down.",
+        },
         "id": str(kind),
         "name": "".join(part.capitalize() for part in str(kind).split("_")),
         "shortDescription": {"text": texts.kind(str(kind))},
@@ -74,7 +102,7 @@ def _result(
     lines: dict[str, dict[Key, int]],
     rules: list[Kind],
     texts: Texts,
-    allowed: frozenset[str],
+    wanted: Wanted,
 ) -> dict[str, Json]:
     where = "" if finding.position is None else f", token {finding.position}"
     text = f"{texts.kind(finding.kind)} in {finding.arm}, request {finding.key}{where}: {finding.why}"
@@ -92,7 +120,11 @@ def _result(
                 "logicalLocations": [{"fullyQualifiedName": visible(name), "kind": "element"}],
             }
         ],
-        "partialFingerprints": {"parity/v1": finding.fingerprint},
+        # GitHub takes the first for whether an alert is the one of before; else it would hash the line of a file.
+        "partialFingerprints": {
+            "primaryLocationLineHash": f"{finding.fingerprint}:1",
+            "parity/v1": finding.fingerprint,
+        },
         "properties": {
             "gap": finding.gap,
             "length": finding.length,
@@ -102,8 +134,8 @@ def _result(
     }
     if finding.kind in rules:
         result["ruleIndex"] = rules.index(Kind(finding.kind))
-    if finding.state in (TriageState.BENIGN, TriageState.DUPLICATE) or finding.fingerprint in allowed:
-        note = finding.note or finding.state
+    if finding.state in (TriageState.BENIGN, TriageState.DUPLICATE) or finding.fingerprint in wanted.allowed:
+        note = wanted.reasons.get(str(finding.fingerprint)) or finding.note or finding.state
         result["suppressions"] = [{"kind": "external", "status": "accepted", "justification": visible(note)}]
     return result
 
@@ -138,4 +170,4 @@ def _time(view: RunView) -> str:
     return view.run.created[:19].replace(" ", "T") + "Z"
 
 
-FORMAT = Format(lambda view, wanted: [Document(sarif_log(view, wanted.texts, allowed=wanted.allowed))])
+FORMAT = Format(lambda view, wanted: [Document(sarif_log(view, wanted))])

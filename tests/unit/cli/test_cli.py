@@ -145,6 +145,15 @@ def test_version_and_unknown_command(invoke: Any) -> None:
 # --------------------------------------------------------------------------- compare
 
 
+@pytest.mark.parametrize(("typed", "meant"), [("rnu", "run"), ("comapre", "compare"), ("docter", "doctor")])
+def test_a_misspelt_command_is_answered_with_the_one_meant(invoke: Any, typed: str, meant: str) -> None:
+    result = invoke(typed)
+    assert result.exit_code == 2
+    assert f"No such command '{typed}'." in result.stderr
+    assert "Did you mean" in result.stderr
+    assert meant in result.stderr.split("Did you mean")[1]
+
+
 def test_compare_says_pass_or_diverged(invoke: Any, files: dict[str, str]) -> None:
     for name, code, verdict in (("same", 0, "PASS"), ("tie", 0, "PASS"), ("bad", 1, "DIVERGED")):
         shown = invoke("compare", files["base"], files[name])

@@ -87,7 +87,7 @@ def test_says_what_was_seen_where_and_what_it_rests_on() -> None:
     assert "expected token ids from 0: 5 6 7 8 9 10" in text
     assert "actual token ids from 0: 5 6 99 98 9 10" in text
     assert "7.500 nats below the best one" in text
-    assert text.count("<details>") == 3  # both environments and the script
+    assert text.count("<details>") == 4  # both environments, the script, and all that is looked up later
     assert "| `[99]` | -7.600 | 7.500 | chosen |" in text
     assert "import vllm" not in text.split("#### Minimal reproduction")[0]
 

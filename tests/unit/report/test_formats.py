@@ -16,16 +16,21 @@ from hypothesis import strategies as st
 from lxml import etree
 from lxml import html as lxml_html
 from markdown_it import MarkdownIt
-from report_data import KEYS, MTP, finding_case, make_case
+from report_data import BASE, KEYS, MTP, arm_case, finding_case, make_case, run_of
 
+from parity.errors import ExitCode
+from parity.messages import verbatim
+from parity.records import Verdict
 from parity.report import escape
 from parity.report.format import Wanted
+from parity.report.formats.annotations import workflow_commands
 from parity.report.formats.github import LARGEST, step_summary
 from parity.report.formats.html import html_report
 from parity.report.formats.json import json_report, schema
 from parity.report.formats.junit import junit_xml
 from parity.report.formats.md import bug_reports
 from parity.report.formats.sarif import sarif_log
+from parity.report.policy import Judgement
 from parity.report.texts import Texts
 from parity.store import TriageState
 from parity.text import visible
@@ -85,7 +90,7 @@ def check_markdown(text: str) -> None:
 def check_html(text: str) -> None:
     """As a browser reads it: our elements, our one script, no address outside, nothing invisible."""
     page = lxml_html.document_fromstring(text)
-    tags = """html head meta link title style body h1 h2 h3 p span div table thead tbody tr th td input label
+    tags = """html head meta link title style body h1 h2 h3 h4 section p span div table thead tbody tr th td input label
         noscript article header i details summary pre ul li code script svg rect text line path strong em"""
     known = set(tags.split())
     assert {element.tag for element in page.iter() if isinstance(element.tag, str)} <= known
@@ -220,7 +225,11 @@ def test_sarif_results_carry_rule_place_and_fingerprint() -> None:
     result = run["results"][0]
     assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "garbled"
     assert result["level"] == "error"
-    assert result["partialFingerprints"] == {"parity/v1": "0123456789abcdef0123"}
+    assert result["partialFingerprints"] == {
+        "primaryLocationLineHash": "0123456789abcdef0123:1",  # the one that GitHub matches alerts by
+        "parity/v1": "0123456789abcdef0123",
+    }
+    assert all(rule["fullDescription"]["text"] and rule["help"]["markdown"] for rule in run["tool"]["driver"]["rules"])
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "cpu-mtp.jsonl"
     assert "suppressions" not in result
 
@@ -229,6 +238,56 @@ def test_sarif_suppresses_what_was_triaged_as_benign() -> None:
     finding = finding_case(state=str(TriageState.BENIGN))
     value = check_json(sarif_log(make_case(finding=finding)), SARIF)
     assert value["runs"][0]["results"][0]["suppressions"][0]["kind"] == "external"
+
+
+def test_near_ties_open_no_alerts() -> None:
+    near = finding_case(kind="near_tie", severity="benign", gap=0.05, length=1)
+    run = check_json(sarif_log(make_case(finding=near)), SARIF)["runs"][0]
+    assert run["results"] == []
+    assert run["properties"]["benign"] == 1
+
+
+def test_a_run_that_failed_says_why_in_every_format() -> None:
+    why = verbatim("the engine of cpu/mtp did not start: ModuleNotFoundError: No module named 'vllm'")
+    arms = [arm_case(BASE), arm_case(MTP, corrupt=False, verdict=None, status="failed", message=why, tally=())]
+    case = make_case(arms=arms, finding=None, run=run_of(verdict="ERROR", reasons=(), message=why))
+    said = "No module named 'vllm'"
+    sarif = check_json(sarif_log(case), SARIF)["runs"][0]["invocations"][0]
+    assert not sarif["executionSuccessful"]
+    assert said in sarif["toolExecutionNotifications"][0]["message"]["text"]
+    assert said in step_summary(case)
+    assert said in lxml_html.document_fromstring(html_report(case)).text_content()
+    assert said in check_json(json_report(case), REPORT)["run"]["message"]
+    assert said in etree.fromstring(junit_xml(case).encode()).find(".//error").get("message")
+    lines = workflow_commands(case, Wanted(Texts())).splitlines()
+    assert lines[0].startswith("::error title=parity%3A ERROR::")
+    assert any(said in line for line in lines)
+
+
+def test_the_policys_verdict_is_the_headline() -> None:
+    """What it allows is named with its reason, and is no error."""
+    case = make_case()
+    mark = str(case.findings[0].fingerprint)
+    passed = Judgement(Verdict.PASS, ExitCode.PASS, (), {mark: verbatim("vllm#45100")}, ())
+    summary = step_summary(case, Wanted(Texts(), judgement=passed))
+    assert summary.startswith("## parity: ✅ PASS\n")
+    assert "the comparison itself says DIVERGED" in summary
+    assert f"- `{mark}`: vllm" in summary
+    assert "### Findings" not in summary
+    assert workflow_commands(case, Wanted(Texts(), judgement=passed)) == ""
+    result = check_json(sarif_log(case, Wanted(Texts(), judgement=passed)), SARIF)["runs"][0]["results"][0]
+    assert result["suppressions"][0]["justification"] == "vllm#45100"
+    rule = verbatim("garbled: 1 in 2 completions, at most 0 allowed")
+    broken = Wanted(Texts(), judgement=Judgement(Verdict.DIVERGED, ExitCode.DIVERGED, (rule,), {}, ()))
+    first, finding = workflow_commands(case, broken).splitlines()
+    assert first == "::error title=parity%3A DIVERGED::garbled: 1 in 2 completions, at most 0 allowed"
+    assert mark in finding
+
+
+def test_no_text_begins_a_workflow_command_or_ends_one() -> None:
+    for line in workflow_commands(make_case("a\n::error::x\r\n%0A, y: z"), Wanted(Texts())).splitlines():
+        assert line.startswith("::error title=")
+        assert line.count("::error") == 1 or "%0A::error" in line or "\\n::error" in line
 
 
 def test_a_step_summary_stays_below_what_github_takes() -> None:
@@ -240,9 +299,9 @@ def test_a_step_summary_stays_below_what_github_takes() -> None:
 
 def test_html_marks_the_divergent_token_on_both_sides() -> None:
     page = lxml_html.document_fromstring(html_report(make_case()))
-    sides = page.findall(".//div[@class='sides']/div")
+    sides = page.findall(".//div[@class='sides']/section")
     marked = [
-        [token.text for token in side.findall("i") if "x" in (token.get("class") or "").split()] for side in sides
+        [token.text for token in side.findall(".//i") if "x" in (token.get("class") or "").split()] for side in sides
     ]
     assert marked == [["[7]"], ["[99]"]]
 

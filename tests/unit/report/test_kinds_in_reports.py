@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+from lxml import html as lxml_html
 from rich.console import Console
 from support.captures import TEXT, capture, completion
 
@@ -13,6 +15,7 @@ from parity.comparator import compare
 from parity.records import Completion, TopLogprobs
 from parity.report.format import Wanted
 from parity.report.formats import md
+from parity.report.formats.html import html_report
 from parity.report.terminal import print_summary
 from parity.report.texts import Texts
 from parity.view import RunView
@@ -37,6 +40,15 @@ def terminal(view: RunView) -> str:
     return out.getvalue()
 
 
+def page(view: RunView) -> Any:
+    return lxml_html.document_fromstring(html_report(view))
+
+
+def cards(view: RunView) -> list[str]:
+    """What the page says of each finding."""
+    return [one.text_content() for one in page(view).findall(".//article")]
+
+
 def rows(count: int = 8, **changes: object) -> list[Completion]:
     return [completion(TEXT, f"p{at}", **changes) for at in range(count)]
 
@@ -55,6 +67,8 @@ def test_completions_that_never_came() -> None:
     assert "3 of 8 completions did not come" in report
     assert ROUNDING not in report
     assert "did not return this completion" in section(report, "Actual")
+    assert "did not return this completion" in cards(view)[0]
+    assert "3 of 8 completions did not come" in page(view).text_content()
     assert "What the reference thinks" not in report
     arm = next(one for one in view.arms if one.name == "cpu/mtp")
     assert (arm.completions, arm.total, arm.faulty) == (5, 8, 3)
@@ -85,6 +99,11 @@ def test_arms_that_were_asked_different_things() -> None:
     assert "issues/new" not in said
     assert ">>[2]<<" in shown
     assert ">>[7]<<" in shown
+    (card,) = cards(view)[:1]
+    assert "another question than the baseline's" in page(view).text_content()
+    assert "asked with 3 prompt tokens" in card
+    assert "1 7 3 4" in card
+    assert "Expected" not in card
     assert "-k 1" not in shown
 
 
@@ -93,6 +112,7 @@ def test_a_logprob_that_is_no_number() -> None:
     report, shown = reported(view), terminal(view)
     assert ROUNDING not in report
     assert "1 of 8 completions came with logprobs that are wrong" in report
+    assert "not a number" in cards(view)[0]
     table = section(report, "What shows it")
     assert "| `cpu/mtp` | not a number |" in table
     assert "| expected |" not in table, "nobody scored it"
@@ -108,6 +128,9 @@ def test_a_text_that_is_not_that_of_its_tokens() -> None:
     assert "1 of 8 completions came with another text than that of the tokens" in report
     assert "was the word" in section(report, "Expected")
     assert "was the worm" in section(report, "Actual")
+    columns = page(view).findall(".//article")[0].findall(".//div[@class='sides']/section")
+    assert ["was the word" in one.text_content() for one in columns] == [True, False]
+    assert ["was the worm" in one.text_content() for one in columns] == [False, True]
     assert "was the word" in shown
     assert "was the worm" in shown
 

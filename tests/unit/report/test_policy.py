@@ -119,7 +119,10 @@ def test_known_findings_count_for_nothing_until_their_day_has_passed() -> None:
     rules = policy(allow=[{"fingerprint": MARK, "reason": "vllm#45100", "until": date(2026, 11, 21)}])
     found = counted("garbled", mark=MARK)
     on_time = judge(rules, found, verdict="DIVERGED", completions=4, today=date(2026, 11, 21))
-    assert (on_time.verdict, on_time.allowed) == (Verdict.PASS, (MARK,))
+    assert (on_time.verdict, {mark: str(why) for mark, why in on_time.allowed.items()}) == (
+        Verdict.PASS,
+        {MARK: "vllm#45100"},
+    )
     late = judge(rules, found, verdict="DIVERGED", completions=4, today=date(2026, 11, 22))
     assert late.verdict is Verdict.DIVERGED
     assert [str(line) for line in late.expired] == [f"{MARK} was allowed until 2026-11-21: vllm#45100"]

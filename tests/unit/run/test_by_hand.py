@@ -116,3 +116,25 @@ def test_compact_captures_are_scored_as_well(host: Path) -> None:
     assert {key: top.ids.tolist() for key, top in plain.items()} == {
         key: top.ids.tolist() for key, top in packed.items()
     }
+
+
+def test_a_python_without_vllm_says_so_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_bytes(worker_source())
+    (tmp_path / "plan.json").write_text(json.dumps(plan()), encoding="utf-8")
+    command = [sys.executable, "worker.py", "plan.json", "--arm", "cuda/base"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    starting, said = done.stderr.splitlines()
+    assert "starting" in starting
+    assert f"{sys.executable} has no vllm: run this file with the Python that has vLLM" in said
+
+
+def test_an_old_python_says_so_in_a_line(tmp_path: Path) -> None:
+    """Its version is made up: the rest of the file must not be reached."""
+    old = "import sys\nsys.version_info = (3, 8, 10, 'final', 0)\n"
+    source = old + worker_source().decode().replace("from __future__ import annotations", "", 1)
+    done = subprocess.run([sys.executable, "-"], input=source, capture_output=True, timeout=60, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "this file needs 3.9 or newer" in done.stderr

@@ -11,8 +11,12 @@ from typing import IO, Any, Callable
 
 from parity_backends.worker.protocol import Channel, end_children, serve
 from parity_backends.worker.records import items_to_score
+from parity_backends.worker.sentences import WorkerError
 
 from .arm import Arm
+
+ENGINE_PACKAGES = ("vllm", "torch", "numpy")
+NO_ENGINE = "%s has no %s: run this file with the Python that has vLLM, as /path/to/its/bin/python %s PLAN --arm ARM\n"
 
 
 def supervised(stream: IO[bytes]) -> None:
@@ -71,6 +75,12 @@ def by_hand(argv: list[str]) -> None:
         else:
             arm.generate(list(range(plan.get("rounds", 1))))
         arm.close()
+    except ModuleNotFoundError as error:
+        if error.name not in ENGINE_PACKAGES:
+            raise
+        parser.exit(2, NO_ENGINE % (sys.executable, error.name, os.path.abspath(__file__)))
+    except WorkerError as error:
+        parser.exit(3, "%s: %s\n" % (parser.prog, error))
     finally:
         end_children(group=False)
 
