@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 START_SECONDS = 240.0
+END_SECONDS = 30.0
 SETTINGS = (
     "--dtype", "bfloat16", "--enforce-eager", "--no-enable-prefix-caching", "--max-num-seqs", "64",
     "--max-num-batched-tokens", "2048", "--max-model-len", "256", "--generation-config", "vllm", "--seed", "0",
@@ -57,6 +59,35 @@ def vllm_server(python: Path, model: Path, log: Path, env: dict[str, str], extra
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        _end_of_group(process.pid)
+
+
+def _end_of_group(leader: int) -> None:
+    """Wait for the engine's own processes: they end, and write what they hold, after the server that started them."""
+    until = time.monotonic() + END_SECONDS
+    while _group_lives(leader):
+        if time.monotonic() > until:
+            os.killpg(leader, signal.SIGKILL)
+            raise RuntimeError(f"processes of the server were left running after {END_SECONDS:g} s, and are killed")
+        time.sleep(0.05)
+
+
+def _group_lives(leader: int) -> bool:
+    """Whether a process of the group runs; one that ended and is not yet reaped does not."""
+    try:
+        os.killpg(leader, 0)
+    except ProcessLookupError:
+        return False
+    states = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            _, _, rest = stat.read_text().rpartition(")")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        state, _, group = rest.split()[:3]
+        if int(group) == leader:
+            states.append(state)
+    return any(state not in "ZX" for state in states)
 
 
 def _up(url: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,8 @@ from parity.run import Backend
 pytestmark = pytest.mark.engine
 
 PROMPTS = [[42, 290, 432, 484, 548, 16], [331, 450, 355, 1234, 331, 450], [1863, 363, 670, 302, 654], [7, 8, 9]]
+
+WRITTEN_SECONDS = 30.0
 
 
 def asked(url: str, prompt: list[int]) -> Any:
@@ -46,9 +49,21 @@ def served(cpu: Backend, interpreter: Path, tmp_path_factory: pytest.TempPathFac
     server = vllm_server(interpreter, model, folder / "server.log", variables, SPECULATION)
     with server as url, ThreadPoolExecutor(len(PROMPTS)) as pool:
         answers = list(pool.map(lambda prompt: asked(url, prompt), PROMPTS))
-    [path] = (folder / "steps").iterdir()
-    (steps,) = read_steps(path)
+        steps = written_steps(folder / "steps", sum(len(answer["choices"][0]["token_ids"]) for answer in answers))
     return answers, steps
+
+
+def written_steps(folder: Path, tokens: int) -> RowSteps:
+    """What is in the file once the engine was idle. A server that stops kills its workers without asking them."""
+    until = time.monotonic() + WRITTEN_SECONDS
+    while time.monotonic() < until:
+        for path in folder.iterdir():
+            content = path.read_bytes()
+            recorded = read_steps(path) if content.endswith(b"\n") else ()
+            if recorded and len(recorded[0].lists("handed").values) >= tokens:
+                return recorded[0]
+        time.sleep(0.1)
+    raise AssertionError(f"{tokens} tokens were answered, and their steps are not written after {WRITTEN_SECONDS:g} s")
 
 
 def test_nothing_of_a_healthy_server_is_accused(served: tuple[list[Any], RowSteps]) -> None:
