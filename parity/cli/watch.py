@@ -52,7 +52,11 @@ OWN = {"interval", "probes", "until", "metrics_port", "metrics_address", "webhoo
     help="Answer Prometheus here, at /metrics; 0 takes a free port. Needs the extra 'watch'.",
 )
 @click.option("--metrics-address", default="127.0.0.1", show_default=True, help="Address for the metrics.")
-@click.option("--webhook", metavar="URL", help="POST a JSON message there for every probe that is not a PASS.")
+@click.option(
+    "--webhook",
+    metavar="URL",
+    help="POST a JSON message there when a probe is not a PASS, when what is wrong changes, and when it is over.",
+)
 @click.option(
     "--keep",
     type=click.IntRange(min=1),
@@ -94,6 +98,7 @@ def watch(
     from parity.watch import Metrics, Probe, Silent, Webhook
     from parity.watch import watch as go
     from parity.watch.earlier import evidence_of
+    from parity.watch.judging import servers_of, warnings
 
     if plan_file is None and not given("backends") and not own_arms(options.endpoints):
         raise Misused(message("cli.nothing_watch_name", "nothing to watch: name a --server, --backends or a --plan"))
@@ -106,11 +111,15 @@ def watch(
         "not-pass": bad,
     }
     metrics = Silent() if metrics_port is None else Metrics()
-    hook = Silent() if webhook is None else Webhook(webhook, bad, say)
+    if webhook is not None:
+        Webhook(webhook, bad, say)  # a mistake in it costs nothing
     golden = next((arm for arm in own_arms(options.endpoints) if arm.backend == REPLAY), None)
     if golden is not None and options.baseline is None:
         options = replace(options, baseline=f"{golden.backend}/{golden.variant}")
     plan, hosts = planned(ctx, plan_file, options, also=OWN)
+    for warning in warnings(plan):
+        say(warning)
+    hook = Silent() if webhook is None else Webhook(webhook, bad, say, servers_of(plan))
     if isinstance(metrics, Metrics) and metrics_port is not None:
         say(
             message(

@@ -7,6 +7,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,14 +22,17 @@ SHOWN = 20
 
 
 class Webhook:
-    """POSTs JSON to `url` for each probe whose verdict is in `verdicts`, and when a number has changed.
+    """POSTs JSON to `url` when a probe has a verdict in `verdicts`, when what it says changes, when a number has
+    changed, and when all is well again: one message each, however many probes say the same.
 
-    The body has `text` (one line, what Slack and Mattermost show), `verdict`, `run`, `reasons`, `changes` and up to
-    twenty corrupt findings. A receiver that fails is said and not retried: the next probe comes soon enough.
+    The body has `text` (one line, what Slack and Mattermost show), `verdict`, `run`, `servers`, `reasons`, `changes`
+    and up to twenty corrupt findings. A receiver that fails is reported; the next probe that says the same tries again.
     """
 
-    def __init__(self, url: str, verdicts: frozenset[Verdict], say: Say) -> None:
-        """Raises ParityError for what is not an http or https address."""
+    def __init__(
+        self, url: str, verdicts: frozenset[Verdict], say: Say, servers: Mapping[str, str] | None = None
+    ) -> None:
+        """`servers`: addresses by arm. Raises ParityError for what is not an http or https address."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ParityError(
@@ -36,19 +40,34 @@ class Webhook:
                 hint=message("watch.webhook_https_host", "--webhook https://HOST/PATH"),
             )
         self._url, self._host, self._verdicts, self._say = url, parts.hostname, verdicts, say
+        self._servers = dict(servers or {})
         self.failures = 0
+        self._told: tuple[str, ...] | None = None
+        """What the receiver believes: the last bad probe that it heard of; None where all is well."""
+        self._bad = 0
+        """Probes since all was well."""
         self._busy: threading.Thread | None = None
         self._open = urllib.request.build_opener(_NoRedirect).open
 
     def ended(self, probe: Probe) -> None:
-        if probe.verdict not in self._verdicts and not probe.new_changes:
-            return
+        bad = probe.verdict in self._verdicts
+        self._bad += bad
+        gist = gist_of(probe) if bad else None
+        if gist != self._told or probe.new_changes:
+            body = body_of(probe, self._servers, recovered=0 if bad or self._told is None else self._bad)
+            if self._sent(body):
+                self._told = gist
+        if not bad and self._told is None:
+            self._bad = 0
+
+    def _sent(self, body: dict[str, Json]) -> bool:
+        """Whether the receiver has it."""
         if self._busy is not None and self._busy.is_alive():
             self._failed(message("watch.webhook_busy", "it still has the message before"))
-            return
+            return False
         request = urllib.request.Request(
             self._url,
-            data=json.dumps(body_of(probe)).encode(),
+            data=json.dumps(body).encode(),
             headers={"Content-Type": "application/json", "User-Agent": "parity"},
             method="POST",
         )
@@ -60,6 +79,9 @@ class Webhook:
             self._failed(message("watch.webhook_late", "no answer within {seconds:g} s", seconds=TIMEOUT_SECONDS))
         elif said:
             self._failed(said[0])
+        else:
+            return True
+        return False
 
     def _post(self, request: urllib.request.Request, said: list[str]) -> None:
         """Send it; what goes wrong is put into `said`."""
@@ -88,19 +110,47 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def body_of(probe: Probe) -> dict[str, Json]:
-    """The body for a probe."""
+def gist_of(probe: Probe) -> tuple[str, ...]:
+    """What two probes have in common that say the same: verdict, arms, kinds; not counts, runs and times."""
     if probe.outcome is None:
-        return {"text": f"parity: probe failed: {probe.failure}", "verdict": str(probe.verdict), "run": None,
+        return (str(probe.verdict), (probe.failure or "").split("\n")[0])
+    found = {f"{arm} {finding.kind}" for arm, one in probe.outcome.comparisons.items() for finding in one.corrupt} | {
+        f"{arm} {one.verdict}" for arm, one in probe.outcome.comparisons.items()
+    }
+    return (str(probe.verdict), *sorted(found))
+
+
+def _concerned(probe: Probe, servers: Mapping[str, str]) -> dict[str, str]:
+    """The servers whose answers it is about: those that did not pass, else all; where a probe failed, those that its
+    failure names."""
+    if probe.outcome is None:
+        failure = probe.failure or ""
+        return {arm: url for arm, url in servers.items() if arm in failure or url in failure} or dict(servers)
+    bad = {arm for arm, one in probe.outcome.comparisons.items() if one.verdict is not Verdict.PASS}
+    return {arm: url for arm, url in servers.items() if not bad or arm in bad} or dict(servers)
+
+
+def body_of(probe: Probe, servers: Mapping[str, str] | None = None, *, recovered: int = 0) -> dict[str, Json]:
+    """The body for a probe. `recovered`: so many probes were bad before it."""
+    concerned = _concerned(probe, servers or {})
+    where = " at " + ", ".join(f"{url} ({arm})" for arm, url in concerned.items()) if concerned else ""
+    common: dict[str, Json] = {"verdict": str(probe.verdict), "servers": concerned, "recovered": bool(recovered)}
+    if probe.outcome is None:
+        first = (probe.failure or "").split("\n")[0]
+        return {"text": f"parity: probe failed{where}: {first}", **common, "run": None,
                 "reasons": [probe.failure], "changes": [], "findings": []}  # fmt: skip
     corrupt = [finding for comparison in probe.outcome.comparisons.values() for finding in comparison.corrupt]
-    said = [*(change.sentence for change in probe.new_changes), *probe.outcome.reasons]
+    said = [str(one) for one in (*(change.sentence for change in probe.new_changes), *probe.outcome.reasons)]
+    text = f"parity: {probe.verdict}{where}: {said[0] if said else ''}"
+    if recovered:
+        probes = "1 probe" if recovered == 1 else f"{recovered} probes"
+        text = f"parity: recovered{where}: {probe.verdict} after {probes} that did not pass"
     return {
-        "text": f"parity: {probe.verdict}: {said[0] if said else ''}",
-        "verdict": str(probe.verdict),
+        "text": text,
+        **common,
         "run": probe.outcome.run_id,
         "reasons": [str(reason) for reason in probe.outcome.reasons],
-        "changes": [change.to_json() for change in probe.changes],
+        "changes": [{**change.to_json(), "e_value": 10 ** min(change.log10_e, 300.0)} for change in probe.changes],
         "findings": [
             {
                 "arm": finding.arm,

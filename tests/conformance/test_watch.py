@@ -107,3 +107,25 @@ def test_ctrl_c_ends_it(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         code, said = ended(process)
     assert code == 130, said
+
+
+@pytest.mark.parametrize("logprobs", [("--logprobs", "5"), ()])
+def test_the_recipe_catches_a_model_that_was_swapped(tmp_path: Path, logprobs: tuple[str, ...]) -> None:
+    """docs/watch.md: with logprobs the probe diverges; without, the watch says at once that it could not tell."""
+    with fake_server() as server:
+        golden = recording(tmp_path, server, *logprobs)
+        server.behaviour.salt = "another model"
+        process = start(
+            tmp_path,
+            *logprobs,
+            "--replay",
+            f"golden={golden}",
+            "--server",
+            f"live={server.url}",
+            "--probes",
+            "1",
+            "--json",
+        )
+        code, said = ended(process)
+    assert code == (1 if logprobs else 4), said
+    assert ("cannot be judged" in said) is not bool(logprobs)

@@ -18,7 +18,7 @@ from parity.comparator.stats import Stats
 from parity.errors import BackendError, ParityError
 from parity.messages import verbatim
 from parity.pipeline import Outcome
-from parity.records import Verdict
+from parity.records import Evidence, Finding, Kind, Severity, Verdict
 from parity.run import Interrupted
 from parity.watch import Metrics, Probe, Webhook, watch
 
@@ -149,6 +149,53 @@ def test_a_webhook_is_told_of_the_verdicts_it_wants() -> None:
     assert bodies[0]["text"] == "parity: DIVERGED: because"
     assert bodies[0]["run"] == "run-1"
     assert "away" in bodies[1]["text"]
+
+
+BECAUSE = Evidence(why=verbatim("x"))
+
+
+def found(kind: Kind, verdict: Verdict = Verdict.DIVERGED, run: str = "run-1") -> Outcome:
+    one = Finding("server/live", "server/golden", "p0", 0, 0, kind, Severity.CORRUPT, None, None, BECAUSE)
+    compared = Comparison("server/golden", "server/live", verdict, (), (one,), {}, Stats(completions=8))
+    return Outcome(
+        run, Path("nowhere"), verdict, (verbatim("1 of 8 completions are corrupt"),), {"server/live": compared}
+    )
+
+
+def test_one_message_when_it_begins_when_it_changes_and_when_it_is_over() -> None:
+    servers = {"server/live": "http://gpu1:8000", "server/other": "http://gpu2:8000"}
+    with receiver() as (url, bodies):
+        hook = Webhook(url, ALL - {Verdict.PASS}, print, servers)
+        probes = [
+            outcome(),
+            found(Kind.GARBLED, run="run-2"),
+            found(Kind.GARBLED, run="run-3"),
+            found(Kind.EARLY_STOP),
+            None,
+            None,
+            outcome(),
+            outcome(),
+            found(Kind.GARBLED),
+        ]
+        for number, one in enumerate(probes):
+            hook.ended(Probe(number, 0.0, 1.0, one, None if one else "server/other: connection refused\nmore"))
+    assert [body["verdict"] for body in bodies] == ["DIVERGED", "DIVERGED", "ERROR", "PASS", "DIVERGED"]
+    first, _, away, over, _ = bodies
+    assert first["text"] == ("parity: DIVERGED at http://gpu1:8000 (server/live): 1 of 8 completions are corrupt")
+    assert first["servers"] == {"server/live": "http://gpu1:8000"}
+    assert away["text"] == ("parity: probe failed at http://gpu2:8000 (server/other): server/other: connection refused")
+    assert over["text"].startswith("parity: recovered at ")
+    assert over["text"].endswith(": PASS after 5 probes that did not pass")
+    assert [body["recovered"] for body in bodies] == [False, False, False, True, False]
+
+
+def test_what_the_receiver_did_not_get_is_sent_again() -> None:
+    said: list[str] = []
+    with receiver(500) as (url, bodies):
+        hook = Webhook(url, ALL - {Verdict.PASS}, lambda line: said.append(str(line)))
+        for number in range(3):
+            hook.ended(Probe(number, 0.0, 1.0, found(Kind.GARBLED)))
+    assert len(bodies) == len(said) == 3
 
 
 @pytest.mark.parametrize("status", [500, 404])

@@ -1,0 +1,47 @@
+"""Can a watch tell noise from a fault? Asked before the first probe: a watch that cannot is silent when it matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from parity.capture import read_capture
+from parity.messages import Message, message
+from parity.plan import Plan
+from parity.plan.types import Arm
+
+REPLAY, SERVER = "replay", "server"
+
+
+def warnings(plan: Plan) -> Iterator[Message]:
+    """What keeps the watch from a verdict on tokens that differ; nothing where they can be judged, or are drawn at
+    random. Raises ParityError for a recording that cannot be read."""
+    if plan.sampling.temperature or plan.arbiter is not None:
+        return
+    baseline = plan.arm(plan.baseline)
+    asked = plan.sampling.logprobs is not None
+    if baseline.backend == REPLAY and not (asked and _has_logprobs(baseline)):
+        yield message(
+            "watch.unjudged_recording",
+            "warning: tokens that differ from {arm} cannot be judged, and such a probe is INCONCLUSIVE, never "
+            "DIVERGED: make the recording with --logprobs 5, and watch with --logprobs 5",
+            arm=baseline.name,
+        )
+    elif baseline.backend == SERVER and plan.score.mode == "none" and not asked:
+        yield message(
+            "watch.unjudged_server",
+            "warning: tokens that differ from {arm} cannot be judged, and such a probe is INCONCLUSIVE, never "
+            "DIVERGED: leave out --score none, or watch with --logprobs 5",
+            arm=baseline.name,
+        )
+
+
+def _has_logprobs(arm: Arm) -> bool:
+    """Whether the recording lists the tokens that might have stood in each place, or its scores do."""
+    capture = read_capture(Path(str(arm.engine["capture"])).expanduser(), partial=True)
+    return bool(capture.scores) or all(one.lists is not None or one.logprobs is not None for one in capture)
+
+
+def servers_of(plan: Plan) -> Mapping[str, str]:
+    """The address of each server of a plan, by its arm."""
+    return {arm.name: str(arm.engine["url"]) for arm in plan.arms if arm.backend == SERVER and arm.engine.get("url")}
