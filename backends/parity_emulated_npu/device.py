@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from parity_emulated_npu import EMULATES, checkout
+from parity_emulated_npu import EMULATES, checkout, ties
 from parity_emulated_npu.absent import Absent
 from parity_emulated_npu.operators import NAMESPACE
 
@@ -145,6 +145,7 @@ def install(torch_npu: types.ModuleType) -> None:
     vars(torch)["device"] = Device
     _accelerator(memory)
     _tensors()
+    ties.install()
     _distributed()
     _registrations()
 

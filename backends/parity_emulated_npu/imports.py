@@ -97,7 +97,12 @@ AFTER: dict[str, Callable[[types.ModuleType], None]] = {
 }
 """What is done to a real module once it is loaded."""
 
-KERNELS = "vllm_ascend.ops.triton."
+KERNELS = (
+    "vllm_ascend.ops.triton.",
+    "vllm.model_executor.layers.fla.ops.l2norm",
+    "vllm.third_party.flash_linear_attention.ops.l2norm",
+)
+"""Where modules begin in which `kernels.REPLACED` may replace something."""
 
 
 class Replaced(importlib.abc.MetaPathFinder):

@@ -1,4 +1,4 @@
-"""Torch in the place of vllm-ascend's Triton kernels that take the interpreter seconds a layer.
+"""Torch in the place of Triton kernels, of vllm-ascend or of its vLLM, that take the interpreter seconds a layer.
 
 All other kernels of the release run in the interpreter. PARITY_EMULATED_NPU_KERNELS=all leaves these there too;
 tests/emulated compares both.
@@ -104,12 +104,49 @@ def _layer_norm_fwd(
     return result, *flat
 
 
+def layer_norm_fwd_npu(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None, Tensor]:
+    """The same under the name that the newer layer calls."""
+    return _layer_norm_fwd(*args, **kwargs)
+
+
+def l2norm_fwd(x: Tensor, eps: float = 1e-6, output_dtype: torch.dtype | None = None) -> Tensor:
+    """x / sqrt(sum(x²) + eps) over the last axis."""
+    values = x.float()
+    return (values * torch.rsqrt(values.pow(2).sum(-1, keepdim=True) + eps)).to(output_dtype or x.dtype)
+
+
+def fused_qkvzba_split_reshape_cat(
+    mixed_qkvz: Tensor, mixed_ba: Tensor, num_heads_qk: int, num_heads_v: int, head_qk: int, head_v: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rows (tokens, …) that hold q, k, v, z, and b, a, of each key head in turn: q, k and v of all heads after each
+    other (tokens, …), z (tokens, heads, head_v), b and a (tokens, heads)."""
+    tokens, per_head = mixed_qkvz.shape[0], num_heads_v // num_heads_qk
+    widths = (head_qk, head_qk, per_head * head_v, per_head * head_v)
+    q, k, v, z = mixed_qkvz.view(tokens, num_heads_qk, -1).split(widths, -1)
+    b, a = mixed_ba.view(tokens, num_heads_qk, -1).split((per_head, per_head), -1)
+    mixed_qkv = torch.cat([part.flatten(1) for part in (q, k, v)], -1)
+    z, b, a = z.reshape(tokens, num_heads_v, head_v), b.reshape(tokens, num_heads_v), a.reshape(tokens, num_heads_v)
+    return mixed_qkv, z, b, a
+
+
+def clear_ssm_states(ssm_states: Tensor, has_initial_state: Tensor) -> None:
+    """Zeros in the states of rows that begin without one."""
+    if has_initial_state.numel() != ssm_states.shape[0]:
+        raise ValueError(f"clear_ssm_states: {ssm_states.shape[0]} states, {has_initial_state.numel()} flags")
+    ssm_states[~has_initial_state.reshape(-1).bool()] = 0
+
+
 REPLACED: dict[str, Callable[..., Any]] = {
     "vllm_ascend.ops.triton.fla.layernorm_guard": _layer_norm_fwd,
+    "vllm_ascend.ops.triton.layernorm_gated": layer_norm_fwd_npu,
     "vllm_ascend.ops.triton.fla.chunk": chunk_gated_delta_rule,
+    "vllm_ascend.ops.triton.fla.fused_qkvzba_split_reshape": fused_qkvzba_split_reshape_cat,
+    "vllm_ascend.ops.triton.fla.utils": clear_ssm_states,
     "vllm_ascend.ops.triton.rope": rope_forward_triton,
+    "vllm.model_executor.layers.fla.ops.l2norm": l2norm_fwd,
+    "vllm.third_party.flash_linear_attention.ops.l2norm": l2norm_fwd,  # from 0.26 on
 }
-"""By module of the release: the function of the same name there. All releases from 0.18 have them."""
+"""By module of the release, or of its vLLM: the function of the same name there."""
 
 
 def replace(module: types.ModuleType) -> None:
@@ -118,7 +155,9 @@ def replace(module: types.ModuleType) -> None:
     if function is None or os.environ.get(VARIABLE) == "all":
         return
     name = function.__name__
-    original = getattr(module, name)
+    original = getattr(module, name, None)
+    if original is None:  # this release has no such kernel
+        return
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         CALLS[f"torch.{module.__name__}.{name}"] += 1

@@ -23,6 +23,7 @@ _ARMS: dict[str, tuple[str, str, bool]] = {
 
 _HAS: dict[str, frozenset[str]] = {
     "cpu": frozenset(),
+    "ascend-emulated": frozenset({"mtp-async-eager"}),
     "ascend": frozenset({"mtp-async-piecewise", "mtp-async-eager"}),  # to 0.18 full graphs become PIECEWISE in silence
 }
 

@@ -204,7 +204,8 @@ def _variants(request: PlanRequest) -> Sequence[str]:
 
 def _with_seeds(plan: Plan, backends: Mapping[str, Backend], asked: set[str]) -> Plan:
     """The plan with what backends need for sampling with seeds; where a setting of it was asked for, all stay."""
-    if not plan.sampling.temperature or plan.sampling.seed is None:
+    each = ({**plan.sampling.to_json(), **request.sampling} for request in plan.requests)
+    if plan.sampling.seed is None or not any(one["temperature"] for one in each):
         return plan
     arms = []
     for arm in plan.arms:

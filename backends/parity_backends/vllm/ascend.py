@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parity.messages import Message, message
+from parity.messages import Message, joined, message
 from parity_backends.vllm.accelerator import Accelerator
 from parity_backends.vllm.impossible import MOST_ON_ASCEND, on_ascend
 from parity_backends.vllm.worker.arguments import Table
@@ -14,6 +14,12 @@ from parity_backends.vllm.worker.limits import refusal
 SET_ENV = message(
     "ascend.set_env",
     "`source /usr/local/Ascend/ascend-toolkit/set_env.sh` (`setup` of this backend in parity.toml)",
+)
+
+EMULATED = message(
+    "ascend.emulated",
+    "without an NPU: `parity run --backends cpu,ascend-emulated` runs vllm-ascend's own code on an emulated one, which "
+    "says nothing of the hardware",
 )
 
 
@@ -41,6 +47,9 @@ class AscendBackend(Accelerator):
             # vllm-ascend set it themselves.
             "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": f"{self.stall_seconds:.0f}",
         }
+
+    def _elsewhere(self) -> Message:
+        return joined([super()._elsewhere(), EMULATED], "; ")
 
     def impossible(self, engine: Mapping[str, Any], config: Mapping[str, Any]) -> Message | None:
         return on_ascend(engine)

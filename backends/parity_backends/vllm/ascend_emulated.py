@@ -13,7 +13,7 @@ from typing import Any
 from parity.errors import BackendError, ParityError
 from parity.messages import Message, Say, joined, message, verbatim
 from parity.records import Json
-from parity.run.backend import Ask, Detection
+from parity.run.backend import Ask, Detection, Kit
 from parity.run.checks import Check
 from parity.run.envs import EngineEnv, EnvSpec
 from parity_backends.vllm import impossible, local
@@ -170,10 +170,14 @@ class EmulatedAscendBackend(AscendBackend):
         return environment.python
 
     def launch_env(self, interpreter: Path) -> dict[str, str]:
-        return {}
+        return local.own_cache(interpreter)
 
     def far_env(self, ask: Ask) -> dict[str, str]:
         return {}
+
+    def kit(self) -> Kit:
+        """Wants the stand-ins, and no device: a kit of this name never runs on an NPU."""
+        return Kit(local.kit_program(), (*self.far_modules, "parity_emulated_npu"))
 
     def probe(self) -> tuple[str, Sequence[str]]:
         return local.doctor_probe(), ["cpu"]
@@ -186,7 +190,7 @@ class EmulatedAscendBackend(AscendBackend):
     def judge(self, facts: Mapping[str, Json]) -> list[Check]:
         from parity_backends.vllm.doctor.judge import judge
 
-        return judge("cpu", facts)
+        return judge(NAME, facts)
 
     def explain(self, log_tail: str) -> Message | None:
         missing = re.search(r"NotEmulated: (.+)", log_tail)

@@ -203,14 +203,13 @@ class CpuBackend:
         return environment.python
 
     def launch_env(self, interpreter: Path) -> dict[str, str]:
+        found = local.own_cache(interpreter)
         # vLLM sets this for processes it starts; in process it would come too late.
         library = interpreter.parent.parent / "lib" / "libiomp5.so"
-        if not library.exists():
-            return {}
         preload = os.environ.get("LD_PRELOAD", "")
-        if library.name in preload:
-            return {}
-        return {"LD_PRELOAD": f"{library}:{preload}" if preload else str(library)}
+        if not library.exists() or library.name in preload:
+            return found
+        return {**found, "LD_PRELOAD": f"{library}:{preload}" if preload else str(library)}
 
     def far_env(self, ask: Callable[[str], str]) -> dict[str, str]:
         """As `launch_env`, for an interpreter of another host."""

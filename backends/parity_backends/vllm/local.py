@@ -13,6 +13,7 @@ from pathlib import Path
 
 from parity.errors import ParityError
 from parity.messages import Message, message, verbatim
+from parity.run.envs import MARKER
 from parity_backends.bundle import bundle
 
 PROBE = """
@@ -25,6 +26,16 @@ for name in sys.argv[1:]:
         pass
 print(json.dumps(found))
 """
+
+
+def own_cache(interpreter: Path) -> dict[str, str]:
+    """vLLM keeps what it found out about a model class by the class's name, for one version of vLLM at a time: versions
+    that share a cache look again at each start, in a process that imports all of vLLM (0.23.0, 0.32.0
+    `model_executor/models/registry.py`). So an environment of parity's own has a cache of its own."""
+    root = interpreter.parent.parent
+    if "VLLM_CACHE_ROOT" in os.environ or not (root / MARKER).exists():
+        return {}
+    return {"VLLM_CACHE_ROOT": str(root / "cache")}
 
 
 ENGINE_SETTINGS = "parity.records:engine_settings"

@@ -11,12 +11,12 @@ from parity_emulated_npu.operators.rope import npu_interleave_rope
 
 
 def _put(cache: Tensor, slots: Tensor, rows: Tensor) -> None:
-    """rows[i] into slot slots[i] of a cache (blocks, block size, …); a negative slot is left alone."""
+    """rows[i] into slot slots[i] of a cache (blocks, block size, …) of any strides; a negative slot is left alone."""
     slots = slots.long().flatten()
     keep = slots >= 0
     if not bool(keep.all()):
         slots, rows = slots[keep], rows[: keep.numel()][keep]
-    cache.view(-1, *cache.shape[2:])[slots] = rows[: slots.numel()].to(cache.dtype)
+    cache[slots // cache.shape[1], slots % cache.shape[1]] = rows[: slots.numel()].to(cache.dtype)
 
 
 @operator
@@ -73,7 +73,7 @@ def npu_paged_cache_load(
     end = 0
     for row, (first, length) in enumerate(zip(starts, context_lens.flatten().tolist(), strict=False)):
         places = torch.arange(first, first + length)
-        slots = block_table[row].long()[places // size] * size + places % size
+        blocks = block_table[row].long()[places // size]
         for cache, out in ((key_cache, key), (value_cache, value)):
-            out[end : end + length] = cache.view(-1, *cache.shape[2:])[slots].view(length, *out.shape[1:])
+            out[end : end + length] = cache[blocks, places % size].view(length, *out.shape[1:])
         end += length

@@ -6,11 +6,14 @@ The chunked delta rule is not here: 0.23.0 computes two of its steps in operator
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 import torch_npu  # noqa: F401  (the device)
 from parity_emulated_npu.operators import CALLS
-from vllm_ascend.ops.triton import rope
-from vllm_ascend.ops.triton.fla import layernorm_guard
+from vllm.model_executor.layers.fla.ops import l2norm
+from vllm_ascend.ops.triton import layernorm_gated, rope
+from vllm_ascend.ops.triton.fla import fused_qkvzba_split_reshape, layernorm_guard, utils
 from vllm_ascend.ops.triton.triton_utils import init_device_properties_triton
 
 init_device_properties_triton()
@@ -43,14 +46,38 @@ def check_rope() -> None:
         torch.testing.assert_close(got[1], want[1].view_as(got[1]), rtol=1e-5, atol=1e-5)
 
 
-def check_gated_norm() -> None:
+def check_gated_norms() -> None:
     x, z, weight = torch.randn(5, 16), torch.randn(5, 16), torch.randn(16)
-    for before in (True, False):
-        for rms in (True, False):
-            for gate in (z, None):
-                got, want = both(
-                    layernorm_guard, "_layer_norm_fwd", x, weight, None, 1e-6, z=gate, norm_before_gate=before,
-                    is_rms_norm=rms,
-                )  # fmt: skip
-                torch.testing.assert_close(got[0], want[0], rtol=1e-5, atol=1e-5)
-                torch.testing.assert_close(got[2], want[2], rtol=1e-5, atol=1e-5)
+    for module, name in ((layernorm_guard, "_layer_norm_fwd"), (layernorm_gated, "layer_norm_fwd_npu")):
+        for before, rms, gate in itertools.product((True, False), (True, False), (z, None)):
+            got, want = both(
+                module, name, x, weight, None, 1e-6, z=gate, norm_before_gate=before, is_rms_norm=rms
+            )  # fmt: skip
+            torch.testing.assert_close(got[0], want[0], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(got[2], want[2], rtol=1e-5, atol=1e-5)
+
+
+def check_norms_of_queries_and_keys() -> None:
+    for shape in ((1, 40, 2, 64), (1, 1, 4, 16)):  # more and fewer rows than a block of the kernel
+        got, want = both(l2norm, "l2norm_fwd", torch.randn(shape))
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+
+
+def check_queries_keys_values_and_gates_are_put_apart() -> None:
+    for tokens in (1, 7):
+        qkvz, ba = torch.randn(tokens, 2 * (8 + 8 + 2 * 4 + 2 * 4)), torch.randn(tokens, 2 * 4)
+        got, want = both(fused_qkvzba_split_reshape, "fused_qkvzba_split_reshape_cat", qkvz, ba, 2, 4, 8, 4)
+        assert len(got) == len(want) == 4
+        for one, other in zip(got, want, strict=True):
+            assert torch.equal(one, other)
+
+
+def check_states_of_new_rows_are_cleared() -> None:
+    flags = torch.tensor([True, False, True, False])
+    once = torch.randn(4, 2, 3, 50)
+    again = once.clone()
+    utils.clear_ssm_states(once, flags)
+    utils.clear_ssm_states.interpreted(again, flags)
+    assert torch.equal(once, again)
+    assert bool(once[0].any())
+    assert not bool(once[1].any())

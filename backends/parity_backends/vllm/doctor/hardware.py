@@ -39,6 +39,8 @@ class Hardware:
     invariance; vllm-ascend's FAQ, "How to ensure determinism"."""
     through_plugin: bool = False
     """vLLM reaches it through vllm-ascend, which brings the versions of torch and CANN that it needs."""
+    emulated: bool = False
+    """The plugin is there, and what it drives is played by the processor: nothing of the vendor's is looked for."""
     setup_variable: str = ""
     """Set where the vendor's environment is loaded."""
     least_memory_gib: int = 8
@@ -54,6 +56,13 @@ HARDWARE = {
     row.name: row
     for row in (
         Hardware("cpu", least_memory_gib=4, shares_memory=False),
+        Hardware(
+            "ascend-emulated",
+            packages=message("vllm.both_packages", "vllm and vllm-ascend"),
+            least_memory_gib=4,
+            shares_memory=False,
+            emulated=True,
+        ),
         Hardware(
             "cuda",
             tool="nvidia-smi",

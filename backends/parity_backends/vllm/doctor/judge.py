@@ -8,6 +8,7 @@ from parity_backends.vllm.doctor.devices import hardware_checks, memory_checks, 
 from parity_backends.vllm.doctor.hardware import HARDWARE
 from parity_backends.vllm.doctor.said import Facts, strings
 from parity_backends.vllm.doctor.software import (
+    emulated_checks,
     engine_checks,
     method_checks,
     plugin_checks,
@@ -17,14 +18,17 @@ from parity_backends.vllm.doctor.software import (
 
 
 def judge(backend: str, facts: Facts) -> list[Check]:
-    """All checks of one backend (`cuda`, `ascend`, `cpu`), in the order of the things that need each other."""
+    """All checks of one backend, a row of HARDWARE, in the order of the things that need each other."""
     hardware, versions = HARDWARE[backend], strings(facts.get("versions"))
     checks = [
         *hardware_checks(hardware, facts),
         *torch_checks(hardware, facts),
         *engine_checks(hardware, facts, versions),
     ]
-    checks += plugin_checks(facts, versions) if hardware.through_plugin else torch_version_checks(hardware, versions)
+    if hardware.through_plugin:
+        checks += plugin_checks(facts, versions)
+    else:
+        checks += emulated_checks(versions) if hardware.emulated else torch_version_checks(hardware, versions)
     checks += variable_checks(hardware, facts)
     checks += memory_checks(hardware, facts)
     if facts.get("model") is not None:

@@ -61,7 +61,7 @@ def engine_checks(hardware: Hardware, facts: Facts, versions: Mapping[str, str])
         )
     else:
         yield ok("Python", python)
-    if not hardware.through_plugin and "vllm-ascend" in versions:
+    if not (hardware.through_plugin or hardware.emulated) and "vllm-ascend" in versions:
         yield problem(
             message("vllm.plugins", "plugins"),
             message(
@@ -74,7 +74,12 @@ def engine_checks(hardware: Hardware, facts: Facts, versions: Mapping[str, str])
                 "keep vllm-ascend in an environment of its own: `pip uninstall vllm-ascend` here",
             ),
         )
-    if hardware.is_processor and "torchvision" in versions and "+cpu" not in versions["torchvision"]:
+    if (
+        hardware.is_processor
+        and not hardware.emulated
+        and "torchvision" in versions
+        and "+cpu" not in versions["torchvision"]
+    ):
         yield problem(
             "torchvision",
             versions["torchvision"],
@@ -82,7 +87,8 @@ def engine_checks(hardware: Hardware, facts: Facts, versions: Mapping[str, str])
         )
 
 
-def plugin_checks(facts: Facts, versions: Mapping[str, str]) -> Iterator[Check]:
+def _pair_checks(versions: Mapping[str, str]) -> Iterator[Check]:
+    """vllm-ascend, and the vLLM that it is released with."""
     plugin = versions.get("vllm-ascend")
     if plugin is None:
         yield problem(
@@ -112,6 +118,31 @@ def plugin_checks(facts: Facts, versions: Mapping[str, str]) -> Iterator[Check]:
             "vLLM and vllm-ascend",
             message("vllm.belong_together", "{vllm} and {plugin} belong together", vllm=vllm, plugin=plugin),
         )
+
+
+def emulated_checks(versions: Mapping[str, str]) -> Iterator[Check]:
+    """Of an environment whose NPU is emulated: the release, and what stands in for the hardware's software."""
+    yield from _pair_checks(versions)
+    row = ascend_row(versions.get("vllm-ascend", ""))
+    there = versions.get("torch")
+    if row is not None and there is not None and not satisfies(there, row["torch"]):
+        yield ok(
+            "torch", message("vllm.in_place_of", "{there}, in the place of {wanted}", there=there, wanted=row["torch"])
+        )
+    elif there is not None:
+        yield ok("torch", there)
+    yield ok(
+        "torch-npu, triton-ascend, CANN",
+        message("vllm.stand_ins", "stand-ins: this NPU is emulated, and a run on it says nothing of the hardware"),
+    )
+
+
+def plugin_checks(facts: Facts, versions: Mapping[str, str]) -> Iterator[Check]:
+    yield from _pair_checks(versions)
+    plugin = versions.get("vllm-ascend")
+    row = ascend_row(plugin) if plugin is not None else None
+    if row is None:
+        return
     if not in_range(str(facts.get("python")), row["python"]):
         yield problem(
             "Python",
