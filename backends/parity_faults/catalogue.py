@@ -354,6 +354,35 @@ FAULTS.update(
 )
 """Bookkeeping (`bookkeeping.py`): one number of one row-step, right again in the next."""
 
+_FORWARD = "forward hooks on one module of the model"
+FAULTS.update(
+    (
+        name,
+        Fault(
+            name, summary, "", _FORWARD, "runner", name == "drafter_off", expected, needs,
+            options=(("permille", 300),), usual_rate=0.05,
+        ),
+    )
+    for name, needs, summary in (
+        ("norm_off", "", "what a norm gives for a row is too large"),
+        ("gates_off", "a hybrid model", "the gates of a gated delta net are partly others"),
+        ("gdn_state_off", "a hybrid model", "a row's recurrent state is partly another"),
+        ("conv_state_off", "a hybrid model", "a row's convolution state is partly another"),
+        ("kv_entry_off", "attention", "the key and value of one earlier token are partly others"),
+        ("kv_head_off", "attention", "one head's keys and values are partly others"),
+        ("rope_row_off", "attention", "a row's positions are too large in the rotary embedding"),
+        ("attention_off", "attention", "what attention gives for a row is too large"),
+        ("mlp_off", "", "what an MLP (of experts, the shared one) gives for a row is partly something else"),
+        ("experts_off", "experts", "what the experts give for a row is partly something else"),
+        ("router_off", "experts", "the router's logits of a row are partly its neighbours'"),
+        ("lm_head_off", "", "the logits of a row are partly their neighbours'"),
+        ("drafter_off", "a drafter that is a model", "what the drafter gives for a row is partly something else"),
+    )
+    for expected in ((() if name == "drafter_off" else ("located_fault", "unjustified", "garbled", "early_stop")),)
+)  # fmt: skip
+"""Arithmetic (`arithmetic.py`): `permille` thousandths of one row in one step. That of the drafter is a control that
+must pass, for what it drafts is verified."""
+
 
 def describe() -> list[dict[str, Any]]:
     """Every fault: name, summary, the threads it emulates, its hook, what it needs, the kinds expected."""

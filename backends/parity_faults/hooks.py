@@ -13,7 +13,7 @@ import sys
 from importlib import metadata
 from typing import Any
 
-from . import bookkeeping, plants, second_runner
+from . import arithmetic, bookkeeping, plants, second_runner
 from .catalogue import FAULTS, prompt_key
 from .conditions import History
 from .planting import Planting, release
@@ -50,6 +50,8 @@ class State:
         """Puts right what the layers must not find."""
         self.undo: list[Any] = []
         """Puts right what the next step must not find."""
+        self.scheduled: Any = None
+        """What the scheduler asked for in this step."""
         self.group_of: dict[int, int] = {}
         """The cache group of the metadata at hand."""
         # The first eligible step that is hit is drawn, then every 1/rate-th: the rate is exact over a run.
@@ -241,16 +243,21 @@ def wrap_runner(runner: Any) -> None:
     sample = runner._sample
     found: list[int] = []
     layers: list[dict[str, int]] = []
+    modules: list[set[str]] = []
 
     def execute_counted(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         if not found:  # the builders exist once the cache does, which is after the runner was made
             found.append(wrap_builders(runner))
             layers.append(wrap_model(runner))
+            modules.append(arithmetic.wrap(STATE, runner))
             bookkeeping.wrap_builders(STATE, runner)
         if STATE.planting.fault in plants.METADATA and not found[0]:
             raise RuntimeError(f"the fault {STATE.planting.fault} needs a model with a gated delta net; this has none")
         if STATE.planting.fault in (*plants.ATTENTION, *plants.LINEAR) and not layers[0][STATE.planting.fault]:
             raise RuntimeError(f"no layer of this model is fit for the fault {STATE.planting.fault}")
+        if STATE.planting.fault in arithmetic.PLACES and STATE.planting.fault not in modules[0]:
+            raise RuntimeError(f"no module of this model is fit for the fault {STATE.planting.fault}")
+        STATE.scheduled = scheduler_output
         real = scheduler_output.total_num_scheduled_tokens > 0
         if real and STATE.planting.fault not in plants.OUTPUT and STATE.planting.fault not in plants.REQUEST:
             STATE.step += 1

@@ -7,6 +7,7 @@ each capture. The job:
     {"model": DIR, "engine": {LLM keyword arguments}, "sampling": {SamplingParams keyword arguments},
      "requests": [{"id": "p0", "prompt_token_ids": [...]}, ...], "out": DIR, "variant": "base" or "mtp",
      "recorder": FILE, a worker's source with a Recorder in it (docs/steps.md); absent: steps are not recorded,
+     "sketcher": FILE, the same with a Sketcher (docs/sketches.md); absent: activations are not sketched,
      "captures": [{"name": "row_swap-0.1", "fault": "row_swap:rate=0.1:seed=0",
                    "requests": a number, the first so many only, or requests of its own; absent: all,
                    "sampling": what differs from the job's; absent: nothing}, ...],
@@ -15,7 +16,8 @@ each capture. The job:
 Each capture becomes OUT/NAME/VARIANT.jsonl, with what was planted in OUT/NAME/planted.jsonl, and what the engine did in
 each step in OUT/NAME/VARIANT.steps. With "score" the
 engine (speculation off) then teacher-forces the completions of OUT/NAME/mtp.jsonl and of that base.jsonl into
-OUT/NAME/scores.jsonl. stdout has one JSON line per file written, stderr all that the engine says.
+OUT/NAME/scores.jsonl; with "sketcher", every prefill is sketched into OUT/scores.sketches. stdout has one JSON line per
+file written, stderr all that the engine says.
 """
 
 from __future__ import annotations
@@ -78,6 +80,25 @@ def header(job: dict[str, Any], fault: str) -> dict[str, Any]:
     }
 
 
+class Sketching:
+    """The sketcher of the source that the job names, and what it wrote since it was last taken."""
+
+    def __init__(self, llm: Any, job: dict[str, Any]) -> None:
+        worker = ModuleType("sketching_worker")
+        exec(compile(Path(job["sketcher"]).read_text(encoding="utf-8"), job["sketcher"], "exec"), worker.__dict__)
+        self.lines: list[dict[str, Any]] = []
+        self.requests: list[str] = []
+        self.sketcher = worker.sketcher_of(llm, self.lines.append, "cpu/%s" % job["variant"], self.named, "parts")
+
+    def named(self, engine_id: str) -> dict[str, Any] | None:
+        place = int(engine_id.split("-")[0])
+        return {"request": self.requests[place], "round": 0, "sample": 0} if place < len(self.requests) else None
+
+    def take(self) -> list[dict[str, Any]]:
+        lines, self.lines[:] = list(self.lines), []
+        return lines
+
+
 def recorder_of(llm: Any, job: dict[str, Any]) -> Any | None:
     """The flight recorder of the source that the job names, around whatever this package wrapped."""
     if "recorder" not in job:
@@ -87,7 +108,13 @@ def recorder_of(llm: Any, job: dict[str, Any]) -> Any | None:
     return worker.recorder_of(llm, say, "cpu/%s" % job["variant"], lambda name: None)
 
 
-def capture(llm: Any, job: dict[str, Any], item: dict[str, Any], recorder: Any | None = None) -> None:
+def capture(
+    llm: Any,
+    job: dict[str, Any],
+    item: dict[str, Any],
+    recorder: Any | None = None,
+    sketching: Sketching | None = None,
+) -> None:
     from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
 
@@ -104,6 +131,9 @@ def capture(llm: Any, job: dict[str, Any], item: dict[str, Any], recorder: Any |
         recorder.on = True
     wanted = item.get("requests")
     requests = wanted if isinstance(wanted, list) else job["requests"][:wanted]
+    if sketching is not None:
+        sketching.requests += [request["id"] for request in requests]
+        sketching.sketcher.begin(item["name"])
     outputs = llm.generate(
         [TokensPrompt(prompt_token_ids=request["prompt_token_ids"]) for request in requests],
         SamplingParams(**job["sampling"]),
@@ -114,6 +144,9 @@ def capture(llm: Any, job: dict[str, Any], item: dict[str, Any], recorder: Any |
         recorder.flush()
         recorder.on = False
         write(folder / f"{job['variant']}.steps", steps)
+    if sketching is not None:
+        sketching.sketcher.end()
+        write(folder / f"{job['variant']}.sketches", sketching.take())
     records = [header(job, fault)]
     for request, output in zip(requests, outputs):  # noqa: B905 - Python 3.9 has no `strict`
         for sample in output.outputs:
@@ -187,11 +220,17 @@ def main() -> None:
 
     llm = LLM(model=job["model"], **job["engine"])
     recorder = recorder_of(llm, job)
+    sketching = Sketching(llm, job) if "sketcher" in job else None
     for item in job["captures"]:
-        capture(llm, job, item, recorder)
+        capture(llm, job, item, recorder, sketching)
     known: dict[Any, Any] = {}
+    if sketching is not None:
+        sketching.sketcher.begin("scores")
     for name, base_name in job.get("score", ()):
         score(llm, job, name, base_name, known)
+    if sketching is not None:
+        sketching.sketcher.end()
+        write(Path(job["out"]) / "scores.sketches", sketching.take())
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # the engine's own shutdown can take seconds; everything is written

@@ -18,7 +18,7 @@ from parity.cli.sampling import sampling_of, sampling_options
 from parity.cli.speaking import OneOf, Refused
 from parity.errors import said_by
 from parity.messages import message
-from parity.plan.types import SCORE_MODES, parse_tolerance
+from parity.plan.types import SCORE_MODES, SKETCHED, parse_tolerance
 from parity.records import Json
 from parity.records.sampling import Sampling, asked
 
@@ -164,6 +164,14 @@ _AFTER: list[Callable[[Any], Any]] = [
         is_flag=True,
         help="Record every engine step beside the captures, and check the engine's bookkeeping; docs/steps.md.",
     ),
+    click.option(
+        "--sketch",
+        is_flag=False,
+        flag_value=SKETCHED[-1],
+        type=OneOf(SKETCHED),
+        help="Sketch the activations of decoder layers (layers) or of their parts too (parts, where nothing is "
+        "said), and set each token against the baseline engine's own prefill; docs/sketches.md.",
+    ),
     *HUNT_OPTIONS,
     *endpoint_options(Setting()),
 ]
@@ -191,6 +199,7 @@ class PlanOptions:
     positive_controls: tuple[str, ...]
     engine: tuple[tuple[str, Json], ...]
     record: bool
+    sketch: str | None
     hunt: HuntOptions
     endpoints: EndpointOptions
     where: HostOptions

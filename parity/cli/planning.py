@@ -85,6 +85,7 @@ def plan_request(options: PlanOptions) -> PlanRequest:
         samples=options.hunt.samples,
         churn=options.hunt.churn_request(),
         record=options.record,
+        sketch=options.sketch or "",
         like=options.hunt.like,
         ladder=options.hunt.ladder,
     )

@@ -40,7 +40,7 @@ _FREE = frozenset({"out", "db", "as_json", "model", "arbiter", "rehearse", "chec
 _JUDGING = frozenset({"score", "score_top", "tolerance"})
 """Options that change how its captures are judged, and not what is captured."""
 
-_OF_A_PLAN = _JUDGING | {"baseline", "rounds", "logprobs", "record"}
+_OF_A_PLAN = _JUDGING | {"baseline", "rounds", "logprobs", "record", "sketch"}
 """Options that make another plan of it, with the same arms and the same questions."""
 
 
@@ -212,6 +212,7 @@ def _changed(plan: Plan, options: PlanOptions) -> Plan:
         baseline=(options.baseline or plan.baseline) if "baseline" in written else plan.baseline,
         rounds=options.rounds if "rounds" in written else plan.rounds,
         record=options.record if "record" in written else plan.record,
+        sketch=(options.sketch or "") if "sketch" in written else plan.sketch,
         score=replace(plan.score, mode=options.score if "score" in written else plan.score.mode),
         tolerance=options.tolerance if "tolerance" in written and options.tolerance is not None else plan.tolerance,
         sampling=plan.sampling.having({"logprobs": options.sampling.logprobs} if "logprobs" in written else {}),

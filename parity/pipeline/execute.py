@@ -15,10 +15,12 @@ from pathlib import Path
 from parity.capture import ScoreFile
 from parity.comparator import DEFAULT_ALPHA, Comparison
 from parity.errors import ParityError, writing
+from parity.explain.located import Locating
 from parity.messages import Message, Say, message
 from parity.pipeline import controls
 from parity.pipeline.analyse import analyse, arm_result, for_store
 from parity.pipeline.arbitrate import arbitrate, with_arbitration
+from parity.pipeline.beneath import look_beneath, with_sketches
 from parity.pipeline.capturing import Captured, Runner, capture_all
 from parity.pipeline.compared import Compared
 from parity.pipeline.crossing import crossed
@@ -205,6 +207,11 @@ def _inside(directory: RunDirectory, capture: Capture) -> Inside:
     return look_inside(capture, steps_beside(directory.capture(capture.header.arm)))
 
 
+def _beneath(directory: RunDirectory, capture: Capture) -> Locating | None:
+    """What the sketches of an arm say."""
+    return look_beneath(capture, directory.capture(capture.header.arm), directory.scores)
+
+
 def _controls_only() -> ParityError:
     return ParityError(
         message("pipeline.plan_positive_controls", "the plan has positive controls only"),
@@ -237,6 +244,9 @@ def _compare_one(
     )
     comparison = with_arbitration(comparison, plan, baseline, candidate, arbiter_scores)
     comparison = with_steps(comparison, *(_inside(directory, one) for one in (baseline, candidate)))
+    if plan.sketch:
+        theirs, ours = (_beneath(directory, one) for one in (baseline, candidate))
+        comparison = with_sketches(comparison, candidate, ours, theirs)
     recorder.comparison(arm.name, comparison)
     if arm.control:
         planted = controls.read_planted(directory.log(arm.name))

@@ -77,6 +77,8 @@ class PlanRequest:
     churn: ChurnRequest = field(default_factory=ChurnRequest)
     record: bool = False
     """Whether the engines' steps are recorded."""
+    sketch: str = ""
+    """Of which modules activations are sketched, one of `parity.plan.types.SKETCHED` or none."""
     own: Sequence[OwnArm] = ()
     """Servers and recordings, each an arm beside those of `backends`."""
     arbiter: str | None = None
@@ -313,7 +315,7 @@ def _with_churn(plan: Plan, request: PlanRequest) -> Plan:
     requests = plan.requests
     if lengths is not None:
         requests = tuple(replace(one, max_tokens=output_limit(lengths, seed, one.id)) for one in requests)
-    plan = replace(plan, requests=requests, churn=churn, record=request.record)
+    plan = replace(plan, requests=requests, churn=churn, record=request.record, sketch=request.sketch)
     plan.check()
     return plan
 

@@ -28,6 +28,8 @@ from parity.records.sampling import Sampling, Value, json_value, read_values
 SCHEMA: Final = "parity.plan/1"
 
 SCORE_MODES: Final = ("all", "differing", "none")
+SKETCHED: Final = ("layers", "parts")
+"""Of which modules activations are sketched: decoder layers, or their parts too."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*/[A-Za-z0-9][A-Za-z0-9._+=-]*")
 
@@ -68,10 +70,18 @@ def _arm_name(value: Json) -> str:
 
 
 def _score_mode(value: Json) -> str:
-    mode: str = typed(str, value)
-    if mode not in SCORE_MODES:
-        raise ValueError(message("plan.not_one_of", "is {value!r}, not one of {known}", value=mode, known=SCORE_MODES))
-    return mode
+    return _one_of(value, SCORE_MODES)
+
+
+def _sketch_level(value: Json) -> str:
+    return _one_of(value, ("", *SKETCHED))
+
+
+def _one_of(value: Json, known: tuple[str, ...]) -> str:
+    word: str = typed(str, value)
+    if word not in known:
+        raise ValueError(message("plan.not_one_of", "is {value!r}, not one of {known}", value=word, known=known))
+    return word
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +171,8 @@ class Plan:
     """An engine that is no arm and scores both sides where they differ."""
     record: bool = False
     """Whether the engines' steps are recorded beside the captures (docs/steps.md)."""
+    sketch: Annotated[str, Read(_sketch_level)] = ""
+    """Of which modules activations are sketched beside the captures (docs/sketches.md): one of SKETCHED, or none."""
     set_aside: tuple[str, ...] = ()
     """Flags of the deployment that say how its server serves, and reach no arm."""
 
@@ -213,6 +225,7 @@ class Plan:
             **({} if self.churn == Churn() else {"churn": self.churn.to_json()}),
             **({"skipped": [one.to_json() for one in self.skipped]} if self.skipped else {}),
             **({"record": True} if self.record else {}),
+            **({"sketch": self.sketch} if self.sketch else {}),
             **({"set_aside": list(self.set_aside)} if self.set_aside else {}),
         }
 
@@ -238,6 +251,16 @@ class Plan:
             raise ParityError(
                 message("plan.record_asynchronous", "steps cannot be recorded of an asynchronous engine"),
                 hint=message("plan.record_in_process", "leave out --record, or the asynchronous churn"),
+            )
+        if self.sketch and self.churn.asynchronous:
+            raise ParityError(
+                message("plan.sketch_asynchronous", "activations cannot be sketched in an asynchronous engine"),
+                hint=message("plan.sketch_in_process", "leave out --sketch, or the asynchronous churn"),
+            )
+        if self.sketch and self.score.mode == "none":
+            raise ParityError(
+                message("plan.sketch_unscored", "without scoring there is nothing to set sketches against"),
+                hint=message("plan.sketch_and_score", "leave out --sketch, or `--score none`"),
             )
         self._check_arms()
 

@@ -319,6 +319,34 @@ class ViolationEvidence(Evidence):
     """Who has the same row, block or state slot in this step."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocatedEvidence(Evidence):
+    """Of activations: the first module beyond the run's own noise, or a token that its own logits did not choose."""
+
+    answer: str
+    """"module" or "sampler"."""
+    module: str
+    """Its path in the model; "logits", or "sampler"."""
+    input_position: int
+    """Of the token that went in, in prompt and completion."""
+    step: int
+    row: int
+    distance: float = 0.0
+    """Relative difference from the reference's prefill, and the median of that in this run."""
+    usual: float = 0.0
+    input_clean: bool = True
+    """All that ran before it in this token was within noise."""
+    tokens_beyond: int = 0
+    """Tokens of this completion with a module beyond noise, from here on."""
+    handed_out: int | None = None
+    own_best: int | None = None
+    """Of "sampler": the token that came out, and the argmax of its own logits."""
+    strip_modules: tuple[str, ...] = ()
+    strip_positions: tuple[int, ...] = ()
+    strip: tuple[tuple[float, ...], ...] = ()
+    """Modules by tokens around it: spreads above the usual, as a share of what accuses."""
+
+
 def _plain(value: Json) -> Json:
     if isinstance(value, Mapping):
         return {name: _plain(one) for name, one in value.items()}

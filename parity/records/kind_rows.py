@@ -10,6 +10,7 @@ from parity.records.evidence import (
     InputEvidence,
     InvalidTokenEvidence,
     LeakEvidence,
+    LocatedEvidence,
     LogprobEvidence,
     MissingEvidence,
     NearTieEvidence,
@@ -293,6 +294,22 @@ Kind.VIOLATION = register(
         evidence=ViolationEvidence,
         panel="steps",
         precedence=5,
+        needs_expected_tokens=False,
+    )
+)
+Kind.LOCATED_FAULT = register(
+    KindRow(
+        name="located_fault",
+        family=Family.ENGINE,
+        claim=message(
+            "kind.claim.located_fault",
+            "in {count} of {completions} completions a module of the model gave what rounding does not explain, or "
+            "another token came out than the model chose",
+        ),
+        title=message("kind.located_fault", "a fault inside the forward pass"),
+        question=message("kind.question.located_fault", "Which module, at which token, by how much?"),
+        evidence=LocatedEvidence,
+        precedence=6,
         needs_expected_tokens=False,
     )
 )

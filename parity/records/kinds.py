@@ -173,6 +173,7 @@ class Kind(str):
     NONDETERMINISM: ClassVar[Kind]
     NUMERICS: ClassVar[Kind]
     VIOLATION: ClassVar[Kind]
+    LOCATED_FAULT: ClassVar[Kind]
 
     def __new__(cls, name: str) -> Kind:
         known = _NAMES.get(name)

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
+from parity.capture.sketches import SketchesBlock, SketchesHeader, SketchesStopped
 from parity.capture.steps import StepsBlock, StepsHeader, StepsStopped
 from parity.messages import message
 from parity.run.messages import (
@@ -32,10 +33,10 @@ QUIET: Final = 24.0
 """So many times the stall timeout may pass without a completion, a score or the end of a round, whatever else comes."""
 
 STEPS_A_RECORD: Final = 4_096
-"""Blocks of steps for each completion, and to begin with; a block has hundreds of steps."""
+"""Blocks of steps and sketches for each completion, and to begin with; one has hundreds of steps, or 4 MiB."""
 
 _FRUIT: Final = (Completion, Score, Round, Footer, Scored, Unscored)
-_STEPS: Final = (StepsHeader, StepsBlock, StepsStopped)
+_STEPS: Final = (StepsHeader, StepsBlock, StepsStopped, SketchesHeader, SketchesBlock, SketchesStopped)
 
 
 @dataclass

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from parity.capture.sketches import SketchesBlock, SketchesHeader, SketchesStopped
 from parity.capture.steps import StepsBlock, StepsHeader, StepsLine, StepsStopped, steps_path
 from parity.messages import message
 from parity.records import Header, Key
@@ -19,6 +20,7 @@ from parity.run.failures import Doing
 from parity.run.link import Link
 from parity.run.messages import Completion, Footer, FromWorker, Generate, ProtocolError, Round, count, line_of
 from parity.run.resume import Held, Kept, digest, keep
+from parity.run.sketching import SketchesFile, whole_lines
 
 REPEATED = 100
 """Completions that a worker may give a second time, and once more for each that it gave: that is counted and found."""
@@ -38,6 +40,7 @@ class Generation:
         self._done: dict[int, Counters] = {}
         self._path = path
         self._steps: Appender | None = None
+        self._sketches = SketchesFile(path, link.plan, resumed=held.header is not None)
 
     def run(self, header: Header) -> None:
         link, held = self._link, self._held
@@ -56,6 +59,7 @@ class Generation:
             capture.add(line_of(Footer(completions=completions, scores=0, counters=link.checked(self._counters))))
         finally:
             capture.close()
+            self._sketches.close()
             if self._steps is not None:
                 self._steps.close()
 
@@ -80,6 +84,8 @@ class Generation:
             if not link.plan.record:
                 raise ProtocolError(message("run.unasked_steps", "steps that nobody asked for"))
             self._record(said, replica)
+        elif isinstance(said, SketchesHeader | SketchesBlock | SketchesStopped):
+            self._sketches.add(said, replica)
         else:
             link.event(said)
 
@@ -148,17 +154,6 @@ class Generation:
             "generation_tokens": sum(kept.tokens for kept in earlier),
         }
         return {name: value for name, value in known.items() if name in named}
-
-
-def whole_lines(path: Path) -> int:
-    """Bytes of a file up to the end of its last whole line; 0 where there is none."""
-    if not path.exists():
-        return 0
-    end = 0
-    with path.open("rb") as file:
-        for line in file:
-            end += len(line) if line.endswith(b"\n") else 0
-    return end
 
 
 def _missing(held: Held, expected: Sequence[Expected]) -> dict[int, list[int]]:

@@ -17,6 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from parity.capture import dump_line, header_record, is_too_dense, parse_completion, parse_header
 from parity.capture.problems import Malformed
+from parity.capture.sketches import SketchesBlock, SketchesHeader, SketchesLine, SketchesStopped
 from parity.capture.steps import StepsBlock, StepsHeader, StepsLine, StepsStopped
 from parity.messages import Message, message
 from parity.plan import Plan
@@ -177,9 +178,20 @@ class Other(Struct, frozen=True):
 
 
 FromWorker: TypeAlias = (
-    Header | Completion | Score | Round | Footer | StepsLine | Progress | Failed | Unscored | Scored | Other
+    Header
+    | Completion
+    | Score
+    | Round
+    | Footer
+    | StepsLine
+    | SketchesLine
+    | Progress
+    | Failed
+    | Unscored
+    | Scored
+    | Other
 )
-Record: TypeAlias = Header | Completion | Score | Round | Footer | StepsLine
+Record: TypeAlias = Header | Completion | Score | Round | Footer | StepsLine | SketchesLine
 
 MAX_EVENT_BYTES: Final = 1 << 20
 MAX_HEADER_BYTES: Final = 4 << 20
@@ -194,7 +206,8 @@ def _decoders(*types: type[Struct]) -> dict[str, AnyDecoder]:
     return {str(each.__struct_config__.tag): msgspec.json.Decoder(each) for each in types}
 
 
-_RECORDS: Final = _decoders(Completion, Score, Round, Footer, StepsHeader, StepsBlock, StepsStopped)
+_BESIDE: Final = (StepsHeader, StepsBlock, StepsStopped, SketchesHeader, SketchesBlock, SketchesStopped)
+_RECORDS: Final = _decoders(Completion, Score, Round, Footer, *_BESIDE)
 _EVENTS: Final = _decoders(Progress, Failed, Unscored, Scored)
 _TAGS: Final = msgspec.json.Decoder(Other)
 

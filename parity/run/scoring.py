@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+from parity.capture.sketches import SketchesBlock, SketchesHeader, SketchesStopped
 from parity.messages import message, short_json, words_heard
 from parity.records import Header, Json, Key, ScoreKey
 from parity.run.appending import Appender
@@ -17,6 +18,7 @@ from parity.run.items import ScoreItem, chunks
 from parity.run.link import Link
 from parity.run.messages import Footer, FromWorker, ProtocolError, Score, Scored, Teacher, Unscored, count, line_of
 from parity.run.resume import Held
+from parity.run.sketching import SketchesFile
 from parity.run.words import one_line
 
 SAID_UNSCORED = 3
@@ -50,6 +52,7 @@ class Scoring:
     def run(self, header: Header, total: int, path: Path) -> None:
         link, began = self._link, time.monotonic()
         self._scores = scores = Appender(path, keep_bytes=self._held.end)
+        self._sketches = SketchesFile(path, link.plan, resumed=self._held.header is not None)
         try:
             if self._held.header is None:
                 scores.add(line_of(header))
@@ -73,6 +76,7 @@ class Scoring:
             scores.add(line_of(Footer(completions=0, scores=len(self._done), counters=counters)))
         finally:
             scores.close()
+            self._sketches.close()
 
     def _ask(self, replica: int) -> None:
         self._link.send(replica, Teacher(self._waiting[replica].popleft(), self._top))
@@ -96,6 +100,8 @@ class Scoring:
                 self._ask(link.speaker)
             else:
                 self._busy.remove(link.speaker)
+        elif isinstance(said, SketchesHeader | SketchesBlock | SketchesStopped):
+            self._sketches.add(said, link.speaker)
         else:
             link.event(said)
 

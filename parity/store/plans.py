@@ -49,6 +49,7 @@ class _Column(msgspec.Struct):
     skipped: tuple[_Skipped, ...] = ()
     arbiter: Arm | None = None
     record: bool = False
+    sketch: str = ""
     scores: _Files = msgspec.field(default_factory=_Files)
 
 
@@ -80,6 +81,7 @@ def plan_from(text: str) -> StoredPlan:
         skipped=tuple(Skipped(one.arm, Message.from_json(one.reason)) for one in column.skipped),
         arbiter=column.arbiter,
         record=column.record,
+        sketch=column.sketch,
     )
     return StoredPlan(plan, column.scores.files)
 

@@ -50,7 +50,8 @@ WORKER_MODULES = (
     "parity_backends.worker:identity", "faults",
     "parity_backends.worker:seeds", "schedule", "rounds", "asynchronous", "logits",
     "parity.capture:step_table", "step_sight", "step_requests", "step_blocks", "host_copies", "recorder",
-    "first_runner", "second_runner", "recording", "memory", "arm", "main",
+    "first_runner", "second_runner", "recording",
+    "parity.capture:sketch_table", "sketch_modules", "sketch_blocks", "sketching", "memory", "arm", "main",
 )  # fmt: skip
 """Of parity_backends.vllm.worker where no other is named, each after those it imports."""
 

@@ -56,6 +56,7 @@ class Plan(TypedDict, total=False):
     requests: list[Request]
     rounds: int
     record: bool
+    sketch: str
     sampling: Sampling
     churn: Churn
     parameters: Rows

@@ -96,7 +96,7 @@ def npu_moe_init_routing_custom(
 
 @operator
 def npu_moe_init_routing_v2(x: Tensor, expert_idx: Tensor, **arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """CANN's own, which releases from 0.26 on call in the place of `npu_moe_init_routing_custom`, with its arguments."""
+    """CANN's own, called by releases from 0.26 on in place of `npu_moe_init_routing_custom`, with its arguments."""
     return npu_moe_init_routing_custom(x, expert_idx, **arguments)
 
 

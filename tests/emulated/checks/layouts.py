@@ -1,7 +1,7 @@
 """Strides of a tensor are no part of its value: the same numbers give the same result however they lie in memory.
 
-The release gives its operators slices of a projection (queries, keys, values, gates), transposed weights and states, and
-caches whose blocks or heads lie further apart than they are wide.
+The release gives its operators slices of a projection (queries, keys, values, gates), transposed weights and states,
+and caches whose blocks or heads lie further apart than they are wide.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import parity_faults
 import pytest
-from parity_faults import bookkeeping, catalogue, delta_net, hooks, launch, planting, plants
+from parity_faults import arithmetic, bookkeeping, catalogue, delta_net, hooks, launch, planting, plants
 from parity_faults.hooks import State
 
 from parity.records.kinds import kinds
@@ -37,7 +37,7 @@ def test_every_fault_is_described_and_its_expected_kinds_exist() -> None:
 
 def test_every_fault_is_planted_somewhere_and_nothing_else_is() -> None:
     places = (plants.SAMPLED, plants.LOGITS, plants.METADATA, plants.OUTPUT)
-    places += (plants.MODEL, plants.ATTENTION, plants.LINEAR, plants.REQUEST, bookkeeping.ALL)
+    places += (plants.MODEL, plants.ATTENTION, plants.LINEAR, plants.REQUEST, bookkeeping.ALL, arithmetic.PLACES)
     planted = [name for place in places for name in place]
     assert sorted(planted) == sorted(catalogue.FAULTS)
     for layer, place in (("output", plants.OUTPUT), ("request", plants.REQUEST)):

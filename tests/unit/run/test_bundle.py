@@ -79,6 +79,7 @@ def test_every_module_of_the_worker_is_in_it() -> None:
         "parity.records:engine_settings",
         "parity.records:plan_digest",
         "parity.capture:step_table",
+        "parity.capture:sketch_table",
     }
 
 

@@ -8,6 +8,7 @@ import time
 from types import SimpleNamespace
 from typing import Any, Callable, Optional, Union
 
+from parity.capture.sketch_table import SKETCHES_SCHEMA
 from parity.capture.step_table import STEPS_SCHEMA
 from parity.secrecy import without_secrets
 from parity_backends.worker.asked import Item, Plan, Record, Request, Settings
@@ -33,6 +34,7 @@ from .recording import RankRecorder, recorder_of
 from .resolved import resolved_engine
 from .rounds import PROGRESS_SECONDS, Round, add_up
 from .schedule import round_schedule
+from .sketching import Sketcher, Unsketchable, sketched, sketcher_of
 
 
 class Arm(PlannedArm):
@@ -46,10 +48,13 @@ class Arm(PlannedArm):
         self.serial = 0
         self.progress_at = 0.0
         self.asked: dict[str, tuple[str, int]] = {}
-        """Request and round by the name that the engine was given; only while steps are recorded."""
+        """Request and round by the name that the engine was given; only while steps are recorded or sketched."""
         self.recorder: Union[Recorder, RankRecorder, None] = None
         self.write_steps: Optional[Callable[[Record], None]] = None
         """Where records of the steps file go, where that is not the channel."""
+        self.sketcher: Optional[Sketcher] = None
+        self.write_sketches: Optional[Callable[[Record], None]] = None
+        """The same of the sketches file."""
 
     def settle(self, seconds: float) -> None:
         """Wait, so long at most, until the devices have the memory that the engine will ask for."""
@@ -91,6 +96,7 @@ class Arm(PlannedArm):
             model_fingerprint=fingerprint(model),
             **({"churn": self.plan["churn"]} if self.plan.get("churn") else {}),
             **({"steps": self._recorded()} if self.plan.get("record") else {}),
+            **({"sketches": self._sketched()} if self.plan.get("sketch") else {}),
         )
         self.channel.event("ready", engine_start_seconds=round(self.start_seconds, 3))
         self.channel.record(header)
@@ -102,6 +108,15 @@ class Arm(PlannedArm):
         except Unrecordable as error:
             return {"schema": STEPS_SCHEMA, "unrecorded": str(error)}
         return {"schema": STEPS_SCHEMA}
+
+    def _sketched(self) -> Record:
+        """Puts the hooks of sketches into the model; what the capture's header says of them."""
+        write, level = self.write_sketches or self.channel.record, self.plan["sketch"]
+        try:
+            self.sketcher = sketcher_of(self.llm, write, self.arm["name"], self.named, level)
+        except Unsketchable as error:
+            return {"schema": SKETCHES_SCHEMA, "unsketched": str(error)}
+        return {"schema": SKETCHES_SCHEMA, "level": level}
 
     def named(self, engine_id: str) -> Optional[Record]:
         """The completion that the engine makes under a name of its own: ours and a random part, samples before it."""
@@ -184,7 +199,7 @@ class Arm(PlannedArm):
             params.logprobs = None
         if not whole:
             params.output_kind = RequestOutputKind.CUMULATIVE
-        if self.recorder is not None:
+        if self.recorder is not None or self.sketcher is not None:
             self.asked[str(self.serial + 1)] = (request["id"], round_)
         try:
             return self._add(request["prompt_token_ids"], params)
@@ -224,16 +239,17 @@ class Arm(PlannedArm):
         self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counted})
 
     def _run(self, this: Round) -> None:
-        """A round, its steps recorded where that is asked for."""
-        if self.recorder is None:
-            this.run()
-            return
-        self.recorder.on = True
-        try:
-            this.run()
-        finally:
-            self.recorder.flush()
-            self.recorder.on = False
+        """A round, its steps recorded and sketched where that is asked for."""
+        with sketched(self.sketcher, "generate"):
+            if self.recorder is None:
+                this.run()
+                return
+            self.recorder.on = True
+            try:
+                this.run()
+            finally:
+                self.recorder.flush()
+                self.recorder.on = False
 
     def unscorable(self, item: Item) -> Optional[Sentence]:
         """Why the engine cannot teacher-force this sequence, or None."""
@@ -281,7 +297,8 @@ class Arm(PlannedArm):
             tokens += len(logprobs)
             return done, tokens
 
-        self._drain(finished, done, tokens)
+        with sketched(self.sketcher, "score"):
+            self._drain(finished, done, tokens)
         self.channel.event("scored", items=len(items), sequences=len(waiting), tokens=tokens)
         return done
 

@@ -14,6 +14,7 @@ from parity_backends.worker.records import items_to_score
 from parity_backends.worker.sentences import WorkerError
 
 from .arm import Arm
+from .sketch_modules import PARTS
 
 ENGINE_PACKAGES = ("vllm", "torch", "numpy")
 NO_ENGINE = "%s has no %s: run this file with the Python that has vLLM, as /path/to/its/bin/python %s PLAN --arm ARM\n"
@@ -40,6 +41,7 @@ def by_hand(argv: list[str]) -> None:
     parser.add_argument("--score", action="append", default=[], metavar="CAPTURE",
                         help="score the completions of this capture instead (repeatable)")  # fmt: skip
     parser.add_argument("--steps", metavar="FILE", help="record every engine step into this file (CAPTURE.steps)")
+    parser.add_argument("--sketches", metavar="FILE", help="sketch activations into this file (CAPTURE.sketches)")
     parser.add_argument("--top", type=int, default=5, help="top logprobs per scored token")
     args = parser.parse_args(argv)
     try:
@@ -63,9 +65,12 @@ def by_hand(argv: list[str]) -> None:
         os.execv(sys.executable, [sys.executable, "-u", os.path.abspath(__file__), *argv])
     channel = Channel(events=False)
     plan["record"] = bool(args.steps)
+    plan["sketch"] = (plan.get("sketch") or PARTS) if args.sketches else ""
     arm = Arm(plan, args.arm, channel, threading.Event())
     if args.steps:
         arm.write_steps = lines_into(args.steps)
+    if args.sketches:
+        arm.write_sketches = lines_into(args.sketches)
     try:
         arm.start()
         if args.score:

@@ -1,0 +1,214 @@
+"""Faults of one module's arithmetic or of what it keeps: of one row, in one step, by a share of `permille` thousandths.
+
+No number of the engine's bookkeeping is wrong, and most of them damage no token: they are there for what looks at
+activations (docs/sketches.md). What a module keeps (states, keys and values) stays wrong for the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .rows import held, outputs_of, request_of
+
+
+class Place(NamedTuple):
+    """Where a fault sits."""
+
+    ends: tuple[str, ...]
+    """The module's path ends in one of these; of several modules the middle one."""
+    before: bool
+    """Before the module runs, else after."""
+    change: Callable[..., bool]
+    """(state, runner, module, row, what it gave or is given, first token of the row and one past its last): whether it
+    could."""
+    found_at: str
+    """What `sketch_modules` calls the module that shows it first, from its layer on; "" is none."""
+    decoding: bool = False
+    """Only of rows that have emitted tokens."""
+
+
+def size_of(state: Any) -> float:
+    return float(state.planting.permille) / 1000
+
+
+def scaled(state: Any, runner: Any, module: Any, row: int, given: Any, span: tuple[int, int]) -> bool:
+    """What the module gave for the row is too large."""
+    tensor = given[0] if isinstance(given, (tuple, list)) else given
+    tensor[span[0] : span[1]].mul_(1 + size_of(state))
+    return True
+
+
+def noisy(state: Any, runner: Any, module: Any, row: int, given: Any, span: tuple[int, int]) -> bool:
+    """What the module gave for the row has a share of another token's in it."""
+    tensor = given[0] if isinstance(given, (tuple, list)) else given
+    part = tensor[span[0] : span[1]]
+    part.add_(part.roll(1, dims=-1) * size_of(state))
+    return True
+
+
+def _slots(runner: Any, module: Any, row: int) -> list[int]:
+    """State slots that the layer takes this row's state from: of the convolution, and of the recurrence."""
+    from vllm.forward_context import get_forward_context
+
+    given = get_forward_context().attn_metadata[module.prefix]
+    masks = getattr(given, "spec_sequence_masks_cpu", None)
+    drafting = [] if masks is None else [bool(one) for one in masks.tolist()]
+    if row < len(drafting) and drafting[row]:
+        place = sum(drafting[:row])
+        slots = given.spec_state_indices_tensor[place].tolist()
+        return [int(slots[0]), int(slots[int(given.num_accepted_tokens[place]) - 1])]
+    place = row - sum(drafting[:row])
+    slot = int(given.non_spec_state_indices_tensor[place])
+    return [slot, slot]
+
+
+def gdn_state(state: Any, runner: Any, module: Any, row: int, given: Any, span: tuple[int, int]) -> bool:
+    cache = module.kv_cache[1][_slots(runner, module, row)[1]]
+    cache.add_(cache.roll(1, dims=-1) * size_of(state))
+    return bool(cache.abs().sum() > 0)
+
+
+def conv_state(state: Any, runner: Any, module: Any, row: int, given: Any, span: tuple[int, int]) -> bool:
+    cache = module.kv_cache[0][_slots(runner, module, row)[0]]
+    cache.add_(cache.flip(-1) * size_of(state))
+    return bool(cache.abs().sum() > 0)
+
+
+def _block(runner: Any, module: Any, row: int) -> tuple[Any, int]:
+    """The first block of the row's keys and values in this layer's cache, and how many of its tokens are computed."""
+    cache = module.kv_cache[0] if isinstance(module.kv_cache, (tuple, list)) else module.kv_cache
+    group = next(
+        number
+        for number, one in enumerate(runner.kv_cache_config.kv_cache_groups)
+        if module.layer_name in one.layer_names
+    )
+    table = runner.input_batch.block_table.block_tables[group].block_table.np
+    return cache[int(table[row][0])], int(runner.input_batch.num_computed_tokens_cpu[row])
+
+
+def kv_entry(state: Any, runner: Any, module: Any, row: int, given: Any, span: tuple[int, int]) -> bool:
+    """The first token's key and value are partly another's; the cache of a CPU has heads before tokens."""
+    block, computed = _block(runner, module, row)
+    if computed < 2:
+        return False
+    place = computed // 2 % block.shape[1]
+    block[:, place].add_(block[:, place].roll(1, dims=-1) * size_of(state))
+    return True
+
+
+def kv_head(state: Any, runner: Any, module: Any, row: int, given: Any, span: tuple[int, int]) -> bool:
+    block, computed = _block(runner, module, row)
+    if computed < 2:
+        return False
+    block[0].add_(block[0].roll(1, dims=-1) * size_of(state))
+    return True
+
+
+def rope_row(state: Any, runner: Any, module: Any, row: int, given: Any, span: tuple[int, int]) -> bool:
+    """Positions of the row are too large in the rotary embedding, by permille/100."""
+    positions = given[0][0] if len(given[0]) else given[1]["positions"]
+    positions = positions.clone()
+    positions[..., span[0] : span[1]] += max(1, round(10 * size_of(state)))
+    given[2].append(positions)
+    return True
+
+
+def router(state: Any, runner: Any, module: Any, row: int, given: Any, span: tuple[int, int]) -> bool:
+    tensor = given[0] if isinstance(given, (tuple, list)) else given
+    part = tensor[span[0] : span[1]]
+    part.copy_(part + size_of(state) * (part.roll(1, dims=-1) - part))
+    return True
+
+
+def lm_head(state: Any, runner: Any, module: Any, row: int, given: Any, span: tuple[int, int]) -> bool:
+    """Logits of the row's first sampled place are partly their neighbours'."""
+    drafts = state.scheduled.scheduled_spec_decode_tokens
+    names = runner.input_batch.req_ids
+    place = sum(1 + len(drafts.get(name, ())) for name in names[:row])
+    if place >= len(given):
+        return False
+    given[place].add_((given[place].roll(1) - given[place]) * size_of(state))
+    return True
+
+
+PLACES: dict[str, Place] = {
+    "norm_off": Place(("input_layernorm",), False, scaled, "input_layernorm"),
+    "gates_off": Place(("in_proj_ba",), False, noisy, "linear_attn"),
+    "gdn_state_off": Place(("linear_attn",), True, gdn_state, "linear_attn", decoding=True),
+    "conv_state_off": Place(("linear_attn",), True, conv_state, "linear_attn", decoding=True),
+    "kv_entry_off": Place(("self_attn.attn",), True, kv_entry, "self_attn", decoding=True),
+    "kv_head_off": Place(("self_attn.attn",), True, kv_head, "self_attn", decoding=True),
+    "rope_row_off": Place(("self_attn.rotary_emb",), True, rope_row, "self_attn", decoding=True),
+    "attention_off": Place(("self_attn.o_proj",), False, scaled, "self_attn"),
+    "mlp_off": Place(("mlp.shared_expert", "mlp.down_proj"), False, noisy, "mlp"),
+    "experts_off": Place(("mlp.experts", "mlp.down_proj"), False, noisy, "mlp"),
+    "router_off": Place(("mlp.gate",), False, router, "mlp.gate"),
+    "lm_head_off": Place(("logits_processor",), False, lm_head, "logits", decoding=True),
+    "drafter_off": Place(("layers.0",), False, noisy, ""),
+}
+
+
+def wrap(state: Any, runner: Any) -> set[str]:
+    """Hooks for every place that this model has; the faults that can be planted."""
+    able = set()
+    for name, place in PLACES.items():
+        model = runner.model
+        if name == "drafter_off":
+            model = getattr(getattr(runner, "drafter", None), "model", None)
+        named = [] if model is None else list(model.named_modules())
+        found = next((some for end in place.ends if (some := [one for one in named if one[0].endswith(end)])), None)
+        if found:
+            path, module = found[len(found) // 2]
+            _hook(state, runner, name, place, path, module)
+            able.add(name)
+    return able
+
+
+def _hook(state: Any, runner: Any, name: str, place: Place, path: str, module: Any) -> None:
+    def before(_: Any, args: Any, kwargs: Any) -> Any:
+        replaced: list[Any] = []
+        if not _strike(state, runner, name, place, path, module, (args, kwargs, replaced)) or not replaced:
+            return None
+        return ((replaced[0], *args[1:]), kwargs) if args else (args, {**kwargs, "positions": replaced[0]})
+
+    def after(_: Any, args: Any, kwargs: Any, given: Any) -> None:
+        _strike(state, runner, name, place, path, module, given)
+
+    # Before other hooks: who looks at the module sees what came of the fault.
+    if place.before:
+        module.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
+    else:
+        module.register_forward_hook(after, with_kwargs=True, prepend=True)
+
+
+def _strike(state: Any, runner: Any, name: str, place: Place, path: str, module: Any, given: Any) -> bool:
+    if state.planting.fault != name or not (state.in_step or name in OUTSIDE):
+        return False
+    rows = [row for row in range(runner.input_batch.num_reqs) if outputs_of(runner, row) or not place.decoding]
+    struck: set[str] = state.active.setdefault("struck", set())
+    rows = [row for row in rows if request_of(runner, row) not in struck]
+    draw = state.due() if rows else None
+    if draw is None or state.active.get("last") == state.step:
+        return False
+    row = draw.choice(rows)
+    starts = runner.query_start_loc.np
+    span = int(starts[row]), int(starts[row + 1])
+    if not place.change(state, runner, module, row, given, span):
+        return False
+    state.active["last"] = state.step
+    struck.add(request_of(runner, row))
+    at = int(runner.input_batch.num_computed_tokens_cpu[row])
+    shown = place.found_at if place.found_at in ("", "logits") else _layer_of(path) + place.found_at
+    state.record(held(runner, row), row, len(outputs_of(runner, row)), module=shown, at=at, tokens=span[1] - span[0])
+    return True
+
+
+def _layer_of(path: str) -> str:
+    """`model.layers.3.` of a path in it."""
+    begin, _, rest = path.rpartition("layers.")
+    return begin + "layers." + rest.split(".")[0] + "." if begin or rest else ""
+
+
+OUTSIDE = ("drafter_off",)
+"""Planted after the model has run, in the same step."""

@@ -1,0 +1,150 @@
+"""What rounding does to each module, from the run's own tokens, and which tokens it does not explain.
+
+Distances are taken as logarithms and set against the median and the upper spread of their module: the spread is the
+median over completions of each completion's own ninth decile, so that faults in less than half of the completions do
+not reach it. Some tokens are noisier than others in all modules (rare ones, those of another script), so what counts is
+the jump: by how much a module is further out than everything that ran before it in the same token. Of each completion
+the largest jump is kept. Largest values follow Gumbel's law (Fisher and Tippett 1928, doi:10.1017/S0305004100015681),
+which is fitted to the lower half of the completions alone, and a completion is accused where its own is larger than the
+law gives in ERROR_RATE of all runs.
+
+A router that chooses other experts at a near-tie of its logits makes a difference that is no fault. What runs after
+one, in this token and in later ones of the completion, is judged only where most tokens of the module are in the same
+place: with many experts and many layers that is after a flip, with few of them it is before any.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from parity.explain.aligned import Aligned, Floats, Ints
+
+ERROR_RATE: Final = 1e-3
+"""Share of clean runs in which any completion is accused, by the law of largest values."""
+
+QUANTUM: Final = 1e-3
+"""Smaller relative distances count as this one: twice the rounding of a sketch's own numbers."""
+
+LEAST_DISTANCE: Final = 0.02
+"""Nothing nearer than this accuses: four units in the last place of bfloat16."""
+
+LEAST_SPREAD: Final = 0.25
+"""Of logarithms: a module that is always equal to the last bit has no spread of its own."""
+
+LEAST_COMPLETIONS: Final = 8
+"""With fewer nothing is known of largest values, and nothing is accused."""
+
+LEAST_TOKENS: Final = 40
+"""Of a module; with fewer it is not judged."""
+
+MOST_OF: Final = 0.5
+"""Share of a module's tokens that are alike in what routers chose otherwise before it; others are not judged."""
+
+LOWER: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
+"""Quantiles of completions that the law is fitted to: faults in less than half of them do not reach it."""
+
+LEAST_SCALE: Final = 0.2
+"""Of the law, before the uncertainty of its fit is added, which is two parts in the root of the number of completions:
+where all that is seen is equal it stays that wide."""
+
+TRACE_RATE: Final = 1e-3
+"""Share of clean tokens beyond the level at which the first module of an accused completion is looked for."""
+
+UPPER: Final = 0.9
+_DECILE: Final = 1.2815515655446004
+"""Standard deviations from the median to UPPER of a normal law."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Every token and module against the noise. Arrays as in `Aligned`."""
+
+    excess: Floats
+    """Spreads above the module's median, shape (tokens, modules); NaN where it is not judged."""
+    before: Floats
+    """The largest excess of what ran before it in the same token, 0 or more, shape (tokens, modules)."""
+    jump: Floats
+    """`excess` less `before`."""
+    usual: Floats
+    """Median relative distance of the module in that state, shape (tokens, modules)."""
+    level: Floats
+    """Jump beyond which a completion is accused, shape (keys,); infinite where too little is known."""
+    trace: float
+    """Jump of TRACE_RATE of clean tokens."""
+    after_flip: Ints
+    """0: no router before it chose otherwise; 1: one did at this token; 2: one did at an earlier token."""
+
+
+def judge(aligned: Aligned) -> Judged:
+    states = after_flips(aligned)
+    excess, usual = standardised(aligned, states)
+    before = np.zeros_like(excess)
+    before[:, 1:] = np.maximum.accumulate(np.nan_to_num(excess[:, :-1], nan=0.0, posinf=np.inf), axis=1)
+    before = np.maximum(before, 0.0)
+    with np.errstate(invalid="ignore"):
+        jump = excess - before
+    level, trace = levels(aligned, jump)
+    return Judged(excess, before, jump, usual, level, trace, states)
+
+
+def after_flips(aligned: Aligned) -> Ints:
+    """What routers chose otherwise before each module ran, shape (tokens, modules)."""
+    here = np.cumsum(aligned.flipped, axis=1) - aligned.flipped > 0
+    earlier = np.zeros_like(here)
+    for number in range(len(aligned.keys)):
+        rows = np.flatnonzero(aligned.completion == number)
+        # What a token hands on passes through later layers' states and keys: any router at or before this module.
+        so_far = np.cumsum(aligned.flipped[rows], axis=0) - aligned.flipped[rows] > 0
+        earlier[rows] = np.cumsum(so_far, axis=1) > 0
+    return np.where(here, 1, np.where(earlier, 2, 0))
+
+
+def standardised(aligned: Aligned, states: Ints) -> tuple[Floats, Floats]:
+    """Excess and usual distance of every token and module."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.log(np.maximum(aligned.distance, QUANTUM))
+    excess, usual = np.full(logs.shape, np.nan), np.full(logs.shape, np.nan)
+    for module in range(logs.shape[1]):
+        known = ~np.isnan(logs[:, module])
+        for state in (0, 1, 2):
+            rows = np.flatnonzero((states[:, module] == state) & known)
+            if len(rows) < LEAST_TOKENS or len(rows) <= MOST_OF * known.sum():
+                continue
+            middle, spread = _noise(logs[rows, module], aligned.completion[rows])
+            excess[rows, module] = (logs[rows, module] - middle) / spread
+            usual[rows, module] = math.exp(middle)
+    return excess, usual
+
+
+def _noise(logs: Floats, completion: Ints) -> tuple[float, float]:
+    """Median and upper spread, neither moved by what less than half of the completions do."""
+    order = np.argsort(completion, kind="stable")
+    parts = np.split(logs[order], np.flatnonzero(np.diff(completion[order])) + 1)
+    middle = float(np.median([np.median(one) for one in parts]))
+    high = float(np.median([np.quantile(one, UPPER) for one in parts]))
+    return middle, max((high - middle) / _DECILE, LEAST_SPREAD)
+
+
+def levels(aligned: Aligned, jump: Floats) -> tuple[Floats, float]:
+    """The level of each completion, and that of single tokens."""
+    keys = len(aligned.keys)
+    most, tokens = np.full(keys, np.nan), np.bincount(aligned.completion, minlength=keys)
+    whole = np.where(np.isnan(jump), -np.inf, jump).max(axis=1, initial=-np.inf)
+    for number in range(keys):
+        most[number] = whole[aligned.completion == number].max(initial=-np.inf)
+    known = most[np.isfinite(most) | (most == np.inf)]
+    if len(known) < LEAST_COMPLETIONS:
+        return np.full(keys, np.inf), math.inf
+    usual = float(np.median(tokens))
+    shares = np.array(LOWER)
+    seen = np.quantile(np.minimum(known, np.finfo(float).max), shares)
+    slope, place = np.polyfit(-np.log(-np.log(shares)), seen, 1)
+    scale = max(float(slope), LEAST_SCALE) * (1 + 2 / math.sqrt(len(known)))
+    place = float(place)
+    rare = -math.log(-math.log1p(-ERROR_RATE / keys))
+    level = place + scale * (np.log(np.maximum(tokens, 1) / usual) + rare)
+    return level, place - scale * math.log(usual * TRACE_RATE)

@@ -1,0 +1,99 @@
+"""`parity locate`: what the sketches of a stored run say of each arm, and the profile of its modules."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from parity.capture import read_capture
+from parity.capture.sketches import sketches_path
+from parity.errors import ParityError
+from parity.explain.located import Located, Locating
+from parity.messages import Message, message
+from parity.pipeline.beneath import clean, look_beneath, unjudged, why_located
+from parity.records import Json, Key
+from parity.store import Store
+from parity.view.find import find_target
+
+
+@dataclass(frozen=True)
+class ArmLocated:
+    """What the sketches of one arm say."""
+
+    arm: str
+    is_baseline: bool
+    locating: Locating
+    only: Key | None = None
+    """Of this completion alone."""
+
+    @property
+    def located(self) -> tuple[Located, ...]:
+        return tuple(one for one in self.locating.located if self.only in (None, one.key))
+
+    def said(self) -> list[Message]:
+        """The answers as sentences, the first about the whole arm."""
+        found = self.locating
+        answers = [message("locate.at", "{key}: {why}", key=str(one.key), why=why_located(one)) for one in self.located]
+        if not answers and found.judged:
+            answers = [clean(found)]
+        return [message("locate.arm", "{arm}", arm=self.arm), *answers, *unjudged(found)]
+
+    def to_json(self) -> dict[str, Json]:
+        found = self.locating
+        return {
+            "arm": self.arm,
+            "is_baseline": self.is_baseline,
+            "tokens": found.tokens,
+            "completions": found.completions,
+            "judged": found.judged,
+            "unpaired": dict(found.unpaired),
+            "located": [{**asdict(one), "key": one.key._asdict()} for one in self.located],
+            "noise": [asdict(one) for one in found.noise],
+        }
+
+
+def locating(store: Store, target: str | None, arm: str | None = None) -> list[ArmLocated]:
+    """Of each sketched arm of a run, or of a finding's arm and completion.
+
+    Raises ParityError where nothing was sketched."""
+    run, finding = find_target(store, target)
+    of_run = store.run(run)
+    scores = Path(of_run.directory or "") / "scores.jsonl"
+    wanted = arm or (finding.arm if finding is not None else None)
+    only = None if finding is None else Key(finding.request, finding.round, finding.sample)
+    found = []
+    for one in store.arms(run):
+        path = Path(one.capture) if one.capture and wanted in (None, one.name) else None
+        if path is None or not sketches_path(path).is_file():
+            continue
+        looked = look_beneath(read_capture(path, partial=True), path, scores)
+        if looked is not None:
+            found.append(ArmLocated(one.name, one.name == of_run.baseline, looked, only))
+    if not found:
+        raise ParityError(
+            message("locate.nothing_sketched", "nothing was sketched in run {run}, or the files are gone", run=run),
+            hint=message("locate.sketch_it", "run it again with `parity run --sketch`"),
+        )
+    return found
+
+
+def profile(arms: list[ArmLocated]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table of modules: for each arm the median and 99th percentile of the relative distance from
+    the prefill of the same tokens, and routers' flips; with two arms how many times the first one's median."""
+    head = ["module"]
+    for one in arms:
+        head += [f"{one.arm} median", "99 %", "flips"]
+    if len(arms) == 2:
+        head.append("times")
+    by_name = [{each.module: each for each in one.locating.noise} for one in arms]
+    rows = []
+    for name in [each.module for each in arms[0].locating.noise] if arms else []:
+        row = [name]
+        known = [modules.get(name) for modules in by_name]
+        for each in known:
+            row += ["", "", ""] if each is None else [f"{each.middle:.4f}", f"{each.high:.4f}", str(each.flips or "")]
+        if len(known) == 2:
+            first, second = known
+            row.append(f"{second.middle / first.middle:.2f}" if first and second and first.middle else "")
+        rows.append(row)
+    return head, rows

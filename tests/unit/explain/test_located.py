@@ -1,0 +1,175 @@
+"""Three answers from made-up sketches: the first module, the sampler, or nothing; and nobody without proof."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sketch_world import MODULES, World
+
+from parity.explain.aligned import Aligned, align
+from parity.explain.located import MODULE, SAMPLER, Locating, locate
+from parity.explain.noise import LEAST_COMPLETIONS
+from parity.records import Key
+
+ATTENTION = 6
+"""`model.layers.1.attn`."""
+
+
+def located(world: World) -> Locating:
+    return locate(align(world.capture(), [world.candidate()], [world.reference()]))
+
+
+def scaled(request: str, position: int, module: int, by: float, spreads: bool = True):  # type: ignore[no-untyped-def]
+    """One module of one token is too large; with `spreads`, all that runs after it in this token is off too."""
+
+    def change(name: str, at: int, one: int, vector: np.ndarray) -> np.ndarray:
+        hit = name == request and at == position and (one == module or (spreads and one > module))
+        return vector * (1 + by) if hit else vector
+
+    return change
+
+
+def test_every_token_is_paired_and_a_healthy_run_is_accused_of_nothing() -> None:
+    world = World()
+    aligned = align(world.capture(), [world.candidate()], [world.reference()])
+    assert len(aligned) == world.completions * (world.length - 1)
+    assert not aligned.unpaired
+    assert [one.name for one in aligned.modules[:-1]] == [one.name for one in MODULES]
+    found = locate(aligned)
+    assert found.judged
+    assert not found.located
+    assert 0.003 < float(np.median(aligned.distance)) < 0.008  # what the world was made with
+
+
+@pytest.mark.parametrize("position", [0, 9, 10, 11, 37])
+@pytest.mark.parametrize("by", [0.3, 29.0])
+def test_the_first_module_is_named_at_its_token(position: int, by: float) -> None:
+    (one,) = located(World(change=scaled("p7", position, ATTENTION, by))).located
+    assert (one.key, one.answer, one.module) == (Key("p7", 0, 0), MODULE, "model.layers.1.attn")
+    assert (one.position, one.output_position) == (position, max(0, position - 9))
+    assert one.distance == pytest.approx(by, rel=0.5)
+    assert one.row == 7 % 4
+    assert one.input_clean
+    assert one.strip is not None
+    assert max(max(row) for row in one.strip.excess) > 1
+
+
+def test_what_is_no_number_is_beyond_any_noise() -> None:
+    def change(name: str, at: int, module: int, vector: np.ndarray) -> np.ndarray:
+        return vector * np.nan if (name, at) == ("p3", 20) and module >= ATTENTION else vector
+
+    (one,) = located(World(change=change)).located
+    assert (one.module, one.position, one.distance) == ("model.layers.1.attn", 20, np.inf)
+
+
+def test_a_floor_is_not_poisoned_by_the_faults_in_it() -> None:
+    """A third of the completions is wrong from some token to its end: as the largest values of a run they would hide
+    each other."""
+
+    def change(name: str, at: int, module: int, vector: np.ndarray) -> np.ndarray:
+        wrong = int(name[1:]) % 3 == 0 and at >= 20 and module >= ATTENTION
+        return vector * 1.5 if wrong else vector
+
+    found = located(World(change=change))
+    assert {one.key.request for one in found.located} == {f"p{number}" for number in range(0, 24, 3)}
+    assert {(one.module, one.position) for one in found.located} == {("model.layers.1.attn", 20)}
+
+
+def test_a_flip_of_a_router_at_a_near_tie_is_no_fault() -> None:
+    """What runs after it in this token and later ones is off by half of its size."""
+    gate = 7
+
+    def change(name: str, at: int, module: int, vector: np.ndarray) -> np.ndarray:
+        return vector * 1.5 if name == "p5" and at >= 15 and module > gate else vector
+
+    assert located(World(change=change)).located  # without the flip it is one
+    assert not located(World(change=change, flips={("p5", 15, gate): True})).located
+
+
+def test_a_router_that_is_wrong_itself_is_found_although_it_chose_otherwise() -> None:
+    gate = 7
+    found = located(World(change=scaled("p5", 15, gate, 0.5), flips={("p5", 15, gate): True}))
+    assert [(one.module, one.position) for one in found.located] == [("model.layers.1.gate", 15)]
+
+
+def handed_out(world: World, request: str, place: int, token: int) -> Aligned:
+    """Another token came out than the model chose, and the model was fed it."""
+    world.tokens[request] = (*world.tokens[request][: 10 + place], token, *world.tokens[request][11 + place :])
+    candidate, at = world.candidate(), list(world.tokens).index(request)
+    columns = dict(candidate.columns)
+    before = (columns["request"] == at) & (columns["position"] == 9 + place) & (columns["token"] != 1001)
+    columns["best"] = np.where(before, 7, columns["best"])
+    return align(world.capture(), [replace(candidate, columns=columns)], [world.reference()])
+
+
+def test_a_token_that_its_own_logits_did_not_choose_is_the_samplers() -> None:
+    (one,) = locate(handed_out(World(), "p4", 6, 555)).located
+    assert (one.answer, one.module, one.key.request, one.output_position) == (SAMPLER, "sampler", "p4", 6)
+    assert (one.handed_out, one.own_best) == (555, 7)
+
+
+def test_of_two_largest_logits_none_is_its_own() -> None:
+    world = World()
+    candidate = world.candidate()
+    columns = {**candidate.columns, "best": candidate.columns["best"] + 1}
+    tied = {**columns, "ties": np.full(len(candidate), 2)}
+    assert locate(align(world.capture(), [replace(candidate, columns=columns)], [world.reference()])).located
+    assert not locate(align(world.capture(), [replace(candidate, columns=tied)], [world.reference()])).located
+
+
+def test_what_is_sampled_is_not_asked_for_its_argmax() -> None:
+    world = World()
+    candidate = world.candidate()
+    requests = {number: type(one)(**{**_fields(one), "plain": False}) for number, one in candidate.requests.items()}
+    columns = {**candidate.columns, "best": candidate.columns["best"] + 1}
+    changed = replace(candidate, columns=columns, requests=requests)
+    assert not locate(align(world.capture(), [changed], [world.reference()])).located
+
+
+def _fields(one: object) -> dict[str, object]:
+    return {name: getattr(one, name) for name in one.__struct_fields__}  # type: ignore[attr-defined]
+
+
+def test_without_proof_nobody_is_accused() -> None:
+    """What goes into the first layer is another from one token on, and everything is far off there."""
+
+    def change(name: str, at: int, module: int, vector: np.ndarray) -> np.ndarray:
+        return vector * 5 if name == "p2" and at >= 12 else vector
+
+    world = World(change=change)
+    candidate = world.candidate()
+    wrong = (candidate.columns["request"] == 2) & (candidate.columns["position"] >= 12)
+    columns = {**candidate.columns, "entry": candidate.columns["entry"] + wrong}
+    aligned = align(world.capture(), [replace(candidate, columns=columns)], [world.reference()])
+    assert dict(aligned.unpaired) == {Key("p2", 0, 0): "other input"}
+    assert (aligned.completion == aligned.keys.index(Key("p2", 0, 0))).sum() == 12
+    assert not locate(aligned).located
+    without = replace(candidate, has_entry=False)
+    assert not len(align(world.capture(), [without], [world.reference()]))
+
+
+def test_an_engine_that_is_fed_other_tokens_than_it_hands_out_is_not_judged_after_that() -> None:
+    world = World()
+    candidate = world.candidate()
+    wrong = (candidate.columns["request"] == 2) & (candidate.columns["position"] == 20)
+    columns = {**candidate.columns, "token": candidate.columns["token"] + wrong}
+    aligned = align(world.capture(), [replace(candidate, columns=columns)], [world.reference()])
+    assert dict(aligned.unpaired) == {Key("p2", 0, 0): "other tokens"}
+    assert (aligned.completion == aligned.keys.index(Key("p2", 0, 0))).sum() == 20
+
+
+def test_completions_without_sketches_or_reference_are_said() -> None:
+    world = World()
+    candidate, reference = world.candidate(), world.reference()
+    nobody = replace(candidate, requests={number: one for number, one in candidate.requests.items() if number != 3})
+    aligned = align(world.capture(), [nobody], [reference])
+    assert dict(aligned.unpaired) == {Key("p3", 0, 0): "no sketches"}
+    assert set(align(world.capture(), [candidate], []).unpaired.values()) == {"no reference"}
+
+
+def test_few_completions_say_nothing() -> None:
+    found = located(World(completions=LEAST_COMPLETIONS - 1, change=scaled("p2", 20, ATTENTION, 1.0)))
+    assert not found.judged
+    assert not found.located

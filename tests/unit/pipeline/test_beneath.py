@@ -1,0 +1,119 @@
+"""What sketches say, in the comparison and in `parity locate`: hidden faults convict, and a baseline's own do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from captures import written
+from click.testing import CliRunner
+from sketch_world import World, write_sketches
+
+from parity.capture.sketches import sketches_path
+from parity.cli.main import cli
+from parity.comparator import compare
+from parity.pipeline.analyse import analyse, arm_result, for_store, plan_of_captures
+from parity.pipeline.beneath import look_beneath, with_sketches
+from parity.records import Kind, Verdict
+from parity.records.evidence import LocatedEvidence
+from parity.store import NewRun, Store
+
+
+def wrong(name: str, at: int, module: int, vector: np.ndarray) -> np.ndarray:
+    return vector * 2 if (name, at) == ("p7", 20) and module >= 6 else vector
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captures of two arms with the same tokens; in the second one module of one token is wrong."""
+    place = tmp_path_factory.mktemp("run")
+    healthy, faulty = World(), World(change=wrong)
+    written(place / "cpu-base.jsonl", healthy.capture("cpu/base"))
+    written(place / "cpu-mtp.jsonl", faulty.capture("cpu/mtp"))
+    write_sketches(place / "cpu-base.sketches", healthy.candidate())
+    write_sketches(place / "cpu-mtp.sketches", faulty.candidate())
+    write_sketches(place / "scores.sketches", healthy.reference())
+    return place
+
+
+def test_a_hidden_fault_is_enough_where_tokens_are_equal(folder: Path) -> None:
+    base, mtp = World().capture("cpu/base"), World().capture("cpu/mtp")
+    alone = compare(base, mtp)
+    assert alone.verdict is not Verdict.DIVERGED
+    found = with_sketches(alone, mtp, look_beneath(mtp, folder / "cpu-mtp.jsonl", folder / "scores.jsonl"))
+    assert found.verdict is Verdict.DIVERGED
+    (finding,) = [one for one in found.findings if one.kind is Kind.LOCATED_FAULT]
+    evidence = finding.evidence
+    assert isinstance(evidence, LocatedEvidence)
+    assert (evidence.module, evidence.input_position, finding.position) == ("model.layers.1.attn", 20, 11)
+    assert evidence.distance == pytest.approx(1, rel=0.5)
+    assert found.classes[finding.key] == "corrupt"
+    assert LocatedEvidence.from_json(json.loads(json.dumps(evidence.to_json()))).to_json() == evidence.to_json()
+    assert "model.layers.1.attn" in str(found.reasons[0])
+
+
+def test_a_baseline_that_is_wrong_leaves_nothing_to_conclude(folder: Path) -> None:
+    base, mtp = World().capture("cpu/base"), World().capture("cpu/mtp")
+    clean = look_beneath(base, folder / "cpu-base.jsonl", folder / "scores.jsonl")
+    faulty = look_beneath(mtp, folder / "cpu-mtp.jsonl", folder / "scores.jsonl")
+    found = with_sketches(compare(base, mtp), mtp, clean, faulty)
+    assert found.verdict is Verdict.INCONCLUSIVE or compare(base, mtp).verdict is not Verdict.PASS
+    assert "cpu/base" in str(found.reasons[0])
+    assert not [one for one in found.findings if one.kind is Kind.LOCATED_FAULT]
+
+
+def test_what_was_not_sketched_changes_nothing(tmp_path: Path) -> None:
+    mtp = World(completions=2).capture("cpu/mtp")
+    alone = compare(World(completions=2).capture("cpu/base"), mtp)
+    assert with_sketches(alone, mtp, look_beneath(mtp, tmp_path / "a.jsonl", tmp_path / "scores.jsonl")) is alone
+
+
+@pytest.fixture
+def stored(folder: Path, tmp_path: Path) -> list[str]:
+    """The run in a database; the options that name it."""
+    base, mtp = World().capture("cpu/base"), World().capture("cpu/mtp")
+    plan = plan_of_captures(base, [mtp])
+    with Store.open(tmp_path / "parity.db") as store:
+        store.create_run(NewRun("r1", plan, "parity run", directory=str(folder), versions={}))
+        for name, one in (("cpu/base", base), ("cpu/mtp", mtp)):
+            store.save_arm("r1", name, one, str(folder / (name.replace("/", "-") + ".jsonl")), arm_result(one))
+        looked = look_beneath(mtp, folder / "cpu-mtp.jsonl", folder / "scores.jsonl")
+        comparison = with_sketches(analyse(base, mtp, {}, tolerance=0.25, model=None), mtp, looked)
+        store.save_comparison("r1", "cpu/mtp", for_store(comparison))
+    return ["--db", str(tmp_path / "parity.db")]
+
+
+def test_locate_names_module_token_step_and_row(stored: list[str]) -> None:
+    said = CliRunner().invoke(cli, ["locate", "r1", *stored])
+    assert said.exit_code == 0, said.output
+    assert "model.layers.1.attn" in said.output
+    assert "input token 20" in said.output
+    asked = CliRunner().invoke(cli, ["locate", "r1", "--json", *stored])
+    base, mtp = json.loads(asked.stdout)
+    assert (base["arm"], base["is_baseline"], base["located"]) == ("cpu/base", True, [])
+    (one,) = mtp["located"]
+    assert (one["module"], one["position"], one["key"]["request"]) == ("model.layers.1.attn", 20, "p7")
+
+
+def test_a_profile_sets_two_arms_beside_each_other(stored: list[str]) -> None:
+    said = CliRunner().invoke(cli, ["locate", "r1", "--profile", "cpu/base", "cpu/mtp", *stored])
+    assert said.exit_code == 0, said.output
+    rows = [line.split() for line in said.output.splitlines() if "model.layers" in line]
+    assert len(rows) == 15
+    medians = [(float(row[1]), float(row[3])) for row in rows]
+    assert all(0.002 < one < 0.01 and 0.002 < other < 0.01 for one, other in medians)
+
+
+def test_a_run_without_sketches_says_how_to_get_them(stored: list[str], folder: Path) -> None:
+    moved = [sketches_path(folder / name) for name in ("cpu-base.jsonl", "cpu-mtp.jsonl")]
+    for one in moved:
+        one.rename(one.with_suffix(".away"))
+    try:
+        said = CliRunner().invoke(cli, ["locate", "r1", *stored])
+    finally:
+        for one in moved:
+            one.with_suffix(".away").rename(one)
+    assert said.exit_code == 2
+    assert "--sketch" in said.stderr
