@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -87,3 +89,86 @@ def test_the_github_workflow_has_what_github_asks_for() -> None:
     for step in job["steps"]:
         assert ("run" in step) != ("uses" in step)
         assert "uses" not in step or re.fullmatch(r"[\w-]+/[\w/-]+@v\d+", step["uses"])
+
+
+# ------------------------------------------------------------------ the action and the template
+
+ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+TEMPLATE: list[dict[str, Any]] = list(
+    yaml.safe_load_all((ROOT / "templates" / "parity.yml").read_text(encoding="utf-8"))
+)
+
+
+def test_the_action_is_one_that_github_reads() -> None:
+    """The fields of a composite action: docs.github.com, "Metadata syntax for GitHub Actions"."""
+    assert set(ACTION) <= {"name", "description", "author", "branding", "inputs", "outputs", "runs"}
+    assert ACTION["runs"]["using"] == "composite"
+    for step in ACTION["runs"]["steps"]:
+        assert ("run" in step) != ("uses" in step)
+        assert set(step) <= {"name", "id", "if", "uses", "with", "run", "shell", "env"}
+        assert "run" not in step or step["shell"] == "bash", "a composite action has no default shell"
+        assert "uses" not in step or re.fullmatch(r"[\w-]+/[\w/-]+@v\d+", step["uses"])
+        assert "${{" not in step.get("run", ""), "what callers write reaches a shell as a variable, never as its text"
+    for one in ACTION["inputs"].values():
+        assert set(one) <= {"description", "default", "required"}
+        assert one["description"]
+    used = set(re.findall(r"inputs\.([\w-]+)", (ROOT / "action.yml").read_text(encoding="utf-8")))
+    assert used == set(ACTION["inputs"])
+    ids = {step["id"] for step in ACTION["runs"]["steps"] if "id" in step}
+    assert {name.split(".")[1] for one in ACTION["outputs"].values() for name in [one["value"].strip("${} ")]} <= ids
+
+
+def _filled(line: str) -> str:
+    values = {'"${options[@]}"': "--db x.db --policy parity.toml", '"$PARITY_POLICY"': "parity.toml"}
+    for name, value in values.items():
+        line = line.replace(name, value)
+    return line
+
+
+@pytest.mark.parametrize(("steps", "formats"), [(ACTION["runs"], 5), (TEMPLATE[-1], 2)])
+def test_they_call_what_there_is(steps: Any, formats: int) -> None:
+    lines = [line.removeprefix("- ") for line in commands(steps)]
+    reports = [_filled(line) for line in lines if line.startswith("parity report")]
+    assert len(reports) == formats
+    for line in reports:
+        parse(line)
+    asked = [line for line in lines if line.startswith("eval")]
+    assert len(asked) == 2
+    parse("parity run --backends cpu --suite smoke --policy parity.toml --out parity-reports/run --db x.db")
+    parse("parity compare --against golden new.jsonl --policy parity.toml --db x.db")
+
+
+def test_the_template_is_a_job_that_gitlab_reads() -> None:
+    spec, job = TEMPLATE
+    assert set(job) == {"parity"}
+    known = {"stage", "image", "timeout", "variables", "cache", "before_script", "script", "after_script", "artifacts"}
+    assert set(job["parity"]) <= known
+    assert job["parity"]["artifacts"]["reports"] == {"junit": "parity-reports/parity.xml"}
+    text = (ROOT / "templates" / "parity.yml").read_text(encoding="utf-8")
+    assert set(re.findall(r"\$\[\[ inputs\.(\w+) \]\]", text)) == set(spec["spec"]["inputs"])
+
+
+def test_the_actions_shell_does_what_it_says(tmp_path: Path) -> None:
+    """Its step is run by bash with a `parity` that writes down what it was asked and ends with a code."""
+    step = next(step for step in ACTION["runs"]["steps"] if step.get("id") == "judge")
+    program = tmp_path / "bin" / "parity"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" > asked\nexit 1\n')
+    program.chmod(0o755)
+    for given, first in (
+        ({"RUN": "--suite 'a b'", "COMPARE": ""}, "run"),
+        ({"RUN": "", "COMPARE": "x.jsonl"}, "compare"),
+    ):
+        environment = {
+            "PATH": f"{program.parent}:{os.environ['PATH']}",
+            "GITHUB_OUTPUT": str(tmp_path / "out"),
+            "POLICY": "my policy.toml",
+            **given,
+        }
+        command = ["bash", "-e", "-o", "pipefail", "-c", step["run"]]
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=30)
+        asked = (tmp_path / "asked").read_text().splitlines()
+        assert asked[0] == first
+        assert asked[-4:] == ["--db", "parity-reports/parity.db", "--policy", "my policy.toml"]
+        assert "a b" in asked or first == "compare"
+    assert (tmp_path / "out").read_text() == "code=1\ncode=1\n"

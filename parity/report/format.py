@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from parity.messages import Message
     from parity.report.policy import Judgement
     from parity.report.texts import Texts
-    from parity.view import RunView
+    from parity.view import FindingView, RunView
 
 REPOSITORIES: Final = {"vllm": "vllm-project/vllm", "vllm-ascend": "vllm-project/vllm-ascend"}
 """The projects that reports are for, and where each takes them."""
@@ -36,6 +36,13 @@ class Wanted:
     def allowed(self) -> frozenset[str]:
         """Fingerprints of findings that the policy allows."""
         return frozenset(self.judgement.allowed) if self.judgement is not None else frozenset()
+
+    def passed_over(self, finding: FindingView) -> str | None:
+        """Why a finding is no failure: it is allowed, or the policy passes with it. None where it is one."""
+        mark = str(finding.fingerprint)
+        if mark in self.reasons:
+            return self.reasons[mark]
+        return self.texts("policy.within") if self.verdict == "PASS" else None
 
     @property
     def reasons(self) -> Mapping[str, str]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from parity.comparator import Comparison
 from parity.errors import ParityError
 from parity.messages import message
-from parity.records import Severity, Verdict
+from parity.records import Kind, Severity, Verdict
 from parity.report.policy import Counted, Judgement, Policy, judge
 from parity.store import ArmRow, FindingFilter, Store, fingerprint
 from parity.view import CONTROL
+from parity.view.figures import figures_of
 
 PAGE = 10_000
 
@@ -32,7 +33,7 @@ def judge_run(store: Store, run_id: str, policy: Policy) -> Judgement:
         policy,
         _stored(store, run.id, frozenset(arm.name for arm in judged)),
         verdict=run.verdict,
-        completions=sum(sum(store.count_classes(run.id, arm.name).values()) for arm in judged),
+        completions=sum(sum(store.count_classes(run.id, arm.name).values()) + _never_came(arm) for arm in judged),
         other_reasons=any(_also_inconclusive(arm) for arm in judged) or any(_missed(arm) for arm in arms),
     )
 
@@ -67,6 +68,11 @@ def judge_comparison(
         completions=len(comparison.classes),
         other_reasons=comparison.verdict is Verdict.DIVERGED and len(comparison.reasons) > int(corrupt),
     )
+
+
+def _never_came(arm: ArmRow) -> int:
+    """Completions that a comparison counts and that no table has."""
+    return dict(figures_of(arm.stats).kinds).get(str(Kind.MISSING_COMPLETION), 0) if arm.stats else 0
 
 
 def _also_inconclusive(arm: ArmRow) -> bool:

@@ -194,6 +194,7 @@ ENGLISH: dict[str, str] = {
     "junit.unlisted": "corrupt; what was found is beyond the limit of this report (--limit), or was not asked for",
     "github.more": "{count} more findings are not shown: `parity runs show {run} --json`.",
     "github.allowed": "{count} findings are known and allowed:",
+    "policy.within": "within the budgets of the policy",
     "github.policy": "The policy says {policy}; the comparison itself says {run}.",
     "html.title": "parity report: {verdict} {run}",
     "html.filter": "Filter by kind, arm, request or text",

@@ -6,28 +6,27 @@ cannot hold have to be dealt with by us anyway.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from parity.language import render
 from parity.records import Key
 from parity.records.emulated import proves
 from parity.report.escape import attribute, xml
-from parity.report.format import Document, Format
+from parity.report.format import Document, Format, Wanted
 from parity.report.sections import shown_around
 from parity.report.texts import Texts
 from parity.view import ArmView, FindingView, RunView
 
 
-def junit_xml(
-    view: RunView, texts: Texts | None = None, *, allowed: Iterable[str] = (), broken: Sequence[str] = ()
-) -> str:
-    """The run as JUnit XML. A corrupt finding is a failure; one whose fingerprint is in `allowed` is skipped.
+def junit_xml(view: RunView, wanted: Wanted | None = None) -> str:
+    """The run as JUnit XML. A corrupt finding is a failure; one that a policy allows, or passes with, is skipped.
 
-    `broken` are sentences of a policy that the run broke; they fail a test case of their own.
+    Each rule of a policy that the run broke fails a test case of its own.
     """
-    texts, ignore = texts or Texts(), frozenset(allowed)
+    wanted = wanted or Wanted(Texts())
+    broken = wanted.broken
     suites = [
-        _suite(number, arm, view, texts, ignore)
+        _suite(number, arm, view, wanted)
         for number, arm in enumerate([*view.candidates, *([] if view.candidates else view.controls)])
     ]
     if broken:
@@ -37,7 +36,8 @@ def junit_xml(
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="parity">\n{body}\n</testsuites>\n'
 
 
-def _suite(number: int, arm: ArmView, view: RunView, texts: Texts, ignore: frozenset[str]) -> str:
+def _suite(number: int, arm: ArmView, view: RunView, wanted: Wanted) -> str:
+    texts = wanted.texts
     by_key: dict[Key, list[FindingView]] = {}
     for finding in view.findings:
         if finding.arm == arm.name and finding.is_corrupt:
@@ -48,14 +48,14 @@ def _suite(number: int, arm: ArmView, view: RunView, texts: Texts, ignore: froze
     cases = []
     for key in keys:
         found = by_key.get(key, [])
-        failing = [finding for finding in found if finding.fingerprint not in ignore]
-        if not found and classes.get(key) == "corrupt":
+        failing = [finding for finding in found if wanted.passed_over(finding) is None]
+        if not found and classes.get(key) == "corrupt" and wanted.verdict != "PASS":
             failures += 1
             cases.append(_unlisted(arm.name, key, texts))
             continue
         failures += bool(failing)
         skipped += bool(found) and not failing
-        cases.append(_case(arm.name, key, failing or found, bool(failing), view, texts))
+        cases.append(_case(arm.name, key, failing or found, bool(failing), view, wanted))
     errors = int(arm.verdict in (None, "ERROR"))
     if errors:
         message = arm.message or "not compared"
@@ -95,13 +95,15 @@ def _wrap(
     return "\n".join([head, f"<properties>{about}</properties>", *cases, "</testsuite>"])
 
 
-def _case(arm: str, key: Key, found: Sequence[FindingView], failing: bool, view: RunView, texts: Texts) -> str:
+def _case(arm: str, key: Key, found: Sequence[FindingView], failing: bool, view: RunView, wanted: Wanted) -> str:
+    texts = wanted.texts
     opening = f'<testcase classname={attribute(arm)} name={attribute(key)} time="0"'
     if not found:
         return f"{opening}/>"
     first = found[0]
     if not failing:
-        return f"{opening}><skipped message={attribute(first.note or str(first.state))}/></testcase>"
+        why = wanted.passed_over(first) or first.note or str(first.state)
+        return f"{opening}><skipped message={attribute(why)}/></testcase>"
     message = f"{texts.kind(first.kind)}: {texts.said(first.why)}"
     body = "\n".join(_lines(found, view, texts))
     return (
@@ -135,6 +137,4 @@ def _policy_case(number: int, line: str) -> str:
     )
 
 
-FORMAT = Format(
-    lambda view, wanted: [Document(junit_xml(view, wanted.texts, allowed=wanted.allowed, broken=wanted.broken))]
-)
+FORMAT = Format(lambda view, wanted: [Document(junit_xml(view, wanted))])

@@ -134,8 +134,9 @@ def _result(
     }
     if finding.kind in rules:
         result["ruleIndex"] = rules.index(Kind(finding.kind))
-    if finding.state in (TriageState.BENIGN, TriageState.DUPLICATE) or finding.fingerprint in wanted.allowed:
-        note = wanted.reasons.get(str(finding.fingerprint)) or finding.note or finding.state
+    passed_over = wanted.passed_over(finding)
+    if finding.state in (TriageState.BENIGN, TriageState.DUPLICATE) or passed_over is not None:
+        note = passed_over or finding.note or finding.state
         result["suppressions"] = [{"kind": "external", "status": "accepted", "justification": visible(note)}]
     return result
 

@@ -204,11 +204,24 @@ def test_junit_has_a_case_for_each_completion_and_a_failure_for_the_corrupt_one(
 
 def test_junit_skips_what_is_on_the_allowlist_and_fails_for_a_broken_policy() -> None:
     case = make_case()
-    text = junit_xml(case, allowed=[case.findings[0].fingerprint], broken=["garbled: 3, at most 2"])
+    allowed = {str(case.findings[0].fingerprint): verbatim("vllm#45100")}
+    rule = verbatim("garbled: 3, at most 2")
+    judgement = Judgement(Verdict.DIVERGED, ExitCode.DIVERGED, (rule,), allowed, ())
+    text = junit_xml(case, Wanted(Texts(), judgement=judgement))
+    assert 'skipped message="vllm#45100"' in text
     check_xml(text)
     tree = etree.fromstring(text.encode())
     assert [suite.get("failures") for suite in tree] == ["0", "1"]
     assert [suite.get("skipped") for suite in tree] == ["1", "0"]
+
+
+def test_what_a_passing_policy_has_room_for_fails_no_test_and_opens_no_alert() -> None:
+    within = Wanted(Texts(), judgement=Judgement(Verdict.PASS, ExitCode.PASS, (), {}, ()))
+    tree = etree.fromstring(junit_xml(make_case(), within).encode())
+    assert [suite.get("failures") for suite in tree] == ["0"]
+    assert tree.find(".//skipped").get("message") == "within the budgets of the policy"
+    (result,) = check_json(sarif_log(make_case(), within), SARIF)["runs"][0]["results"]
+    assert result["suppressions"][0]["justification"] == "within the budgets of the policy"
 
 
 def test_a_corrupt_completion_beyond_the_limit_is_no_pass() -> None:
