@@ -198,7 +198,7 @@ def _why(one: Violation) -> Message:
     said = next(invariant.said for invariant in INVARIANTS if invariant.name == one.invariant)
     return message(
         "inside.violation",
-        "step {step}, row {row}: it does not hold that {invariant}; {found}, and it should be {expected}",
+        "step {step}, row {row} breaks the rule that {invariant}: {found} instead of {expected}",
         step=one.step,
         row=one.row,
         invariant=said,

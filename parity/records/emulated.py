@@ -19,12 +19,15 @@ def emulated(backend: str, environment: Mapping[str, Json]) -> bool:
     return bool(environment.get(KEY)) or backend.partition("@")[0] == BACKEND
 
 
-def proves(arm: str) -> Message:
-    """One sentence for every surface that shows such an arm."""
+def proves(*arms: str) -> Message:
+    """One sentence for every surface that shows such arms."""
     return message(
         "emulated.proves",
-        "{arm} ran on an emulated NPU, which is this machine's processor. What it shows: vllm-ascend's bookkeeping, "
+        "{arms} ran on an emulated NPU, which is this machine's processor. What it shows: vllm-ascend's bookkeeping, "
         "cache slots, rejection sampling, proposer and state indices, and parity's own adapter. What it does not show: "
         "CANN's kernels and their numerics, graphs, streams, HCCL and memory.",
-        arm=arm,
+        arms=list(arms),
     )
+
+
+PROVES = proves().id

@@ -9,7 +9,6 @@ from typing import Any
 from parity.comparator.population.power import requests_needed
 from parity.messages import Message, Parameter, message
 from parity.records import Kind
-from parity.records.emulated import proves
 from parity.records.engine_settings import draft_tokens, engine_settings, speculative_settings
 from parity.records.evidence import ViolationEvidence
 from parity.records.kinds import Family, KindRow
@@ -252,7 +251,7 @@ def inferred(view: RunView) -> Iterator[Message]:
 def unchecked(view: RunView) -> Iterator[Message]:
     backends = sorted({arm.backend for arm in view.arms})
     yield say("unchecked.backends", backends=[Code(one) for one in backends])
-    yield from (proves(arm.name) for arm in view.arms if arm.emulated)
+    yield from view.emulated
     versions = sorted({version for one in view.siblings for version in one.versions.values()} - {"unknown"})
     if versions:
         yield say("unchecked.versions", versions="; ".join(versions))

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from parity.messages import Message
-from parity.records.emulated import proves
 from parity.report import facts
 from parity.report.prose import Code
 from parity.report.texts import sentence as say
@@ -20,7 +19,7 @@ CLEAN: Final = 3
 def notes(view: RunView) -> Iterator[Message]:
     """What a reader must know before anything else: that it was planted, that it is emulated."""
     yield from (facts.planted(one.planted) for one in view.suspected if one.planted)
-    yield from (proves(one.name) for one in view.arms if one.emulated)
+    yield from view.emulated
 
 
 def what(view: RunView) -> Message:
@@ -61,7 +60,8 @@ def points(view: RunView) -> Iterator[Message]:
     for one in view.why:
         if one.associated.sure and one.associated.ranked:
             yield say("first.cause", arm=Code(one.arm), cause=sentence(one, one.associated.ranked[0]))
-    yield from (say("first.cause.step", cause=facts.violation(one)) for one in view.violations[:1])
+    if view.first_violation is not None:
+        yield say("first.cause.step", cause=facts.violation(view.first_violation))
 
 
 def clean_arms(view: RunView, arm: ArmView) -> list[ArmView]:

@@ -177,7 +177,7 @@ def _below(arm: ArmView, said: Sequence[str]) -> Iterator[Message | str]:
     if arm.is_control:
         yield message(
             "terminal.control",
-            "a positive control: its fault was planted on purpose, what is found there is no news",
+            "a positive control: its fault was planted on purpose, and what is found there is expected",
         )
     elif arm.planted:
         yield message("terminal.planted", "a fault was planted in its engine on purpose ({fault})", fault=arm.planted)

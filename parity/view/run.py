@@ -12,6 +12,7 @@ from parity.comparator import Suspect, triangulate
 from parity.comparator.stats import Stats
 from parity.messages import Message, message
 from parity.records import Json, Key, Verdict
+from parity.records.emulated import PROVES, proves
 from parity.records.evidence import ViolationEvidence
 from parity.store import RequestRow
 from parity.view.arm import ArmView
@@ -135,6 +136,15 @@ class RunView:
         """Of the engine's bookkeeping."""
         return [one for one in self.corrupt if isinstance(one.evidence, ViolationEvidence)]
 
+    @property
+    def first_violation(self) -> FindingView | None:
+        """The one of the earliest step, in the arm of the worst."""
+        broken = [(one.evidence.step, one) for one in self.corrupt if isinstance(one.evidence, ViolationEvidence)]
+        if not broken:
+            return None
+        arm = broken[0][1].arm
+        return min((pair for pair in broken if pair[1].arm == arm), key=lambda pair: pair[0])[1]
+
     def classes_of(self, arm: str) -> Mapping[Key, str]:
         """The class of each completion of an arm, "" where it was not compared."""
         return self.read_classes(arm)
@@ -210,11 +220,18 @@ class RunView:
     @property
     def notes(self) -> list[Message]:
         others = [arm for arm in self.arms if not arm.is_baseline]
-        return [
+        return self.emulated + [
             message("view.of_arm", "{arm}: {note}", arm=arm.name, note=note) if len(others) > 1 else note
             for arm in others
             for note in arm.notes
+            if note.id != PROVES
         ]
+
+    @property
+    def emulated(self) -> list[Message]:
+        """What a run on an emulated device proves, once for all its arms; nothing where all devices are real."""
+        names = [arm.name for arm in self.arms if arm.emulated]
+        return [proves(*names)] if names else []
 
     @property
     def question(self) -> Message:

@@ -6,7 +6,7 @@ A setting that this version has no name for is reported and is no fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from parity.comparator.types import Remarks
 from parity.messages import Message, message, words_heard
@@ -39,8 +39,14 @@ def remarks(*headers: Header) -> Remarks:
     """Arms that were overruled, each a reason; what a version did not know, or knew by another name, as notes."""
     return Remarks(
         tuple(_overruled_words(header.arm, found) for header in headers if (found := overruled(header))),
-        tuple(note for header in headers for note in _notes(header)),
+        (*_devices(headers), *(note for header in headers for note in _notes(header))),
     )
+
+
+def _devices(headers: Sequence[Header]) -> Iterator[Message]:
+    names = [header.arm for header in headers if emulated(header.backend, header.environment)]
+    if names:
+        yield proves(*names)
 
 
 def _overruled_words(arm: str, found: Mapping[str, tuple[Json, Json]]) -> Message:
@@ -62,8 +68,6 @@ def _overruled_words(arm: str, found: Mapping[str, tuple[Json, Json]]) -> Messag
 
 
 def _notes(header: Header) -> Iterator[Message]:
-    if emulated(header.backend, header.environment):
-        yield proves(header.arm)
     dropped = {name: why for name, why in _mapping(header.engine.get("dropped")).items() if not _harmless(name)}
     if dropped:
         settings = [

@@ -93,3 +93,9 @@ def test_the_list_of_runs_knows_the_arms() -> None:
     )
     line = RunLine(run=None, arms=arms, status="finished")  # type: ignore[arg-type]
     assert line.emulated == tuple(name for name, _ in ARMS.values())
+
+
+def test_it_is_said_once_for_all_arms() -> None:
+    arms = [replace(arm_case(name), environment=MARK, notes=(proves(BASE, name),)) for name in (MTP, "cpu/k1")]
+    view = make_case(arms=[arm_case(BASE), *arms])
+    assert list(map(str, view.notes)) == [str(proves(*(arm.name for arm in arms)))]

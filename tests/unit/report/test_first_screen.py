@@ -68,6 +68,21 @@ def test_the_title_names_the_one_kind_that_matters() -> None:
     assert title.startswith("[Bug]: garbled text, among 1 corrupt of 2 completions with cpu/mtp (")
 
 
+def test_the_first_step_that_broke_is_the_earliest_not_the_worst() -> None:
+    def broken(step: int) -> dict[str, Any]:
+        return {"invariant": "advance", "step": step, "row": 1, "expected": 2, "found": 3}
+
+    steps = (14, 2, 7)
+    findings = [
+        finding_case(request=f"p{step}", kind="violation", id=step, fingerprint=f"{step:020}", evidence=broken(step))
+        for step in steps
+    ]
+    arm = replace(arm_case(MTP), corrupt={"violation": len(steps)})
+    text = described(make_case(arms=[arm_case(BASE), arm], findings=findings))
+    (line,) = (line for line in text.splitlines() if "The first step that broke" in line)
+    assert "`p2 round 0 sample 0`" in line
+
+
 # ------------------------------------------------------------------ the short script
 
 ENGINE = """

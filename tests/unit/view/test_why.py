@@ -74,7 +74,7 @@ def test_a_report_says_where_in_the_engine_and_what_to_try(tmp_path: Path) -> No
     assert why["experiments"] == found["experiments"]
     sentence = why["said"][1]
     place = f"step {violation.step}, row {violation.row}"
-    numbers = f"{violation.found}, and it should be {violation.expected}"
+    numbers = f"{violation.found} instead of {violation.expected}"
     assert any(place in line and numbers in line for line in value["inside"]["violations"])
     for form in ("md", "html"):
         text = html.unescape(run("report", "--format", form, *database).stdout).replace("\\", "")
