@@ -16,7 +16,7 @@ from importlib import resources
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from parity._version import __version__
 from parity.language import render
@@ -108,8 +108,7 @@ def html_report(view: RunView, texts: Texts | None = None) -> str:
                 for each in proposed(view, one)
             ],
             failures=[
-                (name, visible(without_paths(render(said, texts.language)), keep="\n"))
-                for name, said in facts.failures(view)
+                (name, _in_lines(without_paths(render(said, texts.language)))) for name, said in facts.failures(view)
             ],
             following=[
                 (
@@ -131,6 +130,11 @@ def html_report(view: RunView, texts: Texts | None = None) -> str:
         )
         + "\n"
     )
+
+
+def _in_lines(text: str) -> Markup:
+    """Text over several lines: what else cannot be seen in it is written as an escape."""
+    return escape(visible(text, keep="\n\t"))
 
 
 @cache
@@ -203,7 +207,7 @@ def _part(part: Part, view: RunView, texts: Texts) -> Drawn:
     if isinstance(part, Message):
         return Drawn("said", in_html(part, texts.language))
     if isinstance(part, Verbatim):
-        return Drawn("verbatim", visible(part.text, keep="\n\t"))
+        return Drawn("verbatim", _in_lines(part.text))
     if isinstance(part, Stream):
         return Drawn("stream", f"{texts.said(part.label).strip()}: {part.ids}", runs(part, view, MOST_TOKENS))
     cells = [[in_html(cell, texts.language) for cell in row] for row in part.rows]

@@ -189,6 +189,7 @@ def test_every_surface_shows_the_numbers_of_the_comparison(compared: Compared, m
     _, marked = card.findall(".//div[@class='stream']")
     tokens = "".join(one.text or "" for one in marked.findall("i") if one.get("class") in ("x", "f"))
     assert tokens.replace("][", "] [") == " ".join(f"[{205 + at}]" for at in range(LEAKED))
+    assert f"[{205 + LEAKED - 1}]\n\n205 206" in "".join(card.itertext()), "text over several lines stays so"
     lines = [line for line in card.iter("title") if (line.text or "").startswith(f"{AT}:")]
     assert [line.text for line in lines] == [f"{AT}: {GAP:.3f}"]
 
