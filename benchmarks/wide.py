@@ -40,7 +40,7 @@ from parity.comparator import CompareOptions, compare
 from parity.records import Verdict
 
 SHAPES = {"flat": FLAT, "peaked": PEAKED, "sure": SURE}
-FAMILIES = ("numerics", "rows", "rules", "neighbours", "sampled")
+FAMILIES = ("numerics", "rows", "rules", "neighbours", "sampled", "places")
 FEWEST = 8
 """Completions of the smallest run, of about 100 tokens each; each larger one has twice as many."""
 SHARE = 0.95
@@ -53,31 +53,56 @@ ROWS = 128
 # ------------------------------------------------------------------ clean
 
 
-def clean_part(tokens: int, alarms: Path, first_seed: int, data: Path | None) -> list[dict[str, Any]]:
-    """False alarms by setting, until so many tokens of candidates are judged."""
-    rows: dict[str, dict[str, Any]] = {}
-    total, seed = 0, first_seed
+def clean_part(tokens: int, alarms: Path, first_seed: int, data: Path | None, log: Path | None) -> list[dict[str, Any]]:
+    """False alarms by setting, until so many tokens of candidates are judged. `log`: a line for each setting and seed,
+    once it is judged; what stands there counts and is not judged again."""
+    parts = [json.loads(line) for line in log.read_text().splitlines()] if log and log.exists() else []
+    done = {(part["setting"], part["seed"]) for part in parts}
+    total, seed = sum(part["tokens"] for part in parts), first_seed
     while total < tokens:
         for number, setting in enumerate(SETTINGS):
-            counted = {"alarms": Counter(), "open": Counter()}
-            row = rows.setdefault(setting.name, {"setting": setting.name, "runs": 0, "tokens": 0, **counted})
-            for trial in kept(setting, seed, data and data / f"{seed}-{number:02d}"):
-                judged = judge(trial)
-                row["runs"] += 1
-                row["tokens"] += trial.tokens
-                total += trial.tokens
-                verdict = str(judged.result.verdict)
-                row[verdict] = row.get(verdict, 0) + 1
-                row["open"].update({one.settles for one in judged.result.next_steps})
-                for one in judged.result.corrupt:
-                    row["alarms"][str(one.kind)] += 1
-                if judged.result.corrupt:
-                    save(alarms, trial, judged)
-            alarmed = sum(sum(row["alarms"].values()) for row in rows.values())
+            if (setting.name, seed) in done or total >= tokens:
+                continue
+            part = clean_seed(setting, seed, alarms, data and data / f"{seed}-{number:02d}")
+            parts.append(part)
+            total += part["tokens"]
+            if log:
+                with log.open("a") as file:
+                    file.write(json.dumps(part) + "\n")
+            alarmed = sum(sum(one["alarms"].values()) for one in parts)
             say(f"{total:,} clean tokens, {alarmed} false alarms ({setting.name}, seed {seed})")
-            if total >= tokens:
-                break
         seed += 1
+    return added(parts)
+
+
+def clean_seed(setting: Setting, seed: int, alarms: Path, data: Path | None) -> dict[str, Any]:
+    """The arms of one setting and seed."""
+    part: dict[str, Any] = {"setting": setting.name, "seed": seed, "runs": 0, "tokens": 0}
+    alarmed: Counter[str] = Counter()
+    left: Counter[str] = Counter()
+    for trial in kept(setting, seed, data):
+        judged = judge(trial)
+        part["runs"] += 1
+        part["tokens"] += trial.tokens
+        verdict = str(judged.result.verdict)
+        part[verdict] = part.get(verdict, 0) + 1
+        left.update({one.settles for one in judged.result.next_steps})
+        alarmed.update(str(one.kind) for one in judged.result.corrupt)
+        if judged.result.corrupt:
+            save(alarms, trial, judged)
+    return {**part, "alarms": alarmed, "open": left}
+
+
+def added(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The seeds of each setting together."""
+    rows: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        row = rows.setdefault(part["setting"], {"setting": part["setting"], "alarms": Counter(), "open": Counter()})
+        for name, value in part.items():
+            if name in ("alarms", "open"):
+                row[name].update(value)
+            elif name not in ("setting", "seed"):
+                row[name] = row.get(name, 0) + value
     return list(rows.values())
 
 
@@ -339,6 +364,7 @@ def main() -> int:
     one.add_argument("--tokens", type=int, default=10_000_000)
     one.add_argument("--alarms", type=Path, default=Path("build/wide-alarms"))
     one.add_argument("--data", type=Path, help="where the trials are kept, to be judged again")
+    one.add_argument("--log", type=Path, help="a line for each part, so that the same command goes on after a stop")
     two = parts.add_parser("faults")
     two.add_argument("--seeds", type=int, default=20)
     two.add_argument("--shape", choices=tuple(SHAPES), default="flat")
@@ -362,7 +388,9 @@ def main() -> int:
     if asked.part == "diff":
         return int(difference(asked.before, asked.after) > 0)
     if asked.part == "clean":
-        rows = clean_part(500_000 if asked.quick else asked.tokens, asked.alarms, asked.first_seed, asked.data)
+        rows = clean_part(
+            500_000 if asked.quick else asked.tokens, asked.alarms, asked.first_seed, asked.data, asked.log
+        )
         show_clean(rows)
         bad = any(row["alarms"] for row in rows)
     else:

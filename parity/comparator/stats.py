@@ -117,6 +117,8 @@ class SamplingStats(_Numbers, frozen=True, kw_only=True):
     """Nats per token by which the arms' mean log-likelihood may differ."""
     failed: tuple[str, ...] = ()
     """Tests in which the arms differ."""
+    odd_places: tuple[str, ...] = ()
+    """Where tokens look as if drawn at another temperature, worst first (detect/drawn_places.py)."""
 
 
 class Exercised(_Numbers, frozen=True, kw_only=True):

@@ -36,12 +36,18 @@ class Lapse:
     """Rules that an engine gets wrong for a row, from one output token on.
 
     values: what they are for it instead, by name; None: nothing. late: tokens by which what was said counts too late.
+    step: the place in a decode step at which alone it lapses; -1: at every one.
     """
 
     start: int = 0
     stop: int = 1 << 30
     values: Mapping[str, Any] = field(default_factory=dict)
     late: int = 0
+    step: int = -1
+
+    def holds(self, at: int, place: int) -> bool:
+        """Does it lapse at this output token, which is at that place of its decode step?"""
+        return self.start <= at < self.stop and self.step in (-1, place)
 
 
 class Chooser:
@@ -95,10 +101,12 @@ class Chooser:
             self.prompted, self.count = self.prompted[rows], self.count[rows]
             self.waiting = [self.waiting[r] for r in picked]
 
-    def choose(self, raw: Floats, at: Ints) -> Ints:
-        """Tokens for output positions `at`, shape (rows,); what a row still in its prompt gets means nothing."""
+    def choose(self, raw: Floats, at: Ints, places: Ints | None = None) -> Ints:
+        """Tokens for output positions `at`, at these places of their decode steps, shape (rows,); what a row still in
+        its prompt gets means nothing."""
         number, rules = self.number, self.rules
-        lapsed = [r for r, one in enumerate(self.lapses) if one and one.start <= at[r] < one.stop]
+        steps = np.full(len(at), -1) if places is None else places
+        lapsed = [r for r, one in enumerate(self.lapses) if one and one.holds(int(at[r]), int(steps[r]))]
         if lapsed:
             number = {name: values.copy() for name, values in number.items()}
             rules = list(rules)

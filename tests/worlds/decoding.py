@@ -95,6 +95,7 @@ def _decode(model: Model, arm: Arm, rows: Sequence[Row], columns: int, noise: Se
             leaks.setdefault(int(begins[index]) + row.leak[0] - 1, []).append((index, row.leak[1]))
     here = np.arange(count)
     alive = np.ones(count, dtype=np.bool_)
+    in_step = np.full(count, -1, dtype=np.int64)  # -1: the token that a prefill makes
     feed = forced[:, 0].copy()
     for step in range(int((begins + limits).max()) - 1):
         for index, donor in leaks.get(step, ()):
@@ -104,14 +105,17 @@ def _decode(model: Model, arm: Arm, rows: Sequence[Row], columns: int, noise: Se
         at = step + 1 - begins[here]
         decoding = alive & (at >= 0)
         live = min(int(alive.sum()), arm.rows)
+        drafted = model.usual[model.context(feed, batch.last)]
         logits = batch.step(feed, live, wanted=bool(decoding.any()))
         chosen = np.zeros(len(here), dtype=np.int64)
         if len(logits):
-            chosen = chooser.choose(logits, at)
+            chosen = chooser.choose(logits, at, in_step)
         following = step + 1
         if following < forced.shape[1]:
             given = following < forced_until[here]
             chosen = np.where(given, forced[here, following], chosen)
+        accepted = (at > 0) & (chosen == drafted) & (in_step < arm.draft)
+        in_step = np.where(at < 0, -1, np.where(accepted, in_step + 1, 0))
         if len(logits):
             spots = np.flatnonzero(decoding)
             places = here[spots], at[spots]
@@ -121,6 +125,7 @@ def _decode(model: Model, arm: Arm, rows: Sequence[Row], columns: int, noise: Se
                 normaliser = log_normaliser(some)
                 own_ids[(*places, 0)] = chosen[spots]
                 own[(*places, 0)] = some[np.arange(len(spots)), chosen[spots]] - normaliser
+                own[(*places, 0)] += np.float32(arm.broken.lift)
                 if columns > 1:
                     ids, values = best(some, columns - 1)
                     own_ids[places[0], places[1], 1:] = ids
@@ -145,7 +150,7 @@ def _decode(model: Model, arm: Arm, rows: Sequence[Row], columns: int, noise: Se
                 kept = np.flatnonzero(alive)
                 batch.keep(kept)
                 chooser.keep(kept)
-                here, chosen, alive = here[kept], chosen[kept], alive[kept]
+                here, chosen, alive, in_step = here[kept], chosen[kept], alive[kept], in_step[kept]
         feed = chosen
     made = []
     for index in range(count):

@@ -24,7 +24,7 @@ class Broken:
     bias: nats added to the logits of the ids below `biased`. scale: output weights times 1 + this. weights: "int8" or
     "fp8", how all weights are kept. cache: "fp8", how keys and values are. position_every: at one step in so many the
     position is off by one. noise: bf16 units by which every logit moves at most. stale: chance that a step leaves the
-    recurrent state as it was.
+    recurrent state as it was. lift: nats added to the engine's own logprobs of the tokens that it chose.
     """
 
     bias: float = 0.0
@@ -35,6 +35,7 @@ class Broken:
     position_every: int = 0
     noise: float = 0.0
     stale: float = 0.0
+    lift: float = 0.0
 
 
 SOUND = Broken()

@@ -37,10 +37,10 @@ class Fault:
     """One fault in one size.
 
     family: what it belongs to; size: as people say it. kinds: right answers. broken: of the arm as a whole; the others
-    hit `share` of the rows. lapse: a rule forgotten; leak: the row goes on from another row's state; damage: its tokens
-    are changed, after which the engine goes on from them (`again`) or as if nothing had happened; swap: two rows'
-    completions are exchanged; missing: the completion is not returned. rules: what every request must ask for it to be
-    a fault at all; own: what one request after the other asks besides, again and again.
+    hit `share` of the rows. lapse: a rule forgotten, by every row where `share` is 0; leak: a row goes on from another
+    one's state; damage: its tokens are changed, after which the engine goes on from them (`again`) or as if nothing had
+    happened; swap: two rows' completions are exchanged; missing: the completion is not returned. rules: what every
+    request must ask for it to be a fault at all; own: what one request after the other asks besides, again and again.
     """
 
     name: str
@@ -81,6 +81,7 @@ def numerics() -> list[Fault]:
         ("KV cache quantised", "fp8", Broken(cache="fp8")),
         *(("position off by one", f"1 step in {n}", Broken(position_every=n)) for n in (5, 20, 100, 500)),
         *(("stale state", f"1 step in {round(1 / r)}", Broken(stale=r)) for r in (0.1, 0.01, 0.001)),
+        ("logprobs shifted", "0.001 nats", Broken(lift=0.001)),
         *(("noise on every logit", f"{n:g} bf16 units", Broken(noise=n)) for n in (1.0, 2.0, 4.0)),
     ]
     return [Fault(name, size, "numerics", NUMERICS, broken=broken) for name, size, broken in made]
@@ -275,6 +276,26 @@ def sampled() -> list[Fault]:
     ]
 
 
+def places() -> list[Fault]:
+    """Drawn tokens that are wrong at one place of every completion, and right by themselves."""
+
+    def at(name: str, size: str, values: Mapping[str, Any], asked: float = 1.0, **where: int) -> Fault:
+        kinds = ("wrong_temperature", "unjustified")
+        return Fault(name, size, "places", kinds, lapse=Lapse(values=values, **where), rules={"temperature": asked})
+
+    greedy = {"temperature": 0.0}
+    return [
+        at("first token drawn greedily", "of temperature 1", greedy, stop=1),
+        at("first token drawn greedily", "of temperature 0.7", greedy, 0.7, stop=1),
+        at("first token drawn hotter", "2 for 1", {"temperature": 2.0}, stop=1),
+        at("token 6 drawn greedily", "of temperature 1", greedy, start=5, stop=6),
+        at("last token drawn greedily", "of temperature 1", greedy, start=127, stop=128),
+        at("second token of each step drawn greedily", "of temperature 1", greedy, step=1),
+        at("third token of each step drawn greedily", "of temperature 1", greedy, step=2),
+        at("third token of each step drawn greedily", "of temperature 0.7", greedy, 0.7, step=2),
+    ]
+
+
 def catalogue() -> list[Fault]:
     """Every fault in every size."""
-    return [*numerics(), *rows(), *ignored(), *neighbours(), *sampled()]
+    return [*numerics(), *rows(), *ignored(), *neighbours(), *sampled(), *places()]

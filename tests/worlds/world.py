@@ -137,6 +137,8 @@ class World:
         noise = (self.seed, fault_seed)
         if fault is None or not fault.hits_rows:
             broken = arm if fault is None else replace(arm, broken=fault.broken)
+            if fault and fault.lapse:
+                rows = [replace(one, lapse=fault.lapse) for one in rows]
             said = decode(self.model, broken, rows, columns=columns, noise=noise)
             return Made(self._capture(asked, broken, rules, keys, rows, said), Truth(fault))
         clean = decode(self.model, arm, rows, columns=columns, noise=noise)

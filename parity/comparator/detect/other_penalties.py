@@ -6,7 +6,7 @@ the tolerance. Together they tell (`reference/choices.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,15 +15,21 @@ from msgspec import structs
 from parity.comparator.detect.cases import Case, Detector, Setup
 from parity.comparator.detect.events import Event, tokens_event
 from parity.comparator.detect.penalties import did_another, reason_of
-from parity.comparator.reference.choices import at_most, evidence, unit_of
-from parity.comparator.reference.gaps import TokenGaps, token_gaps
+from parity.comparator.reference.choices import PIECE, at_most, evidence, once, turned, unit_of
+from parity.comparator.reference.gaps import FloatArray, TokenGaps, token_gaps
 from parity.comparator.reference.penalties import Penalised, Penalties, other_ways
 from parity.comparator.reference.scores import Reference
 from parity.messages import Message, message
-from parity.records import Completion, Key, Kind
+from parity.records import Completion, Key, Kind, TopLogprobs
 
 CHANCE = 0.001
 """Of a run in which a completion that kept to its penalties is accused by this."""
+
+NOT_NOISE = 2.0
+"""Times the tolerance, from which a single token is found."""
+
+TRIED = 64
+"""Completions on which another request's penalties are tried."""
 
 HABIT = 0.02
 """Share of the baseline's own completions of which the same may be said, before its engine is taken to have other rules
@@ -101,6 +107,49 @@ def _is_habit(setup: Setup, unit: float, least: float) -> bool:
         if at_most(gaps, unit) >= least
     )
     return sum(one is not None and one.log_won >= least for one in said) > HABIT * len(scored)
+
+
+def seen_of_another(
+    completions: Sequence[tuple[Completion, TopLogprobs, TokenGaps]],
+    reference: Reference,
+    tolerance: float,
+    total: int,
+) -> float | None:
+    """The share of completions that would be found, had their engine applied another request's penalties; None where
+    all requests ask for the same, or nothing is scored.
+
+    Tried on the completions of a clean run with their scores: at each place where the other penalties ask for another
+    token, the engine takes that one. What it would have said after it is not made, and is taken to be like what it
+    said. total: completions of the run, which share the error rate.
+    """
+    unit = unit_of(top for _, top, _ in completions)
+    least = float(np.log(max(1, total) / CHANCE))
+    tried, found = 0, 0.0
+    for one, top, gaps in completions[:: max(1, len(completions) // TRIED)]:
+        shaping = reference.shaping(one)
+        others = [each for each in reference.penalties_asked if each != shaping.penalties]
+        if not others or shaping.unknown or len(top) != len(one.token_ids) or reference.chosen_alone:
+            continue
+        tried += 1
+        own = Penalised(shaping.penalties, one.prompt_token_ids, shaping.logit_range)
+        ways = len(list(alternatives(shaping.penalties, reference))) * max(1, len(one.token_ids) // PIECE)
+        turned_to = [_gaps_if_taken(one, top, gaps, own, own.but(each)) for each in others]
+        seen = sum(
+            bool((gap > NOT_NOISE * tolerance).any()) or -np.log(2 * turned(gap, unit)).sum() - np.log(ways) >= least
+            for gap in turned_to
+        )
+        found += seen / len(others)
+    return found / tried if tried else None
+
+
+def _gaps_if_taken(one: Completion, top: TopLogprobs, gaps: TokenGaps, own: Penalised, other: Penalised) -> FloatArray:
+    """How far below the best, under the own penalties, the tokens lie that the other ones ask for instead; alike ones
+    once."""
+    instead = token_gaps(top, one.token_ids, other)
+    telling = (gaps.gap == 0) & (instead.gap > 0) & (instead.best_id >= 0)
+    telling = once(one.token_ids, np.where(telling, instead.best_id, one.token_ids), telling)
+    gap = token_gaps(top, np.where(telling, instead.best_id, one.token_ids), own).gap[telling]
+    return np.asarray(gap[np.isfinite(gap)])
 
 
 def _event(said: Weighed) -> Event:

@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.comparator.detect import findings, stops
 from parity.comparator.detect.cases import Case, Setup
+from parity.comparator.detect.drawn_places import Tested
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.logprobs import doubtful_rows
 from parity.comparator.detect.near_ties import is_supported
@@ -51,6 +52,8 @@ class Judged:
     notes: list[Message] = field(default_factory=list)
     seen: Mapping[str, float] = field(default_factory=dict)
     """Of completions drawn at random: the share that would be found, were all of them faulty in this way."""
+    places: Tested | None = None
+    """Of completions drawn at random: whether tokens at certain places were drawn otherwise."""
     broken: Broken = field(default_factory=Broken)
     """What the arms broke of the requests' own rules, in all pairs."""
     next_steps: tuple[NextStep, ...] = ()
@@ -69,6 +72,7 @@ class Judged:
             self.baseline_ends | other.baseline_ends,
             [*self.notes, *other.notes],
             {**self.seen, **other.seen},
+            other.places or self.places,
             self.broken,
             self.next_steps + other.next_steps,
         )

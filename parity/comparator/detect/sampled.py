@@ -98,13 +98,14 @@ def judge_sampled(
         events += [(b, one) for one in (*inside, *claims)]
     events = with_donors(events, donors, foreign, draws.candidate)
     found += [_finding(arms, b, event) for b, event in events]
-    corrupt = {finding.key for finding in found}
+    corrupt = frozenset(finding.key for finding in found)
     return Judged(
         findings=found,
         classes={key: "corrupt" if key in corrupt else "sampled" for key in pairs.keys},
         gaps={key: gaps for key, (gaps, _) in draws.scored.items()},
         notes=[*bets.notes, *beyond.notes],
         seen=_seen(draws, bets, pairs.candidate) if not corrupt else {},
+        places=bets.by_place(corrupt, draws.alpha),
         next_steps=_whose(found, crossed, draws),
     )
 

@@ -7,12 +7,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parity.comparator.detect.drawn_places import Drawn, Outcomes, Places, Tested, by_place, first_greedy
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.trials import TRIED
 from parity.comparator.reference.scores import Reference
-from parity.comparator.reference.temperature import Bet, Cut, Draws, bets, draws_of, listed_width, looks_like
+from parity.comparator.reference.temperature import (
+    Bet,
+    Cut,
+    Draws,
+    bet,
+    bets,
+    draws_of,
+    listed_width,
+    looks_like,
+    winnings,
+)
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, Kind, TokenIds, TopLogprobs
+from parity.records.engine_settings import draft_tokens
 from parity.records.evidence import JudgedBy, TemperatureEvidence
 
 LOWEST = 0.05
@@ -21,6 +33,9 @@ LOWEST = 0.05
 HABIT = 4.0
 """Factor on what the bets win against the baseline's own completions beyond chance: so much more a completion of the
 candidate must lose to be at fault. Where an engine draws by rules that are not modelled, both arms show it."""
+
+TESTS = 7
+"""Tests of samples that share the error rate (population/sampled.py)."""
 
 USUAL = 0.95
 """Share of the baseline's completions that are taken for clean."""
@@ -55,6 +70,16 @@ class Temperatures:
     """Log of what the baseline's own completions lose beyond chance."""
     greedy_seen: float
     """Share of the completions bet on that would be found, had the best token been taken at each place."""
+    places: tuple[Places, Places]
+    drawn: Outcomes
+    """Of the candidate."""
+
+    def by_place(self, left_out: frozenset[Key], alpha: float) -> Tested | None:
+        """Are the candidate's tokens at certain places drawn otherwise? `left_out`: completions with a fault."""
+        found = by_place(*self.places, self.drawn, left_out, HABIT, alpha)
+        if found is None or found.odd:
+            return found
+        return replace(found, first_greedy=first_greedy(*self.places, self.drawn, left_out, HABIT, alpha / TESTS))
 
     def event(self, b: Completion, asked: float, judged_by: JudgedBy, unlikely: Sequence[Event]) -> Event | None:
         """What is wrong with this completion's temperature. `unlikely`: stretches that no sampler draws as asked; they
@@ -106,26 +131,21 @@ def temperatures(
     sides = [list(baseline), list(candidate)]
     width = listed_width([top for side in sides for _, top in side])
 
-    def outcomes(arm: Capture, side: list[tuple[Completion, TopLogprobs]]) -> dict[tuple[float, Cut], list[_Drawn]]:
-        found: dict[tuple[float, Cut], list[_Drawn]] = {}
+    def outcomes(arm: Capture, side: list[tuple[Completion, TopLogprobs]]) -> Outcomes:
+        found: dict[tuple[float, Cut], list[Drawn]] = {}
         for one, top in side:
             sampling, shaping = arm.sampling_of(one), reference.shaping(one)
             if shaping.penalises or shaping.unknown or any(sampling.get(name) for name in _OTHER_DISTRIBUTIONS):
                 continue
             if asked(one) >= LOWEST:
-                drawn = _Drawn(one.key, *draws_of(top, one.token_ids, width, vocab_size))
+                drawn = Drawn(one.key, *draws_of(top, one.token_ids, width, vocab_size))
                 found.setdefault((asked(one), Cut.of(sampling)), []).append(drawn)
         return found
 
-    def won(grouped: Mapping[tuple[float, Cut], list[_Drawn]]) -> list[tuple[_Drawn, Cut, Bet]]:
-        return [
-            (drawn, cut, bet)
-            for (temperature, cut), many in grouped.items()
-            for drawn, bet in zip(many, bets([one.draws for one in many], temperature, cut), strict=True)
-            if bet is not None
-        ]
-
-    usual, mine = (won(outcomes(arm, side)) for arm, side in zip(arms, sides, strict=True))
+    drafts = draft_tokens(arms[1].header.engine) or None
+    of_arms = [outcomes(arm, side) for arm, side in zip(arms, sides, strict=True)]
+    places = Places(arms[0], drafts), Places(arms[1], drafts)
+    usual, mine = (_won(grouped, found) for grouped, found in zip(of_arms, places, strict=True))
     # Without bets on the baseline the candidate's own completions must do: half of them are taken for clean.
     known, share = (usual, USUAL) if usual else (mine, 0.5)
     logs = [bet.log_won for _, _, bet in known]
@@ -143,14 +163,29 @@ def temperatures(
         for drawn, cut, bet in mine
         if bet.log_won >= least
     }
-    return Temperatures(found, len(mine), habit, _greedy_seen(outcomes(arms[1], sides[1][:: _step(sides[1])]), least))
+    tried = outcomes(arms[1], sides[1][:: _step(sides[1])])
+    return Temperatures(found, len(mine), habit, _greedy_seen(tried, least), places, of_arms[1])
+
+
+def _won(grouped: Outcomes, places: Places) -> list[tuple[Drawn, Cut, Bet]]:
+    """The bets on the completions of an arm; those on its places are taken up."""
+    found = []
+    for (temperature, cut), many in grouped.items():
+        for rows, won in winnings([one.draws for one in many], temperature, cut):
+            some = [many[row] for row in rows]
+            places.add(temperature, cut, some, won)
+            ends = np.cumsum([len(one.draws) for one in some])
+            for one, part in zip(some, np.split(won, ends[:-1], axis=1), strict=True):
+                if (made := bet(part)) is not None:
+                    found.append((one, cut, made))
+    return found
 
 
 def _step(side: Sequence[object]) -> int:
     return max(1, len(side) // TRIED)
 
 
-def _greedy_seen(grouped: Mapping[tuple[float, Cut], list[_Drawn]], least: float) -> float:
+def _greedy_seen(grouped: Outcomes, least: float) -> float:
     tried = seen = 0
     for (temperature, cut), many in grouped.items():
         best = [replace(one.draws, drawn=np.zeros_like(one.draws.drawn)) for one in many]
@@ -158,10 +193,3 @@ def _greedy_seen(grouped: Mapping[tuple[float, Cut], list[_Drawn]], least: float
         tried += len(won)
         seen += sum(bet is not None and bet.log_won >= least for bet in won)
     return seen / tried if tried else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Drawn:
-    key: Key
-    draws: Draws
-    places: TokenIds

@@ -11,12 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from parity.comparator.detect.drawn_places import Tested
 from parity.comparator.detect.trials import STRETCH
 from parity.comparator.statistics import missed_rate_bound
 from parity.comparator.stats import Missed
 from parity.messages import Message, message
 
 SIZES: Final[Mapping[str, float]] = MappingProxyType({"random_tokens": float(STRETCH)})
+
+OF_ITS_OWN: Final = ("first_greedy", "other_penalties")
+"""Those that say little of other faults: of one token, and of requests that ask for several penalties."""
 
 OF_GREEDY: Final = ("wrong_token", "other_token")
 """Those of `in_greedy`."""
@@ -31,6 +35,8 @@ WORDS: Final[Mapping[str, Callable[[float], Message]]] = MappingProxyType(
             "missed.random_tokens", "{count} random tokens in a row", count=int(size)
         ),
         "greedy": lambda _: message("missed.greedy", "greedy decoding"),
+        "other_penalties": lambda _: message("missed.other_penalties", "the penalties of another request"),
+        "first_greedy": lambda _: message("missed.first_greedy", "greedy decoding of the first token alone"),
     }
 )
 """Each fault in words, by its name and size."""
@@ -50,12 +56,25 @@ def in_greedy(identical: int, near_ties: int, chance: float | None, tolerance: f
     return Missed(fault=fault, size=tolerance, seen=seen / total if total else 0.0, rate=_bound(seen))
 
 
-def in_sampled(completions: int, seen: Mapping[str, float]) -> tuple[Missed, ...]:
-    """completions: how many were drawn at random; seen: share of hits that are found, by fault."""
-    return tuple(
+def of_penalties(completions: int, seen: float | None) -> tuple[Missed, ...]:
+    """seen: the share of completions that would be found with the penalties of another request; None: nobody asks for
+    others."""
+    if seen is None:
+        return ()
+    return (Missed(fault="other_penalties", size=0.0, seen=seen, rate=_bound(seen * completions)),)
+
+
+def in_sampled(completions: int, seen: Mapping[str, float], places: Tested | None = None) -> tuple[Missed, ...]:
+    """completions: how many were drawn at random; seen: share of hits that are found, by fault; places: the test of
+    what no completion shows by itself."""
+    found = tuple(
         Missed(fault=name, size=SIZES.get(name, 0.0), seen=share, rate=_bound(share * completions))
         for name, share in seen.items()
     )
+    if not seen or places is None:
+        return found
+    rate = places.first_greedy
+    return (*found, Missed(fault="first_greedy", size=1.0, seen=float(rate is not None), rate=rate))
 
 
 def said(found: Sequence[Missed]) -> Message | str:
@@ -76,9 +95,10 @@ def said(found: Sequence[Missed]) -> Message | str:
 
 
 def not_excluded(found: Sequence[Missed]) -> float | None:
-    """The largest rate that is not excluded; None where of some fault none is."""
-    rates = [one.rate for one in found if one.rate is not None]
-    return max(rates) if rates and len(rates) == len(found) else None
+    """The largest rate that is not excluded; None where of some fault none is. OF_ITS_OWN apart."""
+    own = [one.rate for one in found if one.fault not in OF_ITS_OWN]
+    rates = [rate for rate in own if rate is not None]
+    return max(rates) if rates and len(rates) == len(own) else None
 
 
 def _bound(seen: float) -> float | None:

@@ -18,9 +18,9 @@ from parity.comparator.statistics import (
     wilson_interval,
 )
 from parity.comparator.stats import Drift, Loops, PositionInStep, Rate, Rates, Unsupported
+from parity.comparator.streams.steps import places_of
 from parity.comparator.types import CompletionClass
 from parity.records import Completion, Finding, Key, Severity, TokenIds
-from parity.records.steps import steps_of
 
 LOOP_WINDOW = 48
 """Tokens at the end of a completion looked at for a loop."""
@@ -150,24 +150,6 @@ def _quantiles(gaps: Mapping[Key, FloatArray]) -> dict[str, float]:
         for name, one in zip(names, np.quantile(some, [float(name) for name in names]), strict=True)
     }
     return found | {"1": round(float(everything.max()), 5)}
-
-
-def places_of(completion: Completion) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]] | None:
-    """For each output token: its place in its decode step (0 = first), and whether the step before it, or its
-    own, rejected a draft. Shapes (T,). None without a trace that fits the tokens.
-    """
-    trace, length = completion.spec, len(completion.token_ids)
-    if trace is None or len(trace.accepted) != len(trace.drafted) or not len(trace.accepted):
-        return None
-    counts = np.clip(trace.accepted, 0, length + 33)
-    if not 0 <= 1 + int(counts.sum()) + len(counts) - length <= 32:
-        return None
-    steps = steps_of(trace.accepted)
-    missed = trace.accepted < trace.drafted
-    before = np.concatenate([[False], missed[:-1]])[steps.step]
-    rejected = before | (missed[steps.step] & ~steps.is_draft)
-    rejected[0] = False
-    return steps.place[:length], rejected[:length]
 
 
 def position_in_step(

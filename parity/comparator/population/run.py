@@ -9,6 +9,9 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
+from parity.comparator.detect import drawn_places
+from parity.comparator.detect.drawn_places import OddPlace, Tested
+from parity.comparator.detect.other_penalties import seen_of_another
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population import missed, rates, sampled
@@ -65,7 +68,7 @@ def measure(
     whole = whole_arm(inputs, references, pairs, judged, gaps, findings, alpha)
     of_drawn = inputs.without(greedy.keys)
     tests = _tests(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else None
-    found = () if tests is None else _test_findings(inputs, tests)
+    found = () if tests is None else _test_findings(inputs, tests, judged.places)
     counted = rates.rates(classes, [*findings, *found])
     found = (*found, *whole.findings)
     cut_short, tokens_not_judged = _not_judged(pairs, judged)
@@ -84,7 +87,7 @@ def measure(
         numerics=whole.numerics,
         over_rounds=over_rounds(pairs, gaps, alpha) or UNSET,
     )
-    in_drawn = missed.in_sampled(len(drawn.keys), judged.seen) if not counted.corrupt else ()
+    in_drawn = missed.in_sampled(len(drawn.keys), judged.seen, judged.places) if not counted.corrupt else ()
     if inputs.is_random and not greedy.keys:
         stats = _with_missed(stats, *in_drawn)
         return Run(stats, found, gaps, cut_short, 0, whole.missing)
@@ -105,7 +108,8 @@ def measure(
     )
     if not counted.corrupt and not counted.missing:
         of_greedy = missed.in_greedy(*_judged_whole(greedy, judged), chance, references.tolerance)
-        stats = _with_missed(stats, of_greedy, *in_drawn)
+        of_others = missed.of_penalties(len(greedy.keys), _others_seen(part, references, gaps))
+        stats = _with_missed(stats, of_greedy, *of_others, *in_drawn)
     own = (*_loop_findings(inputs, loops), *_penalty_findings(part, references, gaps))
     return Run(stats, (*found, *own), gaps, cut_short, near_ties, whole.missing)
 
@@ -158,6 +162,7 @@ def _tests(
         {key: gaps for key, (gaps, _) in references.baseline.items() if key in inputs.baseline.completions},
         {key: gaps for key, gaps in judged.gaps.items() if key in inputs.candidate.completions},
         (surprisals(inputs.baseline, baseline), surprisals(inputs.candidate, candidate)),
+        places=judged.places,
         temperature=inputs.temperature,
         rounding=sampled.allowed_for_rounding(found, inputs.temperature),
     )
@@ -165,19 +170,37 @@ def _tests(
     return msgspec.structs.replace(tests, failed=tuple(failed))
 
 
-def _test_findings(inputs: Inputs, tests: SamplingStats) -> tuple[Finding, ...]:
+def _test_findings(inputs: Inputs, tests: SamplingStats, places: Tested | None) -> tuple[Finding, ...]:
     arms = inputs.candidate.header.arm, inputs.baseline.header.arm
     found = []
     for name in tests.failed:
+        p_value, kind = tests.adjusted[name], _KINDS_OF_TESTS.get(name, Kind.UNJUSTIFIED)
         why = message(
             "run.test",
             "the {test} of the candidate's samples differs from the baseline's (p = {p_value:.2g} after adjustment)",
             test=name.replace("_", " "),
-            p_value=tests.adjusted[name],
+            p_value=p_value,
         )
-        evidence = RunEvidence(why=why, test=name, p_value=tests.adjusted[name])
-        found.append(run_finding(*arms, _KINDS_OF_TESTS[name], evidence))
+        if name == "places" and places is not None and places.worst is not None:
+            why, kind = _odd_place(places.worst, p_value)
+        evidence = RunEvidence(why=why, test=name, p_value=p_value)
+        found.append(run_finding(*arms, kind, evidence))
     return tuple(found)
+
+
+def _odd_place(odd: OddPlace, p_value: float) -> tuple[Message, Kind]:
+    """Tokens that are too likely were drawn colder; those that are too unlikely may be anything."""
+    why = message(
+        "run.places",
+        "{place} of the candidate's samples ({tokens} tokens) looks as if drawn at temperature {looks}, asked for was "
+        "{asked} (p = {p_value:.2g} after adjustment)",
+        place=drawn_places.in_words(odd.number),
+        tokens=odd.tokens,
+        looks=f"{odd.looks_like:g}",
+        asked=f"{odd.asked:g}",
+        p_value=p_value,
+    )
+    return why, Kind.WRONG_TEMPERATURE if odd.looks_like < odd.asked else Kind.UNJUSTIFIED
 
 
 def _shared(references: References, pairs: Pairs) -> dict[Key, TokenGaps]:
@@ -216,6 +239,20 @@ def _penalty_findings(part: Inputs, references: References, gaps: Mapping[Key, T
     scored = ((one, gaps[one.key]) for one in part.candidate if one.key in gaps)
     evidence = not_kept(arm, scored, references.lookup)
     return () if evidence is None else (run_finding(arm, part.baseline.header.arm, Kind.UNJUSTIFIED, evidence),)
+
+
+def _others_seen(part: Inputs, references: References, gaps: Mapping[Key, TokenGaps]) -> float | None:
+    """The share of greedy completions in which another request's penalties would be found."""
+    if len(references.lookup.penalties_asked) < 2:
+        return None
+    arms = part.candidate.header.arm, part.baseline.header.arm
+    scored = [
+        (one, top, gaps[one.key])
+        for one in part.candidate
+        if one.key in gaps
+        and (top := next((found for arm in arms if (found := references.lookup.score(arm, one)) is not None), None))
+    ]
+    return seen_of_another(scored, references.lookup, references.tolerance, len(part.candidate.completions))
 
 
 def _suspects(judged: Judged) -> tuple[Suspected, ...]:

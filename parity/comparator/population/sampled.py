@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from parity.comparator.detect.drawn_places import Tested
 from parity.comparator.population.numerics import UNIT
 from parity.comparator.population.rates import loop_period
 from parity.comparator.population.residual_tests import LEAST_SHIFT, SELECTION
@@ -48,6 +49,7 @@ def run_tests(
     candidate_views: Mapping[Key, TokenGaps],
     surprisals: tuple[Sequence[float], Sequence[float]] = ((), ()),
     *,
+    places: Tested | None = None,
     temperature: float = 1.0,
     rounding: float = 0.0,
 ) -> SamplingStats:
@@ -61,6 +63,7 @@ def run_tests(
     length: Mann-Whitney over completion lengths. finish_reason: permutation chi-square over the reasons.
     loops: McNemar exact, completions that end in a loop. wording: MMD over hashed token pairs, labels permuted
     within each request (Gretton et al. 2012; for model equality Gao et al. 2024, arXiv:2410.20247).
+    places: `places`, that tokens at some place of the completions are drawn otherwise than asked (e-values).
     """
     arms = baseline, candidate
     known = [np.array([value for value in arm if np.isfinite(value)]) for arm in surprisals]
@@ -73,6 +76,7 @@ def run_tests(
         "finish_reason": _reason_test(reasons),
         "loops": _loop_test(baseline, candidate),
         "wording": _wording_test(baseline, candidate),
+        "places": None if places is None else places.p_value,
     }
     p_values = {name: value for name, value in found.items() if value is not None}
     return SamplingStats(
@@ -85,6 +89,7 @@ def run_tests(
         scored=len(candidate_views),
         temperature=temperature,
         allowed_for_rounding=rounding,
+        odd_places=() if places is None else places.odd,
     )
 
 

@@ -59,7 +59,7 @@ def evidence(tokens: TokenIds, own: TokenGaps, other: TokenGaps, unit: float) ->
     telling = broken | held
     if not broken.any():
         return -np.inf if held.any() else 0.0, -1, 0, int(telling.sum())
-    places = np.flatnonzero(_once(tokens, np.where(broken, own.best_id, other.best_id), telling))
+    places = np.flatnonzero(once(tokens, np.where(broken, own.best_id, other.best_id), telling))
     for_it = broken[places]
     won = np.where(
         for_it, -np.log(2 * turned(own.gap[places], unit)), np.log(turned(np.maximum(other.gap[places], 0.0), unit))
@@ -73,7 +73,7 @@ def evidence(tokens: TokenIds, own: TokenGaps, other: TokenGaps, unit: float) ->
     return mean, int(after[0]) if len(after) else -1, len(after), int((places >= begins).sum())
 
 
-def _once(tokens: TokenIds, rival: TokenIds, telling: BoolArray) -> BoolArray:
+def once(tokens: TokenIds, rival: TokenIds, telling: BoolArray) -> BoolArray:
     """Of alike choices (after the same token) the first: a loop makes the same one again and again."""
     places = np.flatnonzero(telling)
     before = np.concatenate([[-1], tokens[:-1]])

@@ -9,7 +9,7 @@ size is too small.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -227,16 +227,34 @@ def likelihood(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
         )
 
 
+def winnings(many: Sequence[Draws], asked: float, cut: Cut) -> Iterator[tuple[list[int], FloatArray]]:
+    """What each other temperature wins at each position of completions that asked for the same, some completions at a
+    time: (their rows in `many`, nats of shape (A, N), their positions one after the other). Those without lists are
+    left out."""
+    rows = [row for row, one in enumerate(many) if len(one) and one.logs.shape[1] >= 2]
+    for begin in range(0, len(rows), _AT_ONCE):
+        part = rows[begin : begin + _AT_ONCE]
+        yield part, _won(joined([many[row] for row in part]), asked, cut)
+
+
+def bet(won: FloatArray) -> Bet | None:
+    """The mean over all other temperatures, and over the places from which on they may be in force, of what they win at
+    the positions of one completion, shape (A, N); None where too few tokens have lists."""
+    if won.shape[1] < FEWEST:
+        return None
+    starts = np.arange(0, won.shape[1] - FEWEST + 1, PIECE)
+    logs = np.cumsum(won[:, ::-1], axis=1)[:, ::-1][:, starts]
+    most = float(logs.max())
+    return Bet(most + float(np.log(np.exp(logs - most).mean())), int(starts[int(logs.max(axis=0).argmax())]))
+
+
 def bets(many: Sequence[Draws], asked: float, cut: Cut) -> list[Bet | None]:
     """The bets on completions that asked for the same; None where too few tokens have lists."""
     result: list[Bet | None] = [None] * len(many)
-    rows = [row for row, one in enumerate(many) if len(one) >= FEWEST and one.logs.shape[1] >= 2]
-    for begin in range(0, len(rows), _AT_ONCE):
-        part = rows[begin : begin + _AT_ONCE]
-        won = _won(_joined([many[row] for row in part]), asked, cut)
+    for part, won in winnings(many, asked, cut):
         ends = np.cumsum([len(many[row]) for row in part]).tolist()
         for row, first, last in zip(part, [0, *ends], ends, strict=False):
-            result[row] = _bet(won[:, first:last])
+            result[row] = bet(won[:, first:last])
     return result
 
 
@@ -247,7 +265,8 @@ def looks_like(draws: Draws, cut: Cut) -> float:
     return 0.0 if found == GREEDY else found
 
 
-def _joined(many: Sequence[Draws]) -> Draws:
+def joined(many: Sequence[Draws]) -> Draws:
+    """The positions of all of them, one after the other."""
     return Draws(
         np.concatenate([one.logs for one in many]),
         np.concatenate([one.rest for one in many]),
@@ -270,11 +289,3 @@ def _won(draws: Draws, asked: float, cut: Cut) -> FloatArray:
             for other in others
         ]
     )
-
-
-def _bet(won: FloatArray) -> Bet:
-    """The mean over all other temperatures, and over the places from which on they may be in force; (A, N)."""
-    starts = np.arange(0, won.shape[1] - FEWEST + 1, PIECE)
-    logs = np.cumsum(won[:, ::-1], axis=1)[:, ::-1][:, starts]
-    most = float(logs.max())
-    return Bet(most + float(np.log(np.exp(logs - most).mean())), int(starts[int(logs.max(axis=0).argmax())]))

@@ -9,8 +9,9 @@ import pytest
 from captures import TEXT, capture, completion, score, texts
 
 from parity.comparator import compare
-from parity.comparator.population.rates import drift, ends_in_loop, loop_period, places_of, position_in_step
+from parity.comparator.population.rates import drift, ends_in_loop, loop_period, position_in_step
 from parity.comparator.reference.gaps import token_gaps
+from parity.comparator.streams.steps import places_of
 from parity.records import Completion, Key, Kind, ScoreKey, SpecTrace, TopLogprobs, Verdict
 
 
