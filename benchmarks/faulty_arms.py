@@ -67,19 +67,18 @@ def collect(folder: Path, seconds: float, requests: int) -> bool:
     folder.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + seconds
     plan = plan_of(requests)
-    for name in (BASE, CONTROL, *FAULTS):
-        capture, scores = folder / f"{name}.jsonl", folder / f"{name}-scores.jsonl"
-        if not is_whole(capture):
-            if time.monotonic() > end:
-                return False
-            with run_arm(plan, f"{BACKEND}/{name}", capture, folder / f"{name}.log", resume=True) as session:
-                session.generate()
-        if not is_whole(scores):
-            if time.monotonic() > end:
-                return False
-            log = folder / f"{name}-scores.log"
-            with run_arm(plan, f"{BACKEND}/{BASE}", folder / f"{BASE}.jsonl", log, resume=True) as session:
-                session.score(items(read_capture(capture)), scores, top=5)
+    names = (BASE, CONTROL, *FAULTS)
+    for name in (one for one in names if not is_whole(folder / f"{one}.jsonl")):
+        if time.monotonic() > end:
+            return False
+        with run_arm(plan, f"{BACKEND}/{name}", folder / f"{name}.jsonl", folder / f"{name}.log", resume=True) as arm:
+            arm.generate()
+    left = [one for one in names if not is_whole(folder / f"{one}-scores.jsonl")]
+    if not left or time.monotonic() > end:
+        return not left
+    with run_arm(plan, f"{BACKEND}/{BASE}", folder / f"{BASE}.jsonl", folder / "scores.log", resume=True) as arm:
+        for name in left:
+            arm.score(items(read_capture(folder / f"{name}.jsonl")), folder / f"{name}-scores.jsonl", top=5)
     return True
 
 

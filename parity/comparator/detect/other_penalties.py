@@ -138,7 +138,7 @@ def seen_of_another(
             bool((gap > NOT_NOISE * tolerance).any()) or -np.log(2 * turned(gap, unit)).sum() - np.log(ways) >= least
             for gap in turned_to
         )
-        found += seen / len(others)
+        found += float(seen) / len(others)
     return found / tried if tried else None
 
 

@@ -115,14 +115,21 @@ def _numbered(groups: tuple[Ints, Ints]) -> tuple[tuple[Ints, Ints], int]:
     return (numbers[: len(groups[0])], numbers[len(groups[0]) :]), len(names)
 
 
-def leanings(residuals: PairedResiduals, baseline: Arm, candidate: Arm, completion: Groups) -> dict[str, Leaning]:
-    """By the token's id, and by its place: 0, 1, 2 to 3, 4 to 7, ..."""
-    allowed = LEANING * allowed_shift(float(baseline.capped.var()), float(candidate.capped.var()))
-    place = np.frexp(residuals.place + 0.5)[1].astype(np.int64)
+def first_of_contexts(residuals: PairedResiduals) -> npt.NDArray[np.bool_]:
+    """`first_of_context` in both arms."""
     tokens = residuals.baseline_token, residuals.candidate_token
     new = first_of_context(tokens[0], residuals.row, residuals.place)
     if not np.array_equal(*tokens):
         new &= first_of_context(tokens[1], residuals.row, residuals.place)
-    groups = {"ids": (tokens[0][new], tokens[1][new]), "places": (place[new], place[new])}
-    sides, unit = (baseline.capped[new], candidate.capped[new]), completion.of[new]
-    return {name: leaning(each, sides, unit, allowed) for name, each in groups.items()}
+    return new
+
+
+def leanings(residuals: PairedResiduals, baseline: Arm, candidate: Arm, completion: Groups) -> dict[str, Leaning]:
+    """By the token's id, and by its place: 0, 1, 2 to 3, 4 to 7, ...; of places after the same tokens there must be
+    one alone (`first_of_contexts`)."""
+    allowed = LEANING * allowed_shift(float(baseline.capped.var()), float(candidate.capped.var()))
+    place = np.frexp(residuals.place + 0.5)[1].astype(np.int64)
+    tokens = residuals.baseline_token, residuals.candidate_token
+    groups = {"ids": tokens, "places": (place, place)}
+    sides = baseline.capped, candidate.capped
+    return {name: leaning(each, sides, completion.of, allowed) for name, each in groups.items()}

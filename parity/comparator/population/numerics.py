@@ -20,7 +20,7 @@ import numpy as np
 
 from parity.comparator.population import residual_tests
 from parity.comparator.population.detectable import detectable_effects
-from parity.comparator.population.leaning import leanings
+from parity.comparator.population.leaning import first_of_contexts, leanings
 from parity.comparator.population.residual_tests import (
     BLOCK,
     Arm,
@@ -85,6 +85,7 @@ def measure_numerics(
         if gaps.drift is None:
             return None
         return _with_failed(Numerics(source="gaps", gaps_of_one_unit=gaps.of_one_unit), p_values, alpha)
+    residuals = residuals.where(first_of_contexts(residuals))  # completions that end in one loop repeat one residual
     step = UNIT if unit is None else unit
     arms = tuple(
         Arm.of(values, score, step)

@@ -27,6 +27,10 @@ LARGER = 0.25
 """Of the mean noise, that the noise at a spot of a clean arm may be more than the baseline's there."""
 
 
+AROUND = 16
+"""Spots on either side, whose mean noise is usual at a spot."""
+
+
 @dataclass(frozen=True, slots=True)
 class Spots:
     """p_value: of both kinds of spots and both halves, adjusted. size: by how much of the mean noise it is larger
@@ -40,7 +44,8 @@ class Spots:
 
 
 def spots(residuals: PairedResiduals, baseline: Arm, candidate: Arm, completion: Groups, unit: float) -> Spots:
-    """Where the candidate's noise is larger; `unit`: bf16 unit of the logits, nats."""
+    """Where the candidate's noise is larger; `unit`: bf16 unit of the logits, nats. Of places after the same tokens
+    there must be one alone: completions that end in one loop repeat one residual."""
     exact = float(baseline.noise.mean()) < BIT_EXACT * unit
     asked = [
         _asked(where, baseline.noise, candidate.noise, completion.of, exact=exact, by_context=by_context)
@@ -77,15 +82,29 @@ def _asked(
 
 
 def _excess(baseline: FloatArray, candidate: FloatArray, where: Ints, count: int, *, exact: bool) -> FloatArray:
-    """The candidate's noise beyond what it would be at its spot if it were the baseline's and more of it everywhere.
+    """The candidate's noise beyond what it would be at its spot if it were the baseline's and more of it everywhere,
+    and beyond what it is at the spots around.
 
     More everywhere is as many times the baseline's, or a noise of one size added to it, whichever is more at the spot:
     the first token of an output comes from a prefill, where a baseline may have none that could be multiplied.
     """
+    around = _around(candidate, where, count)
     if exact or not baseline.sum():
-        return np.asarray(candidate - candidate.mean())
+        return np.asarray(candidate - np.maximum(candidate.mean(), around)[where])
     usual, ours = float(baseline.mean()), float(candidate.mean())
     there = np.bincount(where, baseline, minlength=count) / np.maximum(np.bincount(where, minlength=count), 1)
     added = np.maximum(np.sqrt(there**2 + max(0.0, ours**2 - usual**2)), there + max(0.0, ours - usual))
-    more = np.maximum(0.0, added - there * (ours / usual))
-    return np.asarray(candidate - baseline * (ours / usual) - more[where])
+    known = baseline * (ours / usual)
+    more = np.maximum(0.0, np.maximum(added, around) - there * (ours / usual))
+    return np.asarray(candidate - known - more[where])
+
+
+def _around(noise: FloatArray, where: Ints, count: int) -> FloatArray:
+    """The mean noise at the AROUND spots before and after each one, without its own, shape (count,): kernels that split
+    long contexts round otherwise there, by little more from each spot to the next."""
+    sums, seen = np.bincount(where, noise, minlength=count), np.bincount(where, minlength=count)
+    ends = np.arange(count)
+    low, high = np.maximum(ends - AROUND, 0), np.minimum(ends + AROUND + 1, count)
+    total, tokens = (np.concatenate([[0.0], np.cumsum(one)]) for one in (sums, seen))
+    near = total[high] - total[low] - sums
+    return np.asarray(near / np.maximum(tokens[high] - tokens[low] - seen, 1), dtype=np.float64)
