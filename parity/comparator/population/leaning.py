@@ -52,8 +52,9 @@ class Leaning:
     size: float
 
 
-def first_of_context(tokens: Ints, row: Ints, place: Ints) -> npt.NDArray[np.bool_]:
-    """Places where no earlier one has the same CONTEXT tokens; of all arrays, shape (N,), tokens in order within a row.
+def first_of_context(tokens: Ints, row: Ints, place: Ints, spot: Ints | None = None) -> npt.NDArray[np.bool_]:
+    """Places where no earlier one (of the same `spot`, where spots are given) has the same CONTEXT tokens; of all
+    arrays, shape (N,), tokens in order within a row.
 
     Places with fewer tokens before them count: prompts differ, and those of one request that are shared are left out
     before.
@@ -61,6 +62,8 @@ def first_of_context(tokens: Ints, row: Ints, place: Ints) -> npt.NDArray[np.boo
     size = len(tokens)
     same = np.ones(size, dtype=np.bool_)
     name = tokens.astype(np.uint64)
+    if spot is not None:
+        name = name + spot.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
     for back in range(1, CONTEXT):
         before = np.concatenate([np.zeros(min(back, size), dtype=tokens.dtype), tokens[: max(0, size - back)]])
         begins = np.concatenate([np.full(min(back, size), -1), row[: max(0, size - back)]])
@@ -115,21 +118,23 @@ def _numbered(groups: tuple[Ints, Ints]) -> tuple[tuple[Ints, Ints], int]:
     return (numbers[: len(groups[0])], numbers[len(groups[0]) :]), len(names)
 
 
-def first_of_contexts(residuals: PairedResiduals) -> npt.NDArray[np.bool_]:
+def first_of_contexts(residuals: PairedResiduals, spot: Ints | None = None) -> npt.NDArray[np.bool_]:
     """`first_of_context` in both arms."""
     tokens = residuals.baseline_token, residuals.candidate_token
-    new = first_of_context(tokens[0], residuals.row, residuals.place)
+    new = first_of_context(tokens[0], residuals.row, residuals.place, spot)
     if not np.array_equal(*tokens):
-        new &= first_of_context(tokens[1], residuals.row, residuals.place)
+        new &= first_of_context(tokens[1], residuals.row, residuals.place, spot)
     return new
 
 
-def leanings(residuals: PairedResiduals, baseline: Arm, candidate: Arm, completion: Groups) -> dict[str, Leaning]:
-    """By the token's id, and by its place: 0, 1, 2 to 3, 4 to 7, ...; of places after the same tokens there must be
-    one alone (`first_of_contexts`)."""
+def leanings(
+    residuals: PairedResiduals, baseline: Arm, candidate: Arm, completion: Groups, new: npt.NDArray[np.bool_]
+) -> dict[str, Leaning]:
+    """By the token's id, and by its place: 0, 1, 2 to 3, 4 to 7, ...; `new`: tokens that count (`first_of_contexts`),
+    shape (N,)."""
     allowed = LEANING * allowed_shift(float(baseline.capped.var()), float(candidate.capped.var()))
     place = np.frexp(residuals.place + 0.5)[1].astype(np.int64)
     tokens = residuals.baseline_token, residuals.candidate_token
-    groups = {"ids": tokens, "places": (place, place)}
-    sides = baseline.capped, candidate.capped
-    return {name: leaning(each, sides, completion.of, allowed) for name, each in groups.items()}
+    groups = {"ids": (tokens[0][new], tokens[1][new]), "places": (place[new], place[new])}
+    sides, unit = (baseline.capped[new], candidate.capped[new]), completion.of[new]
+    return {name: leaning(each, sides, unit, allowed) for name, each in groups.items()}

@@ -25,6 +25,7 @@ from parity.comparator.population.residual_tests import (
     BLOCK,
     Arm,
     Groups,
+    not_fresh,
     numbered,
     scale,
     shift,
@@ -85,7 +86,6 @@ def measure_numerics(
         if gaps.drift is None:
             return None
         return _with_failed(Numerics(source="gaps", gaps_of_one_unit=gaps.of_one_unit), p_values, alpha)
-    residuals = residuals.where(first_of_contexts(residuals))  # completions that end in one loop repeat one residual
     step = UNIT if unit is None else unit
     arms = tuple(
         Arm.of(values, score, step)
@@ -97,7 +97,8 @@ def measure_numerics(
     baseline, candidate = arms
     completion = Groups(numbered(residuals.row))
     block = Groups(numbered(residuals.row * 65_536 + residuals.place // BLOCK))
-    leans = leanings(residuals, baseline, candidate, completion)
+    new = first_of_contexts(residuals)
+    leans = leanings(residuals, baseline, candidate, completion, new)
     where = spots(residuals, baseline, candidate, completion, step)
     tests = {
         **p_values,
@@ -114,6 +115,7 @@ def measure_numerics(
             "tail": tail(baseline.wide, candidate.wide, block, completion, residual_tests.TAIL_RATE),
             "tail_alone": tail_alone(baseline, candidate, block, completion),
         }
+        tests |= {name: 1.0 for name in not_fresh(baseline.where(new), candidate.where(new)) if name in tests}
         if float(candidate.noise.mean()) < residual_tests.ALONE * float(baseline.noise.mean()):
             # Noise that moves gaps makes residuals larger: where they are as usual, few near-ties fell otherwise.
             tests["gaps"] = 1.0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from parity.comparator.population.leaning import first_of_contexts
 from parity.comparator.population.residual_tests import BIT_EXACT, Arm, Groups
 from parity.comparator.reference.gaps import FloatArray
 from parity.comparator.reference.residuals import PairedResiduals
@@ -27,8 +28,8 @@ LARGER = 0.25
 """Of the mean noise, that the noise at a spot of a clean arm may be more than the baseline's there."""
 
 
-AROUND = 16
-"""Spots on either side, whose mean noise is usual at a spot."""
+AROUND = 32
+"""Spots on either side: as far as noise is larger there as well, it is no matter of this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,14 @@ class Spots:
 
 
 def spots(residuals: PairedResiduals, baseline: Arm, candidate: Arm, completion: Groups, unit: float) -> Spots:
-    """Where the candidate's noise is larger; `unit`: bf16 unit of the logits, nats. Of places after the same tokens
-    there must be one alone: completions that end in one loop repeat one residual."""
+    """Where the candidate's noise is larger; `unit`: bf16 unit of the logits, nats. Of tokens at
+    one spot after the same tokens one counts: completions that end in one loop repeat one residual there."""
     exact = float(baseline.noise.mean()) < BIT_EXACT * unit
-    asked = [
-        _asked(where, baseline.noise, candidate.noise, completion.of, exact=exact, by_context=by_context)
-        for where, by_context in ((residuals.context, True), (residuals.place, False))
-    ]
+    asked = []
+    for where, by_context in ((residuals.context, True), (residuals.place, False)):
+        new = first_of_contexts(residuals, where)
+        sides = baseline.noise[new], candidate.noise[new]
+        asked.append(_asked(where[new], *sides, completion.of[new], exact=exact, by_context=by_context))
     best = min(asked, key=lambda one: one.p_value)
     return Spots(min(1.0, len(asked) * best.p_value), best.size, best.found, best.by_context)
 
@@ -83,28 +85,27 @@ def _asked(
 
 def _excess(baseline: FloatArray, candidate: FloatArray, where: Ints, count: int, *, exact: bool) -> FloatArray:
     """The candidate's noise beyond what it would be at its spot if it were the baseline's and more of it everywhere,
-    and beyond what it is at the spots around.
+    and beyond what it is too much by at the spots around: kernels that split long contexts round otherwise there, by
+    little more from each spot to the next.
 
     More everywhere is as many times the baseline's, or a noise of one size added to it, whichever is more at the spot:
     the first token of an output comes from a prefill, where a baseline may have none that could be multiplied.
     """
-    around = _around(candidate, where, count)
-    if exact or not baseline.sum():
-        return np.asarray(candidate - np.maximum(candidate.mean(), around)[where])
-    usual, ours = float(baseline.mean()), float(candidate.mean())
-    there = np.bincount(where, baseline, minlength=count) / np.maximum(np.bincount(where, minlength=count), 1)
-    added = np.maximum(np.sqrt(there**2 + max(0.0, ours**2 - usual**2)), there + max(0.0, ours - usual))
-    known = baseline * (ours / usual)
-    more = np.maximum(0.0, np.maximum(added, around) - there * (ours / usual))
-    return np.asarray(candidate - known - more[where])
+    excess = candidate - candidate.mean()
+    if not exact and baseline.sum():
+        usual, ours = float(baseline.mean()), float(candidate.mean())
+        there = np.bincount(where, baseline, minlength=count) / np.maximum(np.bincount(where, minlength=count), 1)
+        added = np.maximum(np.sqrt(there**2 + max(0.0, ours**2 - usual**2)), there + max(0.0, ours - usual))
+        more = np.maximum(0.0, added - there * (ours / usual))
+        excess = candidate - baseline * (ours / usual) - more[where]
+    return np.asarray(excess - np.maximum(0.0, _around(excess, where, count))[where])
 
 
-def _around(noise: FloatArray, where: Ints, count: int) -> FloatArray:
-    """The mean noise at the AROUND spots before and after each one, without its own, shape (count,): kernels that split
-    long contexts round otherwise there, by little more from each spot to the next."""
-    sums, seen = np.bincount(where, noise, minlength=count), np.bincount(where, minlength=count)
-    ends = np.arange(count)
-    low, high = np.maximum(ends - AROUND, 0), np.minimum(ends + AROUND + 1, count)
+def _around(values: FloatArray, where: Ints, count: int) -> FloatArray:
+    """The mean value at the AROUND spots before and after each one, without its own, shape (count,)."""
+    sums, seen = np.bincount(where, values, minlength=count), np.bincount(where, minlength=count)
+    spot = np.arange(count)
+    low, high = np.maximum(spot - AROUND, 0), np.minimum(spot + AROUND + 1, count)
     total, tokens = (np.concatenate([[0.0], np.cumsum(one)]) for one in (sums, seen))
     near = total[high] - total[low] - sums
     return np.asarray(near / np.maximum(tokens[high] - tokens[low] - seen, 1), dtype=np.float64)

@@ -7,7 +7,7 @@ of the kernel that chose the token, of the kernel that scored it, and of nothing
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -43,13 +43,6 @@ class PairedResiduals:
 
     def __len__(self) -> int:
         return len(self.row)
-
-    def where(self, kept: np.typing.NDArray[np.bool_]) -> PairedResiduals:
-        """Those of some tokens, `kept` of shape (N,)."""
-        if kept.all():
-            return self
-        names = (one.name for one in fields(self) if one.name != "by_scores")
-        return replace(self, **{name: getattr(self, name)[kept] for name in names})
 
 
 def chosen_logprobs(completions: Sequence[Completion], tokens: RaggedTokens | None = None) -> FloatArray:

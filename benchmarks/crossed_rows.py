@@ -1,0 +1,208 @@
+"""Rows of a real engine that hold tokens of another request, or were decoded greedily among drawn ones: found?
+
+    python benchmarks/crossed_rows.py collect FOLDER [--temperature 0.8] [--seconds 200]   goes on by calling it again
+    python benchmarks/crossed_rows.py judge FOLDER
+
+The embedded checkpoint on the CPU engine, 64 requests. Arms: `leak`, the fault lab's `row_leak` until a row ends (the
+rest of the completion is another row's), `greedy`, its `temperature_leak`, and `swapped`: pairs of completions of the
+arm `again` exchanged in the capture. The baseline scores all arms, and while it is up the second scoring of
+`parity run` is asked (detect/crossings.py). `judge`: rows hit, found, named `row_leak`, with the right donor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import orjson
+import parity_faults
+from clean_arms import BACKEND, is_whole, prompts
+
+from parity.capture import read_capture, read_scores, write_capture
+from parity.comparator import compare
+from parity.comparator.detect.crossings import crossings, sequence
+from parity.pipeline.controls import MARK, prompt_digest
+from parity.plan import Arm, Plan, Sampling, build_plan, read_checkpoint
+from parity.records import RUN, Capture, Key, Kind, ScoreKey
+from parity.records.crossings import Crossed, Crossing
+from parity.run import ScoreItem, load_backend, run_arm
+
+FAULTS = {"leak": "row_leak:rate=0.02:span=64", "greedy": "temperature_leak:rate=0.06"}
+BASE, AGAIN, SWAPPED = "base", "again", "swapped"
+REQUESTS, TOKENS, ROWS, PAIRS = 64, 48, 8, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A row that a fault has changed; the requests whose tokens it may hold."""
+
+    donors: frozenset[str] = frozenset()
+
+
+def plan_of(temperature: float) -> Plan:
+    backend = load_backend(BACKEND)
+    model = backend.default_model()
+    engine = {**backend.engine_defaults("base", num_speculative_tokens=2), "max_num_seqs": ROWS}
+    env = dict(backend.env_defaults("base"))
+    faults = {name: text for name, text in FAULTS.items() if temperature or name != "greedy"}
+    arms = [Arm(f"{BACKEND}/{name}", BACKEND, "base", engine, env) for name in (BASE, AGAIN)]
+    arms += [
+        Arm(
+            f"{BACKEND}/{name}", BACKEND, "base", engine, env | parity_faults.environment(text) | parity_faults.packed()
+        )
+        for name, text in faults.items()
+    ]
+    sampling = Sampling(max_tokens=TOKENS, temperature=temperature, seed=1, logprobs=0)
+    return build_plan(
+        read_checkpoint(model), prompts(model, REQUESTS), arms, baseline=f"{BACKEND}/{BASE}", sampling=sampling
+    )
+
+
+def collect(folder: Path, seconds: float, temperature: float) -> bool:
+    """Run what is missing as long as `seconds` last; True when everything is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    end, plan = time.monotonic() + seconds, plan_of(temperature)
+    for name in (arm.name for arm in plan.arms):
+        capture = folder / f"{name.rpartition('/')[2]}.jsonl"
+        if not is_whole(capture):
+            if time.monotonic() > end:
+                return False
+            with run_arm(plan, name, capture, capture.with_suffix(".log"), resume=True) as session:
+                session.generate()
+    swap(folder)
+    scores, answers = folder / "scores.jsonl", folder / "crossings.jsonl"
+    if is_whole(scores) and (folder / "asked.json").exists():
+        return True
+    if time.monotonic() > end:
+        return False
+    arms = {name: read_capture(folder / f"{name}.jsonl") for name in candidates(folder)}
+    base = read_capture(folder / f"{BASE}.jsonl")
+    with run_arm(plan, plan.baseline, folder / f"{BASE}.jsonl", folder / "scores.log", resume=True) as session:
+        items = [
+            ScoreItem(arm.header.arm, *one.key, one.prompt_token_ids, one.token_ids)
+            for arm in (base, *arms.values())
+            for one in arm
+        ]
+        session.score(items, scores, top=20 if temperature else 5)
+        asked = ask(base, arms, folder) if temperature else []
+        if asked:
+            items = [
+                ScoreItem(one.arm, str(number), 0, 0, *sequence(one, arms[one.arm.rpartition("/")[2]]))
+                for number, one in enumerate(asked)
+            ]
+            session.score(items, answers, top=20)
+        (folder / "asked.json").write_bytes(
+            orjson.dumps([[one.arm, one.receiver, one.donor, one.start] for one in asked])
+        )
+    return True
+
+
+def ask(base: Capture, arms: dict[str, Capture], folder: Path) -> list[Crossing]:
+    """What `parity run` would ask."""
+    scores, found = read_scores(folder / "scores.jsonl"), list[Crossing]()
+    for arm in arms.values():
+        said = compare(base, arm, scores)
+        found += crossings(arm, said.findings, [key.request for key in base.completions])
+    return found
+
+
+def swap(folder: Path) -> None:
+    """The arm `again` with pairs of completions exchanged, each with its own logprobs."""
+    again, rng = read_capture(folder / f"{AGAIN}.jsonl"), random.Random(1)
+    keys = rng.sample(sorted(key for key, one in again.completions.items() if len(one.token_ids) >= 16), 2 * PAIRS)
+    made = dict(again.completions)
+    for one, other in zip(keys[::2], keys[1::2], strict=True):
+        for key, source in ((one, again.completions[other]), (other, again.completions[one])):
+            kept = again.completions[key]
+            made[key] = replace(source, key=key, prompt_token_ids=kept.prompt_token_ids)
+    header = replace(again.header, arm=f"{BACKEND}/{SWAPPED}")
+    write_capture(folder / f"{SWAPPED}.jsonl", replace(again, header=header, completions=made), compact=True)
+    pairs = {
+        str(a.request): str(b.request)
+        for a, b in zip([*keys[::2], *keys[1::2]], [*keys[1::2], *keys[::2]], strict=True)
+    }
+    (folder / f"{SWAPPED}.json").write_bytes(orjson.dumps(pairs))
+
+
+def candidates(folder: Path) -> list[str]:
+    return [name for name in (AGAIN, SWAPPED, *FAULTS) if is_whole(folder / f"{name}.jsonl")]
+
+
+def planted(folder: Path, name: str, base: Capture, arm: Capture) -> dict[Key, Hit]:
+    """The rows that the fault has changed."""
+    if name == SWAPPED:
+        pairs = orjson.loads((folder / f"{SWAPPED}.json").read_bytes())
+        return {key: Hit(frozenset({pairs[key.request]})) for key in arm.completions if key.request in pairs}
+    log = folder / f"{name}.log"
+    lines = [line for line in log.read_bytes().splitlines() if MARK in line] if name in FAULTS else []
+    records = [orjson.loads(line[line.find(MARK) + len(MARK) :]) for line in lines]
+    prompts_hit: dict[str, set[str]] = {}
+    for record in records:
+        if record["record"] == "planted":
+            prompts_hit.setdefault(record["prompt"], set()).add(str(record.get("donor", "")))
+    hits = {}
+    for key, one in arm.completions.items():
+        names = prompts_hit.get(prompt_digest(one.prompt_token_ids.tolist()))
+        if names is not None and one.token_ids.tolist() != base.completions[key].token_ids.tolist():
+            hits[key] = Hit(
+                frozenset(other.request for other in arm.completions if any(other.request in n for n in names))
+            )
+    return hits
+
+
+def judge(folder: Path) -> None:
+    base, scores = read_capture(folder / f"{BASE}.jsonl"), read_scores(folder / "scores.jsonl")
+    asked = [
+        Crossing(arm, Key(*a), Key(*b), start)
+        for arm, a, b, start in orjson.loads((folder / "asked.json").read_bytes())
+    ]
+    answers = read_scores(folder / "crossings.jsonl") if asked else {}
+    print("| arm | tokens | questions | verdict | rows hit | found | `row_leak` | donor right | others accused |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name in candidates(folder):
+        arm = read_capture(folder / f"{name}.jsonl")
+        mine = [(number, one) for number, one in enumerate(asked) if one.arm == arm.header.arm]
+        crossed: Crossed = {
+            one: answers[key] for number, one in mine if (key := ScoreKey(one.arm, str(number), 0, 0)) in answers
+        }
+        result = compare(base, arm, scores, None, crossed)
+        hits = planted(folder, name, base, arm)
+        rows = {key: [one for one in result.corrupt if one.key == key] for key in arm.completions}
+        found = [key for key in hits if rows[key]]
+        named = [key for key in hits if any(one.kind is Kind.ROW_LEAK for one in rows[key])]
+        right = [
+            key
+            for key in named
+            if any(getattr(one.evidence, "donor_request", None) in hits[key].donors for one in rows[key])
+        ]
+        others = sum(bool(some) for key, some in rows.items() if key not in hits and key.request != RUN)
+        tokens = sum(len(one.token_ids) for one in arm)
+        counts = [len(mine), result.verdict, len(hits), len(found), len(named), len(right), others]
+        print(f"| `{name}` | {tokens:,} | " + " | ".join(map(str, counts)) + " |")
+        for key in hits:
+            kinds = [f"{one.kind} at {one.position}" for one in rows[key]]
+            print(f"  {name} {key}: {', '.join(kinds) or 'not found'}", file=sys.stderr)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("collect", "judge"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--seconds", type=float, default=200.0, help="start nothing after that")
+    options = parser.parse_args()
+    if options.what == "judge":
+        judge(options.folder)
+        return 0
+    if not collect(options.folder, options.seconds, options.temperature):
+        print("not everything yet: call again", file=sys.stderr)
+        return 4
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
