@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -48,6 +49,25 @@ class Named(click.ParamType[tuple[str | None, str]]):
         return None, value
 
 
+class ForServer(click.ParamType[tuple[str, "Json"]]):
+    """[NAME:]KEY=VALUE; `setting` reads KEY=VALUE. The name stays before the key."""
+
+    name = "[name:]key=value"
+
+    def __init__(self, setting: click.ParamType[Any]) -> None:
+        self._setting = setting
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        key, equals, _ = value.partition("=")
+        name, colon, _ = key.rpartition(":")
+        if not equals or not colon:
+            return self._setting.convert(value, param, ctx)
+        setting, given = self._setting.convert(value[len(name) + 1 :], param, ctx)
+        return f"{name}:{setting}", given
+
+
 def endpoint_options(setting: click.ParamType[Any]) -> list[Callable[[Any], Any]]:
     """The options; `setting` is the type that reads KEY=VALUE."""
     return [
@@ -62,11 +82,11 @@ def endpoint_options(setting: click.ParamType[Any]) -> list[Callable[[Any], Any]
         click.option(
             "--server-option",
             "server_options",
-            type=setting,
+            type=ForServer(setting),
             multiple=True,
-            metavar="KEY=VALUE",
-            help="A setting of every --server: model, endpoint=chat, stream=true, concurrency, timeout, retries, "
-            "api_key_env. Repeatable.",
+            metavar="[NAME:]KEY=VALUE",
+            help="A setting of every --server, or of the one called NAME: model, endpoint=chat, stream=true, "
+            "concurrency, timeout, retries, api_key_env. Repeatable.",
         ),
         click.option(
             "--replay",
@@ -94,8 +114,9 @@ def own_arms(options: EndpointOptions) -> list[OwnArm]:
             message("cli.server_option_without", "--server-option without --server"),
             hint=message("cli.name_server_server", "name a server with --server URL"),
         )
-    settings = dict(options.server_options)
-    arms = [OwnArm(SERVER, name or _host_name(url), {**settings, "url": url}) for name, url in options.servers]
+    named = [(name or _host_name(url), url) for name, url in options.servers]
+    settings = _by_server(options.server_options, [name for name, _ in named])
+    arms = [OwnArm(SERVER, name, {**settings[name], "url": url}) for name, url in named]
     for name, path in options.replays:
         files = captures_in(Path(path)) if Path(path).is_dir() else [path]
         for file in files:
@@ -109,6 +130,26 @@ def own_arms(options: EndpointOptions) -> list[OwnArm]:
                 hint=message("cli.name_them_apart", "name them apart: --server NAME=URL"),
             )
     return arms
+
+
+def _by_server(given: Sequence[tuple[str, Json]], names: Sequence[str]) -> dict[str, dict[str, Json]]:
+    """The settings of each server: those of all, and its own, which win. Raises ParityError for an unknown name."""
+    found: dict[str, dict[str, Json]] = {name: {} for name in names}
+    for key, value in sorted(given, key=lambda one: ":" in one[0]):
+        name, colon, setting = key.rpartition(":")
+        if colon and name not in found:
+            near = get_close_matches(name, names, n=1)
+            raise ParityError(
+                message(
+                    "cli.no_such_server", "no --server is called {name!r} (--server-option {key})", name=name, key=key
+                ),
+                hint=message("usage.meant", "did you mean {name}?", name=near[0])
+                if near
+                else message("cli.servers_are_called", "they are called {names}", names=list(names)),
+            )
+        for one in [name] if colon else names:
+            found[one] = {**found[one], setting: value}
+    return found
 
 
 def captures_in(directory: Path) -> list[str]:

@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,6 +121,7 @@ def run(
         if rehearsed(plan, hosts, store, asked=rehearse, new=directory is None, as_json=as_json):
             return ExitCode.PASS
         if directory is None:
+            _ask_all(plan, hosts)
             directory = new_directory(plan, hosts, out, db)
         say(message("cli.run", "run {run_id} in {root}", run_id=directory.run_id, root=str(directory.root)))
         arms = [arm.name for arm in (*plan.candidates, plan.arm(plan.baseline))]
@@ -274,6 +276,21 @@ def _look_at_hosts(plan: Plan, hosts: Mapping[str, Host], backends: Mapping[str,
         lambda name: look_at(hosts[name], backends[name], plan),
         [name for name in hosts if not _adapter_finds(hosts[name])],
     )
+
+
+def _ask_all(plan: Plan, hosts: Mapping[str, Host]) -> None:
+    """All servers answer before the first one generates. Raises BackendError naming all that do not."""
+    from parity.pipeline import load_adapters
+    from parity.plan.hosts import host_of
+    from parity.run import Answering
+
+    backends = load_adapters(hosts)
+    asked: dict[str, Callable[[], None]] = {}
+    for arm in plan.arms:
+        backend: object = backends.get(arm.backend)
+        if isinstance(backend, Answering) and not host_of(hosts, arm.name, arm.backend).far:
+            asked[arm.name] = partial(backend.ask, arm.engine)
+    _all_of_them(lambda name: asked[name](), list(asked))
 
 
 def _build_engines(hosts: Mapping[str, Host], backends: Mapping[str, Backend]) -> None:

@@ -154,6 +154,19 @@ def _all_arms(
         deployed=found,
     )
     planned += own_arms(request.own, backends)
+    if request.positive_controls and not engines:
+        raise ParityError(
+            message(
+                "pipeline.no_engine_to_plant_in",
+                "the positive control {fault} needs an engine to plant it in, and {arms} start none",
+                fault=request.positive_controls[0],
+                arms=[arm.name for arm, _ in planned],
+            ),
+            hint=message(
+                "pipeline.plant_elsewhere",
+                "add a backend that starts its own engine, such as --backends cpu, or drop it",
+            ),
+        )
     planned += [
         (control_arm(last, fault, backends[name]), point)
         for name in engines

@@ -21,6 +21,7 @@ has ended.
 from __future__ import annotations
 
 from parity.run.backend import (
+    Answering,
     Backend,
     Deployable,
     Detection,
@@ -48,6 +49,7 @@ from parity.run.items import ScoreItem
 from parity.run.session import ArmSession, run_arm
 
 __all__ = [
+    "Answering",
     "ArmEvent",
     "ArmSession",
     "Backend",

@@ -123,6 +123,16 @@ class Foreseeing(Protocol):
 
 
 @runtime_checkable
+class Answering(Protocol):
+    """A backend whose arms can be asked, before anything runs, whether they answer."""
+
+    def ask(self, settings: Mapping[str, Json]) -> None:
+        """Raises ParityError where what is wrong lies here (a key that is not set), BackendError where it does not
+        answer. `settings`: those of an arm."""
+        ...
+
+
+@runtime_checkable
 class OfRelease(Protocol):
     """A backend whose engine cannot run everything in some of its releases."""
 

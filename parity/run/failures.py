@@ -7,6 +7,7 @@ from enum import Enum
 
 from parity.errors import BackendError
 from parity.messages import Message, heard, message, verbatim
+from parity.run.backend import starts_an_engine
 from parity.run.messages import Failed
 from parity.run.words import one_line
 
@@ -40,6 +41,10 @@ class Doing(Enum):
     TRYING = message("run.trying", "trying a case")
 
 
+ASKING = message("run.asking_first", "asking whether it answers")
+"""What a worker without an engine does first."""
+
+
 class Trouble(Enum):
     """How a worker can fail."""
 
@@ -53,7 +58,10 @@ class Trouble(Enum):
 
 
 def words_of(trouble: Trouble, arm: str, doing: Doing, said: Message | str = "") -> Message:
-    """The trouble of an arm's worker, at what it was."""
+    """The trouble of an arm's worker, at what it was; one that starts no engine has none that could fail."""
+    if trouble is Trouble.ENGINE and not starts_an_engine(arm.partition("/")[0]):
+        where = ASKING if doing is Doing.STARTING else doing.value
+        return message("run.answer_failed", "{arm}: failed while {doing}: {said}", arm=arm, doing=where, said=said)
     return replace(trouble.value, parameters={"arm": arm, "doing": doing.value, "said": said})
 
 

@@ -43,6 +43,8 @@ class Behaviour:
     key: str | None = None
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """(path, body) of every POST."""
+    keys: set[str | None] = field(default_factory=set)
+    """The Authorization headers that came."""
 
 
 class FakeServer(ThreadingHTTPServer):
@@ -119,6 +121,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def authorised(self) -> bool:
         key = self.server.behaviour.key
+        self.server.behaviour.keys.add(self.headers.get("Authorization"))
         if key is None or self.headers.get("Authorization") == f"Bearer {key}":
             return True
         self.send_json({"error": {"message": f"wrong key {self.headers.get('Authorization')}"}}, 401)
@@ -141,6 +144,8 @@ class Handler(BaseHTTPRequestHandler):
             known = {"model", "messages" if chat else "prompt", "stream", "stream_options", "max_tokens", "temperature"}
             known |= {"top_p", "n", "seed", "stop", "presence_penalty", "frequency_penalty", "logprobs", "top_logprobs"}
             unknown = sorted(set(body) - known)
+            if unknown and how.mode == "null":
+                return self.send_json(None)
             if unknown:
                 return self.send_json({"detail": f"unknown parameter {unknown[0]}"}, 422)
         if self.trouble(mode):

@@ -56,7 +56,7 @@ def test_trouble_is_named_what_was_answered_is_kept_and_it_goes_on(mode: str, wo
             run(one, capture)
         assert caught.value.exit_code is ExitCode.BACKEND_FAILED
         first = str(caught.value).splitlines()[0]
-        assert first.startswith("server/x: the engine failed while generating: ")
+        assert first.startswith("server/x: failed while generating: ")
         assert words in first
         assert "request 'p" in first
         assert "Traceback" not in str(caught.value)

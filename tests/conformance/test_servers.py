@@ -193,6 +193,21 @@ def test_a_recording_is_judged_again_without_an_engine(parity: Parity, tmp_path:
         (["--server", "http://h", "--server", "http://h", "--model", str(MODEL)], "two arms are called server/h"),
         (["--server-option", "stream=true"], "--server-option without --server"),
         (["--server", "a=http://h", "--server", "b=http://u:p@h", "--model", str(MODEL)], "a user name or a password"),
+        (["--server", "a=http://h", "--server-option", "b:model=x"], "no --server is called 'b'"),
+        (["--server", "old=http://h", "--server-option", "odl:model=x"], "did you mean old?"),
+        (
+            [
+                "--server",
+                "a=http://h",
+                "--server",
+                "b=http://i",
+                "--model",
+                str(MODEL),
+                "--positive-control",
+                "row_swap",
+            ],
+            "needs an engine to plant it in, and server/a, server/b start none",
+        ),
         (["--replay", "nowhere.jsonl"], "nowhere.jsonl"),
         (["--backends", "server"], "needs the URL"),
         (["--backends", "replay"], "needs a recorded capture"),
@@ -204,3 +219,43 @@ def test_mistakes_on_the_command_line(parity: Parity, args: list[str], words: st
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert done.stdout == ""
+
+
+def test_each_server_has_its_own_name_of_the_model_and_its_own_key(
+    parity: Parity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The normal case of old and new."""
+    monkeypatch.setenv("NEW_KEY", "secret-of-the-new-one")
+    with ExitStack() as stack:
+        old, new = pair(stack, {"models": ("prod-v1",)}, {"models": ("prod-v2", "x"), "key": "secret-of-the-new-one"})
+        named = ["--server-option", "two:model=prod-v2", "--server-option", "two:api_key_env=NEW_KEY"]
+        result = parity.compare(old, new, *named, "--server-option", "concurrency=4")
+        assert result["verdict"] == "PASS", result["reasons"]
+        assert {body["model"] for _, body in old.behaviour.requests} == {"prod-v1"}
+        assert {body["model"] for _, body in new.behaviour.requests} == {"prod-v2"}
+        assert old.behaviour.keys == {None}, "a key is sent to its own server alone"
+    plan = json.loads((Path(result["directory"]) / "plan.json").read_text())
+    engines = {arm["name"]: arm["engine"] for arm in plan["arms"]}
+    assert (engines["server/one"]["api_key_env"], engines["server/two"]["api_key_env"]) == (None, "NEW_KEY")
+    assert {engine["concurrency"] for engine in engines.values()} == {4}
+
+
+def test_all_servers_answer_before_the_first_generates(parity: Parity) -> None:
+    with fake_server() as server:
+        servers = ["--server", f"up={server.url}", "--server", "down=http://127.0.0.1:9", "--model", str(MODEL)]
+        done = parity("run", *servers, "--suite", "smoke", "--server-option", "retries=0")
+        assert done.returncode == 3
+        assert "http://127.0.0.1:9: connection refused" in done.stderr
+        assert "engine" not in done.stderr.replace("PARITY", "")
+        assert server.behaviour.requests == []
+        unset = parity("run", *servers, "--suite", "smoke", "--server-option", "up:api_key_env=NO_SUCH_KEY")
+        assert unset.returncode == 2, "a mistake made here"
+        assert "NO_SUCH_KEY" in unset.stderr
+        assert not (parity.home / "runs").exists()
+
+
+def test_a_gateway_that_answers_null_to_what_it_does_not_know(parity: Parity) -> None:
+    """LiteLLM: HTTP 200 and `null` where it is asked for return_token_ids. Then it is asked as OpenAI's protocol is."""
+    with ExitStack() as stack:
+        result = parity.compare(*pair(stack, {"vllm": False, "mode": "null"}, {"vllm": False, "mode": "null"}))
+        assert result["verdict"] == "PASS", result["reasons"]

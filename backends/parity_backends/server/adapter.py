@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from parity.errors import ParityError
-from parity.messages import Message, message
-from parity.run.backend import Detection
+from parity.errors import BackendError, ParityError
+from parity.messages import Message, heard, message, shortened, verbatim
+from parity.run.backend import Detection, hint_for
 from parity_backends.bundle import bundle
 from parity_backends.refusals import WithoutEngine, check_settings
 
@@ -33,6 +34,9 @@ MODULES = (
     "server_main",
 )
 
+PATIENCE_SECONDS = 30.0
+"""For an answer before anything runs."""
+
 DEFAULTS: dict[str, Any] = {
     "url": None,
     "model": None,
@@ -51,7 +55,7 @@ class ServerBackend(WithoutEngine):
     """Arms are endpoints. Nothing is started: parity's own Python talks HTTP."""
 
     name = "server"
-    variants = ("served",)
+    variants: tuple[str, ...] = ("served",)
     takes_images = True
     loads_weights = False
     answers_anew = True
@@ -99,6 +103,32 @@ class ServerBackend(WithoutEngine):
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
         return dict(DEFAULTS)
+
+    def ask(self, settings: Mapping[str, Any]) -> None:
+        """Whether it is there and serves the model, by its lists: no token is generated."""
+        from parity_backends.server.worker.about import describe
+        from parity_backends.server.worker.transport import Endpoint, ServerError, is_readable_on_the_way
+
+        variable = settings.get("api_key_env")
+        if variable and not os.environ.get(variable):
+            raise ParityError(
+                message(
+                    "server.no_key",
+                    "the environment variable {variable}, which is to hold the API key, is not set",
+                    variable=variable,
+                ),
+                hint=message("server.set_key", "export {variable}=… and run the same command again", variable=variable),
+            )
+        key = os.environ.get(variable) if variable else None
+        if key and not settings.get("key_over_http") and is_readable_on_the_way(settings["url"]):
+            return  # the worker refuses it, in words
+        timeout = min(float(settings["timeout"]), PATIENCE_SECONDS)
+        endpoint = Endpoint(settings["url"], key, timeout, int(settings["retries"]), threading.Event())
+        try:
+            describe(endpoint, settings.get("model"))
+        except ServerError as error:
+            said = heard(error.said, shortened) or verbatim(str(error))
+            raise BackendError(said, hint=hint_for(self, said)) from None
 
     def detect(self) -> Detection:
         return Detection(

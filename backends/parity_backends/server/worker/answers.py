@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Iterable
 
 from parity_backends.worker.records import number
 from parity_backends.worker.sentences import Sentence, message
 
-from .transport import ServerError
+from .transport import ServerError, excerpt
 
 ID_PREFIX = "token_id:"
 """What vLLM writes in place of a token's text with return_tokens_as_token_ids."""
@@ -17,6 +18,10 @@ MOST_PROBLEMS = 5
 
 Said = dict[str, Any]
 """An object of a server's answer."""
+
+
+class NoAnswer(ServerError):
+    """HTTP 200 and nothing that answers: what gateways make of parameters that they do not know."""
 
 
 class Sample:
@@ -71,10 +76,11 @@ class Answer:
         """The choices of an answer, or a chunk of one, with the sample each belongs to."""
         choices = body.get("choices")
         if not isinstance(choices, list):
-            raise ServerError(message("server.no_choices", "an answer without choices"))
+            said = excerpt(json.dumps(body))
+            raise NoAnswer(message("server.no_choices", "an answer without choices: {said}", said=said))
         found = []
         for choice in choices:
-            index = choice.get("index", 0) if isinstance(choice, dict) else None
+            index = (choice.get("index") or 0) if isinstance(choice, dict) else None
             if type(index) is not int or index < 0:
                 raise ServerError(message("server.no_index", "a choice that is not an object with an index"))
             found.append((self.samples.setdefault(index, Sample(index)), choice))
@@ -104,7 +110,8 @@ class Answer:
 def whole(body: Any, attempts: int) -> Answer:
     """An answer that came in one piece. Raises ServerError where it is not one."""
     if not isinstance(body, dict):
-        raise ServerError(message("server.no_object", "an answer that is not a JSON object"))
+        said = excerpt(json.dumps(body))
+        raise NoAnswer(message("server.no_object", "an answer that is not a JSON object: {said}", said=said))
     answer = Answer()
     answer.attempts = attempts
     answer.note(body)
@@ -173,7 +180,7 @@ def take_logprobs(sample: Sample, logprobs: Said, has_ids: bool) -> None:
         return
     sample.logprobs = (sample.logprobs or []) + found
     if not has_ids and "content" in logprobs:
-        shown = [str(one.get("token")) for one in logprobs["content"]]
+        shown = [str(one.get("token")) for one in logprobs["content"] or []]
         sample.listed = (sample.listed or []) + [(entry[0][0], text) for entry, text in zip(found, shown)]  # noqa: B905 - Python 3.9
 
 

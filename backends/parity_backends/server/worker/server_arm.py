@@ -19,7 +19,7 @@ from parity_backends.worker.seeds import seed_of
 from parity_backends.worker.sentences import Sentence, WorkerError, message, of_request
 
 from .about import describe, server_counters
-from .answers import Answer, Sample, assembled, prompt_entries, whole
+from .answers import Answer, NoAnswer, Sample, assembled, prompt_entries, whole
 from .asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, has_images, not_sent, sampling_body, score_body
 from .transport import Endpoint, Refused, ServerError, is_readable_on_the_way
 
@@ -147,17 +147,14 @@ class ServerArm(PlannedArm):
             self.dialect, self.as_text = dialect, as_text
             try:
                 answer = self._ask(request, sampling, 0, stream=False)
-            except Refused as error:
-                if number + 1 < len(tries) and error.status in (400, 422):
+            except (Refused, NoAnswer) as error:
+                if number + 1 < len(tries) and not (isinstance(error, Refused) and error.status not in (400, 422)):
                     continue
                 raise
             sample = answer.samples.get(0)
             if sample is None:
-                raise ServerError(
-                    message(
-                        "server.no_choice", "{url}: an answer without a choice", url=self.endpoint.shown + self.path
-                    )
-                )
+                url = self.endpoint.shown + self.path
+                raise ServerError(message("server.no_choice", "{url}: an answer without a choice", url=url))
             self.heeds_vllm = dialect != VLLM or (sample.token_ids is not None and sample.listed is None)
             self.gives_ids = sample.token_ids is not None
             break
@@ -222,6 +219,8 @@ class ServerArm(PlannedArm):
             return whole(*self.endpoint.post_json(self.path, body))
         except Refused as error:
             raise Refused(of_request(request, error), error.status, error.answered) from error
+        except NoAnswer as error:
+            raise NoAnswer(of_request(request, error)) from error
         except ServerError as error:
             raise ServerError(of_request(request, error)) from error
         except WorkerError as error:
