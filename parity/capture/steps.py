@@ -6,7 +6,7 @@ JSON Lines, as captures: a `steps_header` for every start of an engine, then `st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ from parity.capture.step_table import (
 )
 from parity.messages import Message, message
 from parity.records import Key
+from parity.records.recording import ALL
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -68,6 +69,8 @@ class StepsHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="record",
     unseen: dict[str, str] = {}
     """Columns that could not be seen, and why; "*" is all of them, NAME/GROUP those of one cache group."""
     replica: int = 0
+    kept: str = ALL
+    """Which steps follow. A ring's stretches have a header each, and a `StepsSummary` says of how many they are."""
 
 
 class StepRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +110,25 @@ class StepsStopped(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"
     replica: int = 0
 
 
-StepsLine: TypeAlias = StepsHeader | StepsBlock | StepsStopped
+class StepsSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="steps_summary"):
+    """What the invariants said of all steps of an engine, of which a ring keeps some."""
+
+    steps: int = 0
+    row_steps: int = 0
+    asked: dict[str, int] = {}
+    """Row-steps that each invariant was asked of."""
+    violations: dict[str, int] = {}
+    """By invariant."""
+    broken: int = 0
+    """Row-steps that broke any."""
+    kept: int = 0
+    """Row-steps in this file."""
+    let_go: int = 0
+    """Of `broken`, those that are not in this file: there were too many."""
+    replica: int = 0
+
+
+StepsLine: TypeAlias = StepsHeader | StepsBlock | StepsStopped | StepsSummary
 _DECODER: Final = msgspec.json.Decoder(StepsLine)
 
 
@@ -120,6 +141,7 @@ class RowSteps:
     requests: Mapping[int, StepRequest]
     columns: Mapping[str, Ints | Ragged]
     stopped: StepsStopped | None = None
+    summary: StepsSummary | None = None
 
     def __len__(self) -> int:
         """Row-steps."""
@@ -167,14 +189,20 @@ class _Start:
     requests: dict[int, StepRequest] = field(default_factory=dict)
     blocks: list[dict[str, Any]] = field(default_factory=list)
     stopped: StepsStopped | None = None
+    summary: StepsSummary | None = None
 
     def done(self) -> RowSteps:
-        names = [name for name in (self.blocks[0] if self.blocks else ()) if all(name in one for one in self.blocks)]
-        columns: dict[str, Ints | Ragged] = {}
-        for name in names:
-            parts = [block[name] for block in self.blocks]
-            columns[name] = joined_lists(parts) if isinstance(parts[0], Ragged) else np.concatenate(parts)
-        return RowSteps(self.header, self.requests, columns, self.stopped)
+        return RowSteps(self.header, self.requests, joined_blocks(self.blocks), self.stopped, self.summary)
+
+
+def joined_blocks(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Ints | Ragged]:
+    """The columns of several blocks as one; a column that any of them lacks is left out."""
+    names = [name for name in (blocks[0] if blocks else ()) if all(name in one for one in blocks)]
+    columns: dict[str, Ints | Ragged] = {}
+    for name in names:
+        parts = [block[name] for block in blocks]
+        columns[name] = joined_lists(parts) if isinstance(parts[0], Ragged) else np.concatenate(parts)
+    return columns
 
 
 def read_steps(path: str | Path) -> tuple[RowSteps, ...]:
@@ -211,9 +239,11 @@ def read_steps(path: str | Path) -> tuple[RowSteps, ...]:
             fail(number, message("capture.steps_no_header", "steps before any header"))
         elif isinstance(line, StepsStopped):
             start.stopped = line
+        elif isinstance(line, StepsSummary):
+            start.summary = line
         else:
             try:
-                start.blocks.append(_columns_of(line))
+                start.blocks.append(block_columns(line))
             except (ValueError, KeyError, TypeError) as error:
                 fail(number, message("capture.steps_damaged", "a damaged block: {said}", said=str(error)))
             start.requests.update((one.number, one) for one in line.requests)
@@ -230,8 +260,8 @@ def _lines(path: Path, fail: Any) -> Iterator[tuple[int, StepsLine]]:
             fail(number, message("capture.steps_line", "not a line of a steps file: {said}", said=str(error)))
 
 
-def _columns_of(block: StepsBlock) -> dict[str, Any]:
-    """The columns of a block, their lengths checked. Raises ValueError."""
+def block_columns(block: StepsBlock) -> dict[str, Any]:
+    """The columns of a block, their lengths checked. Raises ValueError, KeyError, TypeError."""
     found = unpack_block(block.columns, block.data)
     rows = found.get("rows")
     if rows is None or len(rows) != block.steps or int(rows.sum()) != block.rows or (rows < 0).any():
@@ -258,8 +288,9 @@ def steps_lines(steps: RowSteps) -> Iterator[bytes]:
         replica=steps.header.replica,
     )
     yield encode(block) + b"\n"
-    if steps.stopped is not None:
-        yield encode(steps.stopped) + b"\n"
+    for line in (steps.stopped, steps.summary):
+        if line is not None:
+            yield encode(line) + b"\n"
 
 
 __all__ = [
@@ -274,6 +305,9 @@ __all__ = [
     "StepsHeader",
     "StepsLine",
     "StepsStopped",
+    "StepsSummary",
+    "block_columns",
+    "joined_blocks",
     "read_steps",
     "same_lists",
     "spans",

@@ -20,6 +20,7 @@ from parity.errors import said_by
 from parity.messages import message
 from parity.plan.types import SCORE_MODES, SKETCHED, parse_tolerance
 from parity.records import Json
+from parity.records.recording import ALL, RING
 from parity.records.sampling import Sampling, asked
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,6 +56,18 @@ class Setting(click.ParamType[tuple[str, Json]]):
         except ValueError:
             parsed = text
         return key, parsed
+
+
+class Kept(OneOf):
+    """Which steps are kept: "ring", or all of them (True); a file may also say true and false."""
+
+    def __init__(self) -> None:
+        super().__init__([ALL, RING])
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, bool):
+            return value
+        return RING if super().convert(value, param, ctx) == RING else True
 
 
 class Names(click.ParamType[tuple[str, ...]]):
@@ -161,8 +174,12 @@ _AFTER: list[Callable[[Any], Any]] = [
     ),
     click.option(
         "--record",
-        is_flag=True,
-        help="Record every engine step beside the captures, and check the engine's bookkeeping; docs/steps.md.",
+        is_flag=False,
+        flag_value=ALL,
+        default=False,
+        type=Kept(),
+        help="Record every engine step beside the captures, and check the engine's bookkeeping; docs/steps.md. "
+        "With `ring` only the steps around violations and the last ones are kept, however long the run.",
     ),
     click.option(
         "--sketch",
@@ -198,7 +215,7 @@ class PlanOptions:
     max_model_len: int | None
     positive_controls: tuple[str, ...]
     engine: tuple[tuple[str, Json], ...]
-    record: bool
+    record: bool | str
     sketch: str | None
     hunt: HuntOptions
     endpoints: EndpointOptions

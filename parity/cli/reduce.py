@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import click
 
 from parity.cli.output import console, emit_json, say
 from parity.cli.searching import SearchOptions, search_options
+from parity.cli.speaking import Misused
 from parity.errors import ExitCode, ParityError, writing
 from parity.language import render
 from parity.messages import message
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
 )
 @click.option("--settings/--no-settings", default=True, show_default=True, help="Also drop settings not needed.")
 @click.option("--rerun/--no-rerun", default=True, show_default=True, help="Show it again with fresh engines.")
+@click.option(
+    "--record", is_flag=True, help="Record the steps of the engines that show it again, and say what broke in them."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the reduced plan here as well.")
 @search_options
 def reduce(
@@ -56,6 +61,7 @@ def reduce(
     share: float,
     settings: bool,
     rerun: bool,
+    record: bool,
     output: Path | None,
     options: SearchOptions,
 ) -> int:
@@ -70,9 +76,16 @@ def reduce(
     from parity.reduce.reducing import reduce as reduce_subject
     from parity.reduce.search import Goal
     from parity.store import Store
+    from parity.view.recorded import said, what_broke
 
+    if record and not rerun:
+        raise Misused(
+            message("cli.record_rerun", "--record is of the engines that show it again: leave out --no-rerun")
+        )
     with Store.open(options.db) as store:
         subject, hosts = placed_subject(_subject(store, finding, run_id, arm, request, plan_file), options)
+        if record:
+            subject = replace(subject, plan=replace(subject.plan, record=True))
         directory = options.out or subject.directory("reduce")
         before = subject.case.tokens * subject.plan.rounds
         wanted = Wanted(
@@ -100,12 +113,16 @@ def reduce(
                 rerun=rerunner(store, hosts, options.db) if rerun else None,
                 say=say,
             )
+        again = result.reproduced or (result.attempts[-1] if result.attempts else None)
+        broke = what_broke(store, again) if record and again else None
     if output is not None and result.plan is not None:
         _copy(result, output)
     if options.as_json:
-        emit_json(result.to_json())
+        emit_json({**result.to_json(), **({"recorded": broke.to_json()} if broke else {})})
     else:
         _print(result)
+        for line in said(broke) if broke else ():
+            say(line)
     shown = result.reproduced is not None or (not rerun and result.plan is not None)
     return ExitCode.PASS if shown else ExitCode.INCONCLUSIVE
 

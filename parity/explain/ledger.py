@@ -91,6 +91,17 @@ class Ledger:
         return found
 
     @cached_property
+    def known(self) -> Mask:
+        """The request's first step is among these: of a ring's stretch it may be an earlier one."""
+        if not self.steps.has("arrival"):
+            return np.ones(self.count, dtype=bool)
+        order = self.order
+        first = np.where(self.begins, np.arange(self.count), 0)
+        found = np.empty(self.count, dtype=bool)
+        found[order] = self.numbers("arrival")[order[np.maximum.accumulate(first)]] == NEW
+        return found
+
+    @cached_property
     def before(self) -> Ints:
         """The request's row-step before this one, NOTHING for its first."""
         found = np.full(self.count, NOTHING, dtype=np.int64)

@@ -45,6 +45,7 @@ class Checked:
     """What the invariants say of one start of an engine."""
 
     row_steps: int
+    """Of requests whose first step is among them: of others nothing is known that they could be held to."""
     violations: tuple[Violation, ...]
     """By step and row."""
     asked: Mapping[str, int]
@@ -62,6 +63,7 @@ def check(
     if not len(steps):
         return Checked(0, (), {}, tuple(one.name for one in invariants), steps.header.unseen)
     ledger = Ledger(steps, prompts)
+    count = int(ledger.known.sum())
     found: list[Violation] = []
     asked: dict[str, int] = {}
     unasked: list[str] = []
@@ -69,10 +71,10 @@ def check(
         if not _can_ask(steps, one):
             unasked.append(one.name)
             continue
-        asked[one.name] = len(steps)
+        asked[one.name] = count
         found += _violations(ledger, one)
     ordered = sorted(found, key=lambda violation: (violation.index, violation.invariant))
-    return Checked(len(steps), tuple(ordered), asked, tuple(unasked), steps.header.unseen)
+    return Checked(count, tuple(ordered), asked, tuple(unasked), steps.header.unseen)
 
 
 def _can_ask(steps: RowSteps, invariant: Invariant) -> bool:
@@ -89,7 +91,7 @@ def _violations(ledger: Ledger, invariant: Invariant) -> Iterator[Violation]:
     seen: set[int] = set()
     for broken in invariant.find(ledger):
         for index in broken.rows.tolist():
-            if index not in seen:
+            if index not in seen and ledger.known[index]:
                 seen.add(index)
                 yield _violation(ledger, invariant, broken, index)
 

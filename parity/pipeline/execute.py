@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -202,9 +203,13 @@ def _compare_all(
     return conclude(directory.run_id, directory.root, plan.baseline, comparisons, controlled, failed, ladders)
 
 
-def _inside(directory: RunDirectory, capture: Capture) -> Inside:
+def _inside(plan: Plan, directory: RunDirectory, capture: Capture) -> Inside:
     """What the recorder saw of an arm, where it was recorded."""
-    return look_inside(capture, steps_beside(directory.capture(capture.header.arm)))
+    found = look_inside(capture, steps_beside(directory.capture(capture.header.arm)))
+    if not plan.record or found.row_steps or found.unrecorded:
+        return found
+    why = message("pipeline.no_recorder", "its backend {backend} has no recorder", backend=capture.header.backend)
+    return replace(found, unrecorded=why) if "steps" not in capture.header.extra else found
 
 
 def _beneath(directory: RunDirectory, capture: Capture) -> Locating | None:
@@ -243,7 +248,7 @@ def _compare_one(
         crossed=crossed(directory, arm.name),
     )
     comparison = with_arbitration(comparison, plan, baseline, candidate, arbiter_scores)
-    comparison = with_steps(comparison, *(_inside(directory, one) for one in (baseline, candidate)))
+    comparison = with_steps(comparison, *(_inside(plan, directory, one) for one in (baseline, candidate)))
     if plan.sketch:
         theirs, ours = (_beneath(directory, one) for one in (baseline, candidate))
         comparison = with_sketches(comparison, candidate, ours, theirs)

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from parity.capture.steps import RowSteps, StepRequest, read_steps, steps_path
+from parity.capture.steps import RowSteps, StepRequest, StepsSummary, read_steps, steps_path
 from parity.comparator import Comparison
 from parity.explain.invariants import INVARIANTS
 from parity.explain.violations import Checked, Violation, check
@@ -18,6 +18,7 @@ from parity.messages import Message, message, words_heard
 from parity.pipeline.server_steps import named_by_server
 from parity.records import Capture, Finding, Key, Kind, Severity, Verdict
 from parity.records.evidence import ViolationEvidence
+from parity.records.recording import RING
 
 PLACES: Final = 32
 """Row-steps that the evidence of a finding names; it counts them all."""
@@ -32,21 +33,39 @@ class Inside:
     """What the invariants say of one arm."""
 
     starts: tuple[Checked, ...]
+    """Of each start of an engine of which all steps are there."""
+    stretches: tuple[Checked, ...] = ()
+    """Of what a ring has kept; what it counted says `summaries`."""
+    summaries: tuple[StepsSummary, ...] = ()
     unrecorded: Message | None = None
     """Why the engine could not be recorded, where it was asked for."""
 
     @property
     def row_steps(self) -> int:
-        return sum(one.row_steps for one in self.starts)
+        return sum(one.row_steps for one in self.starts) + sum(one.row_steps for one in self.summaries)
 
     @property
     def violations(self) -> list[Violation]:
-        return [one for start in self.starts for one in start.violations]
+        """Those whose steps are there."""
+        return [one for start in (*self.starts, *self.stretches) for one in start.violations]
+
+    @property
+    def broken(self) -> int:
+        """Row-steps that broke an invariant."""
+        whole = sum(len({one.index for one in start.violations}) for start in self.starts)
+        return whole + sum(one.broken for one in self.summaries)
+
+    @property
+    def names(self) -> list[str]:
+        """Invariants that were broken."""
+        counted = {name for one in self.summaries for name, count in one.violations.items() if count}
+        return sorted({one.invariant for one in self.violations} | counted)
 
     @property
     def asked(self) -> set[str]:
         """Invariants that were asked of every start."""
         found = [set(one.asked) for one in self.starts if one.row_steps]
+        found += [set(one.asked) for one in self.summaries if one.row_steps]
         return set.intersection(*found) if found else set()
 
 
@@ -55,8 +74,13 @@ def look_inside(capture: Capture, steps: Sequence[RowSteps]) -> Inside:
     prompts = {one.key: one.prompt_token_ids for one in capture}
     said = capture.header.extra.get("steps")
     why = said.get("unrecorded") if isinstance(said, Mapping) else None
-    named = (named_by_server(capture, one) for one in steps)
-    return Inside(tuple(check(one, prompts) for one in named), None if why is None else words_heard(why))
+    named = [named_by_server(capture, one) for one in steps]
+    return Inside(
+        tuple(check(one, prompts) for one in named if one.header.kept != RING),
+        tuple(check(one, prompts) for one in named if one.header.kept == RING),
+        tuple(one.summary for one in named if one.summary is not None),
+        None if why is None else words_heard(why),
+    )
 
 
 def steps_beside(capture: Path, given: Mapping[str, Path] | None = None, arm: str = "") -> tuple[RowSteps, ...]:
@@ -71,22 +95,26 @@ def with_steps(comparison: Comparison, baseline: Inside, candidate: Inside) -> C
     """The comparison and what broke inside the engines: a violation needs no scores."""
     findings = [*_findings(comparison, candidate)]
     reasons, notes = list(comparison.reasons), list(comparison.notes)
+    arms = ((comparison.baseline, baseline), (comparison.candidate, candidate))
     notes += [
         message(
             "inside.unrecorded", "{arm}: the engine's steps could not be recorded: {why}", arm=arm, why=one.unrecorded
         )
-        for arm, one in ((comparison.baseline, baseline), (comparison.candidate, candidate))
+        for arm, one in arms
         if one.unrecorded
     ]
-    if baseline.violations:
+    if baseline.broken:
         reasons.insert(0, _baseline_broken(comparison.baseline, baseline))
-    if findings:
+    if findings or any(one.broken for one in candidate.summaries):
         reasons.insert(0, _broken(candidate))
     every = tuple(sorted([*comparison.findings, *findings], key=lambda one: -one.weight))
-    verdict = _worse(comparison.verdict, bool(findings), bool(baseline.violations))
+    verdict = _worse(
+        comparison.verdict, bool(findings) or any(one.broken for one in candidate.summaries), bool(baseline.broken)
+    )
     if verdict is Verdict.PASS and candidate.row_steps:
         reasons.append(_clean(candidate))
     notes += _not_asked(candidate)
+    notes += [note for arm, one in arms for note in _of_a_ring(arm, one)]
     classes = {**comparison.classes, **{one.key: "corrupt" for one in findings if one.key in comparison.classes}}
     return replace(
         comparison,
@@ -107,13 +135,12 @@ def _worse(verdict: Verdict, candidate_broke: bool, baseline_broke: bool) -> Ver
 
 
 def _broken(inside: Inside) -> Message:
-    violations = inside.violations
     return message(
         "inside.broken",
         "{broken} of {row_steps} row-steps broke the engine's own bookkeeping: {invariants}",
-        broken=len({(one.step, one.index) for one in violations}),
+        broken=inside.broken,
         row_steps=inside.row_steps,
-        invariants=sorted({one.invariant for one in violations}),
+        invariants=inside.names,
     )
 
 
@@ -121,10 +148,10 @@ def _baseline_broken(arm: str, inside: Inside) -> Message:
     return message(
         "inside.baseline_broken",
         "{broken} of {row_steps} row-steps of the baseline {arm} broke its own bookkeeping: {invariants}",
-        broken=len({(one.step, one.index) for one in inside.violations}),
+        broken=inside.broken,
         row_steps=inside.row_steps,
         arm=arm,
-        invariants=sorted({one.invariant for one in inside.violations}),
+        invariants=inside.names,
     )
 
 
@@ -137,6 +164,33 @@ def _clean(inside: Inside) -> Message:
         asked=len(inside.asked),
         rate=f"{MISSED / inside.row_steps:.2g}",
     )
+
+
+def _of_a_ring(arm: str, inside: Inside) -> list[Message]:
+    """How much of what was counted can still be looked at."""
+    if not inside.summaries:
+        return []
+    return [
+        message(
+            "inside.ring",
+            "{arm}: a ring kept {kept} of {row_steps} row-steps: what surrounds violations, and the last ones",
+            arm=arm,
+            kept=sum(one.kept for one in inside.summaries),
+            row_steps=sum(one.row_steps for one in inside.summaries),
+        ),
+        *(
+            [
+                message(
+                    "inside.let_go",
+                    "{arm}: {let_go} row-steps that broke an invariant are counted but not kept: there were too many",
+                    arm=arm,
+                    let_go=sum(one.let_go for one in inside.summaries),
+                )
+            ]
+            if any(one.let_go for one in inside.summaries)
+            else []
+        ),
+    ]
 
 
 def _not_asked(inside: Inside) -> list[Message]:

@@ -75,8 +75,8 @@ class PlanRequest:
     samples: int = 1
     """Completions of each prompt per round: `n` where sampling is random, else copies of the request."""
     churn: ChurnRequest = field(default_factory=ChurnRequest)
-    record: bool = False
-    """Whether the engines' steps are recorded."""
+    record: bool | str = False
+    """Whether the engines' steps are recorded: all of them (True), or "ring"."""
     sketch: str = ""
     """Of which modules activations are sketched, one of `parity.plan.types.SKETCHED` or none."""
     own: Sequence[OwnArm] = ()

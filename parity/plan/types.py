@@ -23,6 +23,7 @@ from parity.plan.fields import Read, Wrong, read, typed
 from parity.plan.messages import Messages, has_images, optional_messages
 from parity.records import DEFAULT_TOLERANCE, Json
 from parity.records.engine_settings import speculates
+from parity.records.recording import RING
 from parity.records.sampling import Sampling, Value, json_value, read_values
 
 SCHEMA: Final = "parity.plan/1"
@@ -47,6 +48,15 @@ def parse_tolerance(value: Json) -> float | str:
     if not 0 <= nats < float("inf"):
         raise ValueError(message("plan.must_nats", "must be a number of nats, 0 or more, or auto"))
     return nats
+
+
+def parse_record(value: Json) -> bool | str:
+    """Whether steps are recorded: true, false, or "ring". Raises ValueError."""
+    if value == RING:
+        return RING
+    if isinstance(value, bool):
+        return value
+    raise ValueError(message("plan.not_record", "is {value!r}, not true, false or {ring!r}", value=value, ring=RING))
 
 
 def _wrong(name: str, problem: Message) -> Wrong:
@@ -169,8 +179,8 @@ class Plan:
     skipped: tuple[Skipped, ...] = ()
     arbiter: Arm | None = None
     """An engine that is no arm and scores both sides where they differ."""
-    record: bool = False
-    """Whether the engines' steps are recorded beside the captures (docs/steps.md)."""
+    record: Annotated[bool | str, Read(parse_record)] = False
+    """Whether the engines' steps are recorded beside the captures (docs/steps.md): all of them (True), or "ring"."""
     sketch: Annotated[str, Read(_sketch_level)] = ""
     """Of which modules activations are sketched beside the captures (docs/sketches.md): one of SKETCHED, or none."""
     set_aside: tuple[str, ...] = ()
@@ -224,7 +234,7 @@ class Plan:
             "tolerance": self.tolerance,
             **({} if self.churn == Churn() else {"churn": self.churn.to_json()}),
             **({"skipped": [one.to_json() for one in self.skipped]} if self.skipped else {}),
-            **({"record": True} if self.record else {}),
+            **({"record": self.record} if self.record else {}),
             **({"sketch": self.sketch} if self.sketch else {}),
             **({"set_aside": list(self.set_aside)} if self.set_aside else {}),
         }

@@ -49,6 +49,19 @@ class Appender:
             raise cannot_write(self.path, error, hint) from error
         self._end = whole
 
+    @property
+    def end(self) -> int:
+        """Bytes in the file."""
+        return self._end
+
+    def cut(self, keep_bytes: int) -> None:
+        """Take back what comes after the first `keep_bytes` bytes. Raises ParityError."""
+        try:
+            self._file.truncate(keep_bytes)
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+        self._end = keep_bytes
+
     def sync(self) -> None:
         """What was added is on the disk, whatever happens to this machine. Raises ParityError."""
         try:

@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 
 from parity.capture.sketches import SketchesBlock, SketchesHeader, SketchesStopped
-from parity.capture.steps import StepsBlock, StepsHeader, StepsLine, StepsStopped, steps_path
+from parity.capture.steps import StepsBlock, StepsHeader, StepsStopped, steps_path
 from parity.messages import message
 from parity.records import Header, Key
+from parity.records.recording import RING
 from parity.run.appending import Appender
 from parity.run.counting import Counters, added, of_replicas
 from parity.run.events import Phase
@@ -20,6 +21,7 @@ from parity.run.failures import Doing
 from parity.run.link import Link
 from parity.run.messages import Completion, Footer, FromWorker, Generate, ProtocolError, Round, count, line_of
 from parity.run.resume import Held, Kept, digest, keep
+from parity.run.ringing import RingFile
 from parity.run.sketching import SketchesFile, whole_lines
 
 REPEATED = 100
@@ -39,7 +41,7 @@ class Generation:
         self._ended: set[tuple[int, int]] = set()
         self._done: dict[int, Counters] = {}
         self._path = path
-        self._steps: Appender | None = None
+        self._steps: Appender | RingFile | None = None
         self._sketches = SketchesFile(path, link.plan, resumed=held.header is not None)
 
     def run(self, header: Header) -> None:
@@ -73,6 +75,8 @@ class Generation:
             if (done.round, replica) in self._ended:
                 raise ProtocolError(message("run.round_twice", "round {round} ended twice", round=done.round))
             self._ended.add((done.round, replica))
+            if isinstance(self._steps, RingFile):
+                self._steps.pause(replica)
             if (done.round, replica) not in self._counted:
                 self._counted.add((done.round, replica))
                 self._capture.add(line_of(msgspec.structs.replace(done, replica=replica)))
@@ -89,12 +93,18 @@ class Generation:
         else:
             link.event(said)
 
-    def _record(self, said: StepsLine, replica: int) -> None:
+    def _record(self, said: StepsHeader | StepsBlock | StepsStopped, replica: int) -> None:
         """What the flight recorder saw, into the file beside the capture; that of an interrupted run is added to."""
         if self._steps is None:
             path = steps_path(self._path)
-            self._steps = Appender(path, keep_bytes=whole_lines(path) if self._held.header is not None else 0)
-        self._steps.add(line_of(msgspec.structs.replace(said, replica=replica)))
+            keep = whole_lines(path) if self._held.header is not None else 0
+            plan = self._link.plan
+            ring = plan.record == RING
+            self._steps = RingFile(path, keep_bytes=keep, plan=plan) if ring else Appender(path, keep_bytes=keep)
+        if isinstance(self._steps, RingFile):
+            self._steps.add(said, replica)
+        else:
+            self._steps.add(line_of(msgspec.structs.replace(said, replica=replica)))
 
     def _completion(self, completion: Completion, replica: int) -> None:
         key, earlier = completion.key, self._held.completions.get(completion.key)

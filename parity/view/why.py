@@ -146,7 +146,7 @@ def explained(
         for number, index in first.items():
             limit[number] = index
         faulty = np.array(sorted(first.values()), dtype=np.int64)
-        could = (ledger.emitted > 0) & (np.arange(len(ledger)) <= limit[ledger.request])
+        could = (ledger.emitted > 0) & ledger.known & (np.arange(len(ledger)) <= limit[ledger.request])
         could[faulty] = True
         masks.append(asked_of(ledger))
         faults.append(faulty + offset)

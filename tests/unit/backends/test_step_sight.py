@@ -152,7 +152,7 @@ def test_tokens_split_into_anothers_place_are_counted(worker: ModuleType) -> Non
 
 def test_block_tables_are_compared_with_the_schedulers(worker: ModuleType) -> None:
     params = SimpleNamespace(temperature=0.0)
-    requests = worker.Requests(lambda name: None, 1)
+    requests, owners = worker.Requests(lambda name: None), worker.Owners(1)
 
     def request(name: str, blocks: list[int]) -> Any:
         return SimpleNamespace(
@@ -164,26 +164,31 @@ def test_block_tables_are_compared_with_the_schedulers(worker: ModuleType) -> No
             req_ids=names, new_block_ids=blocks, num_computed_tokens=[2] * len(names), resumed_req_ids=resumed
         )
 
-    requests.take(
-        SimpleNamespace(
-            scheduled_new_reqs=[request("a", [5, 6]), request("b", [7])], scheduled_cached_reqs=cached([], [], set())
-        )
-    )
-    places = requests.places("ab")
+    def seen(rows: str, table: list[list[int]]) -> dict[str, Any]:
+        sight = worker.Sight(0, 0)
+        sight.places, sight.came = requests.places(rows), requests.came
+        sight.groups = {0: {"table": np.array(table)}}
+        owners.step(sight)
+        found: dict[str, Any] = sight.groups[0]
+        return found
 
-    def parted(table: Any) -> Any:
-        return worker.parted_tables(*requests.owned(0, places, table.shape[1]), table)
-
-    table = np.array([[5, 6, 0], [7, 3, 0]])  # the 3 is left over from another request: not b's
-    assert parted(table)["table_off"].tolist() == [NOTHING, NOTHING]
+    first = [request("a", [5, 6]), request("b", [7])]
+    requests.take(SimpleNamespace(scheduled_new_reqs=first, scheduled_cached_reqs=cached([], [], set())))
+    first[0].block_ids[0].append(8)  # as the model runner does with its own
+    assert requests.widest(0) == 2
+    found = seen("ab", [[5, 6], [7, 3]])  # the 3 is left over from another request: not b's
+    assert found["table_off"].tolist() == [NOTHING, NOTHING]
     requests.take(
         SimpleNamespace(scheduled_new_reqs=[], scheduled_cached_reqs=cached(["a", "b"], [([8],), ([9],)], {"b"}))
     )
-    assert requests.arrival[places].tolist() == [0, 2]
-    blocks = requests.new_blocks(0, ["b", "a", "b"])
-    assert (blocks.counts.tolist(), blocks.values.tolist()) == ([1, 1, 1], [9, 8, 9])
-    found = parted(np.array([[5, 6, 8], [7, 0, 0]]))
-    assert [found[name].tolist() for name in ("table_off", "table_found", "table_own")] == [[-1, 0], [-1, 7], [-1, 9]]
+    assert requests.arrival == {"b": 2}
+    found = seen("ba", [[7, 0, 0], [5, 6, 8]])
+    assert (found["new_blocks"].counts.tolist(), found["new_blocks"].values.tolist()) == ([1, 1], [9, 8])
+    assert [found[name].tolist() for name in ("table_off", "table_found", "table_own")] == [[0, -1], [7, -1], [9, -1]]
+    requests.take(SimpleNamespace(scheduled_new_reqs=[], scheduled_cached_reqs=cached(["a"], [None], set())))
+    found = seen("a", [[5, 6, 9]])
+    assert found["new_blocks"].counts.tolist() == [0]
+    assert [found[name].tolist() for name in ("table_off", "table_found", "table_own")] == [[2], [9], [8]]
 
 
 class Runner:

@@ -219,3 +219,35 @@ def _two_prompts(directory: Path) -> Path:
     path = directory / "prompts.txt"
     path.write_text("In the beginning God\nThe capital of France is\n")
     return path
+
+
+def test_the_reduced_case_is_recorded_and_what_broke_in_it_is_said(parity: Toy, tmp_path: Path) -> None:
+    assert parity("run", *MAKE, toy=ALWAYS).returncode == 1
+    reduced = tmp_path / "reduced.json"
+    done = parity("reduce", "--record", "--no-settings", "--no-rerun", toy=ALWAYS)
+    assert done.returncode == 2
+    assert "leave out --no-rerun" in done.stderr
+    done = parity("reduce", "--record", "--no-settings", "--json", "-o", str(reduced), toy=ALWAYS)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    recorded = found["recorded"]
+    assert recorded["run"] == found["reproduced"]
+    assert recorded["violations"] > 0
+    assert {one["evidence"]["invariant"] for one in recorded["first"]} == {"kept"}
+    assert [one["arm"] for one in recorded["why"]] == ["toy/mtp"]
+    assert read_plan(reduced).record is True
+
+
+def test_a_watch_of_engines_records_each_probe_and_tells_of_a_violation(parity: Toy) -> None:
+    watched = ("watch", *MAKE, "--probes", "2", "--interval", "0", "--record", "ring", "--json", "--score", "none")
+    done = parity(*watched, toy={"rate": 0.0})
+    probes = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["verdict"] for one in probes] == ["PASS", "PASS"], done.stderr
+    assert "row-steps broke any of" in json.dumps(probes[0])
+
+    done = parity(*watched, toy=ALWAYS)
+    assert done.returncode == 1
+    for line in done.stdout.splitlines():
+        probe = json.loads(line)
+        assert probe["verdict"] == "DIVERGED"
+        assert "broke the engine's own bookkeeping: kept" in line

@@ -4,6 +4,7 @@ TOY is JSON: `rate` per step, the requests it `needs` in the batch, the engine v
 `spares` arms without speculation, the step from which it is mended (`until`). Its draws are a function of the step,
 which goes on counting while the engine is up.
 """
+# ruff: noqa: F821 - numpy and what makes blocks of steps are the real worker's
 
 import hashlib
 import json
@@ -67,6 +68,8 @@ class Arm:
         done = 0
         for round_ in rounds:
             hit = self.due(length)
+            if self.plan.get("record"):
+                self.record_steps(round_, length, hit)
             self.step += length
             for index, request in enumerate(self.requests):
                 tokens = stream(request["prompt_token_ids"], length)
@@ -91,6 +94,36 @@ class Arm:
         if self.speculates:
             counters.update(drafts=done, draft_tokens=2 * done, accepted_tokens=done)
         self.channel.record({"record": "footer", "completions": done, "scores": 0, "counters": counters})
+
+    def record_steps(self, round_, length, hit):
+        """Each request makes a token a step; where it goes wrong, the count that is kept does too."""
+        rows, prompts = len(self.requests), [len(request["prompt_token_ids"]) for request in self.requests]
+        if not self.step:
+            self.channel.record({"record": "steps_header", "schema": "parity.steps/1", "arm": self.name})
+        numbers = [round_ * rows + row for row in range(rows)]
+        of_prompt, step = np.tile(prompts, length), np.repeat(np.arange(length), rows)
+        tokens = Ragged(np.ones(length * rows, dtype=np.int64), np.repeat(np.arange(length), rows))
+        kept = tokens.counts.copy()
+        kept[: rows * length : rows] += 0 if hit is None else (np.arange(length) == hit)
+        columns = {
+            "step": self.step + np.arange(length),
+            "rows": np.full(length, rows),
+            "request": np.tile(numbers, length),
+            "arrival": (step == 0).astype(np.int64),
+            "computed": np.where(step == 0, 0, of_prompt + step - 1),
+            "scheduled": np.where(step == 0, of_prompt, 1),
+            "kept": kept,
+            "drafts": Ragged(tokens.counts * 0, tokens.values[:0]),
+            "sampled": tokens,
+            "handed": tokens,
+        }
+        requests = [
+            {"number": number, "request": request["id"], "round": round_, "prompt_tokens": prompt}
+            for number, request, prompt in zip(numbers, self.requests, prompts)  # noqa: B905
+        ]
+        block = {"record": "steps", "steps": length, "rows": rows * length, "requests": requests}
+        block.update(pack_block(columns))
+        self.channel.record(block)
 
     def trial(self, requests, sampling):
         planned = self.plan, self.requests

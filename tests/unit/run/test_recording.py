@@ -53,3 +53,28 @@ def test_replicas_keep_their_own(tmp_path: Path, backend: FaultyBackend, quick: 
     host = Host("fake", "fake", replicas=2)
     run(replace(fake_plan(rounds=2), record=True), capture, backend, quick, host=host)
     assert sorted((one.header.replica, len(one)) for one in read_steps(steps_path(capture))) == [(0, 2), (1, 2)]
+
+
+def test_a_ring_counts_the_steps_of_every_round(tmp_path: Path, backend: FaultyBackend, quick: Timeouts) -> None:
+    capture = tmp_path / "a.jsonl"
+    run(replace(fake_plan(rounds=3), record="ring"), capture, backend, quick)
+    starts = read_steps(steps_path(capture))
+    assert {one.header.kept for one in starts} == {"ring"}
+    (counted,) = [one.summary for one in starts if one.summary]
+    assert (counted.row_steps, counted.kept, sum(map(len, starts))) == (3, 3, 3)
+
+
+def test_a_ring_goes_on_after_a_death(tmp_path: Path, backend: FaultyBackend, quick: Timeouts) -> None:
+    capture = tmp_path / "a.jsonl"
+    with pytest.raises(BackendError):
+        run(replace(fake_plan("die before footer"), record="ring"), capture, backend, quick)
+    run(replace(fake_plan(""), record="ring"), capture, backend, quick, resume=True)
+    assert [one.summary.row_steps for one in read_steps(steps_path(capture)) if one.summary] == [1, 1]
+
+
+def test_replicas_have_a_ring_each(tmp_path: Path, backend: FaultyBackend, quick: Timeouts) -> None:
+    capture = tmp_path / "a.jsonl"
+    host = Host("fake", "fake", replicas=2)
+    run(replace(fake_plan(rounds=2), record="ring"), capture, backend, quick, host=host)
+    counted = [one.summary for one in read_steps(steps_path(capture)) if one.summary]
+    assert sorted((one.replica, one.row_steps) for one in counted) == [(0, 2), (1, 2)]

@@ -13,6 +13,7 @@ itself and read after the step's own synchronisation.
 from __future__ import annotations
 
 import inspect
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,7 @@ from parity.capture.step_table import NOTHING, Ragged
 
 from .host_copies import copied, first_best, host_copy, is_of_state, state_readings
 from .recorder import NO_TOKENS, Recorder
-from .step_requests import parted_tables
-from .step_sight import Sight, ragged, ragged_rows
+from .step_sight import Sight, flat, in_rows, looked_up, ragged_rows
 
 FORWARD_DOORS = ("_generate_process_reqs_hidden_states", "_model_forward")
 """What runs the model; the first that a runner has. vllm-ascend 0.13.0 goes through a method of its own and never calls
@@ -92,10 +92,10 @@ class FirstRunner(Recorder):
         output, batch = self.output, self.runner.input_batch
         count, total = int(batch.num_reqs), int(output.total_num_scheduled_tokens)
         names = list(batch.req_ids[:count])
-        places = self.rows(sight, names)
+        self.rows(sight, names)
         rows, drafts = batch.req_id_to_index, output.scheduled_spec_decode_tokens
-        sight.numbers["index_row"] = np.array([rows.get(name, NOTHING) for name in names], dtype=np.int64)
-        sight.lists["drafts"] = ragged([drafts.get(name, ()) for name in names])
+        sight.numbers["index_row"] = looked_up(rows, names)
+        sight.lists["drafts"] = flat(list(map(drafts.get, names, repeat(()))))
         ids = input_ids if input_ids is not None else getattr(getattr(self.runner, "input_ids", None), "gpu", None)
         if positions is not None and positions.dim() > 1:
             positions = positions[0]
@@ -110,7 +110,7 @@ class FirstRunner(Recorder):
         sight.step_numbers["graph"] = int(forward_context.cudagraph_runtime_mode.value)
         metadata = forward_context.attn_metadata
         self.given_metadata(sight, metadata, lambda group, given: self._group(sight, group, given, total))
-        self._tables(sight, places)
+        self._tables(sight)
 
     def _group(self, sight: Sight, group: int, given: Any, total: int) -> None:
         found, count = sight.groups[group], len(sight.names)
@@ -128,15 +128,14 @@ class FirstRunner(Recorder):
     def _table(self, group: int) -> Any:
         return self.runner.input_batch.block_table.block_tables[group]
 
-    def _tables(self, sight: Sight, places: Any) -> None:
+    def _tables(self, sight: Sight) -> None:
         for group in range(len(self.groups)):
             table = self._table(group)
             if int(table.block_size) != self.sizes[group] and self.kinds[group] != "state":
                 self.not_seen("table_off", group, "kernel blocks of %d tokens" % table.block_size)
                 continue
-            found = table.block_table.np[: len(places)]
-            own, counts = self.requests.owned(group, places, found.shape[1])
-            sight.groups[group].update(parted_tables(own, counts, found))
+            found = table.block_table.np[: len(sight.names), : self.requests.widest(group)]
+            sight.groups[group]["table"] = found.copy()
 
     def _before_sampling(self, sight: Sight, logits: Any, metadata: Any) -> None:
         if metadata is not None:
@@ -159,9 +158,9 @@ class FirstRunner(Recorder):
     def _tokens(self, sight: Sight, output: Any) -> None:
         batch, names, count = self.runner.input_batch, sight.names, len(sight.names)
         lists, row_of = output.sampled_token_ids, output.req_id_to_index
-        places = np.array([row_of.get(name, NOTHING) for name in names], dtype=np.int64)
+        places = looked_up(row_of, names)
         sight.numbers["output_row"] = places
-        sight.lists["handed"] = ragged([lists[p] if 0 <= p < len(lists) else () for p in places.tolist()])
+        sight.lists["handed"] = flat(in_rows(lists, places))
         kept = getattr(batch, "num_accepted_tokens_cpu", None)
         if kept is not None and self.runner.speculative_config is not None and self.runner.model_config.is_hybrid:
             sight.numbers["kept"] = kept[:count].copy()
@@ -174,7 +173,7 @@ class FirstRunner(Recorder):
         if proposed is None:
             sight.lists["proposed"] = Ragged(np.zeros(count, dtype=np.int64), np.zeros(0, dtype=np.int64))
         elif isinstance(proposed, list):
-            sight.lists["proposed"] = ragged(proposed[:count])
+            sight.lists["proposed"] = flat(proposed[:count])
         elif proposed.device.type != "cpu":
             self.unseen["proposed"] = "the drafts are on %s" % proposed.device.type
         else:

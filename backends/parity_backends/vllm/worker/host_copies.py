@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+import numpy as np
+
 
 def host_copy(tensor: Any, stop: Optional[int] = None) -> Any:
     """An array with the values of a tensor: at once on the host, after the step's synchronisation on a device."""
@@ -29,7 +31,7 @@ def first_best(logits: Any) -> Any:
     if logits.device.type == "cpu" and logits.dtype in (torch.bfloat16, torch.float16):
         bits = logits.contiguous().view(torch.int16).numpy()
         best = bits.argmax(axis=1)
-        if bool((bits[range(len(best)), best] > 0).all()):
+        if bool((bits[np.arange(len(best)), best] > 0).all()):
             return best
     return host_copy(logits.argmax(-1))
 

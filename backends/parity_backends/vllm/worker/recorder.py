@@ -12,16 +12,17 @@ from __future__ import annotations
 import sys
 import time
 import traceback
+from itertools import repeat
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any, Callable, Optional
-
-import numpy as np
 
 from parity.capture.step_table import COLUMN_BY_NAME, NOTHING, STEPS_SCHEMA, split_name
 
 from .host_copies import block_size
 from .step_blocks import StepBlocks, Write
 from .step_requests import Named, Requests
-from .step_sight import Sight, ragged
+from .step_sight import Sight, flat, looked_up
 
 
 class Unrecordable(Exception):
@@ -30,6 +31,10 @@ class Unrecordable(Exception):
 
 NO_TOKENS = ("sampled", "chosen", "handed", "given", "finish", "proposed", "kept", "buffer_length", "buffer_last")
 """Columns that are not there where tokens are not on the host when a step ends."""
+
+
+NO_OUTPUT: Any = SimpleNamespace(new_token_ids=(), finish_reason=None)
+TOKENS, FINISH = attrgetter("new_token_ids"), attrgetter("finish_reason")
 
 
 class Recorder:
@@ -75,8 +80,8 @@ class Recorder:
         self.step = -1
         self.began = time.perf_counter()
         self.finished_before: list[int] = []
-        self.requests = Requests(self.named, len(self.groups))
-        self.blocks = StepBlocks(write, self.header)
+        self.requests = Requests(self.named)
+        self.blocks = StepBlocks(write, self.header, len(self.groups))
         self.waiting = []
 
     # ------------------------------------------------------------------ doors
@@ -142,18 +147,19 @@ class Recorder:
         sight.prompt_lengths = requests.prompt_tokens[places]
         sight.plain = requests.plain[places]
         asked = output.num_scheduled_tokens
-        scheduled = np.array([asked.get(name, 0) for name in names], dtype=np.int64)
+        scheduled = looked_up(asked, names, 0)
         sight.numbers = {
             "request": requests.number[places],
-            "arrival": requests.arrival[places],
+            "arrival": looked_up(requests.arrival, names, 0),
             "scheduled": scheduled,
-            "computed": requests.computed[places],
+            "computed": looked_up(requests.computed, names),
         }
         total = int(output.total_num_scheduled_tokens)
-        if int(scheduled.sum()) != total:
-            raise RuntimeError("rows of %d tokens, %d scheduled" % (int(scheduled.sum()), total))
+        if sum(scheduled) != total:
+            raise RuntimeError("rows of %d tokens, %d scheduled" % (sum(scheduled), total))
         for group in range(len(self.groups)):
-            sight.groups.setdefault(group, {})["new_blocks"] = requests.new_blocks(group, names)
+            sight.groups.setdefault(group, {})
+        sight.places, sight.came = places, requests.came
         return places
 
     def given_metadata(self, sight: Sight, metadata: Any, readings: Callable[[int, Any], None]) -> None:
@@ -174,10 +180,9 @@ class Recorder:
     def _given(self, sight: Sight, outputs: Any) -> None:
         if "given" not in self.unseen:
             every = {one.request_id: one for group in outputs.values() for one in group.outputs}
-            given = [every.get(name) for name in sight.names]
-            sight.lists["given"] = ragged([() if one is None else one.new_token_ids for one in given])
-            reasons = [None if one is None else one.finish_reason for one in given]
-            sight.numbers["finish"] = np.array([NOTHING if one is None else int(one) for one in reasons])
+            of_rows = list(map(every.get, sight.names, repeat(NO_OUTPUT)))
+            sight.lists["given"] = flat(list(map(TOKENS, of_rows)))
+            sight.numbers["finish"] = [NOTHING if end is None else int(end) for end in map(FINISH, of_rows)]
         self.finished(sight)
 
     def finished(self, sight: Sight) -> None:

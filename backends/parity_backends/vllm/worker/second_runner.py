@@ -19,12 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from parity.capture.step_table import NOTHING, Ragged, spans
+from parity.capture.step_table import Ragged, spans
 
 from .host_copies import copied, first_best, host_copy, is_of_state, state_readings
 from .recorder import Recorder
-from .step_requests import parted_tables
-from .step_sight import Sight, ragged, ragged_rows
+from .step_sight import Sight, flat, in_rows, looked_up, ragged_rows
 
 
 class SecondRunner(Recorder):
@@ -131,10 +130,10 @@ class SecondRunner(Recorder):
 
     def _batch(self, sight: Sight, inputs: Any) -> None:
         names = list(inputs.req_ids)
-        sight.arrays["places"] = self.rows(sight, names)
+        self.rows(sight, names)
         count, total, req_states = len(names), int(inputs.num_tokens), self.runner.req_states
         index = req_states.req_id_to_index
-        sight.arrays["index"] = np.array([index.get(name, NOTHING) for name in names], dtype=np.int64)
+        sight.arrays["index"] = np.array(looked_up(index, names), dtype=np.int64)
         sight.arrays["index_of_row"] = host_copy(inputs.idx_mapping, count)
         counts = inputs.num_draft_tokens_per_req
         sight.arrays["drafts_asked"] = np.zeros(count, dtype=np.int64) if counts is None else np.array(counts[:count])
@@ -149,8 +148,7 @@ class SecondRunner(Recorder):
         tables, _ = made
         count = len(sight.names)
         for group, table in enumerate(tables):
-            own, counts = self.requests.owned(group, sight.arrays["places"], table.shape[1])
-            sight.groups[group]["table"] = (own, counts, host_copy(table[:count, : own.shape[1]]))
+            sight.groups[group]["table"] = host_copy(table[:count, : self.requests.widest(group)])
 
     def _metadata(self, sight: Sight, metadata: Any, graph: Any) -> None:
         if graph is not None:
@@ -202,9 +200,9 @@ class SecondRunner(Recorder):
 
     def _handed(self, sight: Sight, output: Any) -> None:
         row_of, lists = output.req_id_to_index, output.sampled_token_ids
-        places = np.array([row_of.get(name, NOTHING) for name in sight.names], dtype=np.int64)
+        places = looked_up(row_of, sight.names)
         sight.numbers["output_row"] = places
-        sight.lists["handed"] = ragged([lists[p] if 0 <= p < len(lists) else () for p in places.tolist()])
+        sight.lists["handed"] = flat(in_rows(lists, places))
         self._resolve(sight)
         if self.scheduler is None:
             self.finished(sight)
@@ -214,7 +212,7 @@ class SecondRunner(Recorder):
         arrays = sight.arrays
         row_of = {int(index): row for row, index in enumerate(arrays.pop("index_of_row"))}
         index = arrays.pop("index").tolist()
-        sight.numbers["index_row"] = np.array([row_of.get(one, NOTHING) for one in index], dtype=np.int64)
+        sight.numbers["index_row"] = looked_up(row_of, index)
         asked, held = arrays.pop("drafts_asked").astype(np.int64), arrays.pop("drafts_held")
         columns = np.arange(held.shape[1])
         sight.lists["drafts"] = Ragged(asked, held[columns < asked[:, None]].astype(np.int64))
@@ -225,9 +223,3 @@ class SecondRunner(Recorder):
             counts, ids = arrays["draft_counts"], arrays.pop("ids_of_logits")
             begin = np.cumsum(counts + 1) - counts
             arrays["draft_ids"] = ids[spans(begin, counts)]
-        del arrays["places"]
-        for group in range(len(self.groups)):
-            found = sight.groups[group]
-            table = found.pop("table", None)
-            if table is not None:
-                found.update(parted_tables(*table))

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 from parity.capture.step_table import BLOCK_ROW_STEPS, BLOCK_TOKENS, pack_block
 
+from .step_requests import Owners
 from .step_sight import Columns, Sight
 
 MOST_PACKING = 4
@@ -21,9 +22,11 @@ Write = Callable[[dict[str, Any]], None]
 class StepBlocks:
     """Holds what was seen of steps until it is a block; before the first one it writes the header."""
 
-    def __init__(self, write: Write, header: Callable[[list[str]], dict[str, Any]]) -> None:
+    def __init__(self, write: Write, header: Callable[[list[str]], dict[str, Any]], groups: int) -> None:
         """`write` takes records of the steps file; `header` makes the first from the names of the columns."""
         self.write, self.header = write, header
+        self.owners = Owners(groups)
+        """Of the thread."""
         self.thread = ThreadPoolExecutor(1)
         self.packing: list[tuple[dict[str, Any], Future[dict[str, Any]]]] = []
         self.header_sent = False
@@ -37,7 +40,7 @@ class StepBlocks:
         """Hold a step; whether there are enough for a block."""
         self.held.append(sight)
         self.rows += len(sight.names)
-        self.tokens += int(sight.numbers["scheduled"].sum())
+        self.tokens += int(sum(sight.numbers["scheduled"]))
         return self.rows >= BLOCK_ROW_STEPS or self.tokens >= BLOCK_TOKENS
 
     def close(self, requests: list[dict[str, Any]], *, wait: bool) -> None:
@@ -45,7 +48,7 @@ class StepBlocks:
         with `wait` all of it."""
         if self.held:
             block = {"record": "steps", "steps": len(self.held), "rows": self.rows, "requests": requests}
-            self.packing.append((block, self.thread.submit(packed, self.held)))
+            self.packing.append((block, self.thread.submit(packed, self.held, self.owners)))
             self.clear()
         while self.packing and (wait or self.packing[0][1].done() or len(self.packing) > MOST_PACKING):
             block, made = self.packing.pop(0)
@@ -56,5 +59,7 @@ class StepBlocks:
             self.write({**block, **columns})
 
 
-def packed(sights: list[Sight]) -> dict[str, Any]:
+def packed(sights: list[Sight], owners: Owners) -> dict[str, Any]:
+    for sight in sights:
+        owners.step(sight)
     return pack_block(Columns(sights).all())

@@ -9,9 +9,9 @@ from typing import Any, Callable, Optional
 
 import numpy as np
 
-from parity.capture.step_table import NOTHING, Ragged
+from parity.capture.step_table import NOTHING, Ragged, spans
 
-from .step_sight import ragged
+from .step_sight import Sight, ragged
 
 SHAPING = (
     ("presence_penalty", 0.0), ("frequency_penalty", 0.0), ("repetition_penalty", 1.0), ("min_tokens", 0),
@@ -50,9 +50,9 @@ def resumed_names(cached: Any) -> Any:
 
 
 class Requests:
-    """All requests in the engine, and for each cache group the blocks that the scheduler gave them."""
+    """All requests in the engine."""
 
-    def __init__(self, named: Named, groups: int) -> None:
+    def __init__(self, named: Named) -> None:
         self.named = named
         self.place: dict[str, int] = {}
         """Of each request that the engine has; others may have had it before."""
@@ -63,62 +63,43 @@ class Requests:
         self.number = np.zeros(0, dtype=np.int64)
         self.prompt_tokens = np.zeros(0, dtype=np.int64)
         self.plain = np.zeros(0, dtype=bool)
-        self.computed = np.zeros(0, dtype=np.int64)
-        """Tokens computed before this step, NOTHING of requests that are not in it."""
-        self.arrival = np.zeros(0, dtype=np.int64)
-        self.given: dict[str, Any] = {}
-        """Blocks that came in this step, by request and then by group."""
-        self.own = [np.zeros((0, 8), dtype=np.int32) for _ in range(groups)]
-        self.counts = np.zeros((groups, 0), dtype=np.int64)
+        self.computed: dict[str, int] = {}
+        """Tokens computed before this step, of the requests in it."""
+        self.arrival: dict[str, int] = {}
+        """How those came that were not running."""
+        self.came: list[tuple[int, Any, bool]] = []
+        """Blocks that came in this step: whose (its place), by group, and whether these are all that it has."""
+        self.many: dict[int, list[int]] = {}
+        """How many blocks each request has, by place and then by group."""
 
     def finish(self, names: Any) -> list[int]:
         """The numbers of requests that are over."""
         gone = [self.place.pop(name) for name in names if name in self.place]
+        for place in gone:
+            self.many.pop(place, None)
         self.free += gone
         return sorted(int(self.number[place]) for place in gone)
 
     def take(self, output: Any) -> None:
         """What a scheduler output says of its requests."""
-        self.computed[:] = NOTHING
-        self.arrival[:] = 0
-        self.given = {}
+        cached = output.scheduled_cached_reqs
+        self.computed = dict(zip(cached.req_ids, cached.num_computed_tokens))  # noqa: B905 - strict is Python 3.10
+        self.arrival = dict.fromkeys(resumed_names(cached), RESUMED)
+        self.came = []
         for data in output.scheduled_new_reqs:
             name = data.req_id
-            came = NEW
-            if name in self.place:  # the second model runner gets them anew after preemption
-                came = RESUMED
-            else:
+            known = name in self.place  # the second model runner gets them anew after preemption
+            if not known:
                 self._meet(data)
-            place = self.place[name]
-            self.arrival[place], self.computed[place] = came, data.num_computed_tokens
-            self.given[name] = data.block_ids
-            self._give(place, data.block_ids, whole=True)
-        self._take_running(output.scheduled_cached_reqs)
-
-    def _take_running(self, cached: Any) -> None:
-        names = cached.req_ids
-        if not names:
-            return
-        places = self.places(names)
-        self.computed[places] = cached.num_computed_tokens
-        resumed = resumed_names(cached)
-        if resumed:
-            self.arrival[[self.place[name] for name in names if name in resumed]] = RESUMED
-        for row, new in enumerate(cached.new_block_ids):
+            self.arrival[name], self.computed[name] = RESUMED if known else NEW, data.num_computed_tokens
+            self._give(self.place[name], data.block_ids, whole=True)
+        for name, new in zip(cached.req_ids, cached.new_block_ids):  # noqa: B905
             if new is not None:
-                name = names[row]
-                self.given[name] = new
-                self._give(int(places[row]), new, whole=name in resumed)
+                self._give(self.place[name], new, whole=name in self.arrival)
 
     def places(self, names: Any) -> Any:
         """The places of requests. Raises KeyError."""
         return np.fromiter(map(self.place.__getitem__, names), dtype=np.int64, count=len(names))
-
-    def new_blocks(self, group: int, names: list[str]) -> Ragged:
-        """Blocks that came in this step, for each row."""
-        if not self.given:
-            return Ragged(np.zeros(len(names), dtype=np.int64), np.zeros(0, dtype=np.int64))
-        return ragged([self.given[name][group] if name in self.given else () for name in names])
 
     def _meet(self, data: Any) -> None:
         if not self.free:
@@ -141,41 +122,83 @@ class Requests:
         self.total += 1
 
     def _grow(self) -> None:
-        size = self.counts.shape[1]
+        size = len(self.number)
         more = max(16, size)
-        for name in ("number", "prompt_tokens", "plain", "computed", "arrival"):
+        for name in ("number", "prompt_tokens", "plain"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros(more, old.dtype)]))
-        self.own = [np.concatenate([one, np.zeros((more, one.shape[1]), one.dtype)]) for one in self.own]
-        self.counts = np.concatenate([self.counts, np.zeros((len(self.own), more), dtype=np.int64)], axis=1)
         self.free += range(size + more - 1, size - 1, -1)
 
     def _give(self, place: int, blocks: Any, whole: bool) -> None:
-        for group, ids in enumerate(blocks):
-            begin = 0 if whole else int(self.counts[group, place])
-            end = begin + len(ids)
-            while end > self.own[group].shape[1]:
-                self.own[group] = np.concatenate([self.own[group], np.zeros_like(self.own[group])], axis=1)
-            self.own[group][place, begin:end] = ids
-            self.counts[group, place] = end
+        """`whole`: these are all that the request has. Copied, for the engine's own lists grow."""
+        copied = tuple(map(list, blocks))
+        self.came.append((place, copied, whole))
+        had = None if whole else self.many.get(place)
+        self.many[place] = [len(ids) + (0 if had is None else had[group]) for group, ids in enumerate(copied)]
 
-    def owned(self, group: int, places: Any, wide: int) -> tuple[Any, Any]:
-        """Blocks of the requests at these places, shape (rows, at most `wide`), and how many of them each has."""
-        counts = self.counts[group, places]
-        wide = min(int(counts.max(initial=0)), wide)
-        return self.own[group][places, :wide], counts
+    def widest(self, group: int) -> int:
+        """The most blocks that any request has."""
+        return max([counts[group] for counts in self.many.values()], default=0)
+
+
+class Owners:
+    """The blocks that the scheduler gave each request, step by step: where blocks of the steps file are made."""
+
+    def __init__(self, groups: int) -> None:
+        self.own = [np.zeros((0, 8), dtype=np.int32) for _ in range(groups)]
+        """Of each place its blocks, shape (places, blocks)."""
+        self.counts = np.zeros((groups, 0), dtype=np.int64)
+
+    def step(self, sight: Sight) -> None:
+        """Makes columns of the blocks that came in a step, and of the engine's tables of them. In the steps' order."""
+        to = np.array([place for place, _, _ in sight.came], dtype=np.int64)
+        self._make_room(1 + max(int(to.max(initial=-1)), int(sight.places.max(initial=-1))))
+        added = np.array([not whole for _, _, whole in sight.came], dtype=bool)
+        for group in range(len(self.own)):
+            lists = ragged([blocks[group] for _, blocks, _ in sight.came])
+            self._give(group, to, lists, added)
+            found = sight.groups.setdefault(group, {})
+            found["new_blocks"] = self._of_rows(sight.places, to, lists)
+            table = found.pop("table", None)
+            if table is not None:
+                counts = self.counts[group, sight.places]
+                found.update(parted_tables(self.own[group][sight.places, : table.shape[1]], counts, table))
+
+    def _make_room(self, places: int) -> None:
+        more = places - self.counts.shape[1]
+        if more > 0:
+            more = max(more, places)
+            self.own = [np.concatenate([one, np.zeros((more, one.shape[1]), one.dtype)]) for one in self.own]
+            self.counts = np.concatenate([self.counts, np.zeros((len(self.own), more), dtype=np.int64)], axis=1)
+
+    def _give(self, group: int, to: Any, lists: Ragged, added: Any) -> None:
+        begin = self.counts[group, to] * added
+        ends = begin + lists.counts
+        while int(ends.max(initial=0)) > self.own[group].shape[1]:
+            self.own[group] = np.concatenate([self.own[group], np.zeros_like(self.own[group])], axis=1)
+        self.own[group][np.repeat(to, lists.counts), spans(begin, lists.counts)] = lists.values
+        self.counts[group, to] = ends
+
+    def _of_rows(self, places: Any, to: Any, lists: Ragged) -> Ragged:
+        """The lists of the requests at these places, for each row."""
+        which = np.full(self.counts.shape[1], NOTHING, dtype=np.int64)
+        which[to] = np.arange(len(to))
+        which = which[places]
+        rows = np.flatnonzero(which != NOTHING)
+        mine = lists.take(which[rows])
+        counts = np.zeros(len(places), dtype=np.int64)
+        counts[rows] = mine.counts
+        return Ragged(counts, mine.values)
 
 
 def parted_tables(own: Any, counts: Any, table: Any) -> dict[str, Any]:
-    """Where the engine's block table (rows, blocks) first parts from the scheduler's (`Requests.owned`)."""
+    """Where the engine's block table (rows, blocks) first parts from the scheduler's."""
     wide = own.shape[1]
-    found, none = table[:, :wide], np.full(len(counts), NOTHING)
-    if not wide or bool((own == found).all()):
-        return {"table_off": none, "table_found": none, "table_own": none}
-    differs = (own != found) & (np.arange(wide) < counts[:, None])
-    off, at, rows = differs.any(axis=1), differs.argmax(axis=1), np.arange(len(counts))
-    return {
-        "table_off": np.where(off, at, NOTHING),
-        "table_found": np.where(off, found[rows, at], NOTHING),
-        "table_own": np.where(off, own[rows, at], NOTHING),
-    }
+    found = {name: np.full(len(counts), NOTHING) for name in ("table_off", "table_found", "table_own")}
+    rows = np.flatnonzero((own != table[:, :wide]).any(axis=1))
+    differs = (own[rows] != table[rows, :wide]) & (np.arange(wide) < counts[rows, None])
+    off, at = differs.any(axis=1), differs.argmax(axis=1)
+    rows, at = rows[off], at[off]
+    found["table_off"][rows] = at
+    found["table_found"][rows], found["table_own"][rows] = table[rows, at], own[rows, at]
+    return found

@@ -8,8 +8,8 @@ copies whatever the batch. Nothing is compared with what ought to be: that is fo
 from __future__ import annotations
 
 import zlib
-from itertools import chain
-from typing import Any, Optional
+from itertools import chain, repeat
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 
@@ -32,15 +32,20 @@ class Sight:
         self.plain: Any = None
         """Greedy, and nothing shapes the logits: what the target chooses is their argmax."""
         self.numbers: dict[str, Any] = {}
-        """Columns that were read as they are: an array with a number for each row."""
-        self.lists: dict[str, Ragged] = {}
+        """Columns that were read as they are: an array or a list with a number for each row."""
+        self.lists: dict[str, Union[Ragged, Flat]] = {}
         """The same of lists."""
         self.arrays: dict[str, Any] = {}
         """What columns are made of: input_ids, positions and query_start of the batch; of the sampler `best` (the
         argmax of each row of logits), `matrix` (its tokens, shape (rows, k + 1), -1 after them), `draft_counts`,
         `draft_ids` and `logits_indices` (None without drafts)."""
         self.groups: dict[int, dict[str, Any]] = {}
-        """By cache group, columns as they are; `slots` and `lengths` of attention, `state` of recurrent layers."""
+        """By cache group, columns as they are; `slots` and `lengths` of attention, `state` of recurrent layers,
+        `table` as the engine has it of the blocks of each row."""
+        self.places: Any = None
+        """Of each row's request, where `Requests` has it."""
+        self.came: list[tuple[int, Any, bool]] = []
+        """`Requests.came`"""
 
 
 class Columns:
@@ -69,7 +74,7 @@ class Columns:
         for name in self.shared("numbers"):
             found[name] = self.numbers(name)
         for name in self.shared("lists"):
-            found[name] = joined_lists([one.lists[name] for one in self.sights])
+            found[name] = as_ragged([one.lists[name] for one in self.sights])
         self._batch()
         self._sampler()
         for group in sorted({group for one in self.sights for group in one.groups}):
@@ -81,7 +86,7 @@ class Columns:
         return [name for name in getattr(self.sights[0], what) if all(name in getattr(s, what) for s in self.sights)]
 
     def numbers(self, name: str) -> Any:
-        return np.concatenate([one.numbers[name] for one in self.sights])
+        return np.concatenate([np.asarray(one.numbers[name], dtype=np.int64) for one in self.sights])
 
     def joined(self, name: str) -> Optional[Any]:
         """An array of all steps, None where any lacks it."""
@@ -253,10 +258,39 @@ class Columns:
         return off
 
 
+class Flat(NamedTuple):
+    """Lists of numbers, copied as they were: arrays are made of them later (`as_ragged`)."""
+
+    counts: list[int]
+    values: list[int]
+
+
+def flat(lists: Any) -> Flat:
+    return Flat(list(map(len, lists)), list(chain.from_iterable(lists)))
+
+
+def in_rows(lists: Any, places: list[int]) -> Any:
+    """The list at each of these places, an empty one where there is none."""
+    if places == list(range(len(lists))):
+        return lists
+    return [lists[place] if 0 <= place < len(lists) else () for place in places]
+
+
+def as_ragged(parts: Any) -> Ragged:
+    """Flat and Ragged one after the other as one Ragged."""
+    counts = np.concatenate([np.asarray(one.counts, dtype=np.int64) for one in parts])
+    return Ragged(counts, np.concatenate([np.asarray(one.values, dtype=np.int64) for one in parts]))
+
+
 def ragged(lists: Any) -> Ragged:
     """Ragged of lists of numbers."""
     counts = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
     return Ragged(counts, np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=int(counts.sum())))
+
+
+def looked_up(known: Any, names: Any, otherwise: int = NOTHING) -> list[int]:
+    """The numbers that a dictionary has for these names."""
+    return list(map(known.get, names, repeat(otherwise)))
 
 
 def ragged_rows(matrix: Any) -> Ragged:

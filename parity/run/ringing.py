@@ -1,0 +1,74 @@
+"""The steps file of an arm of whose steps a ring is kept: what is sure, and after it what the ring holds now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from msgspec.structs import replace
+
+from parity.capture.steps import StepsBlock, StepsHeader, StepsStopped
+from parity.explain.ring import LIMITS, Limits, Ring
+from parity.plan import Plan
+from parity.records import Key, TokenIds
+from parity.run.appending import Appender
+from parity.run.messages import line_of
+
+
+class RingFile:
+    """Grows by what is kept for good. The lines after that are written anew at the end of each round, so that a run
+    that is killed has lost no violation of the rounds that it need not run again."""
+
+    def __init__(self, path: Path, *, keep_bytes: int, plan: Plan, limits: Limits = LIMITS) -> None:
+        self._file = Appender(path, keep_bytes=keep_bytes)
+        self._prompts, self._limits = PlanPrompts(plan), limits
+        self._rings: dict[int, Ring] = {}
+        """By replica."""
+        self._end = keep_bytes
+
+    def add(self, line: StepsHeader | StepsBlock | StepsStopped, replica: int) -> None:
+        """Raises ValueError, KeyError, TypeError for a damaged line."""
+        own = replace(line, replica=replica)
+        if isinstance(own, StepsHeader):
+            self._rings[replica] = Ring(own, self._prompts, self._limits)
+        else:
+            self._rings[replica].add(own)
+
+    def pause(self, replica: int) -> None:
+        """A replica has ended a round."""
+        if replica in self._rings:
+            self._rings[replica].pause()
+            self._write(whole=False)
+
+    def close(self) -> None:
+        for ring in self._rings.values():
+            ring.pause()
+        self._write(whole=True)
+        self._file.close()
+
+    def _write(self, *, whole: bool) -> None:
+        self._file.cut(self._end)
+        for ring in self._rings.values():
+            for line in ring.kept():
+                self._file.add(line_of(line))
+        self._end = self._file.end
+        for ring in self._rings.values():
+            for line in ring.rest(whole=whole):
+                self._file.add(line_of(line))
+
+
+class PlanPrompts(Mapping[Key, TokenIds]):
+    """Token ids of the prompts of a plan, by completion."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._of = {request.id: np.array(request.prompt_token_ids) for request in plan.requests}
+
+    def __getitem__(self, key: Key) -> TokenIds:
+        return self._of[key.request]
+
+    def __iter__(self) -> Iterator[Key]:
+        return (Key(name, 0, 0) for name in self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
