@@ -5,9 +5,10 @@
 
 One start of the CPU engine, with a model that costs next to nothing (`smallest_models.py`; `tiny` is parity's own).
 Requests arrive in waves and alone, prompts come in chunks, three in ten are drawn, some have four samples, some are
-aborted, some stop at a token; with few blocks many are preempted. No prompt is one token long: vLLM 0.32.0 starts
-those from a stale state (`reports/one-token-prompt`). A round runs until no request is left; then its steps are
-checked, while the next one runs, and thrown away: nothing but a violation is kept, in FILE.steps beside the JSON.
+aborted, some stop at a token; with few blocks many are preempted.No prompt is one token long: vLLM
+0.32.0 starts those from a stale state (`reports/one-token-prompt`); and one function of its CPU build is mended
+(`mend_expansion`). A round runs until no request is left; then its steps are checked, while the next one runs, and
+thrown away: nothing but a violation is kept, in FILE.steps beside the JSON.
 
 FILE adds up over calls: row-steps by model and drafts, what came up in them, and of how many each invariant was asked.
 `--table FILE` prints it as a Markdown table.
@@ -164,6 +165,7 @@ def inside(path: Path) -> None:
     sys.modules["worker"] = worker
     exec(compile(Path(job["worker"]).read_text(encoding="utf-8"), "worker.py", "exec"), worker.__dict__)
     llm = LLM(**job["engine"])
+    mend_expansion()
     recorder = worker.recorder_of(llm, lambda record: None, "clean", lambda name: None)
     preempted = counting_preemptions(recorder.scheduler)
     draw = random.Random(job["seed"])
@@ -190,6 +192,20 @@ def inside(path: Path) -> None:
     while waiting:
         waiting.pop(0).result()
     os._exit(0)
+
+
+def mend_expansion() -> None:
+    """vLLM 0.32.0 on a CPU fills a copy where it should fill a tensor, so that beside a drawn request a greedy one
+    seldom gets its likeliest token (`reports/sampled-mtp-cpu`, vllm#55005): every second row-step breaks
+    an invariant then."""
+    import torch
+    from vllm.v1.sample import rejection_sampler
+
+    def expand(output: Any, values: Any, ends: Any, replace_from: Any, replace_to: Any, **_: Any) -> None:
+        lengths = torch.diff(ends.long(), prepend=torch.zeros(1, dtype=torch.long))
+        output.copy_(torch.where(values == replace_from, replace_to, values).repeat_interleave(lengths))
+
+    rejection_sampler._expand.kernel._impl = expand
 
 
 def counting_preemptions(scheduler: Any) -> list[int]:

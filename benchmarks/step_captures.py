@@ -29,7 +29,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def requests_of(model: Path, seed: int) -> list[dict[str, Any]]:
+def requests_of(model: Path, seed: int, drawn: float = 0.0) -> list[dict[str, Any]]:
     """The prompts in another order, each from another token on, so that lengths differ from capture to capture."""
     draw = random.Random(seed)
     found = []
@@ -37,7 +37,11 @@ def requests_of(model: Path, seed: int) -> list[dict[str, Any]]:
         ids = list(request["prompt_token_ids"])
         found.append({"id": request["id"], "prompt_token_ids": ids[draw.randrange(max(1, len(ids) // 2)) :][-48:]})
     draw.shuffle(found)
-    return [one for one in found if len(one["prompt_token_ids"]) > 1]
+    found = [one for one in found if len(one["prompt_token_ids"]) > 1]
+    for one in found:
+        if drawn and draw.random() < drawn:
+            one["sampling"] = {"temperature": 0.8, "seed": seed}
+    return found
 
 
 def main() -> None:
@@ -47,6 +51,7 @@ def main() -> None:
     parser.add_argument("--fault", nargs="+", default=[])
     parser.add_argument("--captures", type=int, default=4)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--drawn", type=float, default=0.0, help="share of the requests that are drawn")
     parser.add_argument("--python", type=Path)
     args = parser.parse_args()
     backend = CpuBackend()
@@ -69,7 +74,7 @@ def main() -> None:
                 {
                     "name": f"{fault.replace(':', '-')}-{seed}",
                     "fault": fault,
-                    "requests": requests_of(model, seed),
+                    "requests": requests_of(model, seed, args.drawn),
                     "sampling": {"max_tokens": 24 + 8 * (seed % 3)},
                 }
             )

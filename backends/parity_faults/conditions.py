@@ -116,6 +116,12 @@ def _rejected(state: Any, runner: Any, row: int) -> bool:
     return last is not None and 0 < last.emitted <= last.drafts
 
 
+def _drawn_beside(state: Any, runner: Any, row: int) -> bool:
+    others = (other for other in range(runner.input_batch.num_reqs) if other != row)
+    params = (runner.requests[request_of(runner, other)].sampling_params for other in others)
+    return any(getattr(one, "temperature", 0) > 0 for one in params)
+
+
 HOLDS: dict[str, Callable[[Any, Any, int], bool]] = {
     "new": _new,
     "moved": _moved,
@@ -125,6 +131,7 @@ HOLDS: dict[str, Callable[[Any, Any, int], bool]] = {
     "preempted": _preempted,
     "accepted": _accepted,
     "rejected": _rejected,
+    "drawn_beside": _drawn_beside,
 }
 """By the names of `catalogue.CONDITIONS`."""
 

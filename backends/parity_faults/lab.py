@@ -136,7 +136,7 @@ def capture(
         sketching.sketcher.begin(item["name"])
     outputs = llm.generate(
         [TokensPrompt(prompt_token_ids=request["prompt_token_ids"]) for request in requests],
-        SamplingParams(**job["sampling"]),
+        [SamplingParams(**{**job["sampling"], **request.get("sampling", {})}) for request in requests],
         use_tqdm=False,
     )
     configure("none")

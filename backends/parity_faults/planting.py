@@ -20,6 +20,7 @@ CONDITIONS: dict[str, str] = {
     "preempted": "its request was preempted before",
     "accepted": "all its drafts were accepted in its last step",
     "rejected": "a draft of it was rejected in its last step",
+    "drawn_beside": "another row's request is drawn (temperature above 0)",
 }
 """What may hold of a row: `when` names one, or several joined by +. `conditions.py` asks the engine."""
 

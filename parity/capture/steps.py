@@ -66,8 +66,9 @@ class StepsHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="record",
     mamba_cache_mode: str = ""
     limits: dict[str, int] = {}
     how: str = ""
-    unseen: dict[str, str] = {}
-    """Columns that could not be seen, and why; "*" is all of them, NAME/GROUP those of one cache group."""
+    unseen: dict[str, Any] = {}
+    """Columns that could not be seen, and why (as `parity.messages.words_heard` reads it); "*" is all of them,
+    NAME/GROUP those of one cache group."""
     replica: int = 0
     kept: str = ALL
     """Which steps follow. A ring's stretches have a header each, and a `StepsSummary` says of how many they are."""

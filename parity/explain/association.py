@@ -19,13 +19,14 @@ import numpy as np
 from parity.capture.steps import Ints
 from parity.explain.hypotheses import Form, Hypothesis, weighed
 from parity.explain.ledger import Mask
+from parity.explain.predicates import prior_of
 
 SURE: Final = 0.001
 """Adjusted p below which a condition is shown as one."""
 
-TOLD_APART: Final = 3.0
-"""What explains the faults less than this many times worse than the best is named with it: "not worth more than a bare
-mention" (Kass and Raftery 1995)."""
+TOLD_APART: Final = 20.0
+"""What explains the faults less than this many times worse than the best is named with it: evidence below that is not
+"strong" (Kass and Raftery 1995)."""
 
 KEPT: Final = 20
 """Hypotheses that are given back."""
@@ -108,7 +109,8 @@ def associate(conditions: Mapping[str, Mask], faults: Ints, among: Mask) -> Asso
     asked = {name: mask for name, mask in conditions.items() if 0 < int((mask & among).sum()) < total}
     if not count or not asked:
         return Associated(count, total, len(asked), ())
-    hypotheses = weighed(list(asked.values()), faulty, among)
+    hypotheses = weighed(list(asked.values()), faulty, among, [prior_of(name) for name in asked])
+    worth = _worth_saying(hypotheses, count, total)
     singles = {one.members[0]: tail(count, one.row_steps, total, one.with_fault)
                for one in hypotheses if one.form is Form.ONE}  # fmt: skip
     adjusted = dict(zip(singles, holm(list(singles.values())), strict=True))
@@ -123,11 +125,11 @@ def associate(conditions: Mapping[str, Mask], faults: Ints, among: Mask) -> Asso
         return Association(
             tuple(names[at] for at in one.members), one.with_fault, one.row_steps, p, corrected,
             one.with_fault / one.row_steps - count / total, odds, one.form,
-            math.exp(min(700.0, hypotheses[0].weight - one.weight)),
+            math.exp(min(700.0, worth[0].weight - one.weight)),
             tuple(tuple(names[at] for at in other.members) for other in same),
         )  # fmt: skip
 
-    ranked = [association(one, same) for one, same in _together(_worth_saying(hypotheses))[:KEPT]]
+    ranked = [association(one, same) for one, same in _together(worth)[:KEPT]]
     return Associated(count, total, len(asked), tuple(ranked), _needed(ranked[0], count, total, len(asked)))
 
 
@@ -136,10 +138,17 @@ def tests(form: Form, asked: int) -> int:
     return asked if form is Form.ONE else asked + 2 * math.comb(asked, 2)
 
 
-def _worth_saying(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """Of two conditions together only those that explain the faults better than each of them alone."""
+def _worth_saying(hypotheses: Sequence[Hypothesis], count: int, total: int) -> list[Hypothesis]:
+    """Conditions under which faults are likelier than else; of two together only those that explain them better than
+    each of them alone. Where there are none, all."""
     best: dict[int, float] = {one.members[0]: one.weight for one in hypotheses if one.form is Form.ONE}
-    return [one for one in hypotheses if one.form is Form.ONE or one.weight > max(best[at] for at in one.members)]
+    found = [
+        one
+        for one in hypotheses
+        if one.with_fault * total > one.row_steps * count
+        and (one.form is Form.ONE or one.weight > max(best[at] for at in one.members))
+    ]
+    return found or list(hypotheses)
 
 
 def _together(hypotheses: Sequence[Hypothesis]) -> list[tuple[Hypothesis, list[Hypothesis]]]:

@@ -5,7 +5,8 @@ faults fall on the row-steps where it holds, each of them as likely as the other
 causes, and faults that showed a step too late. Of that share the Beta(1, MISSES) prior is integrated out. Against
 "any row-step" that is a Bayes factor, (1/share)^faults where every fault is inside: what p-values rank as well, but
 a fault outside costs what it should, so a narrow condition that holds of four faults in five does not go before a
-wide one that holds of all (Kass and Raftery 1995, JASA 90:773). Two conditions pay for the choice among all pairs.
+wide one that holds of all (Kass and Raftery 1995, JASA 90:773). Two conditions pay for the choice among all pairs,
+and what a batch is like pays for never having been a cause that somebody found (`predicates.CIRCUMSTANCES`).
 """
 
 from __future__ import annotations
@@ -63,35 +64,37 @@ def _log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 
 
-def weighed(masks: Sequence[Mask], faulty: Mask, among: Mask) -> list[Hypothesis]:
+def weighed(masks: Sequence[Mask], faulty: Mask, among: Mask, priors: Sequence[float]) -> list[Hypothesis]:
     """Every condition and every two of them, those that explain the faults best first.
 
-    Masks of shape (row-steps,). Of two conditions, only what says more than each alone: fewer row-steps with both, more
-    faults with either.
+    Masks of shape (row-steps,); `priors` of the conditions, in proportion. Of two conditions, only what says more than
+    each alone: fewer row-steps with both, more faults with either.
     """
     inside = np.array([mask[among] for mask in masks], dtype=np.float32)
     hit = faulty[among]
     faults, total = int(hit.sum()), inside.shape[1]
     both: Floats = (inside @ inside.T).astype(np.float64)  # counts below 2^24 are exact
     both_hit: Floats = (inside[:, hit] @ inside[:, hit].T).astype(np.float64)
-    found = [*_ones(both, both_hit, faults, total), *_pairs(both, both_hit, faults, total)]
+    prior = np.array(priors, dtype=np.float64)
+    found = [*_ones(both, both_hit, faults, total, prior), *_pairs(both, both_hit, faults, total, prior)]
     return sorted(found, key=lambda one: -one.weight)
 
 
-def _ones(both: Floats, hit: Floats, faults: int, total: int) -> list[Hypothesis]:
+def _ones(both: Floats, hit: Floats, faults: int, total: int, prior: Floats) -> list[Hypothesis]:
     holds, with_fault = np.diag(both), np.diag(hit)
-    weights = log_factors(with_fault, holds, faults, total) + math.log(PRIOR[Form.ONE] / len(both))
+    weights = log_factors(with_fault, holds, faults, total) + np.log(PRIOR[Form.ONE] * prior / prior.sum())
     return [
         Hypothesis(Form.ONE, (at,), int(with_fault[at]), int(holds[at]), float(weights[at]))
         for at in range(len(weights))
     ]
 
 
-def _pairs(both: Floats, hit: Floats, faults: int, total: int) -> list[Hypothesis]:
+def _pairs(both: Floats, hit: Floats, faults: int, total: int, prior: Floats) -> list[Hypothesis]:
     first, second = np.triu_indices(len(both), 1)
     if not len(first):
         return []
     own, own_hit = np.diag(both), np.diag(hit)
+    of_both = prior[first] * prior[second]
     joint, joint_hit = both[first, second], hit[first, second]
     forms = (
         (Form.BOTH, joint, joint_hit, (joint < np.minimum(own[first], own[second])) & (joint_hit > 0)),
@@ -104,7 +107,7 @@ def _pairs(both: Floats, hit: Floats, faults: int, total: int) -> list[Hypothesi
     )
     found = []
     for form, holds, with_fault, worth in forms:
-        weights = log_factors(with_fault, holds, faults, total) + math.log(PRIOR[form] / len(first))
+        weights = log_factors(with_fault, holds, faults, total) + np.log(PRIOR[form] * of_both / of_both.sum())
         found += [
             Hypothesis(form, (int(first[at]), int(second[at])), int(with_fault[at]), int(holds[at]), float(weights[at]))
             for at in np.flatnonzero(worth).tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from parity.capture.step_table import NOTHING, Ragged
 from parity.capture.steps import Ints, RowSteps, StepRequest
@@ -52,8 +53,8 @@ class Checked:
     """Row-steps that each invariant was asked of."""
     unasked: tuple[str, ...] = ()
     """Invariants whose columns were not seen."""
-    why_not: Mapping[str, str] = field(default_factory=dict)
-    """Why columns were not seen."""
+    why_not: Mapping[str, Any] = field(default_factory=dict)
+    """Why columns were not seen (`StepsHeader.unseen`)."""
 
 
 def check(

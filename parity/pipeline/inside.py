@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -60,6 +60,11 @@ class Inside:
         """Invariants that were broken."""
         counted = {name for one in self.summaries for name, count in one.violations.items() if count}
         return sorted({one.invariant for one in self.violations} | counted)
+
+    @property
+    def why_not(self) -> dict[str, Any]:
+        """Columns that were not seen, and why."""
+        return {name: why for one in (*self.starts, *self.stretches) for name, why in one.why_not.items()}
 
     @property
     def asked(self) -> set[str]:
@@ -196,16 +201,27 @@ def _of_a_ring(arm: str, inside: Inside) -> list[Message]:
 def _not_asked(inside: Inside) -> list[Message]:
     if not inside.row_steps:
         return []
-    unasked = [one.name for one in INVARIANTS if one.name not in inside.asked]
-    return (
-        []
-        if not unasked
-        else [
+    unasked = [one for one in INVARIANTS if one.name not in inside.asked]
+    if not unasked:
+        return []
+    needed = {need.removesuffix("/*") for one in unasked for need in one.needs}
+    columns: dict[str, list[str]] = {}
+    said = {name: words_heard(why) for name, why in inside.why_not.items() if name.partition("/")[0] in needed | {"*"}}
+    for name, why in said.items():
+        columns.setdefault(str(why), []).append(name)
+    return [
+        message(
+            "inside.unasked",
+            "invariants that could not be asked of the engine's steps: {unasked}",
+            unasked=[one.name for one in unasked],
+        ),
+        *(
             message(
-                "inside.unasked", "invariants that could not be asked of the engine's steps: {unasked}", unasked=unasked
+                "inside.unseen", "not seen of the engine's steps: {columns}: {why}", columns=names, why=said[names[0]]
             )
-        ]
-    )
+            for names in columns.values()
+        ),
+    ]
 
 
 def _findings(comparison: Comparison, inside: Inside) -> list[Finding]:

@@ -55,7 +55,7 @@ class Appender:
         return self._end
 
     def cut(self, keep_bytes: int) -> None:
-        """Take back what comes after the first `keep_bytes` bytes. Raises ParityError."""
+        """Cut the file to its first `keep_bytes` bytes. Raises ParityError."""
         try:
             self._file.truncate(keep_bytes)
         except OSError as error:

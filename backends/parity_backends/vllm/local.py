@@ -57,6 +57,7 @@ WORKER_MODULES = (
 
 
 RECORDER_MODULES = (
+    "parity:plurals", "parity_backends.worker:sentences",
     "parity.capture:step_table", "step_sight", "step_requests", "step_blocks", "host_copies", "recorder",
     "first_runner", "second_runner", "rows", "recording", "steps_plugin",
 )  # fmt: skip

@@ -14,7 +14,7 @@ from step_world import World
 from parity.explain.association import SURE, associate, holm, tail
 from parity.explain.hypotheses import Form, log_factors
 from parity.explain.ledger import Ledger
-from parity.explain.predicates import PREDICATES, asked_of
+from parity.explain.predicates import CIRCUMSTANCES, PREDICATES, asked_of, prior_of
 from parity.records import Key
 from parity.view.why import explained
 
@@ -148,3 +148,25 @@ def test_findings_of_tokens_are_placed_in_the_steps_that_made_them() -> None:
     ranked = {one.names[0]: one for one in found.associated.ranked}
     if "even step" in ranked:
         assert ranked["even step"].with_fault == even
+
+
+def test_circumstances_are_conditions_and_less_likely_from_the_start() -> None:
+    names = {one.name for one in PREDICATES}
+    assert names > CIRCUMSTANCES
+    assert {prior_of(name) < 1 for name in CIRCUMSTANCES} == {True}
+    assert prior_of("mixed") == 1
+
+
+def test_of_two_conditions_alike_the_mere_circumstance_comes_after_and_is_named() -> None:
+    holds = np.zeros(200, dtype=bool)
+    holds[:40] = True
+    found = associate({"joined": holds, "mixed": holds.copy()}, np.arange(5), np.ones(200, dtype=bool))
+    assert (found.ranked[0].names, found.ranked[0].same) == (("mixed",), (("joined",),))
+
+
+def test_a_condition_under_which_faults_are_rarer_explains_none() -> None:
+    """However many faults lie outside of it."""
+    wide, true = np.ones(1000, dtype=bool), np.zeros(1000, dtype=bool)
+    wide[:100], true[:110] = False, True
+    found = associate({"drawn": wide, "moved": true}, np.arange(100), np.ones(1000, dtype=bool))
+    assert [one.names for one in found.ranked] == [("moved",)]

@@ -106,7 +106,7 @@ class Arm(PlannedArm):
         try:
             self.recorder = recorder_of(self.llm, self.write_steps or self.channel.record, self.arm["name"], self.named)
         except Unrecordable as error:
-            return {"schema": STEPS_SCHEMA, "unrecorded": str(error)}
+            return {"schema": STEPS_SCHEMA, "unrecorded": error.said}
         return {"schema": STEPS_SCHEMA}
 
     def _sketched(self) -> Record:

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from parity.capture.step_table import NOTHING, Ragged
+from parity_backends.worker.sentences import message
 
 from .host_copies import copied, first_best, host_copy, is_of_state, state_readings
-from .recorder import NO_TOKENS, Recorder
+from .recorder import NO_TOKENS, Recorder, nothing_kept, unknown_metadata
 from .step_sight import Sight, flat, in_rows, looked_up, ragged_rows
 
 FORWARD_DOORS = ("_generate_process_reqs_hidden_states", "_model_forward")
@@ -38,8 +39,8 @@ class FirstRunner(Recorder):
 
     def wrap(self) -> None:
         if getattr(self.runner, "use_async_scheduling", False):
-            for name in NO_TOKENS:
-                self.unseen[name] = "asynchronous scheduling: not on the host when the step ends"
+            why = message("unseen.asynchronous", "asynchronous scheduling: not on the host when the step ends")
+            self.unseen.update(dict.fromkeys(NO_TOKENS, why))
         self.door(self.runner, "execute_model", self._around_execute_model)
         forward = next(name for name in FORWARD_DOORS if hasattr(self.runner, name))
         self.door(self.runner, forward, self._around_model_forward)
@@ -123,7 +124,7 @@ class FirstRunner(Recorder):
             if self._table(group).block_size == self.sizes[group]:
                 found["slots"], found["size"] = copied(given, "slot_mapping", total), self.sizes[group]
         else:
-            self.not_seen("*", group, "metadata of %s" % type(given).__name__)
+            self.not_seen("*", group, unknown_metadata(given))
 
     def _table(self, group: int) -> Any:
         return self.runner.input_batch.block_table.block_tables[group]
@@ -132,7 +133,8 @@ class FirstRunner(Recorder):
         for group in range(len(self.groups)):
             table = self._table(group)
             if int(table.block_size) != self.sizes[group] and self.kinds[group] != "state":
-                self.not_seen("table_off", group, "kernel blocks of %d tokens" % table.block_size)
+                why = message("unseen.kernel_blocks", "kernel blocks of {size} tokens", size=int(table.block_size))
+                self.not_seen("table_off", group, why)
                 continue
             found = table.block_table.np[: len(sight.names), : self.requests.widest(group)]
             sight.groups[group]["table"] = found.copy()
@@ -165,7 +167,7 @@ class FirstRunner(Recorder):
         if kept is not None and self.runner.speculative_config is not None and self.runner.model_config.is_hybrid:
             sight.numbers["kept"] = kept[:count].copy()
         else:
-            self.unseen.setdefault("kept", "no speculation, or no recurrent layers")
+            self.unseen.setdefault("kept", nothing_kept())
         lengths = batch.num_tokens_no_spec[:count].copy()
         sight.numbers["buffer_length"] = lengths
         sight.numbers["buffer_last"] = batch.token_ids_cpu[np.arange(count), np.maximum(lengths - 1, 0)]
@@ -175,6 +177,7 @@ class FirstRunner(Recorder):
         elif isinstance(proposed, list):
             sight.lists["proposed"] = flat(proposed[:count])
         elif proposed.device.type != "cpu":
-            self.unseen["proposed"] = "the drafts are on %s" % proposed.device.type
+            device = str(proposed.device.type)
+            self.unseen["proposed"] = message("unseen.drafts_on", "the drafts are on {device}", device=device)
         else:
             sight.lists["proposed"] = ragged_rows(host_copy(proposed, count))

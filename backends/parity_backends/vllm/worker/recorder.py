@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any, Callable, Optional
 
 from parity.capture.step_table import COLUMN_BY_NAME, NOTHING, STEPS_SCHEMA, split_name
+from parity_backends.worker.sentences import Sentence, message
 
 from .host_copies import block_size
 from .step_blocks import StepBlocks, Write
@@ -28,9 +29,21 @@ from .step_sight import Sight, flat, looked_up
 class Unrecordable(Exception):
     """Why nothing can be recorded of this engine."""
 
+    def __init__(self, said: Sentence) -> None:
+        super().__init__(said["text"])
+        self.said = said
+
 
 NO_TOKENS = ("sampled", "chosen", "handed", "given", "finish", "proposed", "kept", "buffer_length", "buffer_last")
 """Columns that are not there where tokens are not on the host when a step ends."""
+
+
+def unknown_metadata(given: Any) -> Sentence:
+    return message("unseen.metadata", "metadata of {kind}", kind=type(given).__name__)
+
+
+def nothing_kept() -> Sentence:
+    return message("unseen.nothing_kept", "no speculation, or no recurrent layers")
 
 
 NO_OUTPUT: Any = SimpleNamespace(new_token_ids=(), finish_reason=None)
@@ -54,14 +67,15 @@ class Recorder:
         self.output: Any = None
         self.waiting: list[tuple[Any, Sight]] = []
         """Steps whose tokens the caller has not got yet, by what was scheduled."""
-        self.unseen: dict[str, str] = {}
+        self.unseen: dict[str, Sentence] = {}
+        """Columns that could not be seen, and why."""
         self.doors: list[tuple[Any, str]] = []
         self.groups = list(runner.attn_groups)
         self.sizes = [block_size(runner, group) for group in range(len(self.groups))]
         self.kinds = ["unknown"] * len(self.groups)
         if scheduler is None:
-            for name in ("given", "finish", "waiting"):
-                self.unseen[name] = "the scheduler is in another process"
+            why = message("unseen.other_process", "the scheduler is in another process")
+            self.unseen.update(dict.fromkeys(("given", "finish", "waiting"), why))
         self.restart(write)
         self.wrap()
         if scheduler is not None:
@@ -166,15 +180,16 @@ class Recorder:
         """`readings(group, metadata)` of each cache group; what has none is said."""
         for group, builders in enumerate(self.groups):
             if not isinstance(metadata, dict) or not builders:
-                self.not_seen("*", group, "attention metadata is a %s" % type(metadata).__name__)
+                self.not_seen("*", group, unknown_metadata(metadata))
                 continue
             given = metadata.get(builders[0].layer_names[0])
             if given is None:
-                self.not_seen("*", group, "no metadata for %s" % builders[0].layer_names[0])
+                layer = str(builders[0].layer_names[0])
+                self.not_seen("*", group, message("unseen.no_metadata", "no metadata for {layer}", layer=layer))
             else:
                 readings(group, given)
 
-    def not_seen(self, name: str, group: int, why: str) -> None:
+    def not_seen(self, name: str, group: int, why: Sentence) -> None:
         self.unseen.setdefault("%s/%d" % (name, group), why)
 
     def _given(self, sight: Sight, outputs: Any) -> None:
@@ -209,7 +224,7 @@ class Recorder:
         seen = {split_name(name)[0].name for name in columns if not name.endswith(".n")}
         for name in COLUMN_BY_NAME:
             if name not in seen and not any(one.partition("/")[0] in (name, "*") for one in self.unseen):
-                self.unseen[name] = "nothing of this kind in the engine's steps"
+                self.unseen[name] = message("unseen.nothing", "nothing of this kind in the engine's steps")
         return {
             "record": "steps_header",
             "schema": STEPS_SCHEMA,

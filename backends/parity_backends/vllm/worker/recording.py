@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any, Optional, Union
+
+from parity_backends.worker.sentences import Sentence, message
 
 from .first_runner import FirstRunner
 from .recorder import Recorder, Unrecordable
@@ -18,7 +20,8 @@ def record_runner(runner: Any, scheduler: Any, write: Write, arm: str, named: Na
     missing = [name for name in kind.needs if not hasattr(runner, name)]
     if missing:
         what = "%s.%s" % (type(runner).__module__, type(runner).__name__)
-        raise Unrecordable("the model runner %s has no %s" % (what, ", ".join(missing)))
+        why = message("unseen.no_door", "the model runner {runner} has no {missing}", runner=what, missing=missing)
+        raise Unrecordable(why)
     return kind(runner, scheduler, write, arm, named)
 
 
@@ -44,11 +47,12 @@ class RankRecorder:
     def __init__(self, engine: Any, write: Write, arm: str, named: Named) -> None:
         self.engine, self.write, self.named = engine, write, named
         if not hasattr(engine, "collective_rpc"):
-            raise Unrecordable("the engine runs in another process")
+            raise Unrecordable(message("unseen.engine_elsewhere", "the engine runs in another process"))
         try:
             why = self._ask(record_in_rank, arm)
         except Exception as error:  # an executor that takes names of methods only
-            raise Unrecordable("the ranks cannot be asked: %s" % error) from None
+            why = message("unseen.ranks", "the ranks cannot be asked: {said}", said=str(error))
+            raise Unrecordable(why) from None
         if why:
             raise Unrecordable(why)
 
@@ -70,17 +74,17 @@ class RankRecorder:
             self.write(record)
 
 
-def record_in_rank(worker: Any, arm: str) -> str:
+def record_in_rank(worker: Any, arm: str) -> Optional[Sentence]:
     """In a rank: begin to record; why that cannot be, or nothing."""
     if getattr(worker, "rank", 0):
-        return ""
+        return None
     lines: list[Any] = []
     runner = runner_of(worker)
     try:
         runner.parity_recorder = (record_runner(runner, None, lines.append, arm, lambda name: None), lines)
     except Unrecordable as error:
-        return str(error)
-    return ""
+        return error.said
+    return None
 
 
 def rank_records(worker: Any, wanted: Any) -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 from parity.capture.step_table import Ragged, spans
 
 from .host_copies import copied, first_best, host_copy, is_of_state, state_readings
-from .recorder import Recorder
+from .recorder import Recorder, nothing_kept, unknown_metadata
 from .step_sight import Sight, flat, in_rows, looked_up, ragged_rows
 
 
@@ -166,7 +166,7 @@ class SecondRunner(Recorder):
             found["slots"] = copied(given, "slot_mapping", len(sight.arrays["input_ids"]))
             found["size"] = self.sizes[group]
         else:
-            self.not_seen("*", group, "metadata of %s" % type(given).__name__)
+            self.not_seen("*", group, unknown_metadata(given))
 
     def _logits(self, sight: Sight, logits: Any) -> None:
         sight.arrays["best"] = first_best(logits)
@@ -191,7 +191,7 @@ class SecondRunner(Recorder):
         sight.arrays["proposed"] = host_copy(req_states.draft_tokens[rows])
         kept = getattr(self.runner.model_state, "num_accepted_tokens_gpu", None)
         if kept is None or self.runner.speculative_config is None:
-            self.unseen.setdefault("kept", "no speculation, or no recurrent layers")
+            self.unseen.setdefault("kept", nothing_kept())
         else:
             sight.numbers["kept"] = host_copy(kept[rows])
         lengths = req_states.total_len.gpu[rows]
