@@ -44,8 +44,13 @@ def trust_in(path: Path) -> Trust:
     known = {entry.path: entry for entry in entries()}
     if path.is_relative_to(runs_dir().resolve()) or (path in known and known[path].digest == _digest(path)):
         return Trust.OWN
-    given = any(place in known and known[place].digest is None for place in path.parents)
-    return Trust.GIVEN if given else Trust.NONE
+    return Trust.GIVEN if lies_below_trusted(path) else Trust.NONE
+
+
+def lies_below_trusted(path: Path) -> bool:
+    """Whether the user has named a directory above it."""
+    named = {entry.path for entry in entries() if entry.digest is None}
+    return not named.isdisjoint(path.resolve().parents)
 
 
 def trust(path: Path) -> Entry:

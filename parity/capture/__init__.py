@@ -5,14 +5,14 @@ a count that does not add up: each an error that names the line) and lenient abo
 wrong, because that is what the comparison is there to find: logprobs of the wrong length, NaN, token ids
 outside the vocabulary all load.
 
-    lines → fields → parse → assemble → read | scores | check        write
+    checksum → lines → fields → parse → assemble → read | scores | check        write
                           → lookup
 
 """
 
 from __future__ import annotations
 
-from parity.capture.check import check_capture
+from parity.capture.check import UNFINISHED, check_capture, look_at
 from parity.capture.fields import decode_token_ids, encode_token_ids
 from parity.capture.lines import MAX_LINE_BYTES, dump_line, is_too_dense
 from parity.capture.lookup import find_completion, find_score
@@ -32,6 +32,7 @@ from parity.capture.write import (
 __all__ = [
     "MAX_LINE_BYTES",
     "SCHEMA",
+    "UNFINISHED",
     "CaptureError",
     "Problem",
     "ScoreFile",
@@ -46,6 +47,7 @@ __all__ = [
     "header_record",
     "is_too_dense",
     "logprobs_json",
+    "look_at",
     "parse_completion",
     "parse_header",
     "parse_score",

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from parity.capture.assemble import Assembler
+from parity.capture.assemble import NO_FOOTER, Assembler
 from parity.capture.lines import CUT_OFF, lines_of
 from parity.capture.problems import Problem
 from parity.messages import Message, message
-from parity.records import Key
+from parity.records import Header, Key
+
+UNFINISHED = frozenset({CUT_OFF.id, NO_FOOTER.id})
+"""What an interrupted run leaves, and a resumed one mends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a capture file holds, and everything that is wrong with it, in file order."""
+
+    header: Header | None
+    completions: int
+    problems: list[Problem]
 
 
 def check_capture(path: str | Path) -> list[Problem]:
@@ -17,6 +30,11 @@ def check_capture(path: str | Path) -> list[Problem]:
     Stricter than reading: also what a comparison would report about the engine (logprobs that are not as
     long as the tokens) is listed.
     """
+    return look_at(path).problems
+
+
+def look_at(path: str | Path) -> Looked:
+    """A capture file read to its end, whatever is wrong with it. Raises ParityError where it cannot be opened."""
     path = Path(path)
     problems: list[Problem] = []
 
@@ -57,4 +75,5 @@ def check_capture(path: str | Path) -> list[Problem]:
                     token_ids_count=len(scored.token_ids),
                 ),
             )
-    return sorted(problems, key=lambda problem: problem.line or 0)
+    in_order = sorted(problems, key=lambda problem: problem.line or 0)
+    return Looked(assembler.header, len(assembler.completions), in_order)

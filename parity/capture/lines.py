@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import orjson
 
+from parity.capture.checksum import Seals
 from parity.errors import ParityError, cannot_read
 from parity.files import open_regular
 from parity.messages import Message, message
@@ -56,8 +57,10 @@ def open_capture(path: Path) -> IO[bytes]:
 
 
 def raw_lines(path: Path, report: Report) -> Iterator[tuple[int, int, bytes]]:
-    """(line number, its first byte's place in the file, the line) of each line that is not empty."""
+    """(line number, its first byte's place in the file, the line) of each line that is not empty and whose checksum, if
+    it has one, is right."""
     number = begin = blank = 0
+    seals = Seals()
     with open_capture(path) as file:
         most = SMALL_BYTES + MAX_RATIO * path.stat().st_size
         try:
@@ -74,7 +77,10 @@ def raw_lines(path: Path, report: Report) -> Iterator[tuple[int, int, bytes]]:
                     )
                     return
                 blank = 0 if raw.strip() else blank + 1
-                if blank == 0:
+                wrong = seals.problem(raw) if blank == 0 else None
+                if wrong is not None:
+                    report(number, wrong)
+                elif blank == 0:
                     yield number, begin, raw
                 begin += len(raw)
                 if begin > most or blank > MAX_BLANK_LINES:

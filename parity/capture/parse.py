@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
+from parity.capture.checksum import FIELD
 from parity.capture.fields import (
     Count,
     Flag,
@@ -94,7 +95,7 @@ class FooterRecord(Struct, frozen=True):
     counters: Object = None
 
 
-_HEADER_KEYS = frozenset({"record", "schema", *HeaderRecord.__struct_fields__})
+_HEADER_KEYS = frozenset({"record", "schema", FIELD, *HeaderRecord.__struct_fields__})
 
 
 def parse_header(record: Mapping[str, Any]) -> Header:

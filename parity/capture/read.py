@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from parity.capture.assemble import NO_FOOTER, Assembler
+from parity.capture.checksum import hint_for
 from parity.capture.lines import CUT_OFF, lines_of, no_cycle_search
 from parity.capture.problems import CaptureError
 from parity.messages import Message, message
@@ -27,7 +28,8 @@ def read_capture(path: str | Path, *, partial: bool = False) -> Capture:
                 "capture.finish_it", "finish it with `parity run --resume`, or compare what is there with --partial"
             )
         else:
-            hint = message("capture.check_lists", "`parity capture check` lists everything that is wrong with it")
+            lists = message("capture.check_lists", "`parity capture check` lists everything that is wrong with it")
+            hint = hint_for(what, lists)
         raise CaptureError(str(path), line, what, hint=hint)
 
     def tolerate(line: int | None, what: Message) -> None:
@@ -50,12 +52,8 @@ def read_scores(path: str | Path) -> Scores:
     path = Path(path)
 
     def fail(line: int | None, what: Message) -> NoReturn:
-        raise CaptureError(
-            str(path),
-            line,
-            what,
-            hint=message("capture.scores_file_holds", "a scores file holds `score` records, see docs/capture.md"),
-        )
+        holds = message("capture.scores_file_holds", "a scores file holds `score` records, see docs/capture.md")
+        raise CaptureError(str(path), line, what, hint=hint_for(what, holds))
 
     assembler = Assembler(fail, source=str(path))
     assembler.header = Header("", "", "", "")  # a file of its own may do without one

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from parity.capture.assemble import Assembler
+from parity.capture.checksum import hint_for
 from parity.capture.fields import take
 from parity.capture.lines import no_cycle_search, open_capture, parsed_or_none, raw_lines
 from parity.capture.parse import ScoreName
@@ -90,12 +91,8 @@ class ScoreFile:
                 )
 
     def _fail(self, line: int | None, what: Message) -> NoReturn:
-        raise CaptureError(
-            str(self.path),
-            line,
-            what,
-            hint=message("capture.scores_file_holds", "a scores file holds `score` records, see docs/capture.md"),
-        )
+        holds = message("capture.scores_file_holds", "a scores file holds `score` records, see docs/capture.md")
+        raise CaptureError(str(self.path), line, what, hint=hint_for(what, holds))
 
 
 @dataclass

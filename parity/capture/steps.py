@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from parity.capture.checksum import hint_for
 from parity.capture.lines import raw_lines
 from parity.capture.problems import CaptureError
 from parity.capture.step_table import (
@@ -216,9 +217,8 @@ def read_steps(path: str | Path) -> tuple[RowSteps, ...]:
     current: dict[int, _Start] = {}
 
     def fail(number: int | None, what: Message) -> None:
-        raise CaptureError(
-            str(path), number, what, hint=message("capture.steps_spec", "docs/steps.md says what a steps file holds")
-        )
+        spec = message("capture.steps_spec", "docs/steps.md says what a steps file holds")
+        raise CaptureError(str(path), number, what, hint=hint_for(what, spec))
 
     for number, line in _lines(path, fail):
         if isinstance(line, StepsHeader):
@@ -257,7 +257,7 @@ def _lines(path: Path, fail: Any) -> Iterator[tuple[int, StepsLine]]:
             return  # cut off: the writer was interrupted
         try:
             yield number, _DECODER.decode(raw)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             fail(number, message("capture.steps_line", "not a line of a steps file: {said}", said=str(error)))
 
 

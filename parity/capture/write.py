@@ -8,6 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from parity.capture.checksum import sealed
 from parity.capture.fields import encode_token_ids
 from parity.capture.lines import dump_line
 from parity.capture.parse import SCHEMA
@@ -91,12 +92,12 @@ def score_record(key: ScoreKey, logprobs: TopLogprobs) -> dict[str, Json]:
 
 
 def write_capture(path: str | Path, capture: Capture, *, compact: bool = False) -> None:
-    """Write a whole capture; a `.gz` name compresses it."""
+    """Write a whole capture, each record with its checksum; a `.gz` name compresses it."""
     path = Path(path)
     opener: Any = gzip.open if path.suffix == ".gz" else open
     with opener(path, "wb") as file:
         for record in capture_records(capture, compact=compact):
-            file.write(dump_line(record))
+            file.write(sealed(dump_line(record)))
 
 
 def capture_records(capture: Capture, *, compact: bool = False) -> Iterable[dict[str, Json]]:

@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "why": ("parity.cli.why:why", "Say under which conditions the faults of a recorded run happen."),
     "locate": ("parity.cli.locate:locate", "Name the first module that went wrong, with its token, step and row."),
     "power": ("parity.cli.power:power", "Say how many requests show a fault of a given rate."),
-    "runs": ("parity.cli.runs:runs", "List, show and delete stored runs."),
+    "runs": ("parity.cli.runs:runs", "List, show, check and delete stored runs."),
     "report": ("parity.cli.report:report", "Write a report on a finding or a run."),
     "repro": ("parity.cli.report:repro", "Write a Python file that shows a finding with vLLM alone."),
     "watch": ("parity.cli.watch:watch", "Probe servers again and again, and tell when what they say goes wrong."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from parity.cli.checking import check
 from parity.cli.options import database_option, json_option
 from parity.cli.output import console, emit, emit_json, say
 from parity.language import render
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 @click.group()
 def runs() -> None:
-    """List, show and delete stored runs."""
+    """List, show, check and delete stored runs."""
+
+
+runs.add_command(check)
 
 
 @runs.command("list")

@@ -165,7 +165,7 @@ def _opening(path: Path) -> tuple[About, Plan]:
         plan = Plan.from_json(msgspec.json.decode(found["plan.json"]), str(path))
     except KeyError as error:
         raise _no_result(path, message("kit.lacks", "it lacks {name}", name=str(error.args[0]))) from error
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _no_result(path, verbatim(str(error))) from error
     named = list(of_plan(plan))  # the run's directory will be one of parity's own, and believed
     if named:

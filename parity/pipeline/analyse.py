@@ -14,7 +14,7 @@ from parity.comparator import DEFAULT_ALPHA, CompareOptions, Comparison, compare
 from parity.errors import ParityError
 from parity.messages import message
 from parity.plan import Arm, Model, Plan, Request
-from parity.plan.tokenise import load_tokenizer
+from parity.plan.apart import tokens_of
 from parity.records import Capture, Finding, ScoreKey, Scores, TokenIds, TopLogprobs
 from parity.records.crossings import Crossed
 from parity.store import ArmComparison, ArmResult
@@ -45,19 +45,16 @@ class CheckpointTokenizer:
     """`parity.comparator.types.Tokenizer` of a checkpoint directory."""
 
     def __init__(self, model: Path) -> None:
-        self._tokenizer = load_tokenizer(model)
+        self._tokens = tokens_of(model)
 
     def __call__(self, token_ids: Sequence[int], /) -> str:
-        return self._text(token_ids, skip=True)
+        return self._tokens.decode(token_ids, skip=True)
 
     def with_special(self, token_ids: Sequence[int], /) -> str:
-        return self._text(token_ids, skip=False)
+        return self._tokens.decode(token_ids)
 
     def encode(self, text: str, /) -> Sequence[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
-
-    def _text(self, token_ids: Sequence[int], *, skip: bool) -> str:
-        return str(self._tokenizer.decode([int(token) for token in token_ids], skip_special_tokens=skip))
+        return self._tokens.encode(text)
 
 
 def detokenizer(model: Path | None) -> CheckpointTokenizer | None:

@@ -11,8 +11,8 @@ from parity.comparator import Comparison
 from parity.comparator.conclude.ruled import decided
 from parity.comparator.reference.arbiter import rulings, with_rulings
 from parity.errors import ParityError
-from parity.messages import message
-from parity.pipeline.capturing import Runner
+from parity.messages import Say, message
+from parity.pipeline.capturing import Runner, anew
 from parity.pipeline.directory import RunDirectory
 from parity.pipeline.scoring import disputed
 from parity.plan import DEFAULT_TOLERANCE, Arm, Plan
@@ -47,7 +47,9 @@ def with_arbiter(plan: Plan, name: str | None) -> Plan:
     return plan if name is None else replace(plan, arbiter=arbiter_arm(name, plan))
 
 
-def arbitrate(plan: Plan, directory: RunDirectory, runner: Runner, captures: Mapping[str, Capture]) -> ScoreFile | None:
+def arbitrate(
+    plan: Plan, directory: RunDirectory, runner: Runner, captures: Mapping[str, Capture], say: Say
+) -> ScoreFile | None:
     """The arbiter's scores, kept in the run's directory; None without an arbiter or where nothing differs.
 
     Raises BackendError, Interrupted, ParityError as any arm does; what was scored stays.
@@ -59,7 +61,7 @@ def arbitrate(plan: Plan, directory: RunDirectory, runner: Runner, captures: Map
         return None
     with_arbiter = replace(plan, arms=(*plan.arms, plan.arbiter))
     with runner.open(with_arbiter, plan.arbiter, directory, threading.Event()) as session:
-        session.score(items, directory.arbiter, top=plan.score.top)
+        anew(lambda: session.score(items, directory.arbiter, top=plan.score.top), say)
     return ScoreFile(directory.arbiter)
 
 

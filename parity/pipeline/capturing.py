@@ -30,7 +30,7 @@ from parity.plan import Arm, Plan
 from parity.plan.hosts import Host, host_of
 from parity.records import Capture
 from parity.records.engine_settings import speculates, without_speculation
-from parity.run import Interrupted, OnEvent, ScoreItem, run_arm
+from parity.run import Interrupted, OnEvent, RefusedFile, ScoreItem, put_aside, run_arm
 
 SCORER_VARIANT = "score"
 _POLL_SECONDS = 0.25
@@ -201,7 +201,7 @@ class _Crew:
     def _capture(self, arm: Arm, report: Report) -> None:
         speculating = speculates(arm.engine)
         with self.runner.open(self.plan, arm, self.directory, self._stop) as session:
-            session.generate()
+            anew(session.generate, self.say)
             report(arm, _read_back(self.directory.capture(arm.name), arm.name))
             if arm is self.baseline and not speculating:
                 self._score(session)
@@ -214,10 +214,11 @@ class _Crew:
             self._score_on(session, items)
 
     def _score_on(self, session: Session, items: Sequence[ScoreItem]) -> None:
-        session.score(items, self.directory.scores, top=self.plan.score.top)
-        more = crossing_items(self.plan, self.directory, self.captures)
+        top, at = self.plan.score.top, self.directory
+        anew(lambda: session.score(items, at.scores, top=top), self.say)
+        more = crossing_items(self.plan, at, self.captures)
         if more:
-            session.score(more, self.directory.crossings, top=self.plan.score.top)
+            anew(lambda: session.score(more, at.crossings, top=top), self.say)
 
     def _score_apart(self) -> None:
         """The baseline has speculation on: the same backend once more without it, only to score."""
@@ -292,14 +293,32 @@ class _Crew:
             raise failed
 
 
+def anew(work: Callable[[], None], say: Say) -> None:
+    """Do it; where what an earlier attempt left cannot be continued, that is put aside and it begins again.
+
+    Whatever a worker said last time, or whoever changed the file since, no run is stuck with it."""
+    try:
+        work()
+    except RefusedFile as error:
+        aside = put_aside(error.path)
+        say(
+            message(
+                "pipeline.begun_again",
+                "{what}; it is kept as {path}, and this begins again",
+                what=error.message,
+                path=str(aside),
+            )
+        )
+        work()
+
+
 def _read_back(path: Path, arm: str) -> Capture:
     """The capture that an arm has just been given. Raises BackendError: what it holds is the arm's doing, and the file
     is put aside, so that a resumed run makes it anew."""
     try:
         return read_capture(path)
     except CaptureError as error:
-        aside = path.with_name(f"{path.name}.refused")
-        path.replace(aside)
+        aside = put_aside(path)
         raise BackendError(
             message(
                 "pipeline.capture_refused", "{arm}: its capture cannot be read: {what}", arm=arm, what=error.message

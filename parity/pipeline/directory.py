@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from parity.errors import ParityError, writing
+from parity.errors import ParityError, reading, writing
 from parity.files import read_whole
 from parity.locks import lock_now
 from parity.messages import Say, message
@@ -165,7 +166,10 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Only one process at a time works on a run; the lock goes with the process, however it ends."""
+        """Only one process at a time works on a run; the lock goes with the process, however it ends.
+
+        Raises ParityError where another does, and where what is written would lie elsewhere."""
+        self._check_places()
         with writing(
             self.root, message("pipeline.make_writable_name", "make it writable, or name another one with --out")
         ):
@@ -184,6 +188,27 @@ class RunDirectory:
         finally:
             os.close(handle)
 
+    def _check_places(self) -> None:
+        """A directory from elsewhere must not say where captures and logs are written: no links, pipes, devices."""
+        if trust_in(self.about) is not Trust.NONE:
+            return
+        with reading(self.root):
+            folders = [self.root, *([self.logs] if self.logs.is_dir() and not self.logs.is_symlink() else [])]
+            odd = [path for one in folders for path in sorted(one.iterdir()) if not _is_plain(path)]
+        if odd:
+            raise ParityError(
+                message(
+                    "pipeline.leads_elsewhere",
+                    "{path} is a link, a pipe or a device: what is written there would lie elsewhere",
+                    path=str(odd[0]),
+                ),
+                hint=message(
+                    "pipeline.remove_or_trust",
+                    "remove it; or, where you made it: `parity trust {root}`",
+                    root=str(self.root),
+                ),
+            )
+
     def in_use(self) -> bool:
         """Is a process working on this run right now?"""
         try:
@@ -194,6 +219,11 @@ class RunDirectory:
             return not lock_now(handle)
         finally:
             os.close(handle)
+
+
+def _is_plain(path: Path) -> bool:
+    mode = path.lstat().st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def find_unfinished(run: str | None, stored: Iterable[Path] = ()) -> RunDirectory:

@@ -63,7 +63,7 @@ def execute(
         store.create_run(NewRun(run_id, plan, command, directory=str(directory.root), versions=versions))
         try:
             captured = capture_all(plan, directory, runner, recorder, say)
-            arbiter_scores = arbitrate(plan, directory, runner, captured.captures)
+            arbiter_scores = arbitrate(plan, directory, runner, captured.captures, say)
             outcome = _compare_all(plan, directory, captured, arbiter_scores, recorder, alpha)
         except Interrupted as error:
             recorder.close(RunStatus.INTERRUPTED, said=error.message, duration=time.monotonic() - began)

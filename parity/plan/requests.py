@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from parity.errors import ParityError
 from parity.messages import message
-from parity.plan.checkpoint import shipped_checkpoint
+from parity.plan.apart import tokenised
 from parity.plan.messages import text_only
 from parity.plan.prompts import Prompt
-from parity.plan.tokenise import texts_and_ids
-from parity.plan.tokenise_child import tokenised_apart
 from parity.plan.types import Request
 
 
@@ -28,8 +25,7 @@ def tokenise(prompts: Iterable[Prompt], model: str | Path) -> list[Request]:
         }
         for prompt in prompts
     ]
-    ours = shipped_checkpoint(where.name) == where
-    made = texts_and_ids(asked, where) if ours or os.name != "posix" else tokenised_apart(where, asked)
+    made = tokenised(where, asked)
     return [_request(prompt, text, ids) for prompt, (text, ids) in zip(prompts, made, strict=True)]
 
 

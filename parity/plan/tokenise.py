@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from parity.errors import ParityError
+from parity.files import read_whole
 from parity.messages import message
-from parity.plan.checkpoint import json_object, text_file
+from parity.plan.checkpoint import MAX_JSON_BYTES, json_object, text_file
 from parity.records import Json
 
 if TYPE_CHECKING:
@@ -23,12 +24,47 @@ def load_tokenizer(model: str | Path) -> Tokenizer:
 
     path = Path(model) / "tokenizer.json"
     try:
-        return Tokenizer.from_file(str(path))
+        return Tokenizer.from_buffer(read_whole(path, MAX_JSON_BYTES))
     except Exception as error:
         raise ParityError(
             message("plan.not_load", "{path} does not load: {said}", path=str(path), said=str(error)),
             hint=message("plan.download_checkpoint_again", "download the checkpoint again"),
         ) from error
+
+
+class Spelling(NamedTuple):
+    """How one token is written. `name`: as the tokenizer spells it, None for an id that it does not have."""
+
+    name: str | None
+    text: str
+    special: bool
+
+
+class TextOfTokens:
+    """A checkpoint's tokenizer, for what parity asks of it."""
+
+    def __init__(self, model: Path) -> None:
+        self._tokenizer = load_tokenizer(model)
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._special = {int(token_id) for token_id, token in added.items() if token.special}
+
+    def decode(self, ids: Sequence[int], *, skip: bool = False) -> str:
+        """Their text. `skip`: without special tokens."""
+        return str(self._tokenizer.decode([int(token) for token in ids], skip_special_tokens=skip))
+
+    def decode_each(self, streams: Sequence[Sequence[int]], *, skip: bool = False) -> list[str]:
+        return [self.decode(ids, skip=skip) for ids in streams]
+
+    def encode(self, text: str, *, special: bool = False) -> list[int]:
+        """`special`: with the special tokens that the tokenizer adds by itself."""
+        return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+
+    def spellings(self, ids: Sequence[int]) -> list[Spelling]:
+        """Of each token by itself."""
+        return [
+            Spelling(self._tokenizer.id_to_token(int(one)), self.decode([one]), int(one) in self._special)
+            for one in ids
+        ]
 
 
 def texts_and_ids(prompts: Sequence[Mapping[str, Any]], model: Path) -> list[tuple[str | None, list[int]]]:

@@ -1,92 +1,103 @@
-"""Tokenising with somebody else's checkpoint, in a process that may take little memory and time.
+"""The process in which somebody else's tokenizer and chat template run: little memory, little time, no secrets.
 
 A tokenizer's regular expressions and a chat template are somebody else's programs: one may not end, take all memory or
-panic in Rust. So they run here, within limits of the operating system, and what comes back is JSON.
+panic in Rust. So they run here, within limits of the operating system. A request is a line of JSON, and so is its
+answer: {"done": …}, or {"error": MESSAGE, "hint": MESSAGE}.
 
-    python -m parity.plan.tokenise_child < {"model": DIRECTORY, "seconds": N, "prompts": […]}
+    python -m parity.plan.tokenise_child MEMORY_BYTES
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from parity.errors import ParityError
-from parity.messages import Message, message
-from parity.records import Json
-
-MEMORY_BYTES: Final = 2 << 30
-"""Of address space."""
-SECONDS: Final = 20
-SECONDS_A_MEGABYTE: Final = 5
-"""Of processor time: so many, and more for the prompts."""
+from parity.messages import message
+from parity.plan.tokenise import TextOfTokens, texts_and_ids
 
 
-def tokenised_apart(model: Path, prompts: Sequence[dict[str, Json]]) -> list[tuple[str | None, list[int]]]:
-    """(text, token ids) of each prompt, made in a process of its own. Raises ParityError."""
-    asked = json.dumps({"model": str(model), "prompts": list(prompts)})
-    seconds = SECONDS + SECONDS_A_MEGABYTE * (len(asked) >> 20)
-    env = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
-    command = [sys.executable, "-P", "-m", "parity.plan.tokenise_child", str(seconds)]
-    env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+class Answers:
+    """What can be asked; `open` comes before what needs a tokenizer."""
+
+    def __init__(self) -> None:
+        self.tokenizer: TextOfTokens | None = None
+
+    def prompts(self, model: str, prompts: list[dict[str, Any]]) -> object:
+        return texts_and_ids(prompts, Path(model))
+
+    def open(self, model: str) -> object:
+        self.tokenizer = TextOfTokens(Path(model))
+        return None
+
+    def decode(self, streams: list[list[int]], skip: bool) -> object:
+        assert self.tokenizer is not None
+        return self.tokenizer.decode_each(streams, skip=skip)
+
+    def encode(self, text: str, special: bool) -> object:
+        assert self.tokenizer is not None
+        return self.tokenizer.encode(text, special=special)
+
+    def spellings(self, ids: list[int]) -> object:
+        assert self.tokenizer is not None
+        return self.tokenizer.spellings(ids)
+
+
+def answered(answers: Answers, asked: dict[str, Any]) -> dict[str, Any]:
+    """One answer, whatever happens."""
+    model = asked.pop("of", "")
+    ask: Callable[..., object] = getattr(answers, asked.pop("ask"))
     try:
-        done = subprocess.run(
-            command, input=asked.encode(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, check=False,
-            timeout=4 * seconds,
-        )  # fmt: skip
-        answer: Any = json.loads(done.stdout)
-    except (subprocess.TimeoutExpired, ValueError):
-        raise ParityError(
-            message(
-                "plan.tokenizer_limits",
-                "the tokenizer or the chat template of {model} needs more than {seconds} s or {gib} GiB, or crashes",
-                model=str(model),
-                seconds=seconds,
-                gib=MEMORY_BYTES >> 30,
-            ),
-            hint=message("plan.give_token_ids", "is the checkpoint what it should be? `prompt_token_ids` need neither"),
-        ) from None
-    if isinstance(answer, dict):
-        hint = answer.get("hint")
-        raise ParityError(Message.from_json(answer["error"]), hint=None if hint is None else Message.from_json(hint))
-    return [(text, [int(one) for one in ids]) for text, ids in answer]
-
-
-def main() -> None:
-    """The other side."""
-    import resource
-
-    seconds = int(sys.argv[1])
-    limits = {resource.RLIMIT_AS: MEMORY_BYTES, resource.RLIMIT_CPU: seconds, resource.RLIMIT_CORE: 0}
-    for kind, most in limits.items():
-        with suppress(ValueError, OSError):  # a lower one is set already, or the system has none of this kind
-            resource.setrlimit(kind, (most, most))
-    asked = json.loads(sys.stdin.buffer.read())
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    try:
-        from parity.plan.tokenise import texts_and_ids
-
-        answer: Any = texts_and_ids(asked["prompts"], Path(asked["model"]))
+        return {"done": ask(**asked)}
     except ParityError as error:
-        answer = {"error": error.message.to_json(), "hint": None if error.hint is None else error.hint.to_json()}
+        return {"error": error.message.to_json(), "hint": None if error.hint is None else error.hint.to_json()}
     except BaseException as error:  # noqa: BLE001 - a panic in Rust is no Exception
         said = message(
             "plan.tokenizer_fails",
             "the tokenizer of {model} fails: {kind}: {said}",
-            model=asked["model"],
+            model=model,
             kind=type(error).__name__,
             said=str(error)[:300],
         )
-        answer = {"error": said.to_json(), "hint": None}
-    json.dump(answer, out)
-    out.flush()
+        return {"error": said.to_json(), "hint": None}
+
+
+def limit_memory(most: int) -> None:
+    """No more address space than this, and no core file."""
+    with suppress(ImportError):  # no POSIX, no limits
+        import resource
+
+        for kind, value in ((resource.RLIMIT_AS, most), (resource.RLIMIT_CORE, 0)):
+            with suppress(ValueError, OSError):  # a lower one is set already, or the system has none of this kind
+                resource.setrlimit(kind, (value, value))
+
+
+def limit_time(seconds: int) -> None:
+    """So many seconds of processor time from now on; then the system ends this process."""
+    with suppress(ImportError):
+        import resource
+
+        with suppress(ValueError, OSError):
+            _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+            resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + seconds, hard))
+
+
+def main() -> None:
+    limit_memory(int(sys.argv[1]))
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    answers = Answers()
+    for line in sys.stdin.buffer:
+        asked = json.loads(line)
+        limit_time(asked.pop("seconds"))
+        out.write(json.dumps(answered(answers, asked)).encode() + b"\n")
+        out.flush()
 
 
 if __name__ == "__main__":

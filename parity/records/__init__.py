@@ -171,7 +171,7 @@ class TopLogprobs:
         except TypeError:
             check_shape(length, width, len(pairs))
             return TopLogprobs._with_nulls(entries, width)
-        if not np.isfinite(numbers[::2]).all():
+        if not (np.abs(numbers[::2]) < 2**63).all():
             raise ValueError("a token id is null or not a number")
         check_shape(length, width, len(pairs))
         shape = (length, width)

@@ -12,6 +12,7 @@ from types import TracebackType
 
 import msgspec
 
+from parity.capture.checksum import Seals
 from parity.errors import ParityError, cannot_read
 from parity.messages import message
 from parity.reduce.case import Case, Setup, Shot, Unresolved
@@ -73,11 +74,14 @@ class Notebook:
             return 0
         except OSError as error:
             raise cannot_read(self.path, error) from error
-        end = 0
+        end, seals = 0, Seals()
         for number, line in enumerate(data.splitlines(keepends=True), start=1):
             if not line.endswith(b"\n"):
                 break  # an interrupted write
             try:
+                wrong = seals.problem(line)
+                if wrong is not None:
+                    raise ValueError(str(wrong))
                 self._take(_LINE.decode(line), number)
             except ValueError as error:
                 raise ParityError(

@@ -46,6 +46,7 @@ from parity.run.envs import EngineEnv, EnvSpec, list_envs
 from parity.run.events import ArmEvent, OnEvent, Phase
 from parity.run.failures import Interrupted, Timeouts
 from parity.run.items import ScoreItem
+from parity.run.resume import RefusedFile, put_aside
 from parity.run.session import ArmSession, run_arm
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "Phase",
     "PlainProgress",
     "Portable",
+    "RefusedFile",
     "Remote",
     "ScoreItem",
     "Seeded",
@@ -79,6 +81,7 @@ __all__ = [
     "list_envs",
     "load_backend",
     "progress",
+    "put_aside",
     "run_arm",
     "starts_an_engine",
 ]

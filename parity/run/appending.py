@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import IO
 
+from parity.capture.checksum import sealed
 from parity.errors import ParityError, cannot_write, writing
 from parity.locks import lock_now
 from parity.messages import message
@@ -35,8 +36,8 @@ class Appender:
         self._end = keep_bytes
 
     def add(self, line: bytes) -> None:
-        """Append one line. Raises ParityError when it cannot be written (a full disk)."""
-        data = memoryview(line)
+        """Append a record's line, with its checksum. Raises ParityError when it cannot be written (a full disk)."""
+        data = memoryview(sealed(line))
         whole = self._end + len(data)
         try:
             while data:

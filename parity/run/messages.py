@@ -215,7 +215,14 @@ _TAGS: Final = msgspec.json.Decoder(Other)
 def decode(
     line: bytes, events: Mapping[str, AnyDecoder] = _EVENTS, records: Mapping[str, AnyDecoder] = _RECORDS
 ) -> Any:
-    """The message of a line, `Other` where it is of no known kind. Raises ProtocolError."""
+    """The message of a line, `Other` where it is of no known kind. Raises ProtocolError, whatever the line holds."""
+    try:
+        return _decoded(line, events, records)
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise unfit(error) from None
+
+
+def _decoded(line: bytes, events: Mapping[str, AnyDecoder], records: Mapping[str, AnyDecoder]) -> Any:
     if len(line) > MAX_EVENT_BYTES and line.startswith(b'{"event"'):
         raise ProtocolError(message("run.long_event", "an event of {size} bytes", size=len(line)))
     if is_too_dense(line):
@@ -224,7 +231,7 @@ def decode(
         tags = _TAGS.decode(line)
     except msgspec.ValidationError:
         raise ProtocolError(message("run.not_an_object", "a line that is not a JSON object")) from None
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         shown = printable(line[:120].decode("utf-8", "replace"))
         raise ProtocolError(message("run.not_json", "a line that is not JSON: {line}", line=repr(shown))) from None
     if tags.record == "header":

@@ -10,10 +10,13 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import orjson
 
-from parity.errors import ParityError, cannot_read
+from parity.capture.lines import raw_lines
+from parity.capture.steps import steps_path
+from parity.errors import ParityError, cannot_write
 from parity.messages import Message, message
 from parity.plan import Arm, Plan
 from parity.records import Header, Key, ScoreKey
@@ -29,6 +32,31 @@ from parity.run.messages import (
     Tokens,
     held_record,
 )
+
+
+class RefusedFile(ParityError):
+    """What an earlier attempt left cannot be continued."""
+
+    def __init__(self, path: Path, said: Message, *, hint: Message) -> None:
+        super().__init__(said, hint=hint)
+        self.path = path
+
+
+def put_aside(path: Path) -> Path:
+    """Move a file that cannot be continued, and the steps beside it, out of the way: where it is now.
+
+    Raises ParityError where the directory cannot be written."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.refused{f'-{number}' if number > 1 else ''}")).exists():
+        number += 1
+    try:
+        path.replace(aside)
+        beside = steps_path(path)
+        if beside != path and beside.exists():
+            beside.replace(beside.with_name(beside.name + aside.name.removeprefix(path.name)))
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return aside
 
 
 @dataclass(slots=True)
@@ -98,36 +126,34 @@ def keep(completion: Tokens) -> Kept:
 def read_held(path: Path) -> Held:
     """What is in `path`; an absent or empty file holds nothing.
 
-    Raises ParityError when the file is damaged anywhere but in its last line.
+    Raises RefusedFile when the file is damaged anywhere but in its last line, ParityError where it cannot be read.
     """
     held = Held()
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
+    if not path.exists():
         return held
-    except OSError as error:
-        raise cannot_read(path, error) from error
-    with file:
-        number = 0
-        while line := file.readline():
-            number += 1
-            if not line.endswith(b"\n"):
-                break
-            try:
-                _take(held, held_record(line))
-            except ProtocolError as error:
-                raise ParityError(
-                    message(
-                        "run.damaged",
-                        "{path}, line {number}: damaged, this is not where an interrupted run ends ({why})",
-                        path=str(path),
-                        number=number,
-                        why=error.said,
-                    ),
-                    hint=message("run.move_away", "move the file away and run the arm again"),
-                ) from error
-            if held.footer is None:
-                held.end = file.tell()
+
+    def damaged(number: int | None, why: Message) -> NoReturn:
+        raise RefusedFile(
+            path,
+            message(
+                "run.damaged",
+                "{path}, line {number}: damaged, this is not where an interrupted run ends ({why})",
+                path=str(path),
+                number=number or 0,
+                why=why,
+            ),
+            hint=message("run.move_away", "move the file away and run the arm again"),
+        )
+
+    for number, begin, line in raw_lines(path, damaged):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            _take(held, held_record(line))
+        except ProtocolError as error:
+            damaged(number, error.said)
+        if held.footer is None:
+            held.end = begin + len(line)
     return held
 
 
@@ -149,7 +175,7 @@ def _take(held: Held, record: HeldRecord) -> None:
 
 
 def check_same_plan(held: Held, plan: Plan, arm: Arm, path: Path) -> None:
-    """Raises ParityError when the file was not made from this plan and arm."""
+    """Raises RefusedFile when the file was not made from this plan and arm."""
     if held.header is None:
         return
     header = held.header
@@ -167,7 +193,8 @@ def check_same_plan(held: Held, plan: Plan, arm: Arm, path: Path) -> None:
     if any(key.request not in requests for key in held.completions):
         differences.append(message("run.differ.requests", "requests"))
     if differences:
-        raise ParityError(
+        raise RefusedFile(
+            path,
             message(
                 "run.another_plan",
                 "{path} was made by another plan: {differences} differ",
@@ -195,10 +222,11 @@ def engine_differences(old: Header, new: Header, *, of_replicas: bool = False) -
 
 
 def check_same_engine(old: Header, new: Header, path: Path) -> None:
-    """Raises ParityError when the engine that would continue is not the one that began."""
+    """Raises RefusedFile when the engine that would continue is not the one that began."""
     differences = engine_differences(old, new)
     if differences:
-        raise ParityError(
+        raise RefusedFile(
+            path,
             message(
                 "run.another_engine",
                 "{path} was begun by another engine: {differences} differ",

@@ -20,19 +20,14 @@ import orjson
 from sqlite_utils import Database
 
 from parity.errors import ParityError
-from parity.messages import Message, message
-from parity.paths import data_dir, default_database, make_private
+from parity.messages import message
+from parity.paths import default_database, make_private
 from parity.records import Json
+from parity.store.guard import guard
 from parity.store.migrations import known_migrations, migrations
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for another one; the longest transaction is one arm's completions."""
-
-
-CHECK_SECONDS = 60.0
-"""For looking through a database from elsewhere, each time it is opened."""
-PROGRESS_STEPS = 100_000
-"""Steps of SQLite's machine between two looks at the clock."""
 
 
 def explain(error: sqlite3.Error, path: Path) -> ParityError:
@@ -140,7 +135,7 @@ class Connection:
                     "name a database in a writable directory with --db PATH or PARITY_HOME",
                 ),
             ) from error
-        own = not where.exists() or where.resolve().is_relative_to(data_dir().resolve())
+        new = not where.exists()
         try:
             with contextlib.suppress(OSError):  # SQLite says what is wrong
                 os.close(os.open(where, os.O_RDWR | os.O_CREAT, 0o600))
@@ -149,7 +144,7 @@ class Connection:
             raise explain(error, where) from error
         store = cls(where, Database(raw, execute_plugins=False))
         try:
-            store._guard(own)
+            guard(raw, where, new=new)
             store._prepare()
         except sqlite3.Error as error:
             raw.close()
@@ -158,50 +153,6 @@ class Connection:
             raw.close()
             raise
         return store
-
-    def _guard(self, own: bool) -> None:
-        """Nothing in the file runs: no function, trigger or view of its schema, and no query without end.
-
-        A file from elsewhere is looked through first. Raises ParityError, sqlite3.Error.
-        """
-        conn = self._db.conn
-        conn.execute("PRAGMA trusted_schema = OFF")
-        if own:
-            return
-        until = time.monotonic() + CHECK_SECONDS
-        conn.set_progress_handler(lambda: int(time.monotonic() > until), PROGRESS_STEPS)
-        try:
-            self._look_through(conn)
-        except sqlite3.OperationalError as error:
-            if "interrupted" not in str(error):
-                raise
-            raise self._not_taken(
-                message("store.without_end", "looking through it takes more than {seconds:g} s", seconds=CHECK_SECONDS)
-            ) from error
-        finally:
-            conn.set_progress_handler(None, 0)
-
-    def _look_through(self, conn: sqlite3.Connection) -> None:
-        wrong = [str(row[0]) for row in conn.execute("PRAGMA quick_check(3)")]
-        if wrong != ["ok"]:
-            raise self._not_taken(
-                message("store.damaged", "it is damaged: {what}", what=" ".join(wrong[0].split())[:200])
-            )
-        odd = conn.execute("SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index')").fetchall()
-        odd += conn.execute(
-            "SELECT 'virtual table', name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL%'"
-        ).fetchall()
-        if odd:
-            named = [f"{kind} {name}"[:80] for kind, name in odd[:3]]
-            raise self._not_taken(
-                message("store.has_programs", "it holds {what}, which parity never makes", what=named)
-            )
-
-    def _not_taken(self, why: Message) -> ParityError:
-        return ParityError(
-            message("store.not_taken", "the database {path} is not taken: {why}", path=str(self.path), why=why),
-            hint=message("store.from_whom", "ask for it again where it came from, or name another with --db PATH"),
-        )
 
     def _prepare(self) -> None:
         conn = self._db.conn

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from parity.errors import ParityError
 from parity.messages import Message, message
-from parity.plan.tokenise import load_tokenizer
+from parity.plan.apart import ApartTokens, tokens_of
+from parity.plan.tokenise import Spelling, TextOfTokens
 from parity.records import TokenIds
 from parity.text import visible
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 REPLACEMENT: Final = "\ufffd"
 LONGEST_CHARACTER = 4
@@ -49,7 +48,7 @@ class Decoder:
 
     def __init__(self, model: Path | None) -> None:
         self.problem: Message | None = None
-        self._tokenizer: Tokenizer | None = None
+        self._tokenizer: TextOfTokens | ApartTokens | None = None
         self._special: set[int] = set()
         self._known: dict[int, Piece] = {}
         if model is None or not (model / "tokenizer.json").is_file():
@@ -58,71 +57,88 @@ class Decoder:
             )
             return
         try:
-            self._tokenizer = load_tokenizer(model)
+            self._tokenizer = tokens_of(model)
         except ParityError as error:
             self.problem = error.message
-            return
-        added = self._tokenizer.get_added_tokens_decoder()
-        self._special = {int(token_id) for token_id, token in added.items() if token.special}
 
     def piece(self, token_id: int) -> Piece:
         """One token by itself."""
-        known = self._known.get(token_id)
-        if known is None:
-            known = self._known[token_id] = self._make(token_id)
-        return known
+        self._learn([token_id])
+        return self._known[token_id]
 
     def pieces(self, ids: TokenIds) -> list[Piece]:
         """One piece per token of consecutive text: a character spread over tokens stands in the first."""
-        found = [self.piece(int(i)) for i in ids]
-        if self._tokenizer is None:
-            return found
+        self._learn(ids.tolist())
+        found = [self._known[int(i)] for i in ids]
         at = 0
         while at < len(found):
-            end = self._whole_character(ids, found, at)
+            end, text = self._whole_character(ids, found, at)
             if end > at + 1:
-                text = self._tokenizer.decode([int(i) for i in ids[at:end]], skip_special_tokens=False)
                 found[at] = _ordinary(text)
                 for rest in range(at + 1, end):
                     found[rest] = Piece("")
             at = max(end, at + 1)
         return found
 
+    def _learn(self, ids: Sequence[int]) -> None:
+        """Ask for the tokens that were not seen yet, all at once: the tokenizer may be in another process."""
+        new = list(dict.fromkeys(i for i in ids if i not in self._known))
+        there = [i for i in new if self._tokenizer is not None and 0 <= i < 2**32]
+        spelled: dict[int, Spelling] = {}
+        if self._tokenizer is not None and there:
+            try:
+                spelled = dict(zip(there, self._tokenizer.spellings(there), strict=True))
+            except ParityError as error:
+                self._give_up(error)
+        self._special |= {i for i, one in spelled.items() if one.special}
+        self._known |= {i: _piece(i, spelled.get(i)) for i in new}
+
+    def _text(self, ids: TokenIds) -> str:
+        """Of tokens that make one character; nothing where the tokenizer fails."""
+        try:
+            return "" if self._tokenizer is None else self._tokenizer.decode(ids.tolist())
+        except ParityError as error:
+            self._give_up(error)
+            return ""
+
+    def _give_up(self, error: ParityError) -> None:
+        self.problem, self._tokenizer = error.message, None
+
     def text(self, ids: TokenIds) -> str:
         return "".join(piece.text for piece in self.pieces(np.asarray(ids, dtype=np.int64)))
 
-    def _whole_character(self, ids: TokenIds, found: list[Piece], at: int) -> int:
-        """Where a character that begins in token `at` ends, `at` itself if it is whole or never ends."""
-        assert self._tokenizer is not None
+    def _whole_character(self, ids: TokenIds, found: list[Piece], at: int) -> tuple[int, str]:
+        """Where a character that begins in token `at` ends, and its text; `at` itself if it is whole or never ends."""
         if not self._bytes(int(ids[at]), found[at]):
-            return at
+            return at, ""
         for end in range(at + 2, min(at + LONGEST_CHARACTER, len(found)) + 1):
             if not self._bytes(int(ids[end - 1]), found[end - 1]):
-                return at
-            text = self._tokenizer.decode([int(i) for i in ids[at:end]], skip_special_tokens=False)
+                break
+            text = self._text(ids[at:end])
             if text and REPLACEMENT not in text:
-                return end
-        return at
+                return end, text
+        return at, ""
 
     def _bytes(self, token_id: int, piece: Piece) -> bool:
         """Is it shown as bytes? Neither text, nor a special token, nor an id that does not exist."""
         return piece.odd and piece.text.startswith(("\\x", "<0x")) and token_id not in self._special
 
-    def _make(self, token_id: int) -> Piece:
-        if self._tokenizer is None or not 0 <= token_id < 2**32:
-            return Piece(f"[{token_id}]", odd=True)
-        spelled = self._tokenizer.id_to_token(token_id)
-        if spelled is None:
-            return Piece(f"[{token_id}?]", odd=True)
-        if token_id in self._special:
-            return Piece(f"⟦{visible(spelled)}⟧", odd=True)
-        text = self._tokenizer.decode([token_id], skip_special_tokens=False)
-        if text and REPLACEMENT not in text:
-            return _ordinary(text)
-        if spelled and all(char in _BYTES for char in spelled):
-            raw = bytes(_BYTES[char] for char in spelled)
-            return Piece(visible(raw.decode("utf-8", errors="backslashreplace")), odd=True)
-        return Piece(visible(spelled) if spelled else f"[{token_id}]", odd=True)
+
+def _piece(token_id: int, spelled: Spelling | None) -> Piece:
+    """What a token looks like; as its id where nothing is known of it."""
+    if spelled is None:
+        return Piece(f"[{token_id}]", odd=True)
+    name, text, special = spelled
+    if name is None:
+        return Piece(f"[{token_id}?]", odd=True)
+    if special:
+        return Piece(f"⟦{visible(name)}⟧", odd=True)
+    if text and REPLACEMENT not in text:
+        return _ordinary(text)
+    if name and all(char in _BYTES for char in name):
+        raw = bytes(_BYTES[char] for char in name)
+        return Piece(visible(raw.decode("utf-8", errors="backslashreplace")), odd=True)
+    return Piece(visible(name) if name else f"[{token_id}]", odd=True)
 
 
 def _ordinary(text: str) -> Piece:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from parity.errors import ParityError
-from parity.plan.tokenise import load_tokenizer
+from parity.plan.apart import ApartTokens, tokens_of
+from parity.plan.tokenise import TextOfTokens
 from parity.records import TokenIds
 from parity.text import cell_width, clip, visible
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 OPEN, CLOSE = ">>", "<<"
 """Around the marked token; plain characters, so that it is seen without colours and in a pipe."""
@@ -21,16 +21,14 @@ CONTEXT = 200
 
 
 class TokenText:
-    """Decodes with a checkpoint's tokenizer; without one it shows token ids."""
+    """Decodes with a checkpoint's tokenizer; without one, or with a broken one, it shows token ids: that must not keep
+    anyone from reading a report."""
 
     def __init__(self, model: Path | None) -> None:
-        self._tokenizer: Tokenizer | None = None
+        self._tokenizer: TextOfTokens | ApartTokens | None = None
         if model is not None and (model / "tokenizer.json").is_file():
-            try:
-                self._tokenizer = load_tokenizer(model)
-            except ParityError:
-                # The ids are shown instead: a broken tokenizer must not keep anyone from reading a report.
-                self._tokenizer = None
+            with suppress(ParityError, OSError):
+                self._tokenizer = tokens_of(model)
 
     @property
     def knows(self) -> bool:
@@ -39,15 +37,25 @@ class TokenText:
 
     def encodes(self, text: str) -> list[int] | None:
         """The tokens of a text as the checkpoint's own tokenizer makes them; None without one."""
-        return None if self._tokenizer is None else list(self._tokenizer.encode(text).ids)
+        try:
+            return None if self._tokenizer is None else self._tokenizer.encode(text, special=True)
+        except ParityError:
+            self._tokenizer = None
+            return None
 
     def decode(self, ids: TokenIds) -> str:
         """The text of consecutive tokens, made visible; ids in brackets where they have no text."""
-        if not len(ids):
-            return ""
+        text = self._text(ids) if len(ids) else ""
+        return " ".join(f"[{int(i)}]" for i in ids) if text is None else visible(text)
+
+    def _text(self, ids: TokenIds) -> str | None:
         if self._tokenizer is None or int(ids.min()) < 0 or int(ids.max()) >= 2**32:
-            return " ".join(f"[{int(i)}]" for i in ids)
-        return visible(self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False))
+            return None
+        try:
+            return self._tokenizer.decode(ids.tolist())
+        except ParityError:
+            self._tokenizer = None
+            return None
 
     def plain(self, token_id: int) -> str:
         """One token's text without quotes; its id in brackets where its bytes alone are no text."""
@@ -59,10 +67,9 @@ class TokenText:
         return text if text == f"[{token_id}]" else f'"{text}"'
 
     def _one(self, token_id: int) -> str:
-        if self._tokenizer is not None and 0 <= token_id < 2**32:
-            text = self._tokenizer.decode([token_id], skip_special_tokens=False)
-            if text and "\ufffd" not in text:  # else an unknown id, or a part of a character
-                return visible(text)
+        text = self._text(np.array([token_id], dtype=np.int64))
+        if text and "\ufffd" not in text:  # else an unknown id, or a part of a character
+            return visible(text)
         return f"[{token_id}]"
 
     def marked(self, ids: TokenIds, position: int, columns: int) -> str:

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from judging import Ended
 
-CAMPAIGNS = ("bombs", "far", "models", "kills")
+CAMPAIGNS = ("bombs", "far", "models", "servers", "stores", "kills")
 
 
 def main() -> int:

@@ -112,9 +112,10 @@ def _shows(hits: int, lists: int) -> bool:
 
 def _sums(lists: list[FloatArray], factor: float) -> FloatArray:
     """What the probabilities of each list add up to."""
-    return np.concatenate(
-        [np.nansum(np.exp(np.where(np.isneginf(one), np.nan, one * factor)), axis=1) for one in lists]
-    )
+    with np.errstate(over="ignore"):  # what is no logarithm may be any number
+        return np.concatenate(
+            [np.nansum(np.exp(np.where(np.isneginf(one), np.nan, one * factor)), axis=1) for one in lists]
+        )
 
 
 def _too_large(lists: list[FloatArray], factor: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from parity.errors import ParityError
-from parity.store import Store, connection
+from parity.store import Store, guard
+from parity.trust import trust
 
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
 
@@ -56,8 +58,8 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
 
 def test_looking_through_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = made(tmp_path / "large.db")
-    monkeypatch.setattr(connection, "CHECK_SECONDS", -1.0)
-    monkeypatch.setattr(connection, "PROGRESS_STEPS", 1)
+    monkeypatch.setattr(guard, "CHECK_SECONDS", -1.0)
+    monkeypatch.setattr(guard, "PROGRESS_STEPS", 1)
     with pytest.raises(ParityError, match="takes more than"):
         Store.open(path)
 
@@ -67,3 +69,50 @@ def test_a_database_is_for_its_owner_alone(tmp_path: Path) -> None:
     Store.open(path).close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.parent.stat().st_mode) == 0o700
+
+
+def looked_through(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Which databases are read whole from now on."""
+    looked: list[Path] = []
+    real = guard._check_damage
+
+    def check(conn: sqlite3.Connection, path: Path) -> None:
+        looked.append(path)
+        real(conn, path)
+
+    monkeypatch.setattr(guard, "_check_damage", check)
+    return looked
+
+
+def test_one_that_has_not_changed_is_read_whole_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARITY_HOME", str(tmp_path / "home"))
+    path, looked = made(tmp_path / "theirs.db"), looked_through(monkeypatch)
+    Store.open(path).close()
+    first = len(looked)  # an opening that goes over to a write-ahead log changes it
+    Store.open(path).close()
+    Store.open(path).close()
+    assert (first, len(looked)) in ((1, 1), (1, 2))
+    before = len(looked)
+    Store.open(path).close()
+    assert len(looked) == before
+    data = bytearray(path.read_bytes())
+    path.write_bytes(bytes(data))
+    times = path.stat()
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    Store.open(path).close()
+    assert len(looked) == before + 1
+
+
+def test_one_that_is_our_own_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARITY_HOME", str(tmp_path / "home"))
+    looked = looked_through(monkeypatch)
+    for path in (tmp_path / "home" / "own.db", tmp_path / "new.db"):
+        Store.open(path).close()
+    assert looked == []
+    folder = tmp_path / "named"
+    folder.mkdir()
+    path = made(folder / "known.db")
+    before = len(looked)
+    trust(folder)
+    Store.open(path).close()
+    assert len(looked) == before

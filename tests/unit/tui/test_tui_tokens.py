@@ -23,7 +23,7 @@ def decoder() -> Decoder:
 
 def ids(decoder: Decoder, text: str) -> np.ndarray:
     assert decoder._tokenizer is not None
-    return np.array(decoder._tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+    return np.array(decoder._tokenizer.encode(text), dtype=np.int64)
 
 
 def test_text_comes_back_token_by_token(decoder: Decoder) -> None:
@@ -49,7 +49,7 @@ def test_half_a_character_is_shown_as_its_bytes(decoder: Decoder) -> None:
 
 
 def test_special_tokens_and_ids_that_do_not_exist(decoder: Decoder) -> None:
-    special = sorted(decoder._special)
+    special = [one for one in range(2048) if decoder.piece(one).text.startswith("⟦")]
     assert special
     piece = decoder.piece(special[0])
     assert piece.odd

@@ -30,7 +30,7 @@ def describe(endpoint: Endpoint, wanted: str | None) -> dict[str, Any]:
                 "server.name_a_model",
                 "{url} serves {names}: name one as `model`",
                 url=endpoint.shown,
-                names=", ".join(names) or message("server.no_model", "no model"),
+                names=excerpt(", ".join(names)) or message("server.no_model", "no model"),
             )
         )
     if wanted is not None and names and wanted not in names:
@@ -40,7 +40,7 @@ def describe(endpoint: Endpoint, wanted: str | None) -> dict[str, Any]:
                 "{url} does not serve {wanted!r}; it has {names}",
                 url=endpoint.shown,
                 wanted=wanted,
-                names=", ".join(names),
+                names=excerpt(", ".join(names)),
             )
         )
     found["model"] = wanted if wanted is not None else names[0]

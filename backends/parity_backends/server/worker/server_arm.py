@@ -21,7 +21,7 @@ from parity_backends.worker.sentences import Sentence, WorkerError, message, of_
 from .about import describe, server_counters
 from .answers import Answer, NoAnswer, Sample, assembled, prompt_entries, whole
 from .asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, has_images, not_sent, sampling_body, score_body
-from .transport import Endpoint, Refused, ServerError, is_readable_on_the_way
+from .transport import Body, Endpoint, Refused, ServerError, excerpt, is_readable_on_the_way
 
 WAKE_SECONDS = 0.5
 NO_CHARACTER = "\ufffd"
@@ -214,9 +214,7 @@ class ServerArm(PlannedArm):
                 wrap=self.wrap,
                 as_text=self.as_text,
             )
-            if stream:
-                return assembled(self.endpoint.post_stream(self.path, body))
-            return whole(*self.endpoint.post_json(self.path, body))
+            return self._answered(body, stream)
         except Refused as error:
             raise Refused(of_request(request, error), error.status, error.answered) from error
         except NoAnswer as error:
@@ -225,6 +223,23 @@ class ServerArm(PlannedArm):
             raise ServerError(of_request(request, error)) from error
         except WorkerError as error:
             raise WorkerError(of_request(request, error)) from error
+
+    def _answered(self, body: Body, stream: bool) -> Answer:
+        """What comes back; whatever of it has another form than any that is known is the server's doing."""
+        try:
+            if stream:
+                return assembled(self.endpoint.post_stream(self.path, body))
+            return whole(*self.endpoint.post_json(self.path, body))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+            said = self.endpoint.hide(excerpt("%s: %s" % (type(error).__name__, error)))
+            raise ServerError(
+                message(
+                    "server.odd_answer",
+                    "{url}: an answer of an unknown form ({said})",
+                    url=self.endpoint.shown + self.path,
+                    said=said,
+                )
+            ) from error
 
     def _all(self, calls: Iterable[Callable[[], Any]], finished: Callable[[Any], None], total: int) -> None:
         """Make all calls, `concurrency` at once; `finished` gets each result as it comes, in this thread."""

@@ -18,6 +18,12 @@ from parity_backends.worker.sentences import Sentence, WorkerError, message
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """An answer longer than this is refused (8 samples of 100,000 tokens as text are 4 MB)."""
 
+LARGE_BYTES = 1024 * 1024
+LEAST_OF_LIST = 16
+LEAST_OF_OBJECT = 24
+"""Bytes of a large answer for each list and object in it: `[]` takes two on the way and 64 in memory. A token with its
+logprob has some 60."""
+
 RETRIED = (429, 503)
 """Statuses that say "later": too many requests, not ready. Nothing else is asked twice."""
 
@@ -69,6 +75,7 @@ class Endpoint:
         """No call is begun any more: another has failed, or an end was asked for."""
         self._open: dict[int, tuple[Any, float]] = {}
         self._lock = threading.Lock()
+        self._parsing = threading.Lock()
 
     # ------------------------------------------------------------------ what callers use
 
@@ -254,8 +261,13 @@ class Endpoint:
     def _json(self, path: str, kind: str, data: bytes) -> Any:
         if "json" not in kind:
             raise ServerError(self._not_what(path, "JSON", kind, data))
+        if is_too_dense(data):
+            raise ServerError(message("server.too_dense", "{url}: an answer of lists in lists", url=self.shown + path))
         try:
-            return json.loads(data)
+            if len(data) < LARGE_BYTES:
+                return json.loads(data)
+            with self._parsing:  # Python parses one at a time anyway; so not all are in memory at once
+                return json.loads(data)
         except (ValueError, RecursionError):
             raise ServerError(
                 message(
@@ -428,6 +440,13 @@ def spellings(key: Optional[str]) -> Any:
             found |= {core} if len(core) >= SHORTEST_KEY else set()
     longest_first = sorted(filter(None, found), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
+
+
+def is_too_dense(data: bytes) -> bool:
+    """Whether an answer would take many times its size in memory."""
+    if len(data) < LARGE_BYTES:
+        return False
+    return data.count(b"[") * LEAST_OF_LIST > len(data) or data.count(b"{") * LEAST_OF_OBJECT > len(data)
 
 
 def excerpt(text: Any) -> str:

@@ -1,0 +1,1 @@
+"""Mutated bytes at every door: `python -m tests.hostile.fuzz`."""

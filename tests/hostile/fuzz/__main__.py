@@ -1,0 +1,166 @@
+"""`python -m tests.hostile.fuzz [DOOR …] --inputs N`: mutated inputs at each door, by coverage where atheris is installed.
+
+atheris (`pip install atheris`) counts a fault as the end of a run, so faults are caught here, told once for each place in
+the code, and kept as files. Exit code 3 where there were any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+
+SLOW_SECONDS = 5.0
+"""Of processor time for one small input."""
+
+
+class Session:
+    """One door, and what was found at it."""
+
+    def __init__(self, door: str, keep: Path) -> None:
+        from tests.hostile.fuzz.doors import tried
+
+        self.door, self.keep, self.tried = door, keep, tried
+        self.inputs = self.let_in = 0
+        self.slowest = 0.0
+        self.faults: dict[str, str] = {}
+        self.began = time.monotonic()
+
+    def __call__(self, data: bytes) -> None:
+        self.inputs += 1
+        began = time.process_time()
+        try:
+            self.let_in += self.tried(self.door, data)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - each is a fault, and the next input is tried
+            self.fault(error, data)
+        took = time.process_time() - began
+        self.slowest = max(self.slowest, took)
+        if took > SLOW_SECONDS:
+            self.fault(TimeoutError(f"{took:.1f} s"), data)
+
+    def fault(self, error: BaseException, data: bytes) -> None:
+        frames = [one for one in traceback.extract_tb(error.__traceback__) if "/parity/" in one.filename]
+        place = f"{frames[-1].filename.rpartition('/parity/')[2]}:{frames[-1].lineno}" if frames else "?"
+        name = f"{type(error).__name__} at {place}"
+        if name in self.faults:
+            return
+        path = self.keep / f"{self.door}-{len(self.faults)}"
+        path.write_bytes(data)
+        self.faults[name] = str(path)
+        print(f"{self.door}: {name}: {str(error)[:200]} ({path})", flush=True)
+
+    def row(self) -> str:
+        took = time.monotonic() - self.began
+        return f"| {self.door} | {self.inputs} | {self.let_in} | {len(self.faults)} | {self.slowest:.1f} s | {took:.0f} s |"
+
+
+def drawn(session: Session, seeds: list[bytes], inputs: int, seed: int, seconds: float) -> None:
+    """Without coverage: each a mutation of a beginning, or of one that was let in."""
+    from tests.hostile.fuzz.mutation import mutated
+
+    rng, pool = random.Random(f"{seed} {session.door}"), list(seeds)
+    while session.inputs < inputs and time.monotonic() - session.began < seconds:
+        data, before = mutated(rng, rng.choice(pool)), session.let_in
+        session(data)
+        if session.let_in > before and len(data) < 20_000 and rng.random() < 0.05:
+            pool = [*pool[-200:], *seeds, data]
+
+
+def guided(session: Session, seeds: list[bytes], inputs: int, seconds: float) -> None:
+    """By coverage of parity's code: libFuzzer keeps what reaches something new; it does not return."""
+    import atheris
+
+    from tests.hostile.fuzz.mutation import mutated
+
+    atheris.instrument_all()
+    corpus = session.keep / f"corpus-{session.door}"
+    corpus.mkdir(exist_ok=True)
+    for number, data in enumerate(seeds):
+        (corpus / f"seed-{number}").write_bytes(data)
+
+    def mutate(data: bytes, most: int, seed: int) -> bytes:
+        rng = random.Random(seed)
+        return (atheris.Mutate(data, most) if rng.random() < 0.1 else mutated(rng, data or seeds[0]))[:most]
+
+    arguments = [sys.argv[0], f"-runs={inputs}", f"-max_total_time={int(seconds)}", "-max_len=65536", "-len_control=0",
+                 "-rss_limit_mb=3000", "-timeout=60", "-verbosity=0", str(corpus)]  # fmt: skip
+    atheris.Setup(arguments, session, custom_mutator=mutate)
+    atheris.Fuzz()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile.fuzz", description=__doc__)
+    parser.add_argument("doors", nargs="*")
+    parser.add_argument("--inputs", type=int, default=20_000, help="for each door")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="for each door, at most")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, default=Path("fuzz-faults"), help="directory for what was found")
+    parser.add_argument("--plain", action="store_true", help="without coverage")
+    args = parser.parse_args()
+    os.nice(10)
+    args.keep.mkdir(parents=True, exist_ok=True)
+    os.environ["PARITY_HOME"] = str(args.keep / "home")
+    try:
+        import atheris  # noqa: F401
+
+        coverage = not args.plain
+    except ImportError:
+        coverage = False
+    if coverage and len(args.doors) != 1:
+        return each_alone(args)
+    from tests.hostile.fuzz.doors import DOORS, seeds
+
+    failed = False
+    for door in args.doors or list(DOORS):
+        session = Session(door, args.keep)
+        if coverage:
+            by_coverage(session, seeds()[door], args)
+        else:
+            drawn(session, seeds()[door], args.inputs, args.seed, args.seconds)
+        print(session.row(), flush=True)
+        failed |= bool(session.faults)
+    return 3 if failed else 0
+
+
+def by_coverage(session: Session, seeds: list[bytes], args: Any) -> None:
+    """In a child of its own, since libFuzzer ends the process; what it found comes back by its exit and its output."""
+    child = os.fork()
+    if child == 0:
+        import atexit
+
+        def tell() -> None:
+            print(session.row(), flush=True)
+            os._exit(3 if session.faults else 0)
+
+        atexit.register(tell)
+        guided(session, seeds, args.inputs, args.seconds)
+        tell()
+    _, status = os.waitpid(child, 0)
+    sys.exit(os.waitstatus_to_exitcode(status))
+
+
+def each_alone(args: Any) -> int:
+    """A process for each door: what is instrumented stays so."""
+    import subprocess
+
+    from tests.hostile.fuzz.doors import DOORS
+
+    worst = 0
+    for door in args.doors or list(DOORS):
+        command = [sys.executable, "-m", "tests.hostile.fuzz", door, "--inputs", str(args.inputs), "--seconds",
+                   str(args.seconds), "--keep", str(args.keep)]  # fmt: skip
+        worst = max(worst, abs(subprocess.run(command, check=False).returncode))
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())
