@@ -20,11 +20,13 @@ from parity.records import Capture
 WIDTH = 64
 NAMES = ("norm", "attn", "gate", "mlp", "layer")
 MODULES = tuple(
-    SketchedModule(f"model.layers.{layer}.{name}", "router" if name == "gate" else "part", 5 * layer + place)
+    SketchedModule(
+        f"model.layers.{layer}.{name}", "router" if name == "gate" else "part", name.title(), 5 * layer + place
+    )
     for layer in range(3)
     for place, name in enumerate(NAMES)
 )
-LOGITS = SketchedModule("logits", "logits", 99)
+LOGITS = SketchedModule("logits", "logits", "", 99)
 SIGNS = signs(WIDTH)
 Change = Callable[[str, int, int, np.ndarray], np.ndarray]
 """(request, position, module, vector) to what the candidate's module gave."""

@@ -44,6 +44,8 @@ class SketchedModule(msgspec.Struct, frozen=True):
     name: str
     role: str = "part"
     """"layer", "norm", "router", "part", "output" (the last hidden states) or "logits"."""
+    type: str = ""
+    """Of which class it is."""
     order: int = -1
     """When it ran in a step, before and after others; -1: it gave nothing, as what a compiled or captured graph does is
     not seen."""

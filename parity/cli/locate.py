@@ -8,7 +8,7 @@ import click
 
 from parity.cli.options import database_option, json_option
 from parity.cli.output import console, emit_json, say
-from parity.messages import joined
+from parity.messages import joined, verbatim
 
 
 @click.command()
@@ -33,9 +33,11 @@ def locate(
     """
     from rich.table import Table
 
+    from parity.pipeline.beneath import evidence_of
     from parity.store import Store
     from parity.view.located import locating
     from parity.view.located import profile as table_of
+    from parity.view.strip import strip_lines
 
     with Store.open(db, create=False) as store:
         found = locating(store, run_or_finding, arm)
@@ -58,3 +60,8 @@ def locate(
         say(first)
         for line in rest:
             say(joined(["  ", line], by=""))
+        for line in one.msprobe():
+            say(joined(["  ", line], by=""))
+        for each in one.located:
+            for text in strip_lines(evidence_of(each)):
+                say(verbatim("    " + text))

@@ -48,7 +48,8 @@ class Located:
     step: int
     row: int
     module: str
-    role: str
+    type: str
+    """Its path in the model, and its class."""
     distance: float
     """Relative difference from the reference; 0 for SAMPLER."""
     usual: float
@@ -114,8 +115,9 @@ def _of_completion(aligned: Aligned, judged: Judged, number: int) -> Located | N
     rows = np.flatnonzero(aligned.completion == number)
     jump, distance = judged.jump[rows], aligned.distance[rows]
     with np.errstate(invalid="ignore"):
-        over = np.logical_and(jump > judged.level[number], distance >= LEAST_DISTANCE)
-        traced = np.logical_and(jump > judged.trace, distance >= LEAST_DISTANCE)
+        over = (jump > judged.level[number]) & (distance >= LEAST_DISTANCE) & judged.judged[rows]
+        traced = (jump > judged.trace) & (distance >= LEAST_DISTANCE)
+    traced &= judged.judged[rows] | over.any(axis=1, keepdims=True)
     beyond = np.asarray(traced.any(axis=1))
     accused = np.flatnonzero(over.any(axis=1))
     wrong = _not_their_own(aligned, rows, number)
@@ -136,7 +138,7 @@ def _of_completion(aligned: Aligned, judged: Judged, number: int) -> Located | N
         step=int(aligned.step[at]),
         row=int(aligned.row[at]),
         module=aligned.modules[module].name,
-        role=aligned.modules[module].role,
+        type=aligned.modules[module].type,
         distance=float(distance[first, module]),
         usual=float(judged.usual[at, module]),
         input_clean=bool(judged.before[at, module] <= judged.trace),
@@ -174,7 +176,7 @@ def _sampler(aligned: Aligned, rows: Ints, number: int, first: int, beyond: int)
         step=int(aligned.step[at]),
         row=int(aligned.row[at]),
         module=SAMPLER,
-        role=SAMPLER,
+        type="",
         distance=0.0,
         usual=0.0,
         input_clean=True,

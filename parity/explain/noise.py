@@ -10,7 +10,8 @@ law gives in ERROR_RATE of all runs.
 
 A router that chooses other experts at a near-tie of its logits makes a difference that is no fault. What runs after
 one, in this token and in later ones of the completion, is judged only where most tokens of the module are in the same
-place: with many experts and many layers that is after a flip, with few of them it is before any.
+place: with many experts and many layers that is after a flip, with few of them it is before any. In a later token a
+module is judged nevertheless where it gave something else altogether (OTHERWISE).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from parity.explain.aligned import Aligned, Floats, Ints
 
@@ -54,6 +56,10 @@ where all that is seen is equal it stays that wide."""
 TRACE_RATE: Final = 1e-3
 """Share of clean tokens beyond the level at which the first module of an accused completion is looked for."""
 
+OTHERWISE: Final = 1.0
+"""Relative distance; of two vectors that have nothing in common but their length it is 1.4. In 1,820 clean tokens after
+an earlier token's flip it was 0.41 at most."""
+
 UPPER: Final = 0.9
 _DECILE: Final = 1.2815515655446004
 """Standard deviations from the median to UPPER of a normal law."""
@@ -64,7 +70,9 @@ class Judged:
     """Every token and module against the noise. Arrays as in `Aligned`."""
 
     excess: Floats
-    """Spreads above the module's median, shape (tokens, modules); NaN where it is not judged."""
+    """Spreads above the module's median, shape (tokens, modules); NaN where nothing is known of it."""
+    judged: npt.NDArray[np.bool_]
+    """Whether it may be accused."""
     before: Floats
     """The largest excess of what ran before it in the same token, 0 or more, shape (tokens, modules)."""
     jump: Floats
@@ -87,8 +95,11 @@ def judge(aligned: Aligned) -> Judged:
     before = np.maximum(before, 0.0)
     with np.errstate(invalid="ignore"):
         jump = excess - before
-    level, trace = levels(aligned, jump)
-    return Judged(excess, before, jump, usual, level, trace, states)
+    most = majority(states, ~np.isnan(aligned.distance))
+    with np.errstate(invalid="ignore"):
+        judged = most | ((states == 2) & (aligned.distance >= OTHERWISE))
+    level, trace = levels(aligned, np.where(most, jump, np.nan))
+    return Judged(excess, judged, before, jump, usual, level, trace, states)
 
 
 def after_flips(aligned: Aligned) -> Ints:
@@ -108,16 +119,26 @@ def standardised(aligned: Aligned, states: Ints) -> tuple[Floats, Floats]:
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = np.log(np.maximum(aligned.distance, QUANTUM))
     excess, usual = np.full(logs.shape, np.nan), np.full(logs.shape, np.nan)
+    alike = majority(states, ~np.isnan(logs))
     for module in range(logs.shape[1]):
         known = ~np.isnan(logs[:, module])
-        for state in (0, 1, 2):
-            rows = np.flatnonzero((states[:, module] == state) & known)
-            if len(rows) < LEAST_TOKENS or len(rows) <= MOST_OF * known.sum():
-                continue
-            middle, spread = _noise(logs[rows, module], aligned.completion[rows])
-            excess[rows, module] = (logs[rows, module] - middle) / spread
-            usual[rows, module] = math.exp(middle)
+        rows = np.flatnonzero(alike[:, module])
+        if len(rows) < LEAST_TOKENS:
+            continue
+        middle, spread = _noise(logs[rows, module], aligned.completion[rows])
+        set_against = np.flatnonzero(known & (alike[:, module] | (states[:, module] == 2)))
+        excess[set_against, module] = (logs[set_against, module] - middle) / spread
+        usual[set_against, module] = math.exp(middle)
     return excess, usual
+
+
+def majority(states: Ints, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Where a module is in the state in which most of its known tokens are, shape (tokens, modules)."""
+    found = np.zeros(states.shape, dtype=bool)
+    for state in (0, 1, 2):
+        here = (states == state) & known
+        found |= here & (here.sum(axis=0) > MOST_OF * known.sum(axis=0))
+    return found
 
 
 def _noise(logs: Floats, completion: Ints) -> tuple[float, float]:

@@ -166,9 +166,30 @@ def why_located(one: Located) -> Message:
     )
 
 
-def _finding(comparison: Comparison, one: Located) -> Finding:
+def evidence_of(one: Located) -> LocatedEvidence:
+    """What a person can check it by."""
     strip = one.strip
     sampler = one.answer != MODULE
+    return LocatedEvidence(
+        why=why_located(one),
+        answer=one.answer,
+        module=one.module,
+        input_position=one.position,
+        step=one.step,
+        row=one.row,
+        distance=round(min(one.distance, 1e9), 6),
+        usual=round(one.usual, 6),
+        input_clean=one.input_clean,
+        tokens_beyond=one.tokens_beyond,
+        handed_out=one.handed_out if sampler else None,
+        own_best=one.own_best if sampler else None,
+        strip_modules=() if strip is None else strip.modules,
+        strip_positions=() if strip is None else strip.positions,
+        strip=() if strip is None else strip.excess,
+    )
+
+
+def _finding(comparison: Comparison, one: Located) -> Finding:
     return Finding(
         arm=comparison.candidate,
         baseline=comparison.baseline,
@@ -179,21 +200,5 @@ def _finding(comparison: Comparison, one: Located) -> Finding:
         severity=Severity.CORRUPT,
         position=one.output_position,
         length=1,
-        evidence=LocatedEvidence(
-            why=why_located(one),
-            answer=one.answer,
-            module=one.module,
-            input_position=one.position,
-            step=one.step,
-            row=one.row,
-            distance=round(min(one.distance, 1e9), 6),
-            usual=round(one.usual, 6),
-            input_clean=one.input_clean,
-            tokens_beyond=one.tokens_beyond,
-            handed_out=one.handed_out if sampler else None,
-            own_best=one.own_best if sampler else None,
-            strip_modules=() if strip is None else strip.modules,
-            strip_positions=() if strip is None else strip.positions,
-            strip=() if strip is None else strip.excess,
-        ),
+        evidence=evidence_of(one),
     )

@@ -38,10 +38,11 @@ def background(view: RunView, texts: Texts, others: Mapping[str, str]) -> Iterat
 
 
 def _inside(view: RunView, texts: Texts) -> Iterator[str]:
-    """What the recorded steps say, and the next experiment with its command; nothing where none were recorded."""
-    if not view.why and not view.violations:
+    """What steps and sketches say, and the next experiment with its command; nothing where none were recorded."""
+    if not view.why and not view.violations and not view.located:
         return
     yield _listed(texts("heading.inside"), facts.inside(view), texts)
+    yield from (block(strip, "") for strip in facts.strips(view))
     for one in view.why:
         for each in proposed(view, one):
             what = in_markdown(each.what, texts.language)

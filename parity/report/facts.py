@@ -10,7 +10,7 @@ from parity.comparator.population.power import requests_needed
 from parity.messages import Message, Parameter, message
 from parity.records import Kind
 from parity.records.engine_settings import draft_tokens, engine_settings, speculative_settings
-from parity.records.evidence import ViolationEvidence
+from parity.records.evidence import LocatedEvidence, ViolationEvidence
 from parity.records.kinds import Family, KindRow
 from parity.report.escape import public, without_paths
 from parity.report.prose import Code
@@ -18,6 +18,7 @@ from parity.report.texts import Texts
 from parity.report.texts import sentence as say
 from parity.text import clip, visible
 from parity.view import ArmView, FindingView, RunView
+from parity.view.strip import strip_lines
 from parity.view.why_said import said
 
 READ_OFF_TOKENS = frozenset({Family.TOKENS, Family.ENDS})
@@ -206,17 +207,41 @@ def shared_length(view: RunView) -> Iterator[Message]:
 
 
 VIOLATIONS = 8
-"""Violations of the engine's bookkeeping that a report lists."""
+"""Violations of the engine's bookkeeping, and located faults, that a report lists."""
 
 
 def inside(view: RunView) -> Iterator[Message]:
-    """From the recorded steps: under which conditions the faults happen, what broke where, and what to try next."""
+    """From steps and sketches: under which conditions the faults happen, what broke where, and what to try next."""
     for one in view.why:
         yield from said(one, shown=3 if one.associated.sure else 1)
     for finding in view.violations[:VIOLATIONS]:
         yield violation(finding)
     if len(view.violations) > VIOLATIONS:
         yield say("inside.more", more=len(view.violations) - VIOLATIONS)
+    for finding in view.located[:VIOLATIONS]:
+        yield located(finding)
+    if len(view.located) > VIOLATIONS:
+        yield say("inside.more_located", more=len(view.located) - VIOLATIONS)
+
+
+def located(finding: FindingView) -> Message:
+    """Module, token, step and row, and how far it is off."""
+    return say(
+        "inside.located",
+        arm=Code(finding.arm),
+        request=Code(str(finding.key)),
+        position=finding.position,
+        why=finding.evidence.why,
+    )
+
+
+def strips(view: RunView) -> Iterator[str]:
+    """Modules and tokens around located faults, as text; the chosen finding's where it has one, else the first's."""
+    chosen = [one for one in view.located if one is view.chosen] or view.located[:1]
+    for finding in chosen:
+        assert isinstance(finding.evidence, LocatedEvidence)
+        if lines := strip_lines(finding.evidence):
+            yield "\n".join(lines)
 
 
 def violation(finding: FindingView) -> Message:

@@ -50,6 +50,8 @@ ENGLISH: dict[str, str] = {
     "inside.shared": "; {request} has the same row or slot in this step",
     "inside.again": "; {more} more row-steps of this completion broke an invariant",
     "inside.more": "{more} more completions broke the engine's bookkeeping",
+    "inside.located": "{arm}, {request}, output token {position}: {why}",
+    "inside.more_located": "{more} more completions went wrong inside the forward pass",
     # the first screen
     "first.what": "**In {arm}, {claims}.** {baseline}, asked the same, is the baseline.",
     "first.benign": "**Nothing corrupt was found in {arm}**: {near} of {completions} completions part from those of "

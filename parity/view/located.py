@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 from parity.capture import read_capture
 from parity.capture.sketches import sketches_path
@@ -14,6 +16,9 @@ from parity.pipeline.beneath import clean, look_beneath, unjudged, why_located
 from parity.records import Json, Key
 from parity.store import Store
 from parity.view.find import find_target
+
+MOST_STEPS: Final = 8
+"""Steps that are dumped: a dump of one is gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,16 @@ class ArmLocated:
         if not answers and found.judged:
             answers = [clean(found)]
         return [message("locate.arm", "{arm}", arm=self.arm), *answers, *unjudged(found)]
+
+    def msprobe(self) -> list[Message]:
+        """Where an Ascend engineer goes on with MindStudio's msprobe: its names of the located modules, and the
+        configuration of a dump."""
+        found = [one for one in self.located if one.type]
+        steps = sorted({one.step for one in found})
+        config = json.dumps({"task": "tensor", "level": "L0", "rank": [], "step": steps[:MOST_STEPS]})
+        names = sorted({f"Module.{one.module}.{one.type}.forward.0" for one in found})
+        said = message("locate.msprobe", "in msprobe's words: {names}; {config}", names=names, config=config)
+        return [said] if found else []
 
     def to_json(self) -> dict[str, Json]:
         found = self.locating

@@ -13,7 +13,7 @@ from parity.comparator.stats import Stats
 from parity.messages import Message, message
 from parity.records import Json, Key, Verdict
 from parity.records.emulated import PROVES, proves
-from parity.records.evidence import ViolationEvidence
+from parity.records.evidence import LocatedEvidence, ViolationEvidence
 from parity.store import RequestRow
 from parity.view.arm import ArmView
 from parity.view.evidence import Evidence
@@ -144,6 +144,11 @@ class RunView:
             return None
         arm = broken[0][1].arm
         return min((pair for pair in broken if pair[1].arm == arm), key=lambda pair: pair[0])[1]
+
+    @property
+    def located(self) -> list[FindingView]:
+        """Where sketches found a module or the sampler wrong."""
+        return [one for one in self.corrupt if isinstance(one.evidence, LocatedEvidence)]
 
     def classes_of(self, arm: str) -> Mapping[Key, str]:
         """The class of each completion of an arm, "" where it was not compared."""

@@ -33,11 +33,12 @@ def base_plan(cpu: Backend) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def base_arm(interpreter: Path, base_plan: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> BaseArm:
-    """`cpu/base` has generated and scored what it gave; its engine is gone, so that the next has the machine."""
+    """`cpu/base` has generated and scored what it gave, sketched; its engine is gone: the next has the machine."""
     directory = tmp_path_factory.mktemp("base")
     path = directory / "cpu-base.jsonl"
     said: list[str] = []
-    with run_arm(plan_of(base_plan), "cpu/base", path, directory / "base.log") as session:
+    plan = plan_of({**base_plan, "sketch": "parts"})
+    with run_arm(plan, "cpu/base", path, directory / "base.log") as session:
         session.generate()
         asked = [
             ScoreItem("cpu/base", *c.key, c.prompt_token_ids.tolist(), c.token_ids.tolist())

@@ -88,6 +88,13 @@ def test_a_flip_of_a_router_at_a_near_tie_is_no_fault() -> None:
     assert not located(World(change=change, flips={("p5", 15, gate): True})).located
 
 
+@pytest.mark.parametrize(("by", "found"), [(0.5, 0), (2.0, 1)])
+def test_after_a_flip_only_what_is_something_else_altogether_counts(by: float, found: int) -> None:
+    gate = 7
+    world = World(change=scaled("p5", 25, 11, by), flips={("p5", 15, gate): True})
+    assert [(one.module, one.position) for one in located(world).located] == [("model.layers.2.attn", 25)] * found
+
+
 def test_a_router_that_is_wrong_itself_is_found_although_it_chose_otherwise() -> None:
     gate = 7
     found = located(World(change=scaled("p5", 15, gate, 0.5), flips={("p5", 15, gate): True}))

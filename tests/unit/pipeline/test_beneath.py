@@ -90,11 +90,22 @@ def test_locate_names_module_token_step_and_row(stored: list[str]) -> None:
     assert said.exit_code == 0, said.output
     assert "model.layers.1.attn" in said.output
     assert "input token 20" in said.output
+    assert "Module.model.layers.1.attn.Attn.forward.0" in said.output.replace("\n", "")
+    strip = [line for line in said.output.splitlines() if "|█|" in line]
+    assert strip[0].split()[0] == "model.layers.1.attn"  # the first that is off, at its token
     asked = CliRunner().invoke(cli, ["locate", "r1", "--json", *stored])
     base, mtp = json.loads(asked.stdout)
     assert (base["arm"], base["is_baseline"], base["located"]) == ("cpu/base", True, [])
     (one,) = mtp["located"]
     assert (one["module"], one["position"], one["key"]["request"]) == ("model.layers.1.attn", 20, "p7")
+
+
+@pytest.mark.parametrize("form", ["md", "html"])
+def test_a_report_says_where_and_shows_the_strip(stored: list[str], form: str) -> None:
+    said = CliRunner().invoke(cli, ["report", "r1", "--format", form, *stored])
+    assert said.exit_code == 0, said.output
+    assert "is the first module beyond noise" in said.output
+    assert "|█|" in said.output
 
 
 def test_a_profile_sets_two_arms_beside_each_other(stored: list[str]) -> None:

@@ -319,7 +319,12 @@ class Sketcher:
             "dtype": str(self.runner.model_config.dtype),
             "level": self.level,
             "modules": [
-                {"name": one.name, "role": one.role, "order": self.fired.get(number, -1)}
+                {
+                    "name": one.name,
+                    "role": one.role,
+                    "type": "" if one.module is None else type(one.module).__name__,
+                    "order": self.fired.get(number, -1),
+                }
                 for number, one in enumerate(self.modules)
             ],
         }
