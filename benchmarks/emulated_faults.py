@@ -118,6 +118,8 @@ def run(name: str, fault: Fault, at: Path, patched: bool) -> Path:
 
 def line(out: Path) -> str:
     """Verdict and kinds of a run's only candidate."""
+    if not (out / "result.json").exists():
+        return "no result"
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
     (compared,) = result["arms"].values()
     bad = [one for one in compared["findings"] if one["severity"] == "corrupt"]

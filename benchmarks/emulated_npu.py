@@ -195,6 +195,8 @@ def rows(unit: str, family: str, backend: str, out: Path) -> Iterator[tuple[str,
 
 def verdict(result: Mapping[str, Any], arm: str, kind: str, count: int) -> str:
     """Of the requests of a kind in one arm: PASS with the number of completions, or what was found."""
+    from parity.records import RUN
+
     failed = result.get("failed", {}).get(arm)
     if failed:
         return f"failed: {failed[:160]}"
@@ -209,8 +211,11 @@ def verdict(result: Mapping[str, Any], arm: str, kind: str, count: int) -> str:
     if corrupt:
         kinds = ", ".join(sorted({one["kind"] for one in corrupt}))
         return f"DIVERGED {len({one['request'] for one in corrupt})} requests of {count}: {kinds}"
-    whole = comparison["verdict"]
-    return f"{whole if whole != 'DIVERGED' else 'PASS'} {count}"
+    whole = {one["kind"] for one in comparison["findings"] if one["severity"] == "corrupt" and one["request"] == RUN}
+    if whole:
+        return f"DIVERGED, the run as a whole: {', '.join(sorted(whole))}"
+    said = comparison["verdict"]
+    return f"{'PASS' if said == 'DIVERGED' else said} {count}"  # what diverged is in another line
 
 
 def invariants(result: Mapping[str, Any], arm: str) -> str:

@@ -31,7 +31,7 @@ if sys.argv[1:3] != ["-u", "-c"]:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
-said = json.dumps({{"code": sys.argv[3], "env": dict(os.environ), "cwd": os.getcwd()}}).encode()
+said = json.dumps({{"code": sys.argv[3], "argv": sys.argv[4:], "env": dict(os.environ), "cwd": os.getcwd()}}).encode()
 server.sendmsg([len(said).to_bytes(8, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (0, 1, 2)))])
 server.sendall(said)
 for one in (0, 1):
@@ -62,7 +62,7 @@ def run(asked: dict[str, object], files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(asked["env"])  # type: ignore[call-overload]
     os.chdir(str(asked["cwd"]))
-    sys.argv = ["-c"]
+    sys.argv = ["-c", *asked["argv"]]  # type: ignore[misc]
     exec(compile(str(asked["code"]), "<string>", "exec"), {"__name__": "__main__"})
 
 

@@ -5,6 +5,7 @@ Skipped where the environment is not built: `parity env create ascend-emulated` 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -28,6 +29,17 @@ def python() -> Path:
     if not backend.detect().available and not EngineEnv(spec).installed():
         pytest.skip(f"no environment for {NAME}: parity env create {NAME}")
     return backend.interpreter(print)
+
+
+def test_faults_of_the_benchmark_fit_the_release(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `benchmarks/emulated_faults.py` replaces stands in the release, once, and leaves Python that compiles."""
+    monkeypatch.syspath_prepend(str(HERE.parents[1] / "benchmarks"))
+    faults = importlib.import_module("emulated_faults").FAULTS
+    package = next((python.parent.parent / "lib").glob("python3*/site-packages/vllm_ascend"))
+    for fault in faults.values():
+        text = (package / fault.file).read_text(encoding="utf-8")
+        assert text.count(fault.before) == 1, fault.says
+        compile(text.replace(fault.before, fault.after), fault.file, "exec")
 
 
 @pytest.mark.parametrize("checks", ["device", "kernels"])
