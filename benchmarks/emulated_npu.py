@@ -84,6 +84,8 @@ NOT_ON_CPU: Mapping[str, Mapping[str, Any]] = {"deepseek_v3": {"enable_chunked_p
 
 ONE_PIECE = {"enable_chunked_prefill": False, "max_num_batched_tokens": 512}
 """A generator of the CPU cannot be rewound after a part of a prompt."""
+BLOCK = {"block_size": 128}
+"""vllm-ascend 0.23.0 sets it by itself, but not where prompts come in one piece without a prefix cache."""
 
 
 def questions(unit: Unit) -> list[dict[str, Any]]:
@@ -134,7 +136,7 @@ def plan_of(unit: Unit, model: Path, family: str, backend: str, folder: Path) ->
             own = {**(ONE_PIECE if drawn else {}), **NOT_ON_CPU.get(family, {})}
             return replace(arm, engine={**arm.engine, **own})
         few = {"num_gpu_blocks_override": KV_BLOCKS[family]} if unit.churn else {}
-        return replace(arm, engine={**arm.engine, **engine, **few})
+        return replace(arm, engine={**arm.engine, **engine, **BLOCK, **few})
 
     arms = tuple(asked(arm) for arm in plan.arms if arm.backend != "cpu" or arm.variant == "base")
     return replace(plan, arms=arms)
@@ -161,7 +163,7 @@ def run(unit: str, family: str, backend: str, at: Path, more: Sequence[str]) -> 
         text = json.dumps(plan_of(UNITS[unit], model, family, backend, folder).to_json())
         plan.write_text(text, encoding="utf-8")
         remember(plan)
-        command = [*parity, "run", "--plan", str(plan), "--out", str(out)]
+        command = [*parity, "run", "--plan", str(plan), "--out", str(out), "--no-rehearse"]
     else:
         command = [*parity, "run", "--resume", "--out", str(out)]
     print("+", *command[2:], file=sys.stderr, flush=True)

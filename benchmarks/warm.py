@@ -59,7 +59,7 @@ def run(asked: dict[str, object], files: list[int]) -> None:
     for place, file in enumerate(files):
         os.dup2(file, place)
         os.close(file)
-    os.environ.clear()
+    # What the imports set stays.
     os.environ.update(asked["env"])  # type: ignore[call-overload]
     os.chdir(str(asked["cwd"]))
     sys.argv = ["-c", *asked["argv"]]  # type: ignore[misc]

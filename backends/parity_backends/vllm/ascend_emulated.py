@@ -124,7 +124,9 @@ class EmulatedAscendBackend(AscendBackend):
 
     def for_seeds(self, engine: Mapping[str, Any]) -> dict[str, Any]:
         """As on `cpu`: the generators are the CPU's, which cannot be rewound after a part of a prompt."""
-        return CpuBackend().for_seeds(engine)
+        # vllm-ascend 0.23.0 sets its block size by itself (`refresh_block_size`), but leaves vLLM's 16, which its
+        # attention does not take, where prompts come in one piece and no prefix is cached.
+        return {"block_size": 128, **CpuBackend().for_seeds(engine)}
 
     def impossible(self, engine: Mapping[str, Any], config: Mapping[str, Any]) -> Message | None:
         return impossible.on_emulated_npu(engine) or super().impossible(engine, config)

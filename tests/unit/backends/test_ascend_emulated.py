@@ -11,7 +11,7 @@ import pytest
 from parity.errors import BackendError, ParityError
 from parity.kit.write import KitRequest, kit_plan
 from parity.records.emulated import BACKEND
-from parity.run import Portable, load_backend
+from parity.run import Portable, Seeded, load_backend
 from parity.run.backend import impossible
 
 EAGER = {"enforce_eager": True}
@@ -80,6 +80,20 @@ def test_its_kit_wants_the_stand_ins_and_no_device() -> None:
     names = [arm.variant for arm in plan.arms]
     assert "mtp-async-eager" in names
     assert not [name for name in names if "full" in name or "piecewise" in name]
+
+
+def test_prompts_in_one_piece_come_with_a_block_size() -> None:
+    """vllm-ascend 0.23.0 leaves vLLM's own there, with which its engine does not start."""
+    backend = load_backend("ascend-emulated")
+    assert isinstance(backend, Seeded)
+    engine = backend.for_seeds({"max_num_batched_tokens": 64, "max_model_len": 256})
+    assert engine == {
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": 256,
+        "max_model_len": 256,
+        "block_size": 128,
+    }
+    assert backend.for_seeds({"block_size": 64})["block_size"] == 64
 
 
 def test_a_configured_python_must_be_executable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
