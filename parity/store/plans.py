@@ -48,7 +48,7 @@ class _Column(msgspec.Struct):
     churn: Churn = Churn()
     skipped: tuple[_Skipped, ...] = ()
     arbiter: Arm | None = None
-    record: bool = False
+    record: bool | str = False
     sketch: str = ""
     scores: _Files = msgspec.field(default_factory=_Files)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, TypedDict
+from typing import Any, Optional, TypedDict, Union
 
 Record = dict[str, Any]
 """A line of a capture on its way."""
@@ -55,7 +55,7 @@ class Plan(TypedDict, total=False):
     arms: list[ArmAsked]
     requests: list[Request]
     rounds: int
-    record: bool
+    record: Union[bool, str]
     sketch: str
     sampling: Sampling
     churn: Churn

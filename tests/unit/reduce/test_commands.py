@@ -244,6 +244,8 @@ def test_a_watch_of_engines_records_each_probe_and_tells_of_a_violation(parity: 
     probes = [json.loads(line) for line in done.stdout.splitlines()]
     assert [one["verdict"] for one in probes] == ["PASS", "PASS"], done.stderr
     assert "row-steps broke any of" in json.dumps(probes[0])
+    shown = parity("runs", "show", "--json", toy={"rate": 0.0})
+    assert shown.returncode == 0, shown.stderr
 
     done = parity(*watched, toy=ALWAYS)
     assert done.returncode == 1
