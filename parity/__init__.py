@@ -15,6 +15,7 @@ TYPE_CHECKING = False  # as in typing, which takes a while to import
 if TYPE_CHECKING:
     from parity.api import Plot, Result, compare
     from parity.capture import read_capture, read_scores, write_capture
+    from parity.capture.outputs import capture_from_outputs
     from parity.errors import ParityError
     from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity, TopLogprobs, Verdict
     from parity.report.write import write_report
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "api": ("Plot", "Result", "compare"),
     "capture": ("read_capture", "read_scores", "write_capture"),
+    "capture.outputs": ("capture_from_outputs",),
     "errors": ("ParityError",),
     "records": ("Capture", "Completion", "Finding", "Header", "Key", "Kind", "Severity", "TopLogprobs", "Verdict"),
     "report.write": ("write_report",),
@@ -45,6 +47,7 @@ __all__ = [
     "TopLogprobs",
     "Verdict",
     "__version__",
+    "capture_from_outputs",
     "compare",
     "read_capture",
     "read_scores",

@@ -25,8 +25,13 @@ from parity.errors import ParityError
 from parity.messages import message
 from parity.pipeline.analyse import analyse
 from parity.pipeline.inside import look_inside, steps_beside, with_steps
-from parity.records import Capture, Finding, Json, Key, ScoreKey, Scores, TopLogprobs, Verdict
+from parity.pipeline.saving import save_comparison
+from parity.plan.checkpoint import shipped_checkpoint
+from parity.records import Capture, Completion, Finding, Json, Key, ScoreKey, Scores, TopLogprobs, Verdict
 from parity.view import Evidence, RunView, of_captures
+
+TEXT_COLUMNS = 200
+"""Of a text in a row."""
 
 PathLike: TypeAlias = str | Path
 Row: TypeAlias = dict[str, Any]
@@ -50,14 +55,33 @@ class Plot(str):
         return str(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """What comparing two captures gave. Logprobs and gaps are in nats, positions count output tokens from 0."""
+    """What comparing two captures gave. Logprobs and gaps are in nats, positions count output tokens from 0.
+
+    It is neither true nor false: ask for its `verdict`.
+    """
 
     baseline: Capture
     candidate: Capture
     scores: Scores
     comparison: Comparison
+    model: Path | None = None
+    """The checkpoint, to show text."""
+    score_files: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{kind} {count}" for kind, count in self.counts.items()) or "no findings"
+        arms = f"{self.candidate.header.arm} compared with {self.baseline.header.arm}"
+        return f"<parity.Result {self.verdict}: {arms}, {len(self.classes)} completions, {found}>"
+
+    def __bool__(self) -> bool:
+        raise TypeError("a parity.Result is neither true nor false: ask for result.verdict, such as == 'PASS'")
+
+    def _repr_html_(self) -> str:
+        from parity.report.notebook import as_html
+
+        return as_html(self.view)
 
     @property
     def verdict(self) -> Verdict:
@@ -97,7 +121,8 @@ class Result:
     @cached_property
     def view(self) -> RunView:
         """What every surface draws of it."""
-        return of_captures([self.baseline, self.candidate], {self.candidate.header.arm: self.comparison})
+        shown = self.model or shipped_checkpoint(self.baseline.header.model)
+        return of_captures([self.baseline, self.candidate], {self.candidate.header.arm: self.comparison}, shown)
 
     @property
     def evidence(self) -> Evidence:
@@ -113,8 +138,20 @@ class Result:
             row |= {name: evidence.get(name) for name in _COLUMNS}
             row["judged_by"] = str(finding.evidence.judged_by or "")
             row["why"] = str(finding.evidence.why)
+            for side, capture in (("baseline_text", self.baseline), ("candidate_text", self.candidate)):
+                row[side] = self._text(capture.completions.get(finding.key), finding.position)
             rows.append(row)
         return rows
+
+    def _text(self, one: Completion | None, position: int | None) -> str | None:
+        """A completion's text around a token, that one between >> and <<; without a tokenizer the capture's own."""
+        if one is None:
+            return None
+        if not self.view.text.knows:
+            return one.text
+        if position is None:
+            return self.view.text.decode(one.token_ids)
+        return self.view.text.marked(one.token_ids, position, TEXT_COLUMNS)
 
     def completion_rows(self) -> list[Row]:
         """A row for each completion of the candidate: its class, length, where it parts, its gaps."""
@@ -134,6 +171,7 @@ class Result:
                     "first_divergence": self.comparison.first_divergence.get(one.key),
                     "largest_gap": float(known.max()) if len(known) else None,
                     "mean_gap": float(known.mean()) if len(known) else None,
+                    "text": self._text(one, None),
                 }
             )
         return rows
@@ -167,6 +205,29 @@ class Result:
 
         return write_plots(self.plots(), Path(directory))
 
+    def report(self, format: str = "md", *, target: str | None = None, language: str = "en") -> str:
+        """A report as `parity report --format` writes it. Raises ParityError for a format that there is not."""
+        from parity.report.format import Wanted
+        from parity.report.formats import format_named, names
+        from parity.report.texts import Texts
+
+        if format not in names():
+            raise ParityError(
+                message("report.there_no_report", "there is no report format {value!r}", value=format),
+                hint=message("report.no_language.hint", "choose one of {languages}", languages=names()),
+            )
+        return format_named(format).write(self.view, Wanted(Texts(language), target))[0].text
+
+    def save(self, db: PathLike | None = None) -> str:
+        """Store it as a run, for `parity tui`, `parity runs` and `parity report`; the run's id. `db`: a database other
+        than the usual one, made where there is none. Raises ParityError for two captures of one arm."""
+        from parity.store import Store
+
+        with Store.open(None if db is None else Path(db)) as store:
+            return save_comparison(
+                store, self.baseline, self.candidate, self.comparison, model=self.model, score_files=self.score_files
+            )
+
     def to_json(self) -> dict[str, Json]:
         """As `parity compare --json` writes it."""
         return self.comparison.to_json()
@@ -188,6 +249,8 @@ def compare(
     `partial`: accept captures that are not finished. Recorded steps beside the files are read too. Raises ParityError.
     """
     directory = None if model is None else Path(model)
+    if scores is not None and not isinstance(scores, str | Path | Mapping):
+        scores = list(scores)
     if directory is not None and not (directory / "tokenizer.json").is_file():
         raise ParityError(
             message("api.no_tokenizer_json", "{directory} has no tokenizer.json", directory=str(directory)),
@@ -200,7 +263,9 @@ def compare(
         look_inside(one, () if isinstance(given, Capture) else steps_beside(Path(given)))
         for one, given in ((first, baseline), (second, candidate))
     ]
-    return Result(first, second, known, with_steps(comparison, *inside))
+    files = [scores] if isinstance(scores, str | Path) else [] if isinstance(scores, Mapping) else list(scores or ())
+    paths = tuple(str(Path(one).absolute()) for one in files)
+    return Result(first, second, known, with_steps(comparison, *inside), directory, paths)
 
 
 def _capture(given: PathLike | Capture, partial: bool) -> Capture:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity._version import __version__
 from parity.cli.gate import policy_option
 from parity.cli.options import database_option, json_option, tolerance_option
 from parity.cli.output import command_said, console, emit_json, say
@@ -18,7 +17,6 @@ from parity.messages import message
 if TYPE_CHECKING:
     from parity.comparator import Comparison
     from parity.pipeline.inside import Inside
-    from parity.plan import Plan
     from parity.records import Capture, Json, ScoreKey, TopLogprobs
     from parity.view import RunView
 
@@ -78,8 +76,10 @@ def compare(
     from parity.errors import ParityError
     from parity.pipeline import analyse, plan_of_captures
     from parity.pipeline.inside import with_steps
+    from parity.pipeline.saving import save_comparison
     from parity.plan import DEFAULT_TOLERANCE
     from parity.plan.digest import plan_hash
+    from parity.store import Store
 
     if candidate is None and against is None and _of_a_kit(baseline):
         from parity.cli.kit import compare_result
@@ -105,7 +105,18 @@ def compare(
     if store or policy is not None or sides.baseline.header.arm != sides.candidate.header.arm:
         plan = plan_of_captures(sides.baseline, [sides.candidate], model)
         name = plan_hash(plan, sampling=sides.baseline.header.sampling)
-        run_id = _save(db, sides, comparison, plan, name) if store else None
+        if store:
+            with Store.open(db) as database:
+                run_id = save_comparison(
+                    database,
+                    sides.baseline,
+                    sides.candidate,
+                    comparison,
+                    model=model,
+                    paths=sides.paths,
+                    score_files=sides.score_files,
+                    command=command_said(),
+                )
         judgement = gate.of_comparison(comparison, name, policy, db) if policy is not None else None
     if as_json:
         from parity.view import next_commands
@@ -228,29 +239,3 @@ def _view(sides: _Sides, comparison: Comparison, model: Path | None) -> RunView:
     # Only to show text: it is checked against the ids where the user names the checkpoint.
     shown = model or shipped_checkpoint(first.header.model)
     return of_captures([first, second], {second.header.arm: comparison}, shown)
-
-
-def _save(db: Path | None, sides: _Sides, comparison: Comparison, plan: Plan, name: str) -> str:
-    from parity.pipeline import arm_result, for_store, new_run_id
-    from parity.store import NewRun, RunStatus, Store
-
-    run_id = new_run_id()
-    command = command_said()
-    first, second = sides.baseline, sides.candidate
-    with Store.open(db) as store:
-        new = NewRun(
-            run_id,
-            plan,
-            command,
-            source="compare",
-            versions={"parity": __version__},
-            plan_hash=name,
-            score_files=tuple(sides.score_files),
-        )
-        store.create_run(new)
-        for capture, path in zip((first, second), sides.paths, strict=True):
-            store.save_arm(run_id, capture.header.arm, capture, str(path.absolute()), arm_result(capture))
-        store.save_comparison(run_id, second.header.arm, for_store(comparison))
-        reasons = [str(reason) for reason in comparison.reasons]
-        store.finish_run(run_id, RunStatus.FINISHED, verdict=str(comparison.verdict), reasons=reasons)
-    return run_id

@@ -294,7 +294,7 @@ class RaggedTokens:
         return [int(row) for row in np.unique(np.searchsorted(self.offsets, places, side="right") - 1)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Capture:
     """Everything one arm produced. Completions keep the order of the file."""
 
@@ -303,6 +303,9 @@ class Capture:
     scores: Scores
     counters: Mapping[str, Json] | None = None
     source: str = ""
+
+    def __repr__(self) -> str:
+        return f"<parity.Capture {self.header.arm}: {len(self.completions)} completions of {self.header.model}>"
 
     def __iter__(self) -> Iterator[Completion]:
         return iter(self.completions.values())

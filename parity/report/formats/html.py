@@ -8,6 +8,7 @@ visible and escaped.
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from functools import cache
 from importlib import resources
 
 import numpy as np
+import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
@@ -27,6 +29,7 @@ from parity.report.escape import without_paths
 from parity.report.examples import ACTUAL, EXPECTED, example
 from parity.report.format import Document, Format
 from parity.report.formats.md import environment_lines
+from parity.report.overview import overview
 from parity.report.plots import plots
 from parity.report.prose import in_html
 from parity.report.sections import Part, Stream, Verbatim, runs
@@ -38,6 +41,15 @@ from parity.view.experiments import proposed
 
 MOST_TOKENS = 240
 """Tokens of a stream shown, around the place in question."""
+
+FIRST = 20
+"""Cards that stand in the page as they are; a reader without scripts sees these."""
+
+WHOLE = 200
+"""Cards with their gap plot and all of their texts; those after them show what is near the place."""
+
+SHORT_TOKENS, SHORT_PROMPT = 40, 120
+"""Of the others: tokens of a stream, characters of a prompt."""
 
 COLUMNS = ("arm", "completions", "identical", "near", "corrupt", "shortest", "acceptance", "speed")
 
@@ -123,7 +135,10 @@ def html_report(view: RunView, texts: Texts | None = None) -> str:
             roles={arm.name: facts.role(arm, texts) for arm in view.arms},
             cells={arm.name: facts.cells(arm) for arm in view.arms},
             left_out=view.total_findings - len(view.findings),
-            cards=[_card(view, finding, texts) for finding in view.findings],
+            cards=[_card(view, finding, texts) for finding in view.findings[:FIRST]],
+            packed=_packed(view, texts),
+            total=len(view.findings),
+            overview=overview(view, texts),
             measured=shown(facts.measured(view)),
             inferred=shown(facts.inferred(view)),
             unchecked=shown(facts.unchecked(view)),
@@ -136,6 +151,20 @@ def html_report(view: RunView, texts: Texts | None = None) -> str:
 def _in_lines(text: str) -> Markup:
     """Text over several lines: what else cannot be seen in it is written as an escape."""
     return escape(visible(text, keep="\n\t"))
+
+
+def _packed(view: RunView, texts: Texts) -> Markup | None:
+    """The cards after the first ones: gzip of a JSON list of (HTML, corrupt), in base64. 10,000 of them would be 100 MB
+    of page; drawn when somebody gets to them, they are a few MB of text."""
+    rest = view.findings[FIRST:]
+    if not rest:
+        return None
+    draw = _environment().get_template("card.html").make_module({"t": texts}).card  # type: ignore[attr-defined]
+    found = [
+        (str(draw(_card(view, one, texts, whole=at < WHOLE))), int(one.is_corrupt))
+        for at, one in enumerate(rest, FIRST)
+    ]
+    return Markup(base64.b64encode(gzip.compress(orjson.dumps(found), 9, mtime=0)).decode())
 
 
 @cache
@@ -168,20 +197,20 @@ def _lead(view: RunView) -> Iterator[Message | str]:
         yield say("lead.rule", tolerance=f"{view.tolerance:g}")
 
 
-def _card(view: RunView, finding: FindingView, texts: Texts) -> Card:
+def _card(view: RunView, finding: FindingView, texts: Texts, *, whole: bool = True) -> Card:
     badges = [finding.arm, str(finding.key)]
     if finding.position is not None:
         badges.append(f"{texts('column.token')} {finding.position}")
     if finding.gap is not None:
         badges.append(f"{finding.gap:.2f} nats")
-    gaps = _gaps(view, finding, texts)
+    gaps = _gaps(view, finding, texts) if whole else None
     return Card(
         finding,
         [*badges, finding.state],
         Kind(finding.kind).row.question,
-        _columns(list(_sections(view, finding, texts))),
+        _columns(list(_sections(view, finding, texts, whole))),
         gaps,
-        gaps is None and bool(view.evidence.gaps) and finding.gap is not None,
+        whole and gaps is None and bool(view.evidence.gaps) and finding.gap is not None,
     )
 
 
@@ -196,21 +225,22 @@ def _columns(sections: Sequence[DrawnSection]) -> list[list[DrawnSection]]:
     return found
 
 
-def _sections(view: RunView, finding: FindingView, texts: Texts) -> Iterator[DrawnSection]:
+def _sections(view: RunView, finding: FindingView, texts: Texts, whole: bool) -> Iterator[DrawnSection]:
     """As in Markdown, without the sentence that stands at the top of the card."""
     for one in example(view, finding):
-        parts = [_part(part, view, texts) for part in one.parts if part != finding.why]
+        parts = [_part(part, view, texts, whole) for part in one.parts if part != finding.why]
         if parts:
             yield DrawnSection(one.heading, parts)
 
 
-def _part(part: Part, view: RunView, texts: Texts) -> Drawn:
+def _part(part: Part, view: RunView, texts: Texts, whole: bool) -> Drawn:
     if isinstance(part, Message):
         return Drawn("said", in_html(part, texts.language))
     if isinstance(part, Verbatim):
         return Drawn("verbatim", _in_lines(part.text))
     if isinstance(part, Stream):
-        return Drawn("stream", f"{texts.said(part.label).strip()}: {part.ids}", runs(part, view, MOST_TOKENS))
+        said = f"{texts.said(part.label).strip()}: {part.ids}" if whole else ""
+        return Drawn("stream", said, runs(part, view, MOST_TOKENS if whole else SHORT_TOKENS))
     cells = [[in_html(cell, texts.language) for cell in row] for row in part.rows]
     return Drawn("rows", head=[in_html(cell, texts.language) for cell in part.head], rows=cells)
 

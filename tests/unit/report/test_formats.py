@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import shutil
 import subprocess
@@ -90,8 +92,9 @@ def check_markdown(text: str) -> None:
 def check_html(text: str) -> None:
     """As a browser reads it: our elements, our one script, no address outside, nothing invisible."""
     page = lxml_html.document_fromstring(text)
-    tags = """html head meta link title style body h1 h2 h3 h4 section p span div table thead tbody tr th td input label
-        noscript article header i details summary pre ul li code script svg rect text line path strong em"""
+    tags = """html head meta link title style body main h1 h2 h3 h4 section figure figcaption button template p span
+        div table thead tbody tr th td input label noscript article header i details summary pre ul li code script svg
+        rect text line path strong em"""
     known = set(tags.split())
     assert {element.tag for element in page.iter() if isinstance(element.tag, str)} <= known
     scripts = page.findall(".//script")
@@ -319,6 +322,44 @@ def test_html_marks_the_divergent_token_on_both_sides() -> None:
     assert marked == [["[7]"], ["[99]"]]
 
 
+def many(count: int, text: str = "x") -> RunView:
+    findings = [finding_case(text, request=f"request-{at}", position=at % 6, id=at) for at in range(count)]
+    return make_case(findings=findings, total_findings=count, chosen=findings[0])
+
+
+def packed(page: Any) -> list[tuple[str, int]]:
+    """The cards that the page draws when somebody gets to them."""
+    found: list[tuple[str, int]] = json.loads(gzip.decompress(base64.b64decode(page.find(".//template").text)))
+    return found
+
+
+def test_cards_after_the_first_are_packed_and_as_harmless_as_these() -> None:
+    hostile = "</template><script>alert(1)</script><img src=x onerror=alert(1)>"
+    text = html_report(many(60, hostile))
+    check_html(text)
+    page = lxml_html.document_fromstring(text)
+    cards = packed(page)
+    assert len(page.findall(".//article")) + len(cards) == 60
+    assert all(corrupt for _, corrupt in cards)
+    for at, (card, _) in enumerate(cards, len(page.findall(".//article"))):
+        (article,) = lxml_html.fragments_fromstring(card.strip())
+        assert f"request-{at} " in article.text_content()
+        assert not article.findall(".//script")
+        assert not article.findall(".//img")
+        assert not any(name.startswith("on") for element in article.iter() for name in element.attrib)
+
+
+def test_the_page_begins_with_where_the_findings_lie() -> None:
+    page = lxml_html.document_fromstring(html_report(many(60)))
+    cells = [one.text for one in page.findall(".//figure//rect/title")]
+    assert len(cells) == 40, "the first forty requests"
+    assert "request-3, token 3: 1" in cells
+    assert page.find(".//main") is not None
+    assert {one.text for one in page.find_class("legend")[0]} == {
+        "the token in question", "the rest of the finding", "what comes after the first divergent token",
+    }  # fmt: skip
+
+
 # --------------------------------------------------------------------------- a real browser
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -342,7 +383,7 @@ def test_a_browser_opens_the_page_without_a_complaint(text: str, tmp_path: Path)
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     command += ["--disable-dev-shm-usage", "--enable-logging=stderr", f"--log-net-log={tmp_path / 'net.json'}"]
     dom = opened(command, page.as_uri())
-    tokens = [token.text for token in dom.findall(".//i") if "x" in (token.get("class") or "").split()]
+    tokens = [token.text for token in dom.findall(".//article//i") if "x" in (token.get("class") or "").split()]
     assert tokens == ["[7]", "[99]"]
     assert dom.get_element_by_id("count").text == "1 / 1"  # the script ran: it counts the cards shown
     for words, shown in (
@@ -353,7 +394,11 @@ def test_a_browser_opens_the_page_without_a_complaint(text: str, tmp_path: Path)
     ):
         filtered = opened(command, f"{page.as_uri()}#q={words}")
         assert filtered.get_element_by_id("count").text == shown
-        assert ("hidden" in filtered.findall(".//article")[0].get("class").split()) == shown.startswith("0")
+        assert len(filtered.findall(".//article")) == int(shown[0])
+    page.write_text(html_report(many(60, text)), encoding="utf-8")
+    filtered = opened([*command, "--virtual-time-budget=5000"], f"{page.as_uri()}#q=request-59")
+    assert filtered.get_element_by_id("count").text == "1 / 60", "unpacked, and found there"
+    assert "request-59" in filtered.findall(".//article")[0].text_content()
     asked = json.loads((tmp_path / "net.json").read_text())
     hosts = {
         event["params"]["url"]
