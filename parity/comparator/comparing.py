@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from parity.comparator.conclude.conclude import conclude
 from parity.comparator.detect import completeness
@@ -52,6 +53,7 @@ def _judge(inputs: Inputs, references: References, pairs: Pairs, options: Compar
     """What is wrong with each completion: greedy ones against the baseline's tokens, drawn ones by their likelihood."""
     greedy, drawn = pairs.where(~pairs.random), pairs.where(pairs.random)
 
+    @cache
     def donors() -> Donors:
         return Donors(inputs.baseline, inputs.candidate, pairs)
 

@@ -6,6 +6,7 @@ natural logarithms (nats), positions count output tokens from 0 (the prompt is n
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,9 +22,10 @@ from parity.records.evidence import Evidence as Evidence
 from parity.records.evidence import RunEvidence
 from parity.records.kinds import Kind as Kind
 from parity.records.kinds import Severity as Severity
+from parity.records.ragged import RaggedTokens as RaggedTokens
+from parity.records.ragged import TokenIds as TokenIds
 from parity.records.weight import weight_of
 
-TokenIds = npt.NDArray[np.int64]
 Json = Any  # what json.loads gives
 
 DEFAULT_TOLERANCE = 0.25
@@ -166,8 +168,8 @@ class TopLogprobs:
         if set(map(type, pairs)) - {list, tuple} or set(map(len, pairs)) - {2}:
             raise ValueError("an entry is not a list of [token_id, logprob] pairs")
         try:
-            # All numbers in a row: five times as fast as numpy's own way through nested lists.
-            numbers = np.fromiter(chain.from_iterable(pairs), np.float64, 2 * len(pairs))
+            # All numbers in a row: many times as fast as numpy's own way through nested lists.
+            numbers = np.frombuffer(array("d", list(chain.from_iterable(pairs))))
         except TypeError:
             check_shape(length, width, len(pairs))
             return TopLogprobs._with_nulls(entries, width)
@@ -268,32 +270,6 @@ class Header:
         return {str(part): str(hash_) for part, hash_ in found.items()} if isinstance(found, Mapping) else {}
 
 
-@dataclass(frozen=True, slots=True)
-class RaggedTokens:
-    """P token streams as one flat array, so that what is equal costs no Python per stream."""
-
-    flat: TokenIds
-    """All tokens in a row."""
-    offsets: npt.NDArray[np.int64]
-    """Shape (P + 1,): where each stream begins in `flat`."""
-
-    @staticmethod
-    def of(streams: Sequence[TokenIds]) -> RaggedTokens:
-        offsets = np.zeros(len(streams) + 1, dtype=np.int64)
-        np.cumsum(np.fromiter(map(len, streams), dtype=np.int64, count=len(streams)), out=offsets[1:])
-        return RaggedTokens(np.concatenate(streams) if streams else np.empty(0, dtype=np.int64), offsets)
-
-    def same_as(self, other: RaggedTokens) -> bool:
-        return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.flat, other.flat)
-
-    def rows_with(self, hits: npt.NDArray[np.bool_]) -> list[int]:
-        """Streams with at least one token for which `hits` (shape of `flat`) is true."""
-        places = np.flatnonzero(hits)
-        if not len(places):
-            return []
-        return [int(row) for row in np.unique(np.searchsorted(self.offsets, places, side="right") - 1)]
-
-
 @dataclass(frozen=True, repr=False)
 class Capture:
     """Everything one arm produced. Completions keep the order of the file."""
@@ -318,14 +294,40 @@ class Capture:
         return {**self.header.sampling, **completion.sampling, **limit}
 
     @cached_property
+    def keys(self) -> tuple[Key, ...]:
+        return tuple(self.completions)
+
+    def has_keys_of(self, other: Capture) -> bool:
+        """The same completions are in both, in whatever order."""
+        return self.keys == other.keys or self.completions.keys() == other.completions.keys()
+
+    # What a check asks of every completion is looked up once for a capture: most have nothing of the kind, and checks
+    # are many.
+
+    @cached_property
+    def finish_reasons(self) -> frozenset[str | None]:
+        """All that there are."""
+        return frozenset([one.finish_reason for one in self])
+
+    @cached_property
+    def has_logprobs(self) -> bool:
+        """Some completion has logprobs of its own."""
+        return any(one.logprobs is not None for one in self)
+
+    @cached_property
+    def answers(self) -> tuple[Completion, ...]:
+        """Completions with what a server said besides."""
+        return tuple(one for one in self if one.server)
+
+    @cached_property
     def own_sampling(self) -> frozenset[Key]:
         """Completions of requests with sampling parameters of their own, a limit of tokens included."""
-        return frozenset(one.key for one in self if one.sampling or one.max_tokens is not None)
+        return frozenset([one.key for one in self if one.sampling or one.max_tokens is not None])
 
     @cached_property
     def aborted(self) -> frozenset[Key]:
         """Completions that were aborted while they ran."""
-        return frozenset(one.key for one in self if one.aborted)
+        return frozenset([one.key for one in self if one.aborted])
 
     @cached_property
     def tokens(self) -> RaggedTokens:

@@ -241,6 +241,9 @@ def _only_gaps(references: References) -> dict[Key, TokenGaps]:
 
 def _of_candidate(inputs: Inputs, references: References, pairs: Pairs, run: Run) -> Mapping[Key, TokenGaps]:
     """Gaps of all scored completions of the candidate, those equal to the baseline's that alone are scored included."""
-    alone = [pairs.candidate[row] for row, key in enumerate(pairs.keys) if pairs.identical[row] and key not in run.gaps]
-    scored = references.lookup.all_gaps(inputs.candidate.header.arm, alone)
+    arm = inputs.candidate.header.arm
+    known = references.lookup.scored(arm).keys() - run.gaps.keys()
+    rows = np.flatnonzero(pairs.identical).tolist() if known else ()
+    alone = [pairs.candidate[row] for row in rows if pairs.keys[row] in known]
+    scored = references.lookup.all_gaps(arm, alone)
     return {**run.gaps, **{key: gaps for key, (gaps, _) in scored.items()}}

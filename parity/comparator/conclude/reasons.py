@@ -85,10 +85,9 @@ def cut_off(pairs: Pairs) -> Remarks:
             count=count,
         )
     )
+    both = zip(pairs.baseline, pairs.candidate, strict=True)
     broken = [
-        b.key
-        for a, b in zip(pairs.baseline, pairs.candidate, strict=True)
-        if b.finish_reason in BROKEN_OFF and a.finish_reason in BROKEN_OFF and not b.aborted
+        b.key for a, b in both if b.finish_reason in BROKEN_OFF and a.finish_reason in BROKEN_OFF and not b.aborted
     ]
     reasons = Remarks()
     if broken:
@@ -157,11 +156,12 @@ def undecided(pairs: Pairs, judged: Judged, references: References) -> Remarks:
     """Tokens of which the lists do not say enough, under penalties, to tell how far below the best they lie."""
     tokens = beyond = 0
     widest, wanted = 0.0, 0.0
-    for row, key in enumerate(pairs.keys):
+    for row in np.flatnonzero(~pairs.identical).tolist() if references.lookup.penalises else ():
+        key = pairs.keys[row]
         gaps = judged.gaps.get(key)
-        if gaps is None or gaps.wanted is None or pairs.identical[row] or judged.classes.get(key) == "corrupt":
+        if gaps is None or gaps.wanted is None or judged.classes.get(key) == "corrupt":
             continue
-        after = slice(max(0, int(pairs.parts_at[row])), None)
+        after = slice(int(pairs.parts_at[row]), None)
         left = gaps.undecided(references.tolerance)[after]
         tokens += len(left)
         if left.any():

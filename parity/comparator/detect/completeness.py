@@ -35,7 +35,7 @@ def missing(baseline: Capture, candidate: Capture, not_asked: frozenset[str] = f
     `not_asked`: requests that were asked of one side alone (`plans.Plans`).
     """
     found, arms = [], (baseline, candidate)
-    if baseline.completions.keys() == candidate.completions.keys():
+    if baseline.has_keys_of(candidate):
         return []
     shared_rounds: set[int] = set()
     if rounds_of_one(baseline, candidate):

@@ -7,8 +7,8 @@ victim's own prompt and its baseline completion do not hold it as well, and when
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -143,24 +143,32 @@ class Donors:
         self._owners = [request for part in owners for request in part]
         shifted = [column.offsets[:-1] + base for column, base in zip(columns, self._bases, strict=False)]
         self._bounds = np.concatenate([*shifted, [self._bases[-1]]])
-        self._numbers: dict[str, int] = {}
-        self._owner_numbers = np.array(
-            [self._numbers.setdefault(request, len(self._numbers)) for request in self._owners], dtype=np.int64
+        self._numbers = {request: number for number, request in enumerate(prompts)}
+        self._owner_numbers = np.fromiter(
+            map(self._numbers.__getitem__, self._owners), dtype=np.int64, count=len(self._owners)
         )
+        self._sought = np.empty(0, dtype=np.int64)
+        self._known = (self._sought, self._sought)
         self._language: Language | None = None
         self._sampled: TokenIds | None = None
         self._own_counts: dict[str, list[tuple[Counts, Counts]]] = {}
         self._threes: dict[str, npt.NDArray[np.int64]] = {}
 
-    def search(self, queries: list[Query]) -> list[Leak | None]:
-        """The most telling leak for each query, or None. One pass over the run for all of them."""
+    def search(
+        self, queries: list[Query], weigh: Callable[[int], FloatArray | None] | None = None
+    ) -> list[Leak | None]:
+        """The most telling leak for each query, or None. One pass over the run for all of them.
+
+        weigh: gives the weights of a query by its index, where they are only worth computing for those whose tokens
+        stand elsewhere.
+        """
         result: list[Leak | None] = [None] * len(queries)
         spans = [query.tokens[query.first : query.last + SEED - 1] for query in queries]
         grams = [_grams(span) for span in spans]
         if not sum(map(len, grams)):
             return result
         wanted = np.concatenate(grams)
-        values, places = self._hits(np.unique(wanted), [span for span in spans if len(span) >= SEED])
+        values, places = self._all_hits(np.unique(wanted), [span for span in spans if len(span) >= SEED])
         asking = np.repeat(np.arange(len(queries)), [len(one) for one in grams])
         position = np.concatenate(
             [query.first + np.arange(len(one)) for query, one in zip(queries, grams, strict=True)]
@@ -176,8 +184,21 @@ class Donors:
         for index in np.unique(asking[foreign]).tolist():
             mine = slice(int(first[index]), int(first[index + 1]))
             found = zip(position[mine].tolist(), place[mine].tolist(), stream[mine].tolist(), strict=True)
-            result[index] = self._best(queries[index], found)
+            query = queries[index] if weigh is None else replace(queries[index], weights=weigh(index))
+            result[index] = self._best(query, found)
         return result
+
+    def _all_hits(
+        self, wanted: npt.NDArray[np.int64], spans: list[TokenIds]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """`_hits` of `wanted` and of all that was searched for before: most questions come up twice, and each is a pass
+        over the run."""
+        new = np.setdiff1d(wanted, self._sought, assume_unique=True)
+        if len(new):
+            values, places = (np.concatenate(both) for both in zip(self._known, self._hits(new, spans), strict=True))
+            order = np.argsort(values, kind="stable")
+            self._known, self._sought = (values[order], places[order]), np.union1d(self._sought, new)
+        return self._known
 
     def _hits(
         self, wanted: npt.NDArray[np.int64], spans: list[TokenIds]

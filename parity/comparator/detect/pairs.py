@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from parity.comparator.detect import findings, stops
 from parity.comparator.detect.cases import Case, Setup
@@ -156,7 +157,7 @@ def _differing(setup: Setup) -> list[Case]:
     rows = np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist()
     others = [pairs.candidate[row] for row in rows]
     scored = setup.reference.all_gaps(setup.candidate.header.arm, others)
-    too_long = stops.may_overrun(others, setup.rules)
+    too_long = stops.may_overrun(others, setup.rules).tolist()
     cases = []
     for row, b, may_overrun in zip(rows, others, too_long, strict=True):
         past = stops.overrun(b, setup.rules) if may_overrun else None
@@ -198,21 +199,23 @@ def _contradicts_baseline(a: Completion, b: Completion, first: int, setup: Setup
 def _identical(setup: Setup) -> list[Case]:
     """The pairs of equal tokens in which something else is to be looked at."""
     pairs = setup.pairs
-    every = any(detector.at_equal_tokens for detector in detectors())
     same = pairs.identical & pairs.same_prompt
-    plain: Sequence[bool] = same.tolist()
-    doubtful = doubtful_rows(pairs, np.flatnonzero(same).tolist())
-    return [
-        Case(a, b, -1)
-        for row, (a, b, is_plain) in enumerate(zip(pairs.baseline, pairs.candidate, plain, strict=True))
-        if is_plain
-        and (
-            a.finish_reason != b.finish_reason
-            or a.text != b.text
-            or b.lists is not None
-            or row in doubtful
-            or b.key in setup.invalid
-            or b.key in setup.broken.candidate
-            or every
-        )
-    ]
+    rows = np.flatnonzero(same)
+    if not any(detector.at_equal_tokens for detector in detectors()):
+        rows = np.flatnonzero(same & _odd(setup, rows.tolist()))
+    return [Case(pairs.baseline[row], pairs.candidate[row], -1) for row in rows.tolist()]
+
+
+def _odd(setup: Setup, equal: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Shape (P,): pairs with something besides tokens that a detector may have a question to; `equal`: those of equal
+    tokens. One thing after another over all pairs: looking at each pair costs more than comparing it."""
+    pairs = setup.pairs
+    both = list(zip(pairs.baseline, pairs.candidate, strict=True))
+    odd = np.array([a.finish_reason != b.finish_reason or a.text != b.text for a, b in both], dtype=np.bool_)
+    keys = setup.invalid | setup.broken.candidate.keys()
+    if keys:
+        odd |= np.array([key in keys for key in pairs.keys], dtype=np.bool_)
+    if setup.candidate.has_logprobs:
+        odd |= np.array([b.lists is not None for b in pairs.candidate], dtype=np.bool_)
+        odd[list(doubtful_rows(pairs, equal))] = True
+    return odd

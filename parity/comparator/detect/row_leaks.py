@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 
 import numpy as np
 from msgspec.structs import replace
@@ -88,12 +89,17 @@ def taken_over(cases: list[Case], setup: Setup) -> list[Case]:
     ]
     if not loose:
         return cases
-    weights = {n: _weights(cases[n], setup.tolerance) for n, _ in loose}
     queries = [
-        query_of(cases[n].b.key, cases[n].b.token_ids, cases[n].events[at], weights[n], strict=True) for n, at in loose
+        query_of(cases[n].b.key, cases[n].b.token_ids, cases[n].events[at], None, strict=True) for n, at in loose
     ]
+
+    @cache
+    def weights(n: int) -> FloatArray | None:
+        return _weights(cases[n], setup.tolerance)
+
     result = list(cases)
-    for (n, at), leak in zip(loose, setup.donors().search(queries), strict=True):
+    leaks = setup.donors().search(queries, lambda index: weights(loose[index][0]))
+    for (n, at), leak in zip(loose, leaks, strict=True):
         case = result[n]
         event, tokens = case.events[at], case.b.token_ids
         if leak is None:
@@ -128,11 +134,28 @@ def _weights(case: Case, tolerance: float) -> FloatArray | None:
     if rejected is None:
         return None
     here, prompt, own = map(threes, (case.b.token_ids, case.b.prompt_token_ids, case.a.token_ids))
-    _, first, which = np.unique(here, return_index=True, return_inverse=True)
-    in_prompt = np.isin(here, prompt)
-    said = _spread(in_prompt | (first[which] < np.arange(len(here))), len(rejected))
-    usual = _spread(in_prompt | np.isin(here, own), len(rejected))
+    in_prompt = _is_in(here, prompt)
+    said = _spread(in_prompt | _stood_before(here), len(rejected))
+    usual = _spread(in_prompt | _is_in(here, own), len(rejected))
     return np.where(rejected, 1.0, np.where(usual, 0.0, SUPPORTED)) * ~said
+
+
+# Both as numpy.unique and numpy.isin have it, in a fifth of the time for arrays as short as these.
+
+
+def _is_in(values: TokenIds, others: TokenIds) -> BoolArray:
+    if not len(others):
+        return np.zeros(len(values), dtype=np.bool_)
+    ordered = np.sort(others)
+    return np.asarray(ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values)
+
+
+def _stood_before(values: TokenIds) -> BoolArray:
+    """Values that an earlier one is equal to."""
+    order = np.argsort(values, kind="stable")
+    found = np.zeros(len(values), dtype=np.bool_)
+    found[order[1:]] = values[order[1:]] == values[order[:-1]]
+    return found
 
 
 def _spread(threes_of: BoolArray, length: int) -> BoolArray:

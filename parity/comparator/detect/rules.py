@@ -199,19 +199,18 @@ class Broken:
 
 def break_rules(baseline: Arm, candidate: Arm, pairs: Pairs) -> Broken:
     """All rules, over the pairs that were asked alike."""
-    rows = np.flatnonzero(pairs.same_prompt).tolist()
-    keys = [pairs.keys[row] for row in rows]
+    keys = [key for key, same in zip(pairs.keys, pairs.same_prompt.tolist(), strict=True) if same]
     ours, theirs = _looks(keys, candidate), _looks(keys, baseline)
     excused, unknown = _habits(theirs), _served_habits(ours, candidate)
     accused: dict[Key, tuple[Event, ...]] = {}
     alone: dict[Key, Message] = {}
     both: dict[Key, Message] = {}
     unheeded: dict[Key, Message] = {}
-    equal = {pairs.keys[row] for row in rows if pairs.identical[row]}
-    for key, look in ours.items():
-        other = theirs[key].broken
+    parted = {pairs.keys[row] for row in np.flatnonzero(~pairs.identical).tolist()}
+    for key in [key for key in keys if key in ours.of or key in theirs.of] if ours.of or theirs.of else ():
+        look, other = ours.at(key), theirs.at(key).broken
         for rule, events in look.broken.items():
-            if rule == OVERRUN.name and key not in equal:
+            if rule == OVERRUN.name and key in parted:
                 continue
             if rule in other or rule in excused:
                 both.setdefault(key, events[0].evidence.why)
@@ -227,39 +226,59 @@ def break_rules(baseline: Arm, candidate: Arm, pairs: Pairs) -> Broken:
         alone,
         both,
         unheeded,
-        sum(look.unread_words for look in ours.values()),
-        tuple(look.open_grammar for look in ours.values() if look.open_grammar is not None),
+        sum(look.unread_words for look in ours.of.values()),
+        tuple(look.open_grammar for look in ours.of.values() if look.open_grammar is not None),
     )
 
 
-def _looks(keys: Sequence[Key], arm: Arm) -> dict[Key, Look]:
-    """What each completion makes of the rules of its request; most requests have the run's, and most runs none."""
-    of_all = arm.writer.requests.of_all
-    others = [rule for rule in RULES if rule is not OVERRUN and rule.applies(of_all)]
-    if others or of_all.grammar is not None:
-        return {key: look_at(arm.completions[key], arm) for key in keys}
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What the completions of an arm make of the rules of their requests."""
+
+    of: Mapping[Key, Look]
+    """Of those that were looked at."""
+    clean: Look
+    """Of all others: nothing can be broken there."""
+    others: int
+
+    def at(self, key: Key) -> Look:
+        return self.of.get(key, self.clean)
+
+    def under(self) -> Counter[str]:
+        """Completions under each rule."""
+        found = Counter(rule for look in self.of.values() for rule in look.under)
+        return found + Counter(dict.fromkeys(self.clean.under, self.others))
+
+    def broken(self) -> Counter[str]:
+        return Counter(rule for look in self.of.values() for rule in look.broken)
+
+
+def _looks(keys: Sequence[Key], arm: Arm) -> Looks:
+    """All rules over these completions; most requests have the run's, and most runs none."""
+    requests = arm.writer.requests
+    others = [rule for rule in RULES if rule is not OVERRUN and rule.applies(requests.of_all)]
     clean = Look(under=(OVERRUN.name,) if arm.writer.has_ids or not OVERRUN.needs_ids else ())
-    asked = arm.writer.requests.of
-    return {
-        key: clean if key not in arm.too_long and asked(one) is of_all else look_at(one, arm)
-        for key in keys
-        for one in (arm.completions[key],)
-    }
+    if others or requests.of_all.grammar is not None:
+        some: Sequence[Key] = keys
+    else:
+        own = {key for key in requests.arm.own_sampling if requests.of(arm.completions[key]) is not requests.of_all}
+        odd = arm.too_long | own
+        some = [key for key in keys if key in odd] if odd else ()
+    return Looks({key: look_at(arm.completions[key], arm) for key in some}, clean, len(keys) - len(some))
 
 
-def _habits(looks: Mapping[Key, Look], rules: Collection[str] = _NAMES) -> set[str]:
+def _habits(looks: Looks, rules: Collection[str] = _NAMES) -> set[str]:
     """Of these rules, those that an arm does not keep."""
-    under = Counter(rule for look in looks.values() for rule in look.under)
-    broken = Counter(rule for look in looks.values() for rule in look.broken)
+    under, broken = looks.under(), looks.broken()
     return {rule for rule in rules if under[rule] >= FEW and broken[rule] * HABIT >= max(1, under[rule])}
 
 
-def _served_habits(looks: Mapping[Key, Look], arm: Arm) -> set[str]:
+def _served_habits(looks: Looks, arm: Arm) -> set[str]:
     """What a server does not know or answers in another way: vLLM's own parameters, unless it is vLLM; a stop string
     that is left in the text, or taken away, throughout."""
     if not arm.writer.is_server:
         return set()
-    ended = [look for key, look in looks.items() if arm.completions[key].finish_reason == "stop"]
+    ended = [look for key, look in looks.of.items() if arm.completions[key].finish_reason == "stop"]
     stopped = [look.broken.get(STOP.name, ()) for look in ended if STOP.name in look.under]
     shown = all(event.kind is Kind.TEXT_MISMATCH for events in stopped for event in events)
     count = sum(map(bool, stopped))
@@ -287,9 +306,8 @@ def requested(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Requeste
         rules = stops.stop_rules(arm.header, baseline)
         writer = writer_of(arm, other, render)
         # A step's rest is taken off streams to compare them, and a rule is about it; a server's habits are about none.
-        known = arm.completions if writer.is_server else given.completions
-        completions = [known[key] for key in pairs.keys]
-        late = stops.may_overrun(completions, rules)
-        too_long = frozenset(one.key for one, flag in zip(completions, late, strict=True) if flag)
-        sides.append(Arm(known, writer, rules, words, too_long))
+        known = arm if writer.is_server else given
+        late = stops.may_overrun(list(known), rules, known.tokens)
+        too_long = frozenset(known.keys[row] for row in np.flatnonzero(late).tolist())
+        sides.append(Arm(known.completions, writer, rules, words, too_long))
     return Requested(sides[1].writer, break_rules(sides[0], sides[1], pairs))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from parity.comparator.detect.events import Event
 from parity.comparator.inputs import servers
@@ -128,10 +129,7 @@ def _terminator_of(baseline: Capture, stopped: list[Completion]) -> frozenset[in
 
 def _passed_by(capture: Capture, terminators: frozenset[int], min_tokens: int) -> int:
     """Completions that hold a terminator before their last token and after min_tokens; -1 for none."""
-    hits = np.zeros(len(capture.tokens.flat), dtype=np.bool_)
-    for token in terminators:
-        hits |= capture.tokens.flat == token
-    rows = capture.tokens.rows_with(hits)
+    rows = capture.tokens.rows_at(capture.tokens.places_of(terminators))
     completions = list(capture)
     heeding = (completions[row] for row in rows if not completions[row].sampling.get("ignore_eos"))
     inside = [one.token_ids[min_tokens:-1] for one in heeding]
@@ -139,21 +137,25 @@ def _passed_by(capture: Capture, terminators: frozenset[int], min_tokens: int) -
     return passed if passed else -1
 
 
-def may_overrun(completions: Sequence[Completion], rules: StopRules) -> list[bool]:
-    """Completions that are too long or hold a terminator before their last token; `overrun` looks closer."""
-    column = RaggedTokens.of([one.token_ids for one in completions])
-    sizes = np.diff(column.offsets)
-    result = np.zeros(len(completions), dtype=np.bool_)
-    if rules.max_tokens is not None or any(one.max_tokens is not None for one in completions):
+def may_overrun(
+    completions: Sequence[Completion], rules: StopRules, column: RaggedTokens | None = None
+) -> npt.NDArray[np.bool_]:
+    """Shape (P,): completions that are too long or hold a terminator before their last token; `overrun` looks closer.
+
+    column: their tokens, where they are in a row already.
+    """
+    column = RaggedTokens.of([one.token_ids for one in completions]) if column is None else column
+    result = np.array([bool(one.sampling) for one in completions], dtype=np.bool_)
+    if any(one.max_tokens is not None for one in completions):
         limits = [rules.limit(one) for one in completions]
-        result |= sizes > np.array([_NO_LIMIT if limit is None else limit for limit in limits], dtype=np.int64)
-    if rules.terminators:
-        hits = np.zeros(len(column.flat), dtype=np.bool_)
-        for token in rules.terminators:
-            hits |= column.flat == token
-        hits[column.offsets[1:][sizes > 0] - 1] = False
-        result[column.rows_with(hits)] = True
-    return [bool(flag) or bool(one.sampling) for flag, one in zip(result, completions, strict=True)]
+        result |= column.sizes > np.array([_NO_LIMIT if limit is None else limit for limit in limits], dtype=np.int64)
+    elif rules.max_tokens is not None and rules.counts:
+        result |= column.sizes > rules.max_tokens
+    places = column.places_of(rules.terminators)
+    if len(places):
+        inside = places[~np.isin(places, column.offsets[1:] - 1)]
+        result[column.rows_at(inside)] = True
+    return result
 
 
 _NO_LIMIT = np.iinfo(np.int64).max

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from parity.comparator.detect.logprobs import logprob_mismatch
 from parity.comparator.reference.scores import Reference, own_rejections
 from parity.comparator.streams.pairing import Pairs
@@ -20,7 +22,8 @@ def lists_show_choices(baseline: Capture, reference: Reference, tolerance: float
     Greedy decoding takes the best. An engine whose lists are not what it chose from (penalties, bias, bad
     words) shows that in the baseline as well. `plain`: no penalties were asked for.
     """
-    lists = [one for one in baseline if one.lists is not None][:CALIBRATION]
+    listing = (one for one in baseline if one.lists is not None) if baseline.has_logprobs else ()
+    lists = list(islice(listing, CALIBRATION))
     return (bool(lists) or plain) and not any(
         own_rejections(one, None, 0, tolerance, reference.shaping(one)) is not None for one in lists
     )
@@ -30,8 +33,12 @@ def scores_show_lists(pairs: Pairs, reference: Reference, baseline_arm: str, can
     """Are the engines' own logprobs of the kind that scores are? The baseline's say so, where it is scored as well:
     a temperature or another base of the logarithm in both arms is a habit, and no fault of the candidate."""
     looked = wrong = 0
+    if not (reference.scored(baseline_arm) or reference.scored(candidate_arm)):
+        return True
     for row, a in enumerate(pairs.baseline):
-        if a.logprobs is None or pairs.candidate[row].logprobs is None or looked == LISTS_LOOKED_AT:
+        if looked == LISTS_LOOKED_AT:
+            break
+        if a.logprobs is None or pairs.candidate[row].logprobs is None:
             continue
         until = len(a.token_ids)
         view = reference.gaps(baseline_arm, a)

@@ -80,7 +80,7 @@ def _without_other_logprobs(baseline: Capture, candidate: Capture) -> tuple[Capt
     arms, notes = [baseline, candidate], []
     for index, arm in enumerate(arms):
         mode = arm.header.engine.get("logprobs_mode")
-        if mode not in RAW and _has_logprobs(arm):
+        if mode not in RAW and arm.has_logprobs:
             notes.append(
                 message(
                     "inputs.other_logprobs",
@@ -101,10 +101,6 @@ def _without_other_logprobs(baseline: Capture, candidate: Capture) -> tuple[Capt
     return arms[0], arms[1], tuple(notes)
 
 
-def _has_logprobs(arm: Capture) -> bool:
-    return any(one.logprobs is not None for one in arm)
-
-
 def _without_logprobs(arm: Capture) -> Capture:
     return replace(arm, completions={key: replace(one, logprobs=None) for key, one in arm.completions.items()})
 
@@ -112,7 +108,7 @@ def _without_logprobs(arm: Capture) -> Capture:
 def says_nothing(arm: Capture) -> bool:
     """Does every token of the arm, as far as looked at, have logprob 0 where others are listed?"""
     tokens = 0
-    for one in _first(arm, _LOOKED_AT):
+    for one in _first(arm, _LOOKED_AT) if arm.has_logprobs else ():
         top = one.logprobs
         if top is None:
             continue
@@ -175,13 +171,13 @@ def _without_rest_of_step(
     """
     arms = [baseline, candidate]
     steps = [draft_tokens(arm.header.engine) for arm in arms]
-    if not any(steps):
+    if not any(steps) or not all("stop" in arm.finish_reasons for arm in arms):
         return baseline, candidate, scores, 0
     trimmed = dict(scores)
     shorter: list[dict[Key, Completion]] = [{}, {}]
     for key, one in baseline.completions.items():
-        other = candidate.completions.get(key)
-        if other is None or not (_at_stop_string(one) and _at_stop_string(other)):
+        other = candidate.completions.get(key) if _at_stop_string(one) else None
+        if other is None or not _at_stop_string(other):
             continue
         pair = (one, other)
         longer = int(steps[1] > 0) if len(one.token_ids) == len(other.token_ids) else _longer(pair)
@@ -227,8 +223,8 @@ def _stopped(one: Completion) -> bool:
 def _keeps(arm: Capture, ends: frozenset[int]) -> bool | None:
     """Does the arm keep the token it stops at, at least now and then? None where nothing stopped."""
     has_stopped = False
-    for one in arm:
-        if one.finish_reason == "stop" and _stopped(one):
+    for one in arm if "stop" in arm.finish_reasons else ():
+        if _stopped(one):
             if len(one.token_ids) and int(one.token_ids[-1]) in ends:
                 return True
             has_stopped = True

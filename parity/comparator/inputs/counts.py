@@ -57,7 +57,7 @@ def counted(capture: Capture) -> Counts:
     if text_alone(capture.header):
         return Counts()
     answers: dict[tuple[str, int], list[Completion]] = {}
-    for one in capture:
+    for one in capture.answers:
         if _said(one) is not None and not one.aborted:
             answers.setdefault((one.key.request, one.key.round), []).append(one)
     every = list(answers.values())

@@ -72,15 +72,14 @@ FEW = 4
 def as_openai(arm: Capture) -> tuple[Capture, Remarks]:
     """The arm with OpenAI's finish reasons. Names that are not known stay as they are, but for those that a server
     gives again and again: they say nothing of the end."""
-    renamed = {
-        key: name
-        for key, one in arm.completions.items()
-        if one.finish_reason is not None
-        and (name := NAMES.get(str(one.finish_reason).lower().replace("-", "_"), one.finish_reason))
-        != one.finish_reason
-    }
-    if renamed:
-        changed = {key: replace(arm.completions[key], finish_reason=name) for key, name in renamed.items()}
+    names = {given: NAMES.get(given.lower().replace("-", "_"), given) for given in arm.finish_reasons if given}
+    others = {given: name for given, name in names.items() if given != name}
+    if others:
+        changed = {
+            key: replace(one, finish_reason=others[one.finish_reason])
+            for key, one in arm.completions.items()
+            if one.finish_reason in others
+        }
         arm = replace(arm, completions={**arm.completions, **changed})
     arm, unknown = _without_unknown(arm)
     arm, notes = _one_for_all(arm)
@@ -116,7 +115,7 @@ def _without_unknown(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
 def _one_for_all(arm: Capture) -> tuple[Capture, tuple[Message, ...]]:
     """A server that says "stop" whatever happened: at the last token allowed, and without a stop token, it is
     "length". Only where it never says so."""
-    if not served(arm.header) or text_alone(arm.header) or any(one.finish_reason == "length" for one in arm):
+    if not served(arm.header) or text_alone(arm.header) or "length" in arm.finish_reasons:
         return arm, ()
     ends = list(terminators(arm.header))
     full = {

@@ -6,7 +6,7 @@ everything that is not listed counts as likely as the last one listed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,34 +75,50 @@ BASE_10: Final = Numbers(
 
 def kind_of_numbers(tops: Iterable[TopLogprobs], vocab_size: int | None) -> Numbers | None:
     """What the numbers are, where they cannot be natural logarithms of probabilities; None where they can."""
-    lists = [_distinct(top) for top in tops if len(top) and top.ids.shape[1]]
-    known = np.concatenate([values[np.isfinite(values)] for values in lists]) if lists else np.empty(0)
+    some = [top for top in tops if len(top) and top.ids.shape[1]]
+    every = max(1, sum(map(len, some)) // LISTS)
+    blocks = [_distinct(group, every) for group in _by_width(some)]
+    known = np.concatenate([values[np.isfinite(values)] for values in blocks]) if blocks else np.empty(0)
     if len(known) < FEW:
         return None
     if float(known.min()) >= 0 and float(known.max()) > ROUNDING:
-        sums = np.concatenate([np.nansum(np.where(np.isfinite(values), values, 0.0), axis=1) for values in lists])
+        sums = np.concatenate([np.where(np.isfinite(values), values, 0.0).sum(axis=0) for values in blocks])
         fits = float(known.max()) <= 1 + ROUNDING and float((sums <= 1 + 2 * ROUNDING).mean()) >= MOST
         return PROBABILITIES if fits else NEGATED
     if float((known > ROUNDING).mean()) > SHARE:
         return None  # neither: a few values above zero are faults of their own
-    sums = _sums(lists, 1.0)
-    were_measured = len(np.unique(sums.round(6))) > DIFFERENT * len(sums)
-    if were_measured and _too_large(lists, 1.0) and not _too_large(lists, float(np.log(10))):
+    shown = [_shown(values, 1.0) for values in blocks]
+    sums = np.concatenate([one.sum(axis=0) for one in shown])
+    if _are_too_large(sums) and not _too_large(blocks, float(np.log(10))) and _were_measured(sums):
         return BASE_10
     size = vocab_size or LARGEST_VOCABULARY
-    if _too_small(lists, 1.0, size) and not (
-        _too_small(lists, float(np.log(2)), size) or _too_large(lists, float(np.log(2)))
-    ):
-        return BASE_2
+    if _too_small(blocks, shown, size):
+        halves = [_shown(values, float(np.log(2))) for values in blocks]
+        if not (_too_small(blocks, halves, size) or _too_large(blocks, float(np.log(2)))):
+            return BASE_2
     return None
 
 
-def _distinct(top: TopLogprobs) -> FloatArray:
-    """The values of each list without those of tokens that stand in it twice; NaN in their places."""
-    values = top.values.copy()
-    for column in range(1, top.ids.shape[1]):
-        values[(top.ids[:, :column] == top.ids[:, column : column + 1]).any(axis=1), column] = np.nan
-    values[top.ids < 0] = np.nan
+LISTS = 16_384
+"""Lists looked at, evenly spaced, where there are more: what is asked is a share of them."""
+
+
+def _by_width(tops: Iterable[TopLogprobs]) -> Iterable[list[TopLogprobs]]:
+    found: dict[int, list[TopLogprobs]] = {}
+    for top in tops:
+        found.setdefault(top.ids.shape[1], []).append(top)
+    return found.values()
+
+
+def _distinct(tops: Sequence[TopLogprobs], every: int) -> FloatArray:
+    """The values of every so many of the lists, one column each: shape (K, N). NaN in the place of tokens that stand in
+    a list twice, from the second time on."""
+    ids = np.concatenate([top.ids[::every].T for top in tops], axis=1)
+    values = np.concatenate([top.values[::every].T for top in tops], axis=1)
+    values[ids < 0] = np.nan
+    for at, column in enumerate(ids):
+        for earlier in ids[:at]:
+            values[at][column == earlier] = np.nan
     return values
 
 
@@ -110,35 +126,45 @@ def _shows(hits: int, lists: int) -> bool:
     return hits >= FEW and hits >= SHARE * lists
 
 
-def _sums(lists: list[FloatArray], factor: float) -> FloatArray:
-    """What the probabilities of each list add up to."""
-    with np.errstate(over="ignore"):  # what is no logarithm may be any number
-        return np.concatenate(
-            [np.nansum(np.exp(np.where(np.isneginf(one), np.nan, one * factor)), axis=1) for one in lists]
-        )
+def _shown(values: FloatArray, factor: float) -> FloatArray:
+    """The probabilities of a block, 0 where there is none."""
+    with np.errstate(over="ignore"):
+        found = np.exp(values if factor == 1.0 else values * factor)
+    found[np.isnan(found)] = 0.0
+    return found
 
 
-def _too_large(lists: list[FloatArray], factor: float) -> bool:
-    """Do the probabilities of lists add up to more than 1?"""
-    sums = _sums(lists, factor)
+def _were_measured(sums: FloatArray) -> bool:
+    return len(np.unique(sums.round(6))) > DIFFERENT * len(sums)
+
+
+def _are_too_large(sums: FloatArray) -> bool:
     return _shows(int((sums > 1 + ROUNDING).sum()), len(sums))
 
 
-def _too_small(lists: list[FloatArray], factor: float, vocab_size: int) -> bool:
+def _too_large(blocks: Sequence[FloatArray], factor: float) -> bool:
+    """Do the probabilities of lists add up to more than 1?"""
+    return _are_too_large(np.concatenate([_shown(values, factor).sum(axis=0) for values in blocks]))
+
+
+def _too_small(blocks: Sequence[FloatArray], probabilities: Sequence[FloatArray], vocab_size: int) -> bool:
     """Do they stay below 1 even if all that is not listed is as likely as the last one listed?
 
     The last but one, to be sure: the chosen token stands in a list whatever its rank.
     """
     hits = total = 0
-    for values in lists:
-        total += len(values)
-        if values.shape[1] < 3:
+    for values, shown in zip(blocks, probabilities, strict=True):
+        total += values.shape[1]
+        if len(values) < 3:
             continue
-        shown = np.exp(np.where(np.isfinite(values), values * factor, -np.inf))
-        ordered = np.sort(shown, axis=1)[:, ::-1]
-        count = np.isfinite(values).sum(axis=1)
-        rows = np.flatnonzero(count >= 3)
-        last = ordered[rows, count[rows] - 2]
-        most = shown[rows].sum(axis=1) + (vocab_size - count[rows]) * last
-        hits += int((most < 1 - LACKING).sum())
+        finite = np.isfinite(values)
+        count = finite.sum(axis=0)
+        last, last_but_one = np.full((2, values.shape[1]), np.inf)
+        for column, known in zip(shown, finite, strict=True):
+            here = np.where(known, column, np.inf)
+            np.minimum(last_but_one, np.maximum(last, here), out=last_but_one)
+            np.minimum(last, here, out=last)
+        with np.errstate(invalid="ignore"):
+            most = np.where(finite, shown, 0.0).sum(axis=0) + (vocab_size - count) * last_but_one
+        hits += int(((most < 1 - LACKING) & (count >= 3)).sum())
     return _shows(hits, total)

@@ -80,9 +80,11 @@ _AMOUNTS = (
 
 
 def _one_per_token(arm: Capture) -> tuple[Capture, Remarks]:
+    if not served(arm.header):
+        return arm, Remarks()
     looked = [(one, len(one.logprobs)) for one in arm if one.logprobs is not None and len(one.token_ids) > 1]
     odd = [pair for pair in looked if pair[1] != len(pair[0].token_ids)]
-    if not served(arm.header) or len(odd) < 2:
+    if len(odd) < 2:
         return arm, Remarks()
     for amount in _AMOUNTS:
         holding = [amount.holds(*pair) for pair in looked]
@@ -114,6 +116,8 @@ TOKENS = 32
 
 def _numbers(arm: Capture) -> tuple[Capture, Remarks]:
     """Numbers that cannot be natural logarithms of probabilities."""
+    if not arm.has_logprobs:
+        return arm, Remarks()
     kind = kind_of_numbers(_some(arm), arm.header.vocab_size)
     return (arm, Remarks()) if kind is None else _converted(arm, kind)
 
@@ -130,6 +134,8 @@ def _converted(arm: Capture, kind: Numbers) -> tuple[Capture, Remarks]:
 
 def _by_ratio(baseline: Capture, candidate: Capture) -> tuple[Capture, Remarks]:
     """The candidate's logprobs beside the baseline's of the same tokens: another base, or another temperature."""
+    if not (baseline.has_logprobs and candidate.has_logprobs):
+        return candidate, Remarks()
     chosen, spread = _ratios(baseline, candidate)
     base = _constant(chosen)
     for ratio, kind in RATIOS.items():
@@ -158,8 +164,10 @@ def _ratios(baseline: Capture, candidate: Capture) -> tuple[FloatArray, FloatArr
     chosen: list[FloatArray] = []
     spread: list[FloatArray] = []
     for key, one in candidate.completions.items():
+        if len(chosen) == _LOOKED_AT:
+            break
         other = baseline.completions.get(key)
-        if other is None or one.logprobs is None or other.logprobs is None or len(chosen) == _LOOKED_AT:
+        if other is None or one.logprobs is None or other.logprobs is None:
             continue
         size = min(len(one.token_ids), len(other.token_ids), len(one.logprobs), len(other.logprobs))
         same = one.token_ids[:size] == other.token_ids[:size]
@@ -231,7 +239,8 @@ def natural_scores(
     merged: dict[ScoreKey, TopLogprobs] = {}
     for source in (baseline.scores, candidate.scores, scores or {}):
         merged.update(source)
-    merged = {key: top for key, top in merged.items() if key not in but}
+    if but:
+        merged = {key: top for key, top in merged.items() if key not in but}
     size = candidate.header.vocab_size or baseline.header.vocab_size
     kind = kind_of_numbers(islice(merged.values(), _LOOKED_AT), size)
     if kind is None:

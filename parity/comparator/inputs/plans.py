@@ -102,7 +102,7 @@ def rounds_of_one(baseline: Capture, candidate: Capture) -> tuple[Message, ...]:
 
     An arm without any completion was asked and gave none, and so was one whose header names the same plan.
     """
-    if baseline.completions.keys() == candidate.completions.keys():
+    if baseline.has_keys_of(candidate):
         return ()
     left, right = rounds(baseline), rounds(candidate)
     digests = [capture.header.plan_digest for capture in (baseline, candidate)]

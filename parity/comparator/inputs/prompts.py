@@ -70,9 +70,9 @@ def _filled(both: Prompts) -> Prompts:
 def _without_echo(both: Prompts) -> Prompts:
     """A server that says the prompt again at the beginning of every output."""
     arm = both.candidate
-    sizes = {key: len(one.prompt_token_ids) for key, one in arm.completions.items()}
-    if not served(arm.header) or not sizes or not all(_echoes(one) for one in arm):
+    if not served(arm.header) or not arm.completions or not all(_echoes(one) for one in arm):
         return both
+    sizes = {key: len(one.prompt_token_ids) for key, one in arm.completions.items()}
     if all(_echoes(both.baseline.completions[key]) for key in sizes if key in both.baseline.completions):
         return both  # both arms' outputs begin so: a model that repeats what it is asked
     cut = {key: _from(one, sizes[key]) for key, one in arm.completions.items()}
@@ -123,10 +123,12 @@ def _without_additions(both: Prompts) -> Prompts:
 
 def _without_cut(both: Prompts) -> Prompts:
     """A server that keeps the last tokens of a prompt too long for it."""
+    if not served(both.candidate.header):
+        return both
     pairs = {key: (a, b) for key, (a, b) in _differing(both).items() if 0 < len(b) < len(a) and _ends_with(a, b)}
     kept = {len(b) for _, b in pairs.values()}
     lost = {len(a) - len(b) for a, b in pairs.values()}
-    if len(pairs) < FEW or len(kept) != 1 or len(lost) == 1 or not served(both.candidate.header):
+    if len(pairs) < FEW or len(kept) != 1 or len(lost) == 1:
         return both  # as many tokens less in each are another template
     size = kept.pop()
     if any(len(one.prompt_token_ids) > size for one in both.candidate):
@@ -174,7 +176,7 @@ def _prompt_tokens(one: Completion) -> int | None:
 def _differing(both: Prompts) -> dict[Key, tuple[TokenIds, TokenIds]]:
     """(baseline's prompt, candidate's) of the pairs in which they differ."""
     arm, base = both.candidate, both.baseline
-    if arm.prompts.same_as(base.prompts) and [*arm.completions] == [*base.completions]:
+    if arm.prompts.same_as(base.prompts) and arm.keys == base.keys:
         return {}
     found = {}
     for key, one in both.candidate.completions.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -116,9 +117,9 @@ def measure(
 
 def _judged_whole(pairs: Pairs, judged: Judged) -> tuple[int, int]:
     """(completions equal to the baseline's, completions that part at near-ties and are judged to their end)."""
-    classes = [judged.classes.get(key) for key in pairs.keys]
-    whole = [one for one, key in zip(classes, pairs.keys, strict=True) if key not in judged.limited]
-    return classes.count("identical"), whole.count("near_tie")
+    classes = Counter(map(judged.classes.get, pairs.keys))
+    cut_short = judged.limited.keys() & pairs.keys if judged.limited else ()
+    return classes["identical"], classes["near_tie"] - sum(judged.classes.get(key) == "near_tie" for key in cut_short)
 
 
 def _with_missed(stats: Stats, *found: Missed) -> Stats:
@@ -205,11 +206,9 @@ def _odd_place(odd: OddPlace, p_value: float) -> tuple[Message, Kind]:
 
 def _shared(references: References, pairs: Pairs) -> dict[Key, TokenGaps]:
     """Gaps of completions equal to the baseline's: scored once."""
-    return {
-        key: references.baseline[key][0]
-        for row, key in enumerate(pairs.keys)
-        if pairs.identical[row] and key in references.baseline
-    }
+    rows = np.flatnonzero(pairs.identical).tolist() if references.baseline else ()
+    keys = (pairs.keys[row] for row in rows)
+    return {key: references.baseline[key][0] for key in keys if key in references.baseline}
 
 
 def _loops(pairs: Pairs) -> Loops:
@@ -274,7 +273,9 @@ def _not_judged(pairs: Pairs, judged: Judged) -> tuple[int, int]:
     """(completions, their tokens) after near-ties on which the reference says nothing."""
     limited = {key: at for key, at in judged.limited.items() if judged.classes.get(key) == "near_tie"}
     tokens = sum(
-        len(pairs.candidate[row].token_ids) - limited[key] for row, key in enumerate(pairs.keys) if key in limited
+        len(pairs.candidate[row].token_ids) - limited[pairs.keys[row]]
+        for row in np.flatnonzero(~pairs.identical).tolist()
+        if pairs.keys[row] in limited
     )
     return len(limited), tokens
 
@@ -282,8 +283,9 @@ def _not_judged(pairs: Pairs, judged: Judged) -> tuple[int, int]:
 def _chance_to_pass(pairs: Pairs, judged: Judged, vocab_size: int | None, tolerance: float) -> tuple[float | None, int]:
     """(chance that a token taken at random is supported after a near-tie, near-ties that this is the mean of)."""
     best = [
-        judged.gaps[key].best[max(0, int(pairs.parts_at[row])) :]
-        for row, key in enumerate(pairs.keys)
+        judged.gaps[key].best[int(pairs.parts_at[row]) :]
+        for row in np.flatnonzero(~pairs.identical).tolist()
+        for key in (pairs.keys[row],)
         if judged.classes.get(key) == "near_tie" and key in judged.gaps
     ]
     return chance_supported(np.concatenate(best) if best else np.empty(0), tolerance, vocab_size), len(best)

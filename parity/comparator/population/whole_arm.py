@@ -81,7 +81,10 @@ def whole_arm(
     alpha: float,
 ) -> WholeArm:
     """`gaps`: of the candidate's scored completions; `findings`: those of completions."""
-    part = Part(repeated_until(pairs), _until(findings, judged))
+    speak = inputs.baseline.has_logprobs and inputs.candidate.has_logprobs
+    # Without residuals and without gaps there is nothing whose parts could count twice.
+    since = repeated_until(pairs) if speak or references.baseline else {}
+    part = Part(since, _until(findings, judged))
     unit, differences = _lists(references, inputs)
     residuals, missing = _residuals(inputs, references, pairs, gaps, part)
     drift, of_gaps = _gaps(inputs, references, pairs, judged, gaps, part, differences, unit or numerics.UNIT)
@@ -114,7 +117,7 @@ def _residuals(
 ) -> tuple[PairedResiduals | None, Message | None]:
     """(residuals, why there are none)."""
     arms = (inputs.baseline, inputs.candidate)
-    silent = sorted({arm.header.arm for arm in arms if all(one.logprobs is None for one in arm)})
+    silent = sorted({arm.header.arm for arm in arms if not arm.has_logprobs})
     if silent or not pairs.keys:
         return None, _silent(silent) if pairs.keys else None
     found = _paired(inputs, references, pairs, gaps, part)
@@ -219,6 +222,8 @@ def _gaps(
     unit: float,
 ) -> tuple[Drift | None, numerics.Gaps]:
     """What the gaps of greedy completions say of the arms."""
+    if not references.baseline or not gaps:
+        return None, numerics.Gaps()
     greedy = {key for key, drawn in zip(pairs.keys, pairs.random.tolist(), strict=True) if not drawn}
     own = {key: one.gap[part.of(key)] for key, (one, _) in references.baseline.items() if key in greedy}
     other = {key: one.gap[part.of(key)] for key, one in gaps.items() if key in greedy}

@@ -36,6 +36,9 @@ FEW_POSITIONS = 64
 """Positions that it takes to see a step."""
 
 
+POSITIONS = 16_384
+"""Positions looked at, evenly spaced, where there are more."""
+
 FINEST_STEP = 1 / 64
 """Nats. Below it logprobs with a few decimals seem to have any step."""
 
@@ -62,6 +65,7 @@ def logit_unit(differences: FloatArray) -> float | None:
     known = differences[differences < 8.0]
     if len(known) < FEW_POSITIONS:
         return None
+    known = known[:: max(1, len(known) // POSITIONS)]
     step = 1.0
     while _share_of_multiples(known, step) < STEPS_SEEN:
         step /= 2
@@ -81,14 +85,19 @@ def _share_of_multiples(differences: FloatArray, step: float) -> float:
 def best_differences(tops: Iterable[TopLogprobs]) -> FloatArray:
     """Nats between the two best logprobs of each position, where there are two."""
     differences = []
+    by_width: dict[int, list[FloatArray]] = {}
     for top in tops:
-        if top.values.shape[1] < 2:
+        by_width.setdefault(top.values.shape[1], []).append(top.values.T)
+    for width, lists in by_width.items():
+        if width < 2:
             continue
-        values = np.where(np.isnan(top.values), -np.inf, top.values)
-        best = values.max(axis=1, keepdims=True)
-        second = np.where(values < best - 1e-3, values, -np.inf).max(axis=1)
+        columns = np.concatenate(lists, axis=1)
         with np.errstate(invalid="ignore", over="ignore"):
-            differences.append(best[:, 0] - second)
+            best = np.fmax.reduce(columns, axis=0)
+            second = np.full(len(best), -np.inf)
+            for column in columns:  # NaN is below nothing
+                np.maximum(second, np.where(column < best - 1e-3, column, -np.inf), out=second)
+            differences.append(best - second)
     known = np.concatenate(differences) if differences else np.empty(0)
     return np.asarray(known[np.isfinite(known)])
 
@@ -144,9 +153,10 @@ def measure_floor(scored: Iterable[tuple[TokenGaps, TopLogprobs]], tolerance: fl
         total += float(known.sum())
         largest = max(largest, float(known.max()))
         if top.values.shape[1] >= 5:
-            ordered = np.sort(np.where(np.isnan(top.values), -np.inf, top.values), axis=1)[:, ::-1]
             with np.errstate(invalid="ignore"):
-                flat += int((ordered[:, 0] - ordered[:, 4] <= tolerance).sum())
+                best = np.fmax.reduce(top.values.T, axis=0)
+                near = best[:, None] - top.values <= tolerance  # not where a value is NaN
+            flat += int((near.sum(axis=1) >= 5).sum())
     if not tokens:
         return None
     beyond = np.concatenate(wide) if wide else np.empty(0)

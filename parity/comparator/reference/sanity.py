@@ -13,12 +13,14 @@ from difflib import get_close_matches
 from itertools import islice
 
 import numpy as np
+import numpy.typing as npt
 
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference.floor import NOT_NOISE
-from parity.comparator.reference.gaps import BoolArray, gap_of_other
+from parity.comparator.reference.gaps import gap_of_other
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.shaping import Shaping
+from parity.comparator.streams.alignment import common_prefix
 from parity.messages import Message, message
 from parity.records import Completion, Key, Scores, TokenIds, TopLogprobs
 
@@ -92,18 +94,16 @@ class _Own:
 
     tokens: TokenIds
     top: TopLogprobs
-    rejected: BoolArray
-    """Shape (T,): more than NOT_NOISE below the best, or, without a penalty, not listed."""
 
 
 def _rejecting(inputs: Inputs, reference: Reference) -> Message | None:
     """Scores that reject what both engines chose."""
-    own = list(islice(_own_tokens(inputs, reference), _LOOKED_AT))
+    own, rejections = _own_tokens(inputs, reference)
     tokens = sum(len(one.tokens) for one in own)
-    rejected = sum(int(one.rejected.sum()) for one in own)
+    rejected = int(rejections.sum())
     if tokens < FEW_TOKENS:
         return None
-    hit = sum(bool(one.rejected.any()) for one in own)
+    hit = int((rejections > 0).sum())
     share = hit / len(own) if len(own) >= FEW_COMPLETIONS else rejected / tokens
     if share < REJECTED and _at_partings(inputs, reference) < REJECTED:
         return None
@@ -116,33 +116,56 @@ def _rejecting(inputs: Inputs, reference: Reference) -> Message | None:
     )
 
 
-def _own_tokens(inputs: Inputs, reference: Reference) -> Iterator[_Own]:
-    """By the baseline's own scores, else by the candidate's as far as both streams are equal. What is drawn at random
-    may lie anywhere, and is no witness."""
-    baseline, candidate = inputs.baseline, inputs.candidate
-    for key, a in baseline.completions.items():
-        if inputs.is_drawn(a):
-            continue
-        arm, one, size = baseline.header.arm, a, len(a.token_ids)
-        if reference.score(arm, one) is None and (b := candidate.completions.get(key)) is not None:
+def _own_tokens(inputs: Inputs, reference: Reference) -> tuple[list[_Own], npt.NDArray[np.int64]]:
+    """Of the first completions that have some; and how many of each are more than NOT_NOISE below the best or, without
+    a penalty, not listed."""
+    looked = list(islice(_chosen_by_baseline(inputs, reference), _LOOKED_AT))
+    gaps = {
+        arm: reference.all_gaps(arm, [one for name, one, _ in looked if name == arm])
+        for arm in {arm for arm, *_ in looked}
+    }
+    if not looked:
+        return [], np.empty(0, dtype=np.int64)
+    views = [gaps[arm][one.key] for arm, one, _ in looked]
+    sizes = [size for _, _, size in looked]
+    gap = np.concatenate([view.gap[:size] for (view, _), size in zip(views, sizes, strict=True)])
+    unlisted = np.concatenate([view.bounded[:size] for (view, _), size in zip(views, sizes, strict=True)])
+    # Under a penalty a list says less: what it leaves open is no rejection.
+    unlisted &= np.repeat([not _is_shaped(reference.shaping(one)) for _, one, _ in looked], sizes)
+    rejected = (gap > NOT_NOISE) | unlisted
+    own = [_Own(one.token_ids[:size], top) for (_, one, size), (_, top) in zip(looked, views, strict=True)]
+    return own, np.add.reduceat(rejected.astype(np.int64), np.cumsum([0, *sizes[:-1]]))
+
+
+def _chosen_by_baseline(inputs: Inputs, reference: Reference) -> Iterator[tuple[str, Completion, int]]:
+    """(arm, its completion, how many of its first tokens): scored by the baseline's own scores, else by the candidate's
+    as far as both streams are equal. What is drawn at random may lie anywhere, and is no witness."""
+    candidate = inputs.candidate
+    for a in _scored(inputs, reference):
+        arm, one, size = inputs.baseline.header.arm, a, len(a.token_ids)
+        if reference.score(arm, one) is None and (b := candidate.completions.get(a.key)) is not None:
             arm, one, size = candidate.header.arm, b, _common(a, b)
-        top, gaps = reference.score(arm, one), reference.gaps(arm, one)
-        if top is None or gaps is None:
-            continue
-        size = min(size, len(top))
+        top = reference.score(arm, one)
+        size = 0 if top is None else min(size, len(top))
         if size:
-            # Under a penalty a list says less: what it leaves open is no rejection.
-            unlisted = gaps.bounded & (not _is_shaped(reference.shaping(one)))
-            yield _Own(one.token_ids[:size], top, ((gaps.gap > NOT_NOISE) | unlisted)[:size])
+            yield arm, one, size
+
+
+def _scored(inputs: Inputs, reference: Reference) -> Iterator[Completion]:
+    """Greedy completions of the baseline that are scored, or whose pair is."""
+    own, other = (reference.scored(arm.header.arm) for arm in (inputs.baseline, inputs.candidate))
+    for key, one in inputs.baseline.completions.items():
+        if (key in other or key in own) and not inputs.is_drawn(one):
+            yield one
 
 
 def _at_partings(inputs: Inputs, reference: Reference) -> float:
     """Share of the pairs that part in which the candidate's score rejects the token that the baseline has chosen there.
     0 where they are few."""
     looked = wrong = 0
-    for key, a in inputs.baseline.completions.items():
-        b = inputs.candidate.completions.get(key)
-        top = None if b is None or inputs.is_drawn(a) else reference.score(inputs.candidate.header.arm, b)
+    for a in _scored(inputs, reference):
+        b = inputs.candidate.completions.get(a.key)
+        top = None if b is None else reference.score(inputs.candidate.header.arm, b)
         if b is None or top is None or not np.array_equal(a.prompt_token_ids, b.prompt_token_ids):
             continue
         at = _common(a, b)
@@ -160,9 +183,7 @@ def _is_shaped(shaping: Shaping) -> bool:
 
 
 def _common(a: Completion, b: Completion) -> int:
-    size = min(len(a.token_ids), len(b.token_ids))
-    different = np.flatnonzero(a.token_ids[:size] != b.token_ids[:size])
-    return int(different[0]) if len(different) else size
+    return common_prefix(a.token_ids, b.token_ids)
 
 
 def _rejected(tokens: TokenIds, top: TopLogprobs, shift: int) -> float:

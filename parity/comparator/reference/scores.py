@@ -50,7 +50,8 @@ class Reference:
         each = [arm.completions[key].sampling for arm in (baseline, candidate) for key in arm.own_sampling]
         own = {repr(one): one for one in each}
         self._own_shaping = {name: shaping_of({**self._sampling, **sampling}) for name, sampling in own.items()}
-        self._arms = {key.arm for key in scores}
+        self._by_arm = _by_arm(scores)
+        self._known: dict[tuple[str, Key], tuple[Completion, TokenGaps]] = {}
         self._learn_logits(baseline, candidate)
         self.remarks = Remarks(notes=self._notes(baseline, candidate))
 
@@ -114,11 +115,8 @@ class Reference:
 
     def gaps(self, arm: str, completion: Completion) -> TokenGaps | None:
         """The gaps of this completion by its score, penalties allowed for; None without a score."""
-        top = self.score(arm, completion)
-        if top is None:
-            return None
-        shaping = self.shaping(completion)
-        return self._as_far_as_known(token_gaps(top, completion.token_ids, shaping.penalised(completion)), shaping)
+        found = self.all_gaps(arm, [completion]).get(completion.key)
+        return None if found is None else found[0]
 
     def _as_far_as_known(self, gaps: TokenGaps, shaping: Shaping) -> TokenGaps:
         """Where a list holds the chosen token alone, it is the best one for sure only with more than half of all; where
@@ -128,10 +126,16 @@ class Reference:
         return _without_unknown(gaps, shaping)
 
     def all_gaps(self, arm: str, completions: Sequence[Completion]) -> dict[Key, tuple[TokenGaps, TopLogprobs]]:
-        """`gaps` and `score` of all of `completions` that are scored."""
-        if arm not in self._arms:
+        """`gaps` and `score` of all of `completions` that are scored. Each is computed once, whoever asks."""
+        if arm not in self._by_arm:
             return {}
         scored = [(one, top) for one in completions if (top := self.score(arm, one)) is not None]
+        new = [(one, top) for one, top in scored if self._known.get((arm, one.key), (None,))[0] is not one]
+        for (one, _), gaps in zip(new, self._computed(new), strict=True):
+            self._known[arm, one.key] = one, gaps
+        return {one.key: (self._known[arm, one.key][1], top) for one, top in scored}
+
+    def _computed(self, scored: Sequence[tuple[Completion, TopLogprobs]]) -> Iterator[TokenGaps]:
         shapings = [self.shaping(one) for one, _ in scored]
         if any(shaping.penalises for shaping in shapings):
             found = [
@@ -140,14 +144,15 @@ class Reference:
             ]
         else:
             found = batched_token_gaps([(top, one.token_ids) for one, top in scored])
-        return {
-            one.key: (self._as_far_as_known(gaps, shaping), top)
-            for (one, top), shaping, gaps in zip(scored, shapings, found, strict=True)
-        }
+        return map(self._as_far_as_known, found, shapings)
+
+    def scored(self, arm: str) -> Mapping[Key, TopLogprobs]:
+        """Everything that is scored under this arm's name; whether it fits a completion, `score` says."""
+        return self._by_arm.get(arm, {})
 
     def score(self, arm: str, completion: Completion) -> TopLogprobs | None:
         """The score of this completion in this arm, or None."""
-        top = self._scores.get(ScoreKey(arm, *completion.key))
+        top = self.scored(arm).get(completion.key)
         if top is None or not self._ambiguous:
             return top
         return top if len(top) == len(completion.token_ids) and _lists_all(top, completion) else None
@@ -171,11 +176,18 @@ class Reference:
                 )
             )
         for arm in () if self._ambiguous else (baseline, candidate):
-            for one in arm if arm.header.arm in self._arms else ():
-                top = self._scores.get(ScoreKey(arm.header.arm, *one.key))
-                if top is not None and len(top) != len(one.token_ids):
-                    notes.append(_misfit(arm.header.arm, one, top))
+            scored = self.scored(arm.header.arm)
+            known = ((arm.completions.get(key), top) for key, top in scored.items())
+            misfits = {one.key for one, top in known if one is not None and len(top) != len(one.token_ids)}
+            notes += [_misfit(arm.header.arm, one, scored[one.key]) for one in arm if misfits and one.key in misfits]
         return tuple(notes)
+
+
+def _by_arm(scores: Scores) -> dict[str, dict[Key, TopLogprobs]]:
+    found: dict[str, dict[Key, TopLogprobs]] = {}
+    for key, top in scores.items():
+        found.setdefault(key.arm, {})[Key(*key[1:])] = top
+    return found
 
 
 def gaps_of(completion: Completion, score: TopLogprobs, sampling: Mapping[str, Json]) -> TokenGaps:

@@ -29,12 +29,12 @@ def common_prefix(a: TokenIds, b: TokenIds) -> int:
     """Number of leading tokens that are equal."""
     length = min(len(a), len(b))
     # Most streams part early or never; a short look first spares the long comparison.
-    if length > 64:
-        head = np.flatnonzero(a[:64] != b[:64])
-        if len(head):
-            return int(head[0])
-    different = np.flatnonzero(a[:length] != b[:length])
-    return int(different[0]) if len(different) else length
+    for size in (64, length) if length > 64 else (length,):
+        different = a[:size] != b[:size]
+        at = int(different.argmax()) if size else 0
+        if size and different[at]:
+            return at
+    return length
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class Pairs:
     some."""
     random: npt.NDArray[np.bool_]
     """Shape (P,): at least one of the two was drawn at a temperature above 0."""
+    baseline_tokens: RaggedTokens
     candidate_tokens: RaggedTokens
     aborted: int
     """Pairs of which one side or both were aborted."""
@@ -47,6 +48,7 @@ class Pairs:
             self.identical[rows],
             self.same_prompt[rows],
             self.random[rows],
+            RaggedTokens.of([one.token_ids for one in baseline]),
             RaggedTokens.of([one.token_ids for one in candidate]),
             sum(a.aborted or b.aborted for a, b in zip(baseline, candidate, strict=True)) if self.aborted else 0,
         )
@@ -54,8 +56,8 @@ class Pairs:
 
 def pair_up(baseline: Capture, candidate: Capture) -> Pairs:
     """Pair completions by key."""
-    keys = list(candidate.completions)
-    if keys == list(baseline.completions):
+    keys = list(candidate.keys)
+    if candidate.keys == baseline.keys:
         # The usual case: both in plan order. The captures' own columns serve as they are.
         left, right = list(baseline), list(candidate)
         tokens, other = candidate.tokens, baseline.tokens
@@ -78,7 +80,7 @@ def pair_up(baseline: Capture, candidate: Capture) -> Pairs:
             random[row] = max(temperature_in(baseline.sampling_of(a)), temperature_in(candidate.sampling_of(b))) > 0
     aborted = baseline.aborted | candidate.aborted
     stopped = aborted and aborted & frozenset(keys)
-    return Pairs(keys, left, right, parts_at, parts_at < 0, same_prompt, random, tokens, len(stopped))
+    return Pairs(keys, left, right, parts_at, parts_at < 0, same_prompt, random, other, tokens, len(stopped))
 
 
 def first_differences(mine: RaggedTokens, theirs: RaggedTokens) -> npt.NDArray[np.int64]:
@@ -86,7 +88,7 @@ def first_differences(mine: RaggedTokens, theirs: RaggedTokens) -> npt.NDArray[n
 
     Streams of equal length lie side by side in both columns, so a run of them is compared at once.
     """
-    sizes, other_sizes = np.diff(mine.offsets), np.diff(theirs.offsets)
+    sizes, other_sizes = mine.sizes, theirs.sizes
     result = np.full(len(sizes), -1, dtype=np.int64)
     uneven = np.flatnonzero(sizes != other_sizes)
     for row in uneven.tolist():

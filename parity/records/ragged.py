@@ -1,0 +1,63 @@
+"""Token streams as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+TokenIds = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RaggedTokens:
+    """P token streams as one flat array, so that what is equal costs no Python per stream."""
+
+    flat: TokenIds
+    """All tokens in a row."""
+    offsets: npt.NDArray[np.int64]
+    """Shape (P + 1,): where each stream begins in `flat`."""
+    _places: dict[int, npt.NDArray[np.int64]] = field(default_factory=dict, compare=False, repr=False)
+    """What `places` has found."""
+
+    @staticmethod
+    def of(streams: Sequence[TokenIds]) -> RaggedTokens:
+        offsets = np.zeros(len(streams) + 1, dtype=np.int64)
+        np.cumsum(np.fromiter(map(len, streams), dtype=np.int64, count=len(streams)), out=offsets[1:])
+        return RaggedTokens(np.concatenate(streams) if streams else np.empty(0, dtype=np.int64), offsets)
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Shape (P,): the tokens of each stream."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def largest(self) -> int:
+        """The largest id; a negative one is larger than any other (the ids as unsigned numbers). 0 without tokens."""
+        return int(self.flat.view(np.uint64).max(initial=0))
+
+    def same_as(self, other: RaggedTokens) -> bool:
+        return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.flat, other.flat)
+
+    def places(self, token: int) -> npt.NDArray[np.int64]:
+        """Where in `flat` a token stands; looked for once, since several checks ask for the same few."""
+        if token not in self._places:
+            self._places[token] = np.flatnonzero(self.flat == token)
+        return self._places[token]
+
+    def places_of(self, tokens: Iterable[int]) -> npt.NDArray[np.int64]:
+        """Where in `flat` any of these stands, in any order."""
+        return np.concatenate([np.empty(0, dtype=np.int64), *(self.places(token) for token in tokens)])
+
+    def rows_at(self, places: npt.NDArray[np.int64]) -> list[int]:
+        """Streams that hold one of these places in `flat`, ascending."""
+        if not len(places):
+            return []
+        return [int(row) for row in np.unique(np.searchsorted(self.offsets, places, side="right") - 1)]
+
+    def rows_with(self, hits: npt.NDArray[np.bool_]) -> list[int]:
+        """Streams with at least one token for which `hits` (shape of `flat`) is true."""
+        return self.rows_at(np.flatnonzero(hits))
