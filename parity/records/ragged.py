@@ -56,7 +56,8 @@ class RaggedTokens:
         """Streams that hold one of these places in `flat`, ascending."""
         if not len(places):
             return []
-        return [int(row) for row in np.unique(np.searchsorted(self.offsets, places, side="right") - 1)]
+        found: list[int] = (np.searchsorted(self.offsets, np.sort(places), side="right") - 1).tolist()
+        return list(dict.fromkeys(found))
 
     def rows_with(self, hits: npt.NDArray[np.bool_]) -> list[int]:
         """Streams with at least one token for which `hits` (shape of `flat`) is true."""

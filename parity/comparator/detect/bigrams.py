@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.comparator.statistics import FloatArray
+from parity.comparator.streams.sets import counted
 from parity.records import TokenIds
 
 
@@ -42,7 +43,7 @@ class Counts:
     """How often each value stands in an array."""
 
     def __init__(self, values: npt.NDArray[np.int64]) -> None:
-        self._values, self._counts = np.unique(values, return_counts=True)
+        self._values, self._counts = counted(values)
         self.total = len(values)
 
     def __len__(self) -> int:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from parity.comparator.detect.bigrams import Counts, Language, pairs_of
 from parity.comparator.statistics import FloatArray
 from parity.comparator.streams.pairing import Pairs
+from parity.comparator.streams.sets import distinct, is_in
 from parity.messages import Message, message
 from parity.records import Capture, Key, RaggedTokens, TokenIds
 
@@ -168,7 +169,7 @@ class Donors:
         if not sum(map(len, grams)):
             return result
         wanted = np.concatenate(grams)
-        values, places = self._all_hits(np.unique(wanted), [span for span in spans if len(span) >= SEED])
+        values, places = self._all_hits(distinct(wanted), [span for span in spans if len(span) >= SEED])
         asking = np.repeat(np.arange(len(queries)), [len(one) for one in grams])
         position = np.concatenate(
             [query.first + np.arange(len(one)) for query, one in zip(queries, grams, strict=True)]
@@ -181,7 +182,7 @@ class Donors:
         numbers = np.array([self._numbers.get(query.request, -1) for query in queries])
         foreign = self._owner_numbers[stream] != numbers[asking]
         first = np.searchsorted(asking, np.arange(len(queries) + 1))
-        for index in np.unique(asking[foreign]).tolist():
+        for index in distinct(asking[foreign]).tolist():
             mine = slice(int(first[index]), int(first[index + 1]))
             found = zip(position[mine].tolist(), place[mine].tolist(), stream[mine].tolist(), strict=True)
             query = queries[index] if weigh is None else replace(queries[index], weights=weigh(index))
@@ -193,11 +194,11 @@ class Donors:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """`_hits` of `wanted` and of all that was searched for before: most questions come up twice, and each is a pass
         over the run."""
-        new = np.setdiff1d(wanted, self._sought, assume_unique=True)
+        new = wanted[~is_in(wanted, self._sought)]
         if len(new):
             values, places = (np.concatenate(both) for both in zip(self._known, self._hits(new, spans), strict=True))
             order = np.argsort(values, kind="stable")
-            self._known, self._sought = (values[order], places[order]), np.union1d(self._sought, new)
+            self._known, self._sought = (values[order], places[order]), np.concatenate([self._sought, new])
         return self._known
 
     def _hits(
@@ -320,12 +321,12 @@ class Donors:
     def _alike(self, left: str, right: str) -> bool:
         """Do the prompts of two requests share most of what stands three in a row in the shorter one?"""
         one, other = self._prompt_threes(left), self._prompt_threes(right)
-        return 2 * len(np.intersect1d(one, other, assume_unique=True)) >= min(len(one), len(other))
+        return 2 * int(is_in(one, other).sum()) >= min(len(one), len(other))
 
     def _prompt_threes(self, request: str) -> npt.NDArray[np.int64]:
         """Hashes of all that stands three in a row in a prompt, ascending."""
         if request not in self._threes:
-            self._threes[request] = np.unique(threes(self._prompt(request)))
+            self._threes[request] = distinct(threes(self._prompt(request)))
         return self._threes[request]
 
     def _prompt(self, request: str) -> TokenIds:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from parity.comparator.detect.events import Event
 from parity.comparator.inputs import servers
 from parity.comparator.inputs.bans import stop_tokens
+from parity.comparator.streams.sets import is_in
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Header, Kind, RaggedTokens
 from parity.records.evidence import EndEvidence
@@ -153,7 +154,7 @@ def may_overrun(
         result |= column.sizes > rules.max_tokens
     places = column.places_of(rules.terminators)
     if len(places):
-        inside = places[~np.isin(places, column.offsets[1:] - 1)]
+        inside = places[~is_in(places, column.offsets[1:] - 1)]
         result[column.rows_at(inside)] = True
     return result
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from rapidfuzz.distance import Levenshtein
 
 from parity.records import TokenIds
 
@@ -57,6 +56,8 @@ def realign(a: TokenIds, b: TokenIds, *, window: int = WINDOW, anchor: int = ANC
     simple = _shifted(a, b, head_a, head_b, anchor)
     if simple is not None:
         return simple
+    from rapidfuzz.distance import Levenshtein  # brings forty modules, for what most runs have none of
+
     list_a, list_b = head_a.tolist(), head_b.tolist()
     for block in Levenshtein.opcodes(list_a, list_b):
         if block.tag != "equal":
