@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from parity.errors import BackendError, ParityError
 from parity.messages import Message, Say, message, within
@@ -19,6 +18,9 @@ from parity.records import Json
 from parity.records.deployment import Deployment
 from parity.run.checks import Check
 from parity.run.envs import EnvSpec
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Ask = Callable[[str], str]
 """Runs Python source on a host and returns what it prints."""
@@ -326,6 +328,8 @@ def is_installed_engine(name: str) -> bool:
 
 
 def _installed() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # reads mail headers, and brings what it needs for that
+
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 

@@ -13,18 +13,19 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import orjson
-from sqlite_utils import Database
 
 from parity.errors import ParityError
 from parity.messages import message
 from parity.paths import default_database, make_private
 from parity.records import Json
 from parity.store.guard import guard
-from parity.store.migrations import known_migrations, migrations
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for another one; the longest transaction is one arm's completions."""
@@ -142,6 +143,8 @@ class Connection:
             raw = sqlite3.connect(where, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             raise explain(error, where) from error
+        from sqlite_utils import Database  # what opens no store need not wait for it
+
         store = cls(where, Database(raw, execute_plugins=False))
         try:
             guard(raw, where, new=new)
@@ -155,6 +158,8 @@ class Connection:
         return store
 
     def _prepare(self) -> None:
+        from parity.store.migrations import known_migrations, migrations
+
         conn = self._db.conn
         conn.execute("PRAGMA foreign_keys = ON")
         conn.execute("PRAGMA synchronous = NORMAL")  # WAL: safe against a crash of the process
