@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
-from parity.capture.step_table import NOTHING, Ragged
-from parity.capture.steps import CacheGroup, RowSteps, StepRequest, StepsHeader
+from parity.capture.step_table import NOTHING, Ragged, pack_block
+from parity.capture.steps import CacheGroup, RowSteps, StepRequest, StepsBlock, StepsHeader
 from parity.records import Capture, Completion, Header, Key, TokenIds
 
 ATTENTION, STATE = 0, 1
@@ -212,6 +214,25 @@ class World:
             for key, prompt in self.prompts.items()
         ]
         return Capture(header, {one.key: one for one in completions}, {}, {})
+
+
+def steps_lines(steps: RowSteps) -> Iterator[bytes]:
+    """The lines of a file with these steps in one block."""
+    encode = msgspec.json.encode
+    yield encode(steps.header) + b"\n"
+    packed = pack_block(steps.columns)
+    block = StepsBlock(
+        steps=len(steps.rows),
+        rows=len(steps),
+        requests=list(steps.requests.values()),
+        columns=packed["columns"],
+        data=packed["data"],
+        replica=steps.header.replica,
+    )
+    yield encode(block) + b"\n"
+    for line in (steps.stopped, steps.summary):
+        if line is not None:
+            yield encode(line) + b"\n"
 
 
 def column(values: list[object]) -> np.ndarray | Ragged:

@@ -24,7 +24,6 @@ from parity.capture.step_table import (
     STEPS_SCHEMA,
     Ragged,
     joined_lists,
-    pack_block,
     same_lists,
     spans,
     split_name,
@@ -275,25 +274,6 @@ def block_columns(block: StepsBlock) -> dict[str, Any]:
     return found
 
 
-def steps_lines(steps: RowSteps) -> Iterator[bytes]:
-    """The lines of a file with these steps in one block."""
-    encode = msgspec.json.encode
-    yield encode(steps.header) + b"\n"
-    packed = pack_block(steps.columns)
-    block = StepsBlock(
-        steps=len(steps.rows),
-        rows=len(steps),
-        requests=list(steps.requests.values()),
-        columns=packed["columns"],
-        data=packed["data"],
-        replica=steps.header.replica,
-    )
-    yield encode(block) + b"\n"
-    for line in (steps.stopped, steps.summary):
-        if line is not None:
-            yield encode(line) + b"\n"
-
-
 __all__ = [
     "NOTHING",
     "STEPS_SCHEMA",
@@ -312,6 +292,5 @@ __all__ = [
     "read_steps",
     "same_lists",
     "spans",
-    "steps_lines",
     "steps_path",
 ]

@@ -17,9 +17,6 @@ from parity.records.weight import CORRUPT, weight_of
 
 migrations: Final = Migrations("parity")
 
-SORT_COLUMNS: Final = ("weight", "kind", "ordinal", "position", "gap", "state", "arm")
-"""Columns of `findings` that have a sort index named findings_by_<column>."""
-
 
 def known_migrations() -> frozenset[str]:
     """Names of the migrations this version knows; a database with another one is newer than we are."""

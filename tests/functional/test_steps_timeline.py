@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from driving import Person, drive
-from step_world import World, changed
+from step_world import World, changed, steps_lines
 
 from parity import language
 from parity.capture import write_capture
-from parity.capture.steps import steps_lines, steps_path
+from parity.capture.steps import steps_path
 from parity.cli.main import cli
 from parity.explain.ledger import Ledger
 from parity.explain.violations import check

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_world import World
+from step_world import World, steps_lines
 
 from parity.capture.problems import CaptureError
 from parity.capture.step_table import (
@@ -20,7 +20,7 @@ from parity.capture.step_table import (
     same_lists,
     unpack_block,
 )
-from parity.capture.steps import RowSteps, read_steps, steps_lines, steps_path
+from parity.capture.steps import RowSteps, read_steps, steps_path
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "steps.md"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from step_world import World, changed
+from step_world import World, changed, steps_lines
 
 from parity.capture import write_capture
-from parity.capture.steps import RowSteps, steps_lines, steps_path
+from parity.capture.steps import RowSteps, steps_path
 from parity.cli.main import cli
 from parity.comparator import compare
 from parity.pipeline.inside import look_inside, with_steps

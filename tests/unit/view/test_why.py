@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from step_world import World, changed
+from step_world import World, changed, steps_lines
 
 import parity
 from parity.capture import write_capture
-from parity.capture.steps import RowSteps, steps_lines, steps_path
+from parity.capture.steps import RowSteps, steps_path
 from parity.cli.main import cli
 from parity.explain.ledger import Ledger
 from parity.explain.predicates import moved
