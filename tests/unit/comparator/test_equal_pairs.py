@@ -1,0 +1,80 @@
+"""Equal pairs are nearly all there are, and cost next to nothing: counted in calls, which no clock disturbs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parity.comparator import compare
+from parity.comparator.streams import sets
+from parity.records import Capture, Completion, Header, Key, RaggedTokens, TopLogprobs
+
+FEW, MANY = 300, 500
+"""Both more than the checks of habits look at (256)."""
+
+
+def captures(pairs: int, *, logprobs: bool) -> tuple[Capture, Capture]:
+    rng = np.random.default_rng(pairs)
+    rows = [(Key(f"p{number}", 0, 0), rng.integers(3, 999, 8), rng.integers(3, 999, 16)) for number in range(pairs)]
+    sides = []
+    for arm in ("cpu/base", "cpu/mtp"):
+        made = {}
+        for key, prompt, tokens in rows:
+            own = TopLogprobs(tokens[:, None].copy(), np.full((16, 1), -0.5)) if logprobs else None
+            made[key] = Completion(key, prompt, tokens.copy(), None, "length", None, own)
+        header = Header(arm, "cpu", arm.removeprefix("cpu/"), "model", 999, (0,), {}, {"max_tokens": 16})
+        sides.append(Capture(header, made, {}, {"num_draft_tokens": 9, "num_accepted_tokens": 8}))
+    return sides[0], sides[1]
+
+
+def calls(work: Callable[[], object]) -> int:
+    """Python functions that were called, generators going on included."""
+    count = 0
+
+    def seen(frame: Any, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize(("logprobs", "most"), [(False, 10.0), (True, 18.0)])
+def test_an_equal_pair_takes_few_calls(logprobs: bool, most: float) -> None:
+    few, many = captures(FEW, logprobs=logprobs), captures(MANY, logprobs=logprobs)
+    compare(*few)  # what is computed once for a process
+    per_pair = (calls(lambda: compare(*many)) - calls(lambda: compare(*few))) / (MANY - FEW)
+    assert per_pair <= most
+
+
+NUMBERS = st.lists(st.integers(-5, 5), max_size=12).map(lambda values: np.array(values, dtype=np.int64))
+
+
+@given(NUMBERS, NUMBERS)
+def test_sets_are_those_of_numpy(values: np.ndarray, others: np.ndarray) -> None:
+    assert sets.distinct(values).tolist() == np.unique(values).tolist()
+    assert [one.tolist() for one in sets.counted(values)] == [
+        one.tolist() for one in np.unique(values, return_counts=True)
+    ]
+    assert sets.is_in(values, others).tolist() == np.isin(values, others).tolist()
+    assert sets.stood_before(values).tolist() == [value in values[:at] for at, value in enumerate(values)]
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=6), st.sets(st.integers(0, 3)))
+def test_columns_know_where_tokens_stand(streams: list[list[int]], wanted: set[int]) -> None:
+    column = RaggedTokens.of([np.array(stream, dtype=np.int64) for stream in streams])
+    places = column.places_of(wanted)
+    assert sorted(places.tolist()) == [at for at, token in enumerate(column.flat) if token in wanted]
+    assert column.rows_at(places) == [row for row, stream in enumerate(streams) if wanted & set(stream)]
+    assert column.largest == max((token for stream in streams for token in stream), default=0)
