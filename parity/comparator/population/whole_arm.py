@@ -85,8 +85,10 @@ def whole_arm(
     # Without residuals and without gaps there is nothing whose parts could count twice.
     since = repeated_until(pairs) if speak or references.baseline else {}
     part = Part(since, _until(findings, judged))
-    unit, differences = _lists(references, inputs)
     residuals, missing = _residuals(inputs, references, pairs, gaps, part)
+    if residuals is None and not (references.baseline and gaps):
+        return WholeArm(None, None, missing=missing)  # nothing to test
+    unit, differences = _lists(references, inputs)
     drift, of_gaps = _gaps(inputs, references, pairs, judged, gaps, part, differences, unit or numerics.UNIT)
     found = numerics.measure_numerics(residuals, of_gaps, unit, alpha)
     if found is None:
