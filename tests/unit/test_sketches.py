@@ -193,3 +193,16 @@ def test_modules_are_chosen_by_their_place_in_the_model() -> None:
     assert [one.name for one in sketched_modules(model, "layers")] == ["model.layers.0", "output"]
     moe.experts.router = SimpleNamespace(e_score_correction_bias=object())
     assert [one.experts for one in sketched_modules(model, "parts") if one.role == "router"] == [0]
+
+
+def test_sums_lengths_and_ties_on_the_host() -> None:
+    from parity_backends.vllm.worker.sketching import OnHost
+
+    rows = np.random.default_rng(3).standard_normal((5, 40)).astype(np.float32)
+    rows[1, [3, 7]], rows[2, 9] = 50, 60
+    given = SimpleNamespace(numpy=lambda: rows)
+    sums, norms = OnHost().sketch(given, signs(40))
+    assert norms == pytest.approx(np.linalg.norm(rows, axis=1), rel=1e-5)
+    assert sums[4, 2] == pytest.approx(sum(rows[4, at] * plainly(at, 2) for at in range(40)), rel=1e-3)
+    best, ties = OnHost().largest(given)
+    assert (best[1], ties[1], best[2], ties[2]) == (3, 2, 9, 1)

@@ -33,6 +33,68 @@ class Unsketchable(Exception):
     """Why nothing can be sketched of this engine."""
 
 
+class OnHost:
+    """Sums and norms by numpy: for a handful of tokens a product of torch's takes hundreds of times as long, as it
+    wakes threads for each."""
+
+    def zeros(self, shape: Any) -> Any:
+        return np.zeros(shape, dtype=np.float32)
+
+    def held(self, array: Any) -> Any:
+        return array
+
+    def copy(self, array: Any) -> Any:
+        return np.array(array)
+
+    def joined(self, arrays: Any) -> Any:
+        return np.concatenate(arrays)
+
+    def sketch(self, vectors: Any, matrix: Any) -> tuple[Any, Any]:
+        """Products with the signs, and lengths."""
+        array = vectors.numpy()
+        return array @ matrix, np.sqrt(np.einsum("ij,ij->i", array, array))
+
+    def largest(self, logits: Any) -> tuple[Any, Any]:
+        """The argmax of each row, and how many are as large."""
+        array = logits.numpy()
+        best = array.argmax(axis=1)
+        return best, (array == array[np.arange(len(array)), best][:, None]).sum(axis=1)
+
+
+class OnDevice:
+    """The same by torch, copies queued after the step's own work."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+
+    def zeros(self, shape: Any) -> Any:
+        import torch
+
+        return torch.zeros(shape, dtype=torch.float32, device=self.device)
+
+    def held(self, array: Any) -> Any:
+        import torch
+
+        return torch.from_numpy(array).to(self.device)
+
+    def copy(self, array: Any) -> Any:
+        return host_copy(array)
+
+    def joined(self, arrays: Any) -> Any:
+        import torch
+
+        return host_copy(torch.cat(list(arrays)))
+
+    def sketch(self, vectors: Any, matrix: Any) -> tuple[Any, Any]:
+        import torch
+
+        return vectors @ matrix, torch.linalg.vector_norm(vectors, dim=1)
+
+    def largest(self, logits: Any) -> tuple[Any, Any]:
+        highest = logits.max(dim=1, keepdim=True)
+        return highest.indices[:, 0], (logits == highest.values).sum(dim=1)
+
+
 class Sketcher:
     """Sketches the steps of one engine in this process, while `on`."""
 
@@ -49,6 +111,7 @@ class Sketcher:
         if len(self.modules) < 3:
             raise Unsketchable("no decoder layers are to be seen in %s" % type(self.model).__name__)
         self.device = runner.device
+        self.arithmetic = OnHost() if self.device.type == "cpu" else OnDevice(self.device)
         self.on = self.stopped = self.header_sent = False
         self.phase = ""
         self.output: Any = None
@@ -191,24 +254,17 @@ class Sketcher:
         self._reserve(total)
 
     def _reserve(self, tokens: int) -> None:
-        import torch
-
         if tokens > self.room:
             self.room = max(tokens, 64)
             shape = (len(self.modules), self.room, PROJECTIONS)
-            self.sums = torch.zeros(shape, dtype=torch.float32, device=self.device)
-            self.norms = torch.zeros(shape[:2], dtype=torch.float32, device=self.device)
+            self.sums, self.norms = self.arithmetic.zeros(shape), self.arithmetic.zeros(shape[:2])
 
     def _signs(self, width: int) -> Any:
-        import torch
-
         if width not in self.signs:
-            self.signs[width] = torch.from_numpy(signs(width)).to(self.device)
+            self.signs[width] = self.arithmetic.held(signs(width))
         return self.signs[width]
 
     def _see(self, number: int, one: Sketched, given: Any, args: Any, kwargs: Any) -> None:
-        import torch
-
         live = self.live
         assert live is not None
         vectors, tokens = token_vectors(one.role, given, args, kwargs), live.tokens
@@ -216,8 +272,9 @@ class Sketcher:
             return
         vectors = vectors[:tokens].detach().float()
         place = len(live.seen)
-        torch.mm(vectors, self._signs(vectors.shape[1]), out=self.sums[place, :tokens])
-        torch.linalg.vector_norm(vectors, dim=1, out=self.norms[place, :tokens])
+        self.sums[place, :tokens], self.norms[place, :tokens] = self.arithmetic.sketch(
+            vectors, self._signs(vectors.shape[1])
+        )
         live.seen.append(number)
         if one.experts and one.experts < vectors.shape[1]:
             best = vectors.topk(one.experts + 1, dim=1)
@@ -251,8 +308,8 @@ class Sketcher:
         if last is not None and last.shape[0] >= live.tokens:
             live.last = self._digests(last[: live.tokens])
         seen = len(live.seen)
-        live.sums = host_copy(self.sums[:seen, : live.tokens])
-        live.norms = host_copy(self.norms[:seen, : live.tokens])
+        live.sums = self.arithmetic.copy(self.sums[:seen, : live.tokens])
+        live.norms = self.arithmetic.copy(self.norms[:seen, : live.tokens])
         for place, module in enumerate(live.seen):
             self.fired.setdefault(module, place)
         self.done = live
@@ -268,11 +325,9 @@ class Sketcher:
         parts = []
         for part in torch.split(logits.detach(), max(1, LOGITS_AT_ONCE // logits.shape[1])):
             values = part.float()
-            highest = values.max(dim=1, keepdim=True)
-            ties = (values == highest.values).sum(dim=1)
-            parts.append((values @ matrix, torch.linalg.vector_norm(values, dim=1), highest.indices[:, 0], ties))
+            parts.append([*self.arithmetic.sketch(values, matrix), *self.arithmetic.largest(values)])
         if parts:
-            made = [host_copy(torch.cat(each)) for each in zip(*parts)]  # noqa: B905
+            made = [self.arithmetic.joined(each) for each in zip(*parts)]  # noqa: B905
             done.logits.append((self._digests(hidden), *made))
             self.fired.setdefault(len(self.modules) - 1, len(self.modules))
 
