@@ -38,6 +38,18 @@ def visible(text: str, *, keep: str = "") -> str:
     return _UNSAFE.sub(escape, text)
 
 
+def in_escapes(document: str) -> str:
+    """A JSON document in which what `visible` would escape stands as JSON's own escapes: the same value."""
+
+    def escape(match: re.Match[str]) -> str:
+        if match.group() == "\n":  # between values; inside a string JSON has escaped it already
+            return "\n"
+        units = match.group().encode("utf-16-be", "surrogatepass")
+        return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+    return _UNSAFE.sub(escape, document)
+
+
 def cell_width(text: str) -> int:
     """Columns that `text` takes on a terminal: two for wide characters, none for combining ones."""
     width = 0

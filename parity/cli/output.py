@@ -18,7 +18,7 @@ from parity.errors import ParityError
 from parity.language import render
 from parity.messages import Message, message
 from parity.secrecy import command_words, without_secrets
-from parity.text import visible
+from parity.text import in_escapes, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +63,7 @@ def emit_json(value: Json, *, on_one_line: bool = False) -> None:
         raise TypeError(f"cannot write a {type(thing).__name__} as JSON")
 
     options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | (0 if on_one_line else orjson.OPT_INDENT_2)
-    emit(orjson.dumps(value, option=options, default=plain).decode(), document=True)
+    emit(in_escapes(orjson.dumps(value, option=options, default=plain).decode()), document=True)
 
 
 class Stdout(io.TextIOWrapper):

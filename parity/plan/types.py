@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import orjson
+
 from parity._version import __version__
 from parity.errors import ParityError, cannot_read
 from parity.files import read_whole
@@ -22,11 +24,17 @@ from parity.plan.churn import Churn
 from parity.plan.fields import Read, Wrong, read, typed
 from parity.plan.messages import Messages, has_images, optional_messages
 from parity.records import DEFAULT_TOLERANCE, Json
+from parity.records.depth import DEEPEST_PLAN, is_shallow
 from parity.records.engine_settings import speculates
 from parity.records.recording import RING
 from parity.records.sampling import Sampling, Value, json_value, read_values
 
 SCHEMA: Final = "parity.plan/1"
+
+MOST_COMPLETIONS: Final = 10_000_000
+"""Of an arm: a plan of somebody else must not ask for more than anybody waits for."""
+MOST_TOKENS: Final = 1 << 24
+"""Of a completion; no context is longer."""
 
 SCORE_MODES: Final = ("all", "differing", "none")
 SKETCHED: Final = ("layers", "parts")
@@ -252,6 +260,18 @@ class Plan:
                 message("plan.rounds", "rounds is {rounds}", rounds=self.rounds),
                 hint=message("plan.ask_least_one", "ask for at least one round"),
             )
+        if self.expected_completions > MOST_COMPLETIONS:
+            raise ParityError(
+                message(
+                    "plan.too_many", "the plan asks for {count} completions an arm", count=self.expected_completions
+                ),
+                hint=message("plan.fewer", "{most} are the most: ask for fewer rounds", most=MOST_COMPLETIONS),
+            )
+        if self.sampling.max_tokens > MOST_TOKENS:
+            raise ParityError(
+                message("plan.too_long", "max_tokens is {count}", count=self.sampling.max_tokens),
+                hint=message("plan.shorter", "{most} is the most", most=MOST_TOKENS),
+            )
         self._check_names()
         for request in self.requests:
             self._check_request(request)
@@ -358,6 +378,20 @@ class Plan:
     @staticmethod
     def from_json(value: Json, source: str = "plan") -> Plan:
         """A checked plan from parsed JSON. Raises ParityError that names `source` and the field."""
+        if not is_shallow(value, DEEPEST_PLAN):
+            raise ParityError(
+                message("plan.too_deep", "{source}: lists and objects nested too deeply", source=source),
+                hint=message("plan.plan_file", "is it a plan file?"),
+            )
+        try:
+            orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+        except TypeError as error:  # half characters, numbers beyond 64 bits
+            raise ParityError(
+                message(
+                    "plan.unwritable", "{source}: it cannot be written again: {said}", source=source, said=str(error)
+                ),
+                hint=message("plan.plan_file", "is it a plan file?"),
+            ) from None
         if isinstance(value, dict):
             value = {"parity": "", **value}
             schema = value.pop("schema", None)

@@ -50,7 +50,7 @@ def minimal_script(view: RunView, finding: FindingView) -> str | None:
 
 
 def _lines(view: RunView, arm: ArmView, prompts: list[str], at: int, body: list[str]) -> Iterator[str]:
-    variables = public(variables_of(arm))
+    variables = _named(public(variables_of(arm)))
     yield "import os, sys"
     if variables:
         yield from _packed("os.environ.update(", [f"{name}={_literal(value)}" for name, value in variables.items()])
@@ -58,7 +58,7 @@ def _lines(view: RunView, arm: ArmView, prompts: list[str], at: int, body: list[
     yield ""
     yield 'if __name__ == "__main__":'
     yield from _packed("    prompts = [", prompts, "]")
-    settings = {name: value for name, value in engine_of(view, arm).items() if value is not None}
+    settings = {name: value for name, value in _named(engine_of(view, arm)).items() if value is not None}
     model = view.run.model if "/" in view.run.model else f"PATH/TO/{view.run.model}"
     arguments = [_literal(model), *(f"{name}={_literal(public(value))}" for name, value in settings.items())]
     yield from _packed("    llm = LLM(", arguments)
@@ -113,10 +113,16 @@ def serve_line(view: RunView, arm: ArmView) -> str | None:
     if not arm.is_vllm:
         return None
     words = ["vllm", "serve", view.run.model if "/" in view.run.model else f"PATH/TO/{view.run.model}"]
-    for name, value in engine_of(view, arm).items():
+    for name, value in _named(engine_of(view, arm)).items():
         words += _flag(name, public(value))
-    variables = [f"{name}={shlex.quote(str(value))}" for name, value in public(variables_of(arm)).items()]
+    variables = [f"{name}={shlex.quote(str(value))}" for name, value in _named(public(variables_of(arm))).items()]
     return " ".join([*variables, *map(shlex.quote, words)])
+
+
+def _named(values: Mapping[str, Json]) -> dict[str, Json]:
+    """Those whose names are names: a capture or a database may say anything, and a name stands unquoted in what people
+    copy and run."""
+    return {name: value for name, value in values.items() if name.isascii() and name.isidentifier()}
 
 
 def _flag(name: str, value: Json) -> list[str]:

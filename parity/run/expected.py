@@ -11,8 +11,9 @@ import orjson
 from parity.messages import message
 from parity.plan import Plan
 from parity.records import Header, Key, ScoreKey, check_shape
+from parity.records.depth import is_shallow
 from parity.records.plan_digest import plan_digest
-from parity.run.messages import Completion, ProtocolError, Round, Score, TopOfEach, Unscored, is_shallow
+from parity.run.messages import Completion, ProtocolError, Round, Score, TopOfEach, Unscored
 
 MAX_SERVER_BYTES = 16 << 10
 """Of what an adapter keeps of each answer's surroundings (id, model, counts)."""

@@ -24,6 +24,7 @@ from parity.plan import Plan
 from parity.records import Completion as Parsed
 from parity.records import Header, Json, Key, ScoreKey, TopLogprobs
 from parity.records.counters import sane
+from parity.records.depth import is_shallow
 from parity.run.counting import Counters
 from parity.run.items import ScoreItem
 from parity.run.words import printable
@@ -196,8 +197,6 @@ Record: TypeAlias = Header | Completion | Score | Round | Footer | StepsLine | S
 MAX_EVENT_BYTES: Final = 1 << 20
 MAX_HEADER_BYTES: Final = 4 << 20
 """Of a header; one of an arm with replicas, environment and plan has some 20 KB."""
-DEEPEST: Final = 32
-"""Lists and objects inside each other in a header; vLLM's configuration has five."""
 
 AnyDecoder: TypeAlias = msgspec.json.Decoder[Any]
 
@@ -288,14 +287,6 @@ def _header(line: bytes) -> Header:
         return parse_header(raw)
     except Malformed as error:
         raise ProtocolError(message("run.bad_header", "header: {said}", said=str(error))) from None
-
-
-def is_shallow(value: Json, depth: int = DEEPEST) -> bool:
-    """Whether no more than `depth` lists and objects lie in each other: what is read deeper cannot be written again."""
-    if not isinstance(value, list | dict):
-        return True
-    inner = value.values() if isinstance(value, dict) else value
-    return depth > 0 and all(is_shallow(one, depth - 1) for one in inner)
 
 
 def line_of(record: Record) -> bytes:

@@ -163,8 +163,9 @@ class CompletionView:
         """Positions that a finding covers."""
         covered: set[int] = set()
         for row in self.others:
-            if row.position is not None:
-                covered.update(range(row.position, row.position + max(1, row.length or 1)))
+            if row.position is not None:  # a database of somebody else may name any number
+                end = row.position + max(1, row.length or 1)
+                covered.update(range(max(0, row.position), min(len(self.right) + 1, end)))
         return frozenset(covered)
 
     @property
@@ -177,7 +178,7 @@ class CompletionView:
         period, start = whole(facts.period), whole(facts.source_start, -1)
         if period < 1:
             return ()
-        first = start if start >= 0 else finding.position
+        first = start if start >= 0 else max(0, finding.position)
         end = min(len(self.right), finding.position + (finding.length or 0))
         return (*range(first, end, period), end) if end > first else ()
 

@@ -64,7 +64,7 @@ PLANS: dict[str, Edit] = {
     "backend with a path": arm(backend="../x"), "version of a path": arm(backend="cpu@../../x"), "tolerance of NaN": top(tolerance=float("nan")), "top of 2^31": top(score={"mode": "all", "top": 2**31}),
     "model of a device": lambda plan: plan["model"].update(path="/dev/zero"), "model of a pipe": lambda plan: plan["model"].update(path="given/pipe"), "model of text": top(model="x"),
     "vocabulary of 2^62": lambda plan: plan["model"].update(vocab_size=2**62), "skipped that moves": top(skipped=[{"arm": MOVES, "reason": {"text": MOVES, "id": "x", "parameters": {"a": {"text": MOVES}}}}]),
-    "skipped nested": top(skipped=[{"arm": "x", "reason": deep(200)}]), "churn odd": top(churn={"arrival": deep(50)}), "a list": lambda plan: [plan], "nested": lambda plan: deep(5000),
+    "skipped nested": top(skipped=[{"arm": "x", "reason": deep(200)}]), "churn odd": top(churn={"arrival": deep(50)}), "a list": lambda plan: [plan], "nested": lambda plan: deep(900),
     "a thousand arms": lambda plan: plan["arms"].extend({**plan["arms"][1], "name": f"fake/x{n}"} for n in range(1000)),
 }  # fmt: skip
 

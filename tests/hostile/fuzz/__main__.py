@@ -12,8 +12,9 @@ import random
 import sys
 import time
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 
@@ -75,13 +76,12 @@ def drawn(session: Session, seeds: list[bytes], inputs: int, seed: int, seconds:
             pool = [*pool[-200:], *seeds, data]
 
 
-def guided(session: Session, seeds: list[bytes], inputs: int, seconds: float) -> None:
-    """By coverage of parity's code: libFuzzer keeps what reaches something new; it does not return."""
+def guided(session: Session, seeds: list[bytes], inputs: int, seconds: float) -> NoReturn:
+    """By coverage of parity's code: libFuzzer keeps what reaches something new. It ends this process."""
     import atheris
 
     from tests.hostile.fuzz.mutation import mutated
 
-    atheris.instrument_all()
     corpus = session.keep / f"corpus-{session.door}"
     corpus.mkdir(exist_ok=True)
     for number, data in enumerate(seeds):
@@ -91,10 +91,17 @@ def guided(session: Session, seeds: list[bytes], inputs: int, seconds: float) ->
         rng = random.Random(seed)
         return (atheris.Mutate(data, most) if rng.random() < 0.1 else mutated(rng, data or seeds[0]))[:most]
 
-    arguments = [sys.argv[0], f"-runs={inputs}", f"-max_total_time={int(seconds)}", "-max_len=65536", "-len_control=0",
-                 "-rss_limit_mb=3000", "-timeout=60", "-verbosity=0", str(corpus)]  # fmt: skip
-    atheris.Setup(arguments, session, custom_mutator=mutate)
+    def one(data: bytes) -> None:
+        session(data)
+        if session.inputs >= inputs or time.monotonic() - session.began > seconds:
+            print(session.row(), flush=True)
+            os._exit(3 if session.faults else 0)
+
+    arguments = [sys.argv[0], "-max_len=65536", "-len_control=0", "-rss_limit_mb=3000", "-timeout=60", "-verbosity=0",
+                 str(corpus)]  # fmt: skip
+    atheris.Setup(arguments, one, custom_mutator=mutate)
     atheris.Fuzz()
+    os._exit(0)
 
 
 def main() -> int:
@@ -110,42 +117,25 @@ def main() -> int:
     args.keep.mkdir(parents=True, exist_ok=True)
     os.environ["PARITY_HOME"] = str(args.keep / "home")
     try:
-        import atheris  # noqa: F401
+        import atheris
 
         coverage = not args.plain
     except ImportError:
         coverage = False
     if coverage and len(args.doors) != 1:
         return each_alone(args)
-    from tests.hostile.fuzz.doors import DOORS, seeds
+    with atheris.instrument_imports(include=["parity"]) if coverage else nullcontext():
+        from tests.hostile.fuzz.doors import DOORS, seeds
 
     failed = False
     for door in args.doors or list(DOORS):
         session = Session(door, args.keep)
         if coverage:
-            by_coverage(session, seeds()[door], args)
-        else:
-            drawn(session, seeds()[door], args.inputs, args.seed, args.seconds)
+            guided(session, seeds()[door], args.inputs, args.seconds)
+        drawn(session, seeds()[door], args.inputs, args.seed, args.seconds)
         print(session.row(), flush=True)
         failed |= bool(session.faults)
     return 3 if failed else 0
-
-
-def by_coverage(session: Session, seeds: list[bytes], args: Any) -> None:
-    """In a child of its own, since libFuzzer ends the process; what it found comes back by its exit and its output."""
-    child = os.fork()
-    if child == 0:
-        import atexit
-
-        def tell() -> None:
-            print(session.row(), flush=True)
-            os._exit(3 if session.faults else 0)
-
-        atexit.register(tell)
-        guided(session, seeds, args.inputs, args.seconds)
-        tell()
-    _, status = os.waitpid(child, 0)
-    sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def each_alone(args: Any) -> int:
