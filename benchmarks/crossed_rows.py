@@ -31,7 +31,12 @@ from parity.records import RUN, Capture, Key, Kind, ScoreKey
 from parity.records.crossings import Crossed, Crossing
 from parity.run import ScoreItem, load_backend, run_arm
 
-FAULTS = {"leak": "row_leak:rate=0.02:span=64", "greedy": "temperature_leak:rate=0.06"}
+FAULTS: dict[str, tuple[str, float, dict[str, int]]] = {
+    "leak": ("row_leak", 0.02, {"span": 64}),
+    "greedy": ("temperature_leak", 0.06, {}),
+}
+"""Arms, and the fault, its rate and its options."""
+
 BASE, AGAIN, SWAPPED = "base", "again", "swapped"
 REQUESTS, TOKENS, ROWS, PAIRS = 64, 48, 8, 3
 
@@ -43,20 +48,20 @@ class Hit:
     donors: frozenset[str] = frozenset()
 
 
-def plan_of(temperature: float) -> Plan:
+def plan_of(temperature: float, seed: int = 1) -> Plan:
+    """The baseline's is of seed 1, the candidates' of seed 2: what is drawn stands nowhere twice."""
     backend = load_backend(BACKEND)
     model = backend.default_model()
     engine = {**backend.engine_defaults("base", num_speculative_tokens=2), "max_num_seqs": ROWS}
     env = dict(backend.env_defaults("base"))
-    faults = {name: text for name, text in FAULTS.items() if temperature or name != "greedy"}
+    faults = {
+        name: parity_faults.environment(fault, rate, **options) | parity_faults.packed()
+        for name, (fault, rate, options) in FAULTS.items()
+        if temperature or name != "greedy"
+    }
     arms = [Arm(f"{BACKEND}/{name}", BACKEND, "base", engine, env) for name in (BASE, AGAIN)]
-    arms += [
-        Arm(
-            f"{BACKEND}/{name}", BACKEND, "base", engine, env | parity_faults.environment(text) | parity_faults.packed()
-        )
-        for name, text in faults.items()
-    ]
-    sampling = Sampling(max_tokens=TOKENS, temperature=temperature, seed=1, logprobs=0)
+    arms += [Arm(f"{BACKEND}/{name}", BACKEND, "base", engine, env | more) for name, more in faults.items()]
+    sampling = Sampling(max_tokens=TOKENS, temperature=temperature, seed=seed, logprobs=0)
     return build_plan(
         read_checkpoint(model), prompts(model, REQUESTS), arms, baseline=f"{BACKEND}/{BASE}", sampling=sampling
     )
@@ -65,13 +70,14 @@ def plan_of(temperature: float) -> Plan:
 def collect(folder: Path, seconds: float, temperature: float) -> bool:
     """Run what is missing as long as `seconds` last; True when everything is there."""
     folder.mkdir(parents=True, exist_ok=True)
-    end, plan = time.monotonic() + seconds, plan_of(temperature)
+    end, plan, others = time.monotonic() + seconds, plan_of(temperature), plan_of(temperature, 2)
     for name in (arm.name for arm in plan.arms):
         capture = folder / f"{name.rpartition('/')[2]}.jsonl"
         if not is_whole(capture):
             if time.monotonic() > end:
                 return False
-            with run_arm(plan, name, capture, capture.with_suffix(".log"), resume=True) as session:
+            asked = plan if name == plan.baseline else others
+            with run_arm(asked, name, capture, capture.with_suffix(".log"), resume=True) as session:
                 session.generate()
     swap(folder)
     scores, answers = folder / "scores.jsonl", folder / "crossings.jsonl"
@@ -79,7 +85,7 @@ def collect(folder: Path, seconds: float, temperature: float) -> bool:
         return True
     if time.monotonic() > end:
         return False
-    arms = {name: read_capture(folder / f"{name}.jsonl") for name in candidates(folder)}
+    arms = {name: read_candidate(folder, name) for name in candidates(folder)}
     base = read_capture(folder / f"{BASE}.jsonl")
     with run_arm(plan, plan.baseline, folder / f"{BASE}.jsonl", folder / "scores.log", resume=True) as session:
         items = [
@@ -99,6 +105,13 @@ def collect(folder: Path, seconds: float, temperature: float) -> bool:
             orjson.dumps([[one.arm, one.receiver, one.donor, one.start] for one in asked])
         )
     return True
+
+
+def read_candidate(folder: Path, name: str) -> Capture:
+    """As if it had been asked with the baseline's seed."""
+    capture, base = read_capture(folder / f"{name}.jsonl"), read_capture(folder / f"{BASE}.jsonl").header
+    extra = {**capture.header.extra, "plan_digest": base.plan_digest}
+    return replace(capture, header=replace(capture.header, sampling=base.sampling, extra=extra))
 
 
 def ask(base: Capture, arms: dict[str, Capture], folder: Path) -> list[Crossing]:
@@ -132,26 +145,26 @@ def candidates(folder: Path) -> list[str]:
     return [name for name in (AGAIN, SWAPPED, *FAULTS) if is_whole(folder / f"{name}.jsonl")]
 
 
-def planted(folder: Path, name: str, base: Capture, arm: Capture) -> dict[Key, Hit]:
-    """The rows that the fault has changed."""
+def planted(folder: Path, name: str, clean: Capture, arm: Capture) -> dict[Key, Hit]:
+    """The rows that the fault has changed, `clean` being what the engine says without it."""
     if name == SWAPPED:
         pairs = orjson.loads((folder / f"{SWAPPED}.json").read_bytes())
         return {key: Hit(frozenset({pairs[key.request]})) for key in arm.completions if key.request in pairs}
     log = folder / f"{name}.log"
     lines = [line for line in log.read_bytes().splitlines() if MARK in line] if name in FAULTS else []
     records = [orjson.loads(line[line.find(MARK) + len(MARK) :]) for line in lines]
-    prompts_hit: dict[str, set[str]] = {}
+    hit: dict[str, set[str]] = {}
+    numbered = [key.request for key in clean.completions]
     for record in records:
         if record["record"] == "planted":
-            prompts_hit.setdefault(record["prompt"], set()).add(str(record.get("donor", "")))
-    hits = {}
-    for key, one in arm.completions.items():
-        names = prompts_hit.get(prompt_digest(one.prompt_token_ids.tolist()))
-        if names is not None and one.token_ids.tolist() != base.completions[key].token_ids.tolist():
-            hits[key] = Hit(
-                frozenset(other.request for other in arm.completions if any(other.request in n for n in names))
-            )
-    return hits
+            donor = str(record.get("donor", "")).partition("-")[0]
+            hit.setdefault(record["prompt"], set()).update([numbered[int(donor)]] if donor.isdigit() else [])
+    return {
+        key: Hit(frozenset(hit[prompt_digest(one.prompt_token_ids.tolist())]))
+        for key, one in arm.completions.items()
+        if prompt_digest(one.prompt_token_ids.tolist()) in hit
+        and one.token_ids.tolist() != clean.completions[key].token_ids.tolist()
+    }
 
 
 def judge(folder: Path) -> None:
@@ -161,16 +174,17 @@ def judge(folder: Path) -> None:
         for arm, a, b, start in orjson.loads((folder / "asked.json").read_bytes())
     ]
     answers = read_scores(folder / "crossings.jsonl") if asked else {}
+    clean = read_candidate(folder, AGAIN)
     print("| arm | tokens | questions | verdict | rows hit | found | `row_leak` | donor right | others accused |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name in candidates(folder):
-        arm = read_capture(folder / f"{name}.jsonl")
+        arm = read_candidate(folder, name)
         mine = [(number, one) for number, one in enumerate(asked) if one.arm == arm.header.arm]
         crossed: Crossed = {
             one: answers[key] for number, one in mine if (key := ScoreKey(one.arm, str(number), 0, 0)) in answers
         }
         result = compare(base, arm, scores, None, crossed)
-        hits = planted(folder, name, base, arm)
+        hits = planted(folder, name, clean, arm)
         rows = {key: [one for one in result.corrupt if one.key == key] for key in arm.completions}
         found = [key for key in hits if rows[key]]
         named = [key for key in hits if any(one.kind is Kind.ROW_LEAK for one in rows[key])]

@@ -26,16 +26,17 @@ from parity.plan import Arm, Plan, Sampling, build_plan, read_checkpoint
 from parity.records import Capture
 from parity.run import ScoreItem, load_backend, run_arm
 
-FAULTS = {
-    "rope-20": "rope_off:rate=0.05",
-    "kv-fp8": "kv_fp8",
-    "weights-int8": "weight_quant",
-    "weights-fp8": "weight_quant:fp8=1",
-    "scale-1": "weight_scale",
-    "bias-20": "logit_bias:millinats=20",
-    "bias-100": "logit_bias",
+FAULTS: dict[str, tuple[str, float, dict[str, int]]] = {
+    "rope-20": ("rope_off", 0.05, {}),
+    "kv-fp8": ("kv_fp8", 1.0, {}),
+    "weights-int8": ("weight_quant", 1.0, {}),
+    "weights-fp8": ("weight_quant", 1.0, {"fp8": 1}),
+    "scale-1": ("weight_scale", 1.0, {}),
+    "bias-20": ("logit_bias", 1.0, {"millinats": 20}),
+    "bias-100": ("logit_bias", 1.0, {}),
 }
-"""Arms and what is planted in them; sizes as the catalogue has them, where none is given."""
+"""Arms, and the fault, the share of steps that it hits, its options; sizes as the catalogue has them, where none is
+given."""
 
 BASE, CONTROL = "base", "seqs4"
 TOKENS = 128
@@ -52,9 +53,13 @@ def plan_of(requests: int) -> Plan:
     ]
     arms += [
         Arm(
-            f"{BACKEND}/{name}", BACKEND, "base", engine, env | parity_faults.environment(text) | parity_faults.packed()
+            f"{BACKEND}/{name}",
+            BACKEND,
+            "base",
+            engine,
+            env | parity_faults.environment(fault, rate, **options) | parity_faults.packed(),
         )
-        for name, text in FAULTS.items()
+        for name, (fault, rate, options) in FAULTS.items()
     ]
     sampling = Sampling(max_tokens=TOKENS, logprobs=0)
     return build_plan(

@@ -287,14 +287,16 @@ def wire() -> dict[str, dict[str, Json]]:
 
 
 def needs_long_lists(sampling: Mapping[str, Json]) -> bool:
-    """Is more than the very best tokens needed to judge by? Penalties push these down, and where a cut-off lies the
-    ranks below them say."""
+    """Is more than the very best tokens needed to judge by? Penalties push these down, what is forbidden stands among
+    them, and where a cut-off lies the ranks below them say."""
     cut = (
         name for name in _CUTS if (row := parameter(name)) is not None and row.plain(sampling.get(name)) != row.default
     )
-    return penalises(sampling) or (bool(sampling.get("temperature")) and any(cut))
+    forbids = any(sampling.get(name) for name in _FORBIDDING)
+    return penalises(sampling) or forbids or (bool(sampling.get("temperature")) and any(cut))
 
 
+_FORBIDDING = ("allowed_token_ids", "bad_words")
 _CUTS = ("top_k", "top_p", "min_p")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from parity.comparator.reference.references import References
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
-from parity.records import words
+from parity.records import Key, words
 from parity.records.next_steps import NextStep, Step
 
 LONGER_LISTS = 20
@@ -201,27 +201,24 @@ def _more_of(wanted: float) -> Message:
     )
 
 
-def unjudged(judged: Judged, number: int) -> Remarks:
+def unjudged(pairs: Pairs, judged: Judged, references: References, number: int) -> Remarks:
     """Completions that differ and that nothing judges; `number` as in the statistics."""
     at_fault = set(judged.contradicted) | set(judged.baseline_ends) | set(judged.broken.baseline)
     left = number - sum(judged.classes[key] == "unjudged" for key in at_fault)
     if not left:
         return Remarks()
-    return reason(
-        message(
-            "conclude.unjudged",
-            "{count} completion differs and nothing says whether that is noise: score it (`parity run --score all`) or "
-            "capture with --logprobs{suspects}",
-            plural="{count} completions differ and nothing says whether that is noise: score them "
-            "(`parity run --score all`) or capture with --logprobs{suspects}",
-            count=left,
-            suspects=_suspicion(judged),
-        ),
-        Step.SCORE,
-        Step.ARBITER,
-        Step.REFERENCE,
-        Step.LOGPROBS,
+    said = message(
+        "conclude.unjudged",
+        "{count} completion differs and nothing says whether that is noise: score it (`parity run --score all`) or "
+        "capture with --logprobs{suspects}",
+        plural="{count} completions differ and nothing says whether that is noise: score them "
+        "(`parity run --score all`) or capture with --logprobs{suspects}",
+        count=left,
+        suspects=_suspicion(judged),
     )
+    open_ = {key for key, one in judged.classes.items() if one == "unjudged"}
+    rules = _without_rules(said, open_, pairs, references)
+    return reason(said, *rules, Step.SCORE, Step.ARBITER, Step.REFERENCE, Step.LOGPROBS)
 
 
 def _suspicion(judged: Judged) -> Message | str:
@@ -242,7 +239,7 @@ def _suspicion(judged: Judged) -> Message | str:
     )
 
 
-def limited(completions: int, tokens: int, judged: Judged, references: References) -> Remarks:
+def limited(pairs: Pairs, completions: int, tokens: int, judged: Judged, references: References) -> Remarks:
     """Tokens after near-ties that were not judged (`tokens_not_judged`)."""
     if not completions:
         return Remarks()
@@ -253,6 +250,7 @@ def limited(completions: int, tokens: int, judged: Judged, references: Reference
             tokens=_tokens_of(tokens, completions),
         )
         short = [NextStep(Step.SCORE_TOP, said.id, LONGER_LISTS)] if references.lookup.chosen_alone else []
+        short += _without_rules(said, judged.limited, pairs, references)
         return reason(said, *short, Step.SCORE, Step.ARBITER, Step.REFERENCE)
     return note(
         message(
@@ -265,6 +263,14 @@ def limited(completions: int, tokens: int, judged: Judged, references: Reference
             tokens=words.tokens(tokens),
         )
     )
+
+
+def _without_rules(said: Message, keys: Container[Key], pairs: Pairs, references: References) -> list[NextStep]:
+    """What settles it where all these completions were chosen from logits that no score shows: more scores do not."""
+    left = [one for one, key in zip(pairs.candidate, pairs.keys, strict=True) if key in keys]
+    if not left or not all(references.lookup.shaping(one).unknown for one in left):
+        return []
+    return [NextStep(Step.UNSHAPED, said.id, names=references.lookup.shaped_by)]
 
 
 def _tokens_of(tokens: int, completions: int) -> Message:

@@ -9,6 +9,8 @@ from captures import TEXT, capture, completion, score, texts
 
 from parity.comparator import Comparison, compare
 from parity.records import ScoreKey, Verdict
+from parity.records.next_steps import Step
+from parity.records.sampling import needs_long_lists
 
 OTHER = (*TEXT[:20], 777, *range(300, 339))
 
@@ -38,6 +40,31 @@ def test_what_lies_far_below_may_be_the_best_that_was_allowed() -> None:
     assert result.verdict is Verdict.INCONCLUSIVE
     assert not result.corrupt
     assert any("bad_words changed" in reason for reason in texts(result.reasons))
+
+
+def test_what_scores_cannot_say_is_not_to_be_scored_again() -> None:
+    """Every reason's first step leads somewhere: the same without the rule."""
+    result = judged(3.0, bad_words=["never"])
+    first = {}
+    for one in result.next_steps:
+        first.setdefault(one.settles, one)
+    assert {"conclude.shaped", "conclude.unjudged"} == first.keys()
+    assert {(one.step, one.names) for one in first.values()} == {(Step.UNSHAPED, ("bad_words",))}
+
+
+@pytest.mark.parametrize(
+    ("sampling", "long"),
+    [
+        ({"bad_words": ["never"]}, True),
+        ({"allowed_token_ids": [1, 2]}, True),
+        ({"presence_penalty": 0.5}, True),
+        ({"stop": ["."]}, False),
+        ({"bad_words": []}, False),
+    ],
+    ids=str,
+)
+def test_what_is_forbidden_stands_among_the_best_so_scores_list_more(sampling: dict[str, Any], long: bool) -> None:
+    assert needs_long_lists(sampling) is long
 
 
 def test_logits_that_somebody_moved_say_nothing_of_what_is_near() -> None:
