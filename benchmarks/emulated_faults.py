@@ -136,7 +136,11 @@ def bisect(name: str, at: Path) -> None:
     found = json.loads((at / f"{name}-patched" / "result.json").read_text(encoding="utf-8"))
     words = [sys.executable, "-m", "parity", "bisect", "settings", "--run", found["run"]]
     words += ["--db", str(at / "parity.db"), "--out", str(at / f"{name}-bisect")]
-    subprocess.run(words, env={**os.environ, VARIABLE: str(at / f"vllm-ascend-{name}")})
+    changed = {VARIABLE: str(at / f"vllm-ascend-{name}")}
+    with warm(BACKEND, at / f"warm-{os.getpid()}", changed) as python:
+        words += ["--python", f"{BACKEND}={python}"]
+        print("+", *words[2:], file=sys.stderr, flush=True)
+        subprocess.run(words, env={**os.environ, **changed})
 
 
 def main() -> None:
