@@ -28,6 +28,21 @@ def _npu_reshape_and_cache(
 
 
 @operator
+def npu_scatter_pa_kv_cache(
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    slot_mapping: Tensor,
+    *,
+    cache_mode: str = "Norm",
+) -> None:
+    """`_npu_reshape_and_cache` as releases from 0.26 on call it; not for blocks in the device's own layout (5-D)."""
+    only("npu_scatter_pa_kv_cache", cache_mode=(cache_mode, "Norm"), dimensions=(key_cache.dim(), 4))
+    _npu_reshape_and_cache(key, value, key_cache, value_cache, slot_mapping)
+
+
+@operator
 def npu_kv_rmsnorm_rope_cache(
     kv: Tensor,
     gamma: Tensor,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from parity_emulated_npu.operators import cache, norms, rope
+from parity_emulated_npu.operators import NotEmulated, cache, norms, rope
 
 torch.manual_seed(4)
 
@@ -17,6 +17,20 @@ def check_rows_go_to_their_slots_and_a_negative_slot_stays() -> None:
     assert torch.equal(kc.view(12, 2, 4), want)
     assert torch.equal(vc.view(12, 2, 4)[9], values[0])
     assert torch.equal(vc.view(12, 2, 4)[11], torch.zeros(2, 4))
+
+
+def check_newer_releases_write_the_same_under_another_name() -> None:
+    keys, values, slots = torch.randn(3, 2, 4), torch.randn(3, 2, 4), torch.tensor([9, -1, 2])
+    want, got = ([torch.zeros(3, 4, 2, 4), torch.zeros(3, 4, 2, 4)] for _ in range(2))
+    cache._npu_reshape_and_cache(keys, values, *want, slots)
+    cache.npu_scatter_pa_kv_cache(key=keys, value=values, key_cache=got[0], value_cache=got[1], slot_mapping=slots)
+    assert all(torch.equal(one, other) for one, other in zip(got, want, strict=True))
+    try:
+        cache.npu_scatter_pa_kv_cache(keys, values, torch.zeros(3, 1, 4, 2, 4), torch.zeros(3, 1, 4, 2, 4), slots)
+    except NotEmulated as error:
+        assert "dimensions=5" in str(error)
+    else:
+        raise AssertionError("taken")
 
 
 def check_the_latent_is_normed_and_its_rope_part_turned() -> None:
