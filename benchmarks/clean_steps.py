@@ -201,7 +201,7 @@ def mend_expansion() -> None:
     import torch
     from vllm.v1.sample import rejection_sampler
 
-    def expand(output: Any, values: Any, ends: Any, replace_from: Any, replace_to: Any, **_: Any) -> None:
+    def expand(output: Any, values: Any, ends: Any, replace_from: Any, replace_to: Any, *_: Any, **__: Any) -> None:
         lengths = torch.diff(ends.long(), prepend=torch.zeros(1, dtype=torch.long))
         output.copy_(torch.where(values == replace_from, replace_to, values).repeat_interleave(lengths))
 

@@ -136,7 +136,7 @@ class FirstRunner(Recorder):
                 why = message("unseen.kernel_blocks", "kernel blocks of {size} tokens", size=int(table.block_size))
                 self.not_seen("table_off", group, why)
                 continue
-            found = table.block_table.np[: len(sight.names), : self.requests.widest(group)]
+            found = table.block_table.np[: len(sight.names), : self.widest(sight, group)]
             sight.groups[group]["table"] = found.copy()
 
     def _before_sampling(self, sight: Sight, logits: Any, metadata: Any) -> None:

@@ -176,6 +176,13 @@ class Recorder:
         sight.places, sight.came = places, requests.came
         return places
 
+    def widest(self, sight: Sight, group: int) -> int:
+        """As many blocks as any row of the step has, or more: those of its tokens, of drafts to come, one of state."""
+        tokens = max(sight.numbers["computed"], default=0) + max(sight.numbers["scheduled"], default=0)
+        speculation = self.runner.speculative_config
+        more = 2 + (0 if speculation is None else int(speculation.num_speculative_tokens))
+        return int(tokens // max(1, self.sizes[group])) + more
+
     def given_metadata(self, sight: Sight, metadata: Any, readings: Callable[[int, Any], None]) -> None:
         """`readings(group, metadata)` of each cache group; what has none is said."""
         for group, builders in enumerate(self.groups):

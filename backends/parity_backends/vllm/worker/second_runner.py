@@ -148,7 +148,7 @@ class SecondRunner(Recorder):
         tables, _ = made
         count = len(sight.names)
         for group, table in enumerate(tables):
-            sight.groups[group]["table"] = host_copy(table[:count, : self.requests.widest(group)])
+            sight.groups[group]["table"] = host_copy(table[:count, : self.widest(sight, group)])
 
     def _metadata(self, sight: Sight, metadata: Any, graph: Any) -> None:
         if graph is not None:

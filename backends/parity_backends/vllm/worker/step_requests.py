@@ -69,14 +69,10 @@ class Requests:
         """How those came that were not running."""
         self.came: list[tuple[int, Any, bool]] = []
         """Blocks that came in this step: whose (its place), by group, and whether these are all that it has."""
-        self.many: dict[int, list[int]] = {}
-        """How many blocks each request has, by place and then by group."""
 
     def finish(self, names: Any) -> list[int]:
         """The numbers of requests that are over."""
         gone = [self.place.pop(name) for name in names if name in self.place]
-        for place in gone:
-            self.many.pop(place, None)
         self.free += gone
         return sorted(int(self.number[place]) for place in gone)
 
@@ -131,14 +127,7 @@ class Requests:
 
     def _give(self, place: int, blocks: Any, whole: bool) -> None:
         """`whole`: these are all that the request has. Copied, for the engine's own lists grow."""
-        copied = tuple(map(list, blocks))
-        self.came.append((place, copied, whole))
-        had = None if whole else self.many.get(place)
-        self.many[place] = [len(ids) + (0 if had is None else had[group]) for group, ids in enumerate(copied)]
-
-    def widest(self, group: int) -> int:
-        """The most blocks that any request has."""
-        return max([counts[group] for counts in self.many.values()], default=0)
+        self.came.append((place, tuple(map(list, blocks)), whole))
 
 
 class Owners:
