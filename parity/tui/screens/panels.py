@@ -13,7 +13,7 @@ from parity.comparator.detect.leak import PART_NAMES
 from parity.language import render
 from parity.messages import Message, message
 from parity.records import TopLogprobs
-from parity.records.evidence import LeakEvidence, TokensEvidence
+from parity.records.evidence import LeakEvidence, LocatedEvidence, TokensEvidence
 from parity.records.sampling import json_value
 from parity.records.steps import PREFILL
 from parity.store import ArmRow, CompletionRow, FindingRow, Triage, TriageChange
@@ -24,6 +24,7 @@ from parity.tui.screens.dialogs import history_text
 from parity.tui.tokens import Decoder, spaced
 from parity.tui.widgets.paneltext import Palette
 from parity.view.completion import CompletionView, whole
+from parity.view.strip import strip_lines
 
 NAMES: Final[Mapping[str, Message]] = {
     "logprobs": message("tui.panel.logprobs", "logprobs"),
@@ -333,4 +334,10 @@ def triage(said: Triage, changes: Sequence[TriageChange], fingerprint: str, pale
 def evidence(finding: FindingRow | None) -> Text:
     if finding is None:
         return Text(render(NONE_HERE))
-    return Text(plain(json.dumps(dict(finding.evidence), indent=1, ensure_ascii=True, default=str), keep="\n"))
+    shown, strip = dict(finding.evidence), []
+    found = finding.facts
+    if isinstance(found, LocatedEvidence) and (strip := strip_lines(found)):
+        shown = {name: value for name, value in shown.items() if not name.startswith("strip")}
+        strip.append("")
+    text = json.dumps(shown, indent=1, ensure_ascii=True, default=str)
+    return Text(plain("\n".join([*strip, text]), keep="\n"))

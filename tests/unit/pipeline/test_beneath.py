@@ -128,3 +128,15 @@ def test_a_run_without_sketches_says_how_to_get_them(stored: list[str], folder: 
             one.with_suffix(".away").rename(one)
     assert said.exit_code == 2
     assert "--sketch" in said.stderr
+
+
+def test_the_interface_draws_the_strip_before_the_evidence(stored: list[str]) -> None:
+    from parity.tui.screens.panels import evidence
+
+    with Store.open(Path(stored[1]), create=False) as store:
+        (row,) = [one for one in store.page_findings("r1", limit=10) if one.kind == Kind.LOCATED_FAULT]
+        text = evidence(row).plain
+    first, *_ = [line for line in text.splitlines() if "|█|" in line]
+    assert first.startswith("model.layers.1.attn")
+    assert '"module": "model.layers.1.attn"' in text
+    assert '"strip"' not in text
