@@ -33,7 +33,8 @@ def open_regular(path: Path) -> IO[bytes]:
 def read_whole(path: Path, most: int = MAX_BYTES) -> bytes:
     """The content of a regular file of at most `most` bytes. Raises OSError."""
     with open_regular(path) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
+        large = os.fstat(file.fileno()).st_size > most
+        data = b"" if large else file.read(most + 1)
+    if large or len(data) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB", str(path))
     return data

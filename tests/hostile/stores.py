@@ -65,7 +65,6 @@ PLANS: dict[str, Edit] = {
     "model of a device": lambda plan: plan["model"].update(path="/dev/zero"), "model of a pipe": lambda plan: plan["model"].update(path="given/pipe"), "model of text": top(model="x"),
     "vocabulary of 2^62": lambda plan: plan["model"].update(vocab_size=2**62), "skipped that moves": top(skipped=[{"arm": MOVES, "reason": {"text": MOVES, "id": "x", "parameters": {"a": {"text": MOVES}}}}]),
     "skipped nested": top(skipped=[{"arm": "x", "reason": deep(200)}]), "churn odd": top(churn={"arrival": deep(50)}), "a list": lambda plan: [plan], "nested": lambda plan: deep(900),
-    "a thousand arms": lambda plan: plan["arms"].extend({**plan["arms"][1], "name": f"fake/x{n}"} for n in range(1000)),
 }  # fmt: skip
 
 

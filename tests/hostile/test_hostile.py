@@ -9,13 +9,15 @@ import bombs
 import far
 import models
 import pytest
+import servers
+import stores
 from judging import Ended
 
 Campaign = Callable[[bool], Iterator[Ended]]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="processes are killed and looked at as POSIX has them")
-@pytest.mark.parametrize("campaign", [bombs.campaign, far.campaign, models.campaign])
+@pytest.mark.parametrize("campaign", [bombs.campaign, far.campaign, models.campaign, servers.campaign, stores.campaign])
 def test_nothing_hostile_gets_through(campaign: Campaign) -> None:
     tried = list(campaign(True))
     assert tried

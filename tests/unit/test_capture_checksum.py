@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_world import World
+from step_world import World, steps_lines
 
 from parity.capture import CaptureError, ScoreFile, check_capture, read_capture, write_capture
 from parity.capture.checksum import FIELD, seal_of, sealed
-from parity.capture.steps import read_steps, steps_lines
+from parity.capture.steps import read_steps
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
 from parity.run.appending import Appender
 

@@ -14,7 +14,7 @@ from rich.style import Style
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from step_world import World
+from step_world import World, steps_lines
 
 from parity.capture import (
     CaptureError,
@@ -27,7 +27,7 @@ from parity.capture import (
 )
 from parity.capture.checksum import sealed
 from parity.capture.problems import Malformed
-from parity.capture.steps import read_steps, steps_lines
+from parity.capture.steps import read_steps
 from parity.comparator import CompareOptions, compare
 from parity.errors import ParityError
 from parity.pipeline.analyse import arm_result, for_store, plan_of_captures
