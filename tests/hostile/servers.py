@@ -238,7 +238,7 @@ def liar(case: str) -> Iterator[str]:
 
 def campaign(short: bool) -> Iterator[Ended]:
     """Each lie by a candidate beside an honest baseline; every third case asks for logprobs."""
-    some = ("answer: ids of 2^70", "answer: key as text", "deed: 45 MB of lists", "metrics: position of 2e9")
+    some = ("answer: ids of 2^70", "answer: key as text", "metrics: position of 2e9")
     for number, case in enumerate(some if short else CASES):
         with place() as here, liar(case) as url:
             options = [
