@@ -58,6 +58,12 @@ def _write(path: Path | None, text: str) -> None:
     show_default=True,
     help="At most this many findings, the worst first.",
 )
+@click.option(
+    "--site",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write an index of all runs there instead, with a page for each that has none yet.",
+)
 @policy_option
 @database_option
 def report(
@@ -68,6 +74,7 @@ def report(
     searched: bool,
     see_also: tuple[str, ...],
     limit: int,
+    site: Path | None,
     policy_file: Path | None,
     db: Path | None,
 ) -> None:
@@ -82,6 +89,9 @@ def report(
     from parity.report.write import ReportOptions, documents
     from parity.store import Store
 
+    if site is not None:
+        _write_site(site, finding_or_run, limit, db)
+        return
     chosen = format_named(format_)
     if target is not None and not chosen.by_project:
         raise Misused(
@@ -105,6 +115,19 @@ def report(
         _write(path, one.text)
         for line in one.advice:
             say(line)
+
+
+def _write_site(directory: Path, named: str | None, limit: int, db: Path | None) -> None:
+    from parity.report.site import INDEX, write_site
+    from parity.store import Store
+
+    if named is not None:
+        raise Misused(
+            message("cli.site_is_all", "--site is about all runs of the database: name no finding and no run")
+        )
+    with Store.open(db, create=False) as store:
+        new = write_site(store, directory, limit=limit, language=language.current())
+    say(message("cli.wrote_site", "wrote {path}; new pages: {count}", path=str(directory / INDEX), count=new))
 
 
 def _addresses(given: tuple[str, ...]) -> dict[str, str]:

@@ -15,12 +15,14 @@ from parity.view import RunView
 
 SHOWN = 9
 """Findings; one line more says what the run came to."""
+LEVELS = {"PASS": "notice", "INCONCLUSIVE": "warning"}
+"""By verdict; the others are errors."""
 LONGEST = 1_000
 """Characters of a message."""
 
 
 def workflow_commands(view: RunView, wanted: Wanted) -> str:
-    """A line for the verdict where it is not a PASS, for each failure, and for each finding that is not allowed."""
+    """A line for the verdict, for each failure, and for each finding that is not allowed."""
     return "".join(f"{line}\n" for line in _lines(view, wanted))
 
 
@@ -28,9 +30,9 @@ def _lines(view: RunView, wanted: Wanted) -> Iterator[str]:
     texts = wanted.texts
     verdict = wanted.verdict or view.run.verdict or str(view.run.status)
     reasons: Sequence[str] = wanted.broken or [texts.said(one) for one in view.run.reasons]
-    if verdict != "PASS":
-        level = "warning" if verdict == "INCONCLUSIVE" else "error"
-        yield command(level, f"parity: {verdict}", "; ".join(reasons) or verdict)
+    level = LEVELS.get(verdict, "error")
+    why = "; ".join(reasons) if verdict != "PASS" else ""
+    yield command(level, f"parity: {verdict}", why or str(view.question))
     for name, said in facts.failures(view):
         yield command("error", f"parity: {name}", without_paths(texts.said(said)))
     shown = [one for one in view.corrupt if one.fingerprint not in wanted.allowed]

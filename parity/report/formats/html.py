@@ -93,14 +93,14 @@ class Card:
 def html_report(view: RunView, texts: Texts | None = None) -> str:
     """The whole page."""
     texts = texts or Texts()
-    script = _data("report.js")
+    script = data("report.js")
     drawn = plots(view.evidence, texts, tolerance=view.tolerance, alone=False)
 
     def shown(lines: Iterator[Message | str]) -> list[Markup]:
         return [in_html(line, texts.language) for line in lines]
 
     return (
-        _environment()
+        environment()
         .get_template("report.html")
         .render(
             t=texts,
@@ -108,7 +108,7 @@ def html_report(view: RunView, texts: Texts | None = None) -> str:
             version=__version__,
             verdict=view.run.verdict or str(view.run.status),
             # Ours, not escaped: the style sheet, the script that the policy names by its hash, and drawings.
-            style=Markup(_data("report.css")),
+            style=Markup(data("report.css")),
             script=Markup(script),
             plots=[Markup(one) for one in drawn.values()],
             digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -159,7 +159,7 @@ def _packed(view: RunView, texts: Texts) -> Markup | None:
     rest = view.findings[FIRST:]
     if not rest:
         return None
-    draw = _environment().get_template("card.html").make_module({"t": texts}).card  # type: ignore[attr-defined]
+    draw = environment().get_template("card.html").make_module({"t": texts}).card  # type: ignore[attr-defined]
     found = [
         (str(draw(_card(view, one, texts, whole=at < WHOLE))), int(one.is_corrupt))
         for at, one in enumerate(rest, FIRST)
@@ -168,7 +168,7 @@ def _packed(view: RunView, texts: Texts) -> Markup | None:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     def finalize(value: object) -> object:
         """No control, bidirectional or invisible character, before it is escaped."""
         return value if isinstance(value, Markup) else visible(str(value))
@@ -183,7 +183,7 @@ def _environment() -> Environment:
     )
 
 
-def _data(name: str) -> str:
+def data(name: str) -> str:
     return resources.files("parity.report").joinpath(f"data/{name}").read_text(encoding="utf-8")
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from captures import capture, completion, written
 from click.testing import CliRunner, Result
+from lxml import html as lxml_html
 from plans import rough_plan
 
 from parity.cli.main import cli
@@ -227,3 +228,23 @@ def test_every_sentence_is_used_and_every_one_used_is_there() -> None:
 
 def known_columns(known: set[str]) -> set[str]:
     return {name.removeprefix("column.") for name in known if name.startswith("column.")}
+
+
+def test_a_site_is_an_index_and_a_page_for_each_run(db: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    done = parity("report", "--site", site, "--db", db)
+    assert done.exit_code == 0, done.stderr
+    assert "new pages: 2" in done.stderr
+    index = lxml_html.document_fromstring((site / "index.html").read_text(encoding="utf-8"))
+    links = [one.get("href") for one in index.findall(".//a")]
+    assert sorted(links) == sorted(path.name for path in site.glob("*.html") if path.name != "index.html")
+    rows = {row[0].text_content(): [cell.text_content() for cell in row] for row in index.findall(".//tbody/tr")}
+    bad = bad_run(db)["run"]
+    assert rows[bad][1] == "DIVERGED"
+    assert {row[1] for row in rows.values()} == {"PASS", "DIVERGED"}
+    assert not index.findall(".//script")
+    page = site / f"{bad}.html"
+    page.write_text("mine", encoding="utf-8")
+    assert "new pages: 0" in parity("report", "--site", site, "--db", db).stderr
+    assert page.read_text(encoding="utf-8") == "mine", "what is there is kept"
+    assert parity("report", bad, "--site", site, "--db", db).exit_code == 2

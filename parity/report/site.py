@@ -1,0 +1,74 @@
+"""The runs of a database as a folder of pages: an index by plan, newest first, and a page for each run.
+
+A page that is there is kept: only what is new is written, so the command may run after each run of a CI.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from markupsafe import Markup
+
+from parity._version import __version__
+from parity.errors import writing
+from parity.messages import message
+from parity.report.formats.html import data, environment, html_report
+from parity.report.texts import Texts
+from parity.store import RunRow, Store
+from parity.view import of_store
+from parity.view.lines import RunLine, run_line
+
+INDEX: Final = "index.html"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""An id that may name a file: a database may be somebody else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The runs of one plan, newest first."""
+
+    plan: str
+    model: str
+    lines: Sequence[RunLine]
+
+    @property
+    def judged(self) -> int:
+        return sum(one.run.verdict is not None for one in self.lines)
+
+    def of(self, verdict: str) -> int:
+        return sum(one.run.verdict == verdict for one in self.lines)
+
+
+def write_site(store: Store, directory: Path, *, limit: int, language: str = "en") -> int:
+    """Write what is missing; how many pages of runs that was. `limit`: findings of a page. Raises ParityError where the
+    folder cannot be written."""
+    texts = Texts(language)
+    runs = [run for run in store.runs() if _NAME.fullmatch(run.id)]
+    with writing(directory, message("report.name_folder", "name a folder that can be written")):
+        directory.mkdir(parents=True, exist_ok=True)
+        new = [run for run in runs if run.verdict is not None and not _page(directory, run).exists()]
+        for run in new:
+            text = html_report(of_store(store, run.id, limit=limit), texts)
+            _page(directory, run).write_text(text, encoding="utf-8")
+        index = _index(store, directory, runs, texts)
+        (directory / INDEX).write_text(index, encoding="utf-8")
+    return len(new)
+
+
+def _page(directory: Path, run: RunRow) -> Path:
+    return directory / f"{run.id}.html"
+
+
+def _index(store: Store, directory: Path, runs: Sequence[RunRow], texts: Texts) -> str:
+    plans: dict[str, list[RunLine]] = {}
+    for run in runs:
+        plans.setdefault(run.plan_hash, []).append(run_line(store, run))
+    histories = [History(plan, lines[0].run.model, lines) for plan, lines in plans.items()]
+    there = {run.id for run in runs if _page(directory, run).exists()}
+    template = environment().get_template("site.html")
+    style = Markup(data("report.css"))
+    return template.render(t=texts, histories=histories, there=there, style=style, version=__version__) + "\n"
