@@ -16,8 +16,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 # The same examples every time: what lands is judged by what changed. `make fuzz` draws new ones.
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("random", derandomize=False)
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("random", derandomize=False, deadline=None)
 settings.load_profile("repeatable")
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
