@@ -22,7 +22,7 @@ class Owner(NamedTuple):
 RUNNER = (
     "_draft_token_ids", "_generate_process_reqs_hidden_states", "_model_forward", "_prepare_inputs", "_sample",
     "attn_groups", "compilation_config", "device", "discard_request_indices", "discard_request_mask",
-    "execute_model", "input_batch", "input_ids", "kv_cache_config", "max_model_len", "model", "model_config",
+    "drafter", "execute_model", "get_model", "input_batch", "input_ids", "kv_cache_config", "max_model_len", "model", "model_config",
     "num_discarded_requests", "positions", "query_start_loc", "requests", "sample_tokens", "speculative_config",
     "use_async_scheduling", "vllm_config",
 )  # fmt: skip
@@ -41,8 +41,8 @@ READS = (
     ),
     Owner(
         "batch", ("vllm/v1/worker/gpu_input_batch.py",), "InputBatch",
-        ("block_table", "num_accepted_tokens_cpu", "num_reqs", "num_tokens_no_spec", "req_id_to_index", "req_ids",
-         "token_ids_cpu"),
+        ("block_table", "num_accepted_tokens_cpu", "num_computed_tokens_cpu", "num_reqs", "num_tokens_no_spec",
+         "req_id_to_index", "req_ids", "token_ids_cpu"),
         ("vllm_ascend/worker/npu_input_batch.py", "NPUInputBatch"),
     ),
     Owner(
