@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Final
 
 NOUNS: Final = {
@@ -91,6 +90,10 @@ _PHRASE: Final = re.compile(
     + rf"(?: (?:that |could not be )?(?P<verb>{'|'.join(VERBS)})\b)?"
 )  # fmt: skip
 
+REMEMBERED: Final = 1024
+_AGREED: Final[dict[tuple[str, frozenset[str]], str]] = {}
+"""No `lru_cache`: functions of a worker travel to the engine's ranks by value, and such a one cannot."""
+
 
 def agreeing(template: str, parameters: Mapping[str, object]) -> str:
     """The template with nouns and verbs in the singular where their number is 1."""
@@ -102,8 +105,17 @@ def _is_one(value: object) -> bool:
     return (isinstance(value, int) and not isinstance(value, bool) and value == 1) or value == "1"
 
 
-@lru_cache(maxsize=1024)
 def _agreeing(template: str, ones: frozenset[str]) -> str:
+    """Remembered: a report says the same sentence of each of a thousand findings."""
+    key = (template, ones)
+    if key not in _AGREED:
+        if len(_AGREED) >= REMEMBERED:
+            _AGREED.clear()
+        _AGREED[key] = _agreed(template, ones)
+    return _AGREED[key]
+
+
+def _agreed(template: str, ones: frozenset[str]) -> str:
     def phrase(found: re.Match[str]) -> str:
         text, begin = found.group(), found.start()
         changes: list[tuple[int, int, str]] = []

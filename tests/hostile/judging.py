@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import secrets
 import signal
 import subprocess
@@ -116,20 +117,37 @@ def judged(ended: Ended, fine: Sequence[int], mib: int) -> list[str]:
 
 
 def waited(process: subprocess.Popen[bytes], seconds: float) -> tuple[int | None, int]:
-    """(exit code, peak memory in KiB of it and of what it waited for); None where it had to be killed."""
+    """(exit code, peak memory in KiB of it and of what it waited for); None where it had to be killed.
+
+    What the kernel reports at the end is no less than what the process that started it had by then (getrusage(2),
+    ru_maxrss: kept over exec), so it counts only beyond that; below, the process itself is looked at while it runs.
+    """
     until = time.monotonic() + seconds
+    ours, peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
-            process.returncode = os.waitstatus_to_exitcode(status)
-            return process.returncode, usage.ru_maxrss
+            break
+        peak = max(peak, resident_peak(process.pid))
         if time.monotonic() > until:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            _, _, usage = os.wait4(process.pid, 0)
-            process.returncode = -9
-            return None, usage.ru_maxrss
+            _, status, usage = os.wait4(process.pid, 0)
+            break
         time.sleep(0.02)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if usage.ru_maxrss > ours:
+        peak = max(peak, usage.ru_maxrss)
+    return (None if time.monotonic() > until else process.returncode), peak
+
+
+def resident_peak(pid: int) -> int:
+    """The most memory that a running process has had since its program began, in KiB."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")), 0)
 
 
 def orphans(mark: str, patience: float = 5.0) -> list[int]:

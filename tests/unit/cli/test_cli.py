@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -169,7 +170,8 @@ def test_compare_says_pass_or_diverged(invoke: Any, files: dict[str, str]) -> No
 
 
 def test_scores_in_a_file_of_their_own(invoke: Any, files: dict[str, str], tmp_path: Path) -> None:
-    lines = Path(files["bad"]).read_text().splitlines(keepends=True)
+    edited = re.sub(r',"crc32":"[0-9a-f]{8}"\}', "}", Path(files["bad"]).read_text())
+    lines = edited.splitlines(keepends=True)
     bare, apart = tmp_path / "bare.jsonl", tmp_path / "scores.jsonl"
     apart.write_text("".join(line for line in lines if '"record":"score"' in line))
     bare.write_text(

@@ -50,6 +50,8 @@ NOT_OURS = {
     "backends/parity_backends/vllm/worker/table.py": "names of arguments, and nothing else",
     "backends/parity_backends/vllm/worker/record*.py": "what a steps file says of itself: values of its header",
     "backends/parity_backends/vllm/worker/*_runner.py": "what a steps file says of itself: values of its header",
+    "backends/parity_backends/vllm/worker/sketching.py": "what a sketches file says of itself: values of its header",
+    "parity/report/minimal.py": "a script in English, as the careful one of `repro.py`",
     "backends/parity_backends/vllm/worker/steps_plugin.py": "in the log of an engine that somebody else started",
     "backends/parity_backends/vllm/doctor/probe.py": "travels alone, as a worker",
     "backends/parity_backends/vllm/kit/*.py": "travels alone, as a worker",
@@ -69,6 +71,9 @@ LINUX = "what /proc/cpuinfo says"
 HAND = "a worker started by hand travels alone, without a catalogue"
 LOG = "in a log file"
 SYSTEM = "the words of an OSError, which are the system's otherwise"
+REPR = "what Python shows of an object"
+SARIF = "help of a rule, which code hosts show: in English, as all of that file"
+MARKUP = "markup"
 DETECTOR = "the name of a detector, which no surface shows"
 
 NOT_SHOWN = {
@@ -131,6 +136,36 @@ NOT_SHOWN = {
         "backends/parity_backends/worker/protocol.py",
         "parity worker: nothing from the supervisor for %.0f s, ending\n",
     ): LOG,
+    ("parity/api.py", "no findings"): REPR,
+    ("parity/api.py", " compared with "): REPR,
+    ("parity/records/__init__.py", " completions of "): REPR,
+    ("parity/explain/aligned.py", "no sketches"): KEY,
+    ("parity/explain/aligned.py", "no reference"): KEY,
+    ("parity/explain/aligned.py", "other tokens"): KEY,
+    ("parity/explain/aligned.py", "other input"): KEY,
+    ("parity/pipeline/beneath.py", "no sketches"): KEY,
+    ("parity/pipeline/beneath.py", "no reference"): KEY,
+    ("parity/pipeline/beneath.py", "other tokens"): KEY,
+    ("parity/pipeline/beneath.py", "other input"): KEY,
+    ("parity/plan/apart.py", "no answer"): "an exception of a child, which its caller names",
+    ("parity/report/formats/sarif.py", " Defined in docs/"): SARIF,
+    ("parity/report/formats/sarif.py", ". `parity tui` shows it, `parity report FINGERPRINT` writes it down."): SARIF,
+    ("parity/report/formats/sarif.py", "`. `parity tui` shows it, `parity report FINGERPRINT` writes it down."): SARIF,
+    ("parity/report/notebook.py", '<pre style="white-space:pre-wrap"><b>{}</b> {}</pre>'): MARKUP,
+    ("parity/report/notebook.py", '<span style="{}">{}</span>'): MARKUP,
+    ("parity/report/overview.py", '<svg class="map" role="img" width="'): MARKUP,
+    ("parity/report/overview.py", '<figure class="wide"><figcaption class="quiet">'): MARKUP,
+    ("parity/report/repro.py", "Not known from the capture, so vLLM's defaults run: "): "in a comment of the script",
+    ("backends/parity_backends/vllm/doctor/software.py", "torch-npu, triton-ascend, CANN"): "names",
+    (
+        "backends/parity_backends/vllm/worker/main.py",
+        "%s has no %s: run this file with the Python that has vLLM, as /path/to/its/bin/python %s PLAN --arm ARM\n",
+    ): HAND,
+    (
+        "backends/parity_backends/bundle.py",
+        'if sys.version_info < (3, 9):\n    sys.exit("%s is Python %s: this file needs 3.9 or newer, the Python that has'
+        ' vLLM"\n             % (sys.executable, sys.version.split()[0]))',
+    ): HAND,
     ("backends/parity_backends/bundle.py", '"""\n\nfrom __future__ import annotations\n\n'): "source",
     ("backends/parity_backends/vllm/doctor/hardware.py", "`--gpus all`"): COMMAND,
     ("backends/parity_backends/vllm/doctor/software.py", "vLLM and vllm-ascend"): "names",

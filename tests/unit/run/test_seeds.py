@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -44,6 +45,7 @@ def server_seeds(sampling: dict[str, Any], round_: int) -> list[int | None]:
         server={"model": "m"}, path="/v1/completions", dialect="vllm", wrap=False, as_text=False, rows={},
         lists_ids=False, endpoint=SimpleNamespace(post_json=post_json),
     )  # fmt: skip
+    arm._answered = partial(ServerArm._answered, arm)
     for one in REQUESTS:
         ServerArm._ask(arm, one, sampling, round_, stream=False)  # type: ignore[arg-type]
     return [body.get("seed") for body in sent]
