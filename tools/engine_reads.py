@@ -22,7 +22,8 @@ class Owner(NamedTuple):
 RUNNER = (
     "_draft_token_ids", "_generate_process_reqs_hidden_states", "_model_forward", "_prepare_inputs", "_sample",
     "attn_groups", "compilation_config", "device", "discard_request_indices", "discard_request_mask",
-    "drafter", "execute_model", "get_model", "input_batch", "input_ids", "kv_cache_config", "max_model_len", "model", "model_config",
+    "drafter", "execute_model", "get_model", "input_batch", "input_ids", "kv_cache_config", "max_model_len", "model",
+    "model_config",
     "num_discarded_requests", "positions", "query_start_loc", "requests", "sample_tokens", "speculative_config",
     "use_async_scheduling", "vllm_config",
 )  # fmt: skip
