@@ -163,8 +163,8 @@ NOT_SHOWN = {
     ): HAND,
     (
         "backends/parity_backends/bundle.py",
-        'if sys.version_info < (3, 9):\n    sys.exit("%s is Python %s: this file needs 3.9 or newer, the Python that has'
-        ' vLLM"\n             % (sys.executable, sys.version.split()[0]))',
+        'if sys.version_info < (3, 9):\n    sys.exit("%s is Python %s: this file needs 3.9 or newer, the Python that'
+        ' has vLLM"\n             % (sys.executable, sys.version.split()[0]))',
     ): HAND,
     ("backends/parity_backends/bundle.py", '"""\n\nfrom __future__ import annotations\n\n'): "source",
     ("backends/parity_backends/vllm/doctor/hardware.py", "`--gpus all`"): COMMAND,
