@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
+from parity.capture.sealing import AFTER, BEFORE
 from parity.messages import Message, message
 
-FIELD: Final = "crc32"
-_BEFORE: Final = f',"{FIELD}":"'.encode()
 _DIGITS: Final = 8
-_AFTER: Final = b'"}'
-_LENGTH: Final = len(_BEFORE) + _DIGITS + len(_AFTER)
+_LENGTH: Final = len(BEFORE) + _DIGITS + len(AFTER)
 
 WRONG: Final = message(
     "capture.checksum_wrong",
@@ -36,19 +34,13 @@ HINT: Final = message(
 )
 
 
-def sealed(line: bytes) -> bytes:
-    """The line of a JSON object, ended by a newline, with its checksum."""
-    body = line[:-2]
-    return b"".join((body, _BEFORE, b"%08x" % crc32(body), _AFTER, b"\n"))
-
-
 def seal_of(line: bytes) -> bool | None:
     """Whether the checksum of a line is right; None where it has none."""
     end = len(line) - line.endswith(b"\n")
     begin = end - _LENGTH
-    if begin < 0 or line[begin : begin + len(_BEFORE)] != _BEFORE or line[end - len(_AFTER) : end] != _AFTER:
+    if begin < 0 or line[begin : begin + len(BEFORE)] != BEFORE or line[end - len(AFTER) : end] != AFTER:
         return None
-    return line[begin + len(_BEFORE) : end - len(_AFTER)] == b"%08x" % crc32(memoryview(line)[:begin])
+    return line[begin + len(BEFORE) : end - len(AFTER)] == b"%08x" % crc32(memoryview(line)[:begin])
 
 
 @dataclass

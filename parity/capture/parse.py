@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
-from parity.capture.checksum import FIELD
 from parity.capture.fields import (
     Count,
     Flag,
@@ -25,6 +24,7 @@ from parity.capture.fields import (
     take,
 )
 from parity.capture.problems import Malformed
+from parity.capture.sealing import FIELD
 from parity.messages import message
 from parity.records import Completion, Header, Key, ScoreKey, TopLogprobs
 

@@ -8,10 +8,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from parity.capture.checksum import sealed
 from parity.capture.fields import encode_token_ids
 from parity.capture.lines import dump_line
 from parity.capture.parse import SCHEMA
+from parity.capture.sealing import sealed
 from parity.records import Capture, Completion, Header, Json, ScoreKey, TokenIds, TopLogprobs
 
 

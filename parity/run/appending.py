@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import IO
 
-from parity.capture.checksum import sealed
+from parity.capture.sealing import sealed
 from parity.errors import ParityError, cannot_write, writing
 from parity.locks import lock_now
 from parity.messages import message

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from step_world import World, steps_lines
 
 from parity.capture import CaptureError, ScoreFile, check_capture, read_capture, write_capture
-from parity.capture.checksum import FIELD, seal_of, sealed
+from parity.capture.checksum import seal_of
+from parity.capture.sealing import FIELD, sealed
 from parity.capture.steps import read_steps
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
 from parity.run.appending import Appender

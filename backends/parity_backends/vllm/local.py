@@ -90,7 +90,7 @@ PROBE_MODULES = (
 
 KIT_MODULES = (
     "parity_backends.worker:asked", "parity_backends.worker:sampling", "parity_backends.worker:records",
-    "parity:secrecy", "packing", "engine", "program",
+    "parity:secrecy", "parity.capture:sealing", "packing", "engine", "program",
 )  # fmt: skip
 
 

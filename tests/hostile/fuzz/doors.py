@@ -25,8 +25,8 @@ from parity.capture import (
     read_capture,
     write_capture,
 )
-from parity.capture.checksum import sealed
 from parity.capture.problems import Malformed
+from parity.capture.sealing import sealed
 from parity.capture.steps import read_steps
 from parity.comparator import CompareOptions, compare
 from parity.errors import ParityError

@@ -6,17 +6,19 @@ import ast
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tarfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from parity.capture.checksum import seal_of
 from parity.kit.read import is_result
 from parity.kit.write import KitRequest, kit_plan, write_kit
 from parity.plan.trusting import of_plan
@@ -152,6 +154,29 @@ def test_the_rehearsal_comes_first_and_nothing_of_it_is_kept(clean: There) -> No
     assert [one["record"] for one in steps] == ["steps_header", "steps_stopped"]
     assert steps[1]["step"] == len(plan.requests)
     assert kinds == ["header", *["completion"] * len(plan.requests), "round", "footer"]
+
+
+def test_a_byte_that_changed_on_the_way_back_is_found(result: There) -> None:
+    """Every record has its checksum; what a kit of an earlier release wrote has none, and is read."""
+    with tarfile.open(result.result) as source:
+        members = {one.name: source.extractfile(one).read() for one in source}  # type: ignore[union-attr]
+    kept = [name for name in members if name.endswith((".jsonl", ".steps"))]
+    assert len(kept) == 7  # three captures, what lies beside them, scores
+    assert all(seal_of(line) for name in kept for line in members[name].splitlines(keepends=True))
+
+    def repacked(change: Callable[[str, bytes], bytes]) -> tuple[int, str]:
+        with tarfile.open(result.result, "w:gz") as target:
+            for name, data in members.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(changed := change(name, data))
+                target.addfile(member, io.BytesIO(changed))
+        return result.compare()
+
+    code, said = repacked(lambda name, data: data.replace(b'"length"', b'"lengtf"', 1))
+    assert code == 2, said
+    assert "its checksum is wrong" in " ".join(said.split())
+    code, said = repacked(lambda name, data: re.sub(rb',"crc32":"[0-9a-f]{8}"\}\n', b"}\n", data))
+    assert code == 0, said
 
 
 def test_no_secret_no_home_and_no_name_of_the_machine_comes_back(clean: There) -> None:

@@ -14,6 +14,7 @@ import time
 import zipfile
 from typing import IO, Callable, Optional
 
+from parity.capture.sealing import sealed
 from parity_backends.worker.asked import Item, Record
 from parity_backends.worker.records import items_to_score
 
@@ -133,7 +134,7 @@ class Files:
         ending = BESIDE.get(record["record"], ".jsonl")
         if ending not in self.open_files:
             self.open_files[ending] = open(self.kit.file(self.arm, ending), "wb")  # noqa: SIM115 - see close
-        self.open_files[ending].write(line)
+        self.open_files[ending].write(sealed(line))
         self.open_files[ending].flush()
         self.done += record["record"] == "completion"
         if time.monotonic() - self.said_at > PROGRESS_SECONDS:
@@ -187,7 +188,7 @@ def rehearse(kit: Kit, engine: Engine, until: float, take: Callable[[Record, byt
 def score(engine: Engine, items: list[Item], plan: Record, until: float, file: Optional[IO[bytes]]) -> None:
     def take(record: Record, line: bytes) -> None:
         if file is not None and record["record"] == "score":
-            file.write(line)
+            file.write(sealed(line))
             file.flush()
 
     engine.ask({"op": "score", "items": items, "top": plan["score"]["top"]})
@@ -200,7 +201,9 @@ def score_all(kit: Kit, whole: list[str]) -> None:
     arm = next(arm for arm in kit.arms if arm["name"] == kit.plan["baseline"])
     log = kit.path("scores.log")
     with open(kit.path("scores.jsonl"), "wb") as file, Engine(kit.folder, kit.plan, arm, log) as engine:
-        engine.answer(lambda said: said.get("record") == "header", kit.until, lambda record, line: file.write(line))
+        engine.answer(
+            lambda said: said.get("record") == "header", kit.until, lambda record, line: file.write(sealed(line))
+        )
         score(engine, items, kit.plan, kit.until, file)
 
 
