@@ -59,7 +59,7 @@ FAULTS: Mapping[str, Fault] = {
         "    bonus_token_id = tl.load(bonus_token_ids_ptr + position)\n",
         "    source = position\n    if position % 5 == 4:\n        source = position - 1\n"
         "    bonus_token_id = tl.load(bonus_token_ids_ptr + source)\n",
-        ("-k", "2", *SMALL),
+        ("-k", "2", "--max-tokens", "16"),
         "mimo",
     ),
 }

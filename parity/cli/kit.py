@@ -24,11 +24,33 @@ if TYPE_CHECKING:
 @click.option("--minutes", type=click.FloatRange(min=1), default=15.0, show_default=True, help="Time that it may take.")
 @click.option("--rounds", type=click.IntRange(min=1), default=4, show_default=True, help="Repeat the batch.")
 @click.option("--samples", type=click.IntRange(min=1), default=8, show_default=True, help="Copies of each prompt.")
+@click.option(
+    "--temperature",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Above 0 --samples is the n of each request.",
+)
+@click.option(
+    "--top-p",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Draw from the most likely tokens that hold this much probability.",
+)
 @click.option("--max-tokens", type=click.IntRange(min=1), default=64, show_default=True, help="Longest output.")
 @click.option("--suite", default="mixed", show_default=True, help="Built-in prompts: smoke or mixed.")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Archive. [default: parity-kit-NAME.pyz]")
 def kit(
-    backend: str, minutes: float, rounds: int, samples: int, max_tokens: int, suite: str, output: Path | None
+    backend: str,
+    minutes: float,
+    rounds: int,
+    samples: int,
+    temperature: float,
+    top_p: float,
+    max_tokens: int,
+    suite: str,
+    output: Path | None,
 ) -> int:
     """Write one file that runs on a machine with vLLM and without parity.
 
@@ -40,7 +62,7 @@ def kit(
     from parity.run import load_backend
 
     path = output or Path(f"parity-kit-{backend}.pyz")
-    request = KitRequest(backend, minutes, rounds, samples, max_tokens, suite)
+    request = KitRequest(backend, minutes, rounds, samples, max_tokens, suite, temperature, top_p)
     plan = write_kit(request, load_backend(backend), path)
     say(
         message(

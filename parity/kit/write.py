@@ -41,6 +41,9 @@ class KitRequest:
     samples: int = 8
     max_tokens: int = 64
     suite: str = "mixed"
+    temperature: float = 0.0
+    """Above 0, `samples` are asked for as the `n` of each request."""
+    top_p: float = 1.0
 
 
 def kit_of(name: str, backend: Backend) -> Kit:
@@ -63,7 +66,9 @@ def kit_plan(request: KitRequest, backend: Backend) -> Plan:
             model=shipped_checkpoint(CHECKPOINT),
             suite=request.suite,
             num_speculative_tokens=DRAFTS,
-            sampling=Sampling(max_tokens=request.max_tokens, logprobs=0),
+            sampling=Sampling(
+                max_tokens=request.max_tokens, logprobs=0, temperature=request.temperature, top_p=request.top_p
+            ),
             rounds=request.rounds,
             samples=request.samples,
             churn=ChurnRequest(preset="heavy"),

@@ -122,9 +122,9 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
         own={name for name, backend in backends.items() if isinstance(backend, OwnSettings)},
     )
     plan = replace(plan, set_aside=tuple(dict.fromkeys(chain.from_iterable(one.aside for one in found.values()))))
-    plan = with_ladder(plan) if request.ladder else plan
     plan = _with_seeds(plan, backends, _asked_for(request, overrides))
     plan = _for_checkpoint(plan, backends, checkpoint.config)
+    plan = with_ladder(plan) if request.ladder else plan
     check_images(plan, backends)
     plan = with_lists(with_arbiter(plan, request.arbiter), request.score_top)
     plan = _settled(plan, planned, backends, request.baseline, checkpoint.config)

@@ -102,7 +102,7 @@ _ROWS: dict[str, Setting] = {
         ),
         Setting(
             "enable_prefix_caching", "cache_config.enable_prefix_caching", short="prefix",
-            # With MTP the aligned mamba cache that it needs is a Triton kernel: none on CPU.
+            # With MTP the aligned mamba cache that hybrid models need is a Triton kernel: none on CPU.
             default=False, pinned=True, decides=True, rung=True, production=True,
         ),
         Setting(

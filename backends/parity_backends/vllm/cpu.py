@@ -26,6 +26,7 @@ from parity_backends.vllm.serve import deployment
 INTERPRETER_VARIABLE = "PARITY_CPU_PYTHON"
 ENV_NAME = "cpu"
 VLLM_VERSION = "0.32.0"
+NO_PREFIX_CACHE = {"enable_prefix_caching": False}
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
@@ -93,11 +94,15 @@ class CpuBackend:
 
     def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
         arguments = engine_arguments(self.name, variant, num_speculative_tokens)
-        if variant == DEPLOYED:
-            arguments["enable_prefix_caching"] = False  # vLLM 0.32 turns it on, and ends at its first step (on_cpu)
-        elif speculates(arguments):
+        if variant != DEPLOYED and speculates(arguments):
             arguments["per_request_spec_decode_metrics"] = "detailed"  # the trace of each step
         return arguments
+
+    def for_checkpoint(self, engine: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+        """Without the prefix cache where that is left to vLLM, which turns it on and then ends at its first step
+        (0.32.0, `impossible.on_cpu`)."""
+        left = "enable_prefix_caching" not in engine
+        return {**engine, **(NO_PREFIX_CACHE if left and impossible.needs_aligned_states(engine, config) else {})}
 
     def env_defaults(self, variant: str) -> dict[str, str]:
         return {

@@ -22,10 +22,10 @@ def on_cpu(engine: Mapping[str, Any], config: Mapping[str, Any]) -> Message | No
         return message("cpu.no_graphs", "there are no CUDA graphs on a CPU (cudagraph_mode={mode})", mode=str(mode))
     if engine.get("async_scheduling"):
         return message("cpu.no_async", "the CPU platform turns async scheduling off")
-    if engine.get("enable_prefix_caching") and speculates(engine):
+    if engine.get("enable_prefix_caching") and needs_aligned_states(engine, config):
         return message(
             "cpu.no_prefix_caching",
-            "with MTP, prefix caching needs an aligned mamba cache, a Triton kernel that no CPU has",
+            "with MTP, prefix caching of a hybrid model needs an aligned mamba cache, a Triton kernel that no CPU has",
         )
     for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
         if (engine.get(name) or 1) != 1:
@@ -39,6 +39,11 @@ def on_cpu(engine: Mapping[str, Any], config: Mapping[str, Any]) -> Message | No
             dtype=str(engine["dtype"]),
         )
     return None
+
+
+def needs_aligned_states(engine: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether a prefix cache would have to keep a recurrent state for each block, which only some engines can."""
+    return speculates(engine) and has_linear_attention(config)
 
 
 def _one_process(setting: str) -> Message:

@@ -45,6 +45,32 @@ class Arm(Arm):  # what the fake engine lacks
         planned, self.plan = self.plan, {**self.plan, "requests": requests, "sampling": sampling}
         self.generate([0])
         self.plan = planned
+
+
+class Several:  # as many samples as are asked for; one, where only one is given back
+    def __init__(self, channel, n):
+        self.real, self.n = channel, n
+
+    def __getattr__(self, name):
+        return getattr(self.real, name)
+
+    def record(self, record):
+        if record["record"] == "completion":
+            for sample in range(self.n):
+                moved = [3 + (token + 31 * sample) % 1800 for token in record["token_ids"]]
+                self.real.record({**record, "sample": sample, "token_ids": moved if sample else record["token_ids"]})
+        else:
+            self.real.record({**record, "completions": record["completions"] * self.n} if "completions" in record
+                             else record)
+
+
+class Arm(Arm):
+    def generate(self, rounds):
+        asked = self.plan["sampling"]["n"]
+        if asked > 1:
+            alone = MODE == "one of n" or (MODE == "one of n with drafts" and self.speculates)
+            self.channel = Several(getattr(self.channel, "real", self.channel), 1 if alone else asked)
+        super().generate(rounds)
 """
 
 
@@ -56,7 +82,8 @@ class There:
         (self.folder / "site" / "vllm").mkdir(parents=True)
         (self.folder / "site" / "vllm" / "__init__.py").write_text("")
         real = self.folder / "real.pyz"
-        write_kit(KitRequest("cpu", rounds=1, samples=1, suite="smoke", **request), load_backend("cpu"), real)  # type: ignore[arg-type]
+        asked = KitRequest("cpu", **{"rounds": 1, "samples": 1, "suite": "smoke", **request})  # type: ignore[arg-type]
+        write_kit(asked, load_backend("cpu"), real)
         self.archive = self.folder / "kit.pyz"
         with zipfile.ZipFile(real) as source, zipfile.ZipFile(self.archive, "w") as target:
             for name in source.namelist():
@@ -140,6 +167,24 @@ def test_a_fault_there_is_found_here(there: There) -> None:
     assert code == 1, said
     found = json.loads(said[said.index("{") : said.rindex("}") + 1])
     assert found["arms"]["cpu/mtp"]["verdict"] == "DIVERGED"
+
+
+@pytest.mark.parametrize(
+    ("fake", "code", "words"),
+    [
+        ("", 0, "PASS"),
+        ("one of n with drafts", 1, "missing_completion"),
+        ("one of n", 4, "n is 4, and neither side returned 12 of 16 samples"),
+    ],
+)
+def test_samples_that_do_not_come_back(tmp_path: Path, fake: str, code: int, words: str) -> None:
+    """As in the report of n = 16 at temperature 0.7 that gave one completion."""
+    there = There(tmp_path, max_tokens=24, samples=4, temperature=0.7, top_p=0.9)
+    done = there.run(FAKE=fake)
+    assert done.returncode == 0, done.stderr
+    found, said = there.compare()
+    assert found == code, said
+    assert words in " ".join(said.split())
 
 
 def test_the_rehearsal_comes_first_and_nothing_of_it_is_kept(clean: There) -> None:

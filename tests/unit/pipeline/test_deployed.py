@@ -22,6 +22,7 @@ from parity.plan import Arm, Plan, Sampling
 from parity.records import Verdict
 from parity.records.engine_settings import default_settings
 from parity.run import Backend, load_backend
+from parity.tiny import write_checkpoint
 
 COMMAND = (
     "VLLM_ATTENTION_BACKEND=FLASH_ATTN vllm serve --port 80 --dtype float16 --tensor-parallel-size 4 "
@@ -73,6 +74,26 @@ def test_what_the_user_asks_of_every_arm_stands_below_the_command(tmp_path: Path
     assert engine_of(like, "deployed")["max_num_seqs"] == 16
     assert engine_of(like, "deployed")["block_size"] == 32
     assert engine_of(like, "base")["max_num_seqs"] == 4
+
+
+def on_cpu(model: Path | None, **request: Any) -> Plan:
+    asked = PlanRequest(("cpu",), ("base", "deployed"), model=model, suite="smoke", **request)
+    return make_plan(asked, {"cpu": load_backend("cpu")})
+
+
+def test_on_a_cpu_only_hybrid_models_lose_the_prefix_cache(tmp_path: Path) -> None:
+    """The embedded checkpoint is hybrid, and vLLM's engine ends there with MTP and the cache that it turns on."""
+    write_checkpoint("mimo", tmp_path / "mimo")
+    caching = {False: on_cpu(None), True: on_cpu(tmp_path / "mimo")}
+    for left, plan in caching.items():
+        assert plan.arm("cpu/base").engine["enable_prefix_caching"] is False
+        assert ("enable_prefix_caching" not in plan.arm("cpu/deployed").engine) is left
+        rungs = [arm.variant for arm in on_cpu(tmp_path / "mimo" if left else None, ladder=True).arms]
+        assert ("3-prefix" in rungs) is left
+    asked = {"engine": {"enable_prefix_caching": True}}
+    assert not on_cpu(tmp_path / "mimo", **asked).skipped
+    with pytest.raises(ParityError, match="prefix caching of a hybrid model"):
+        on_cpu(None, **asked)
 
 
 def test_a_command_is_taken_over_as_it_is_and_base_stays_pinned(tmp_path: Path) -> None:
