@@ -82,7 +82,9 @@ def _can_ask(steps: RowSteps, invariant: Invariant) -> bool:
     groups = range(len(steps.header.groups))
     plain = [name for name in invariant.needs if not name.endswith("/*")]
     grouped = [name[:-1] for name in invariant.needs if name.endswith("/*")]
-    return steps.has(*plain) and (
+    if not steps.header.unseen.keys().isdisjoint(plain):  # a column may be there and not hold what it says
+        return False
+    return steps.has(*plain, *invariant.roughly) and (
         not grouped or any(steps.has(*(f"{name}{group}" for name in grouped)) for group in groups)
     )
 

@@ -36,6 +36,8 @@ class Invariant:
     needs: tuple[str, ...]
     """Columns without which it is not asked; NAME/* is asked of each cache group that has it."""
     find: Finder = field(compare=False)
+    roughly: tuple[str, ...] = ()
+    """Columns of which it needs no more than that they are not too low: numbers that run ahead will do."""
 
 
 def unequal(found: Ints, expected: Ints, where: Mask | None = None) -> Iterator[Broken]:

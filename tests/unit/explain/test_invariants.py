@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -179,6 +180,21 @@ def test_a_column_that_was_not_seen_leaves_its_invariant_unasked() -> None:
     checked = check(without, world.prompts)
     assert set(checked.unasked) == {"chosen", "verified"}
     assert "prefix" in checked.asked
+
+
+def test_counts_that_run_ahead_are_not_held_against_the_device() -> None:
+    """Under asynchronous scheduling drafts count as accepted, and positions on the device are put right."""
+    world = World(3, k=3)
+    steps = world.recorded()
+    computed = steps.numbers("computed").copy()
+    computed[computed >= Ledger(steps).prompt_tokens] += 2
+    ahead = replace(steps, columns={**steps.columns, "computed": computed})
+    assert {"position", "sequence_length"} <= {one.invariant for one in check(ahead, world.prompts).violations}
+    said = replace(ahead, header=msgspec.structs.replace(steps.header, unseen={"computed": "drafts count"}))
+    checked = check(said, world.prompts)
+    assert checked.violations == ()
+    assert set(checked.unasked) == {"computed", "position", "inputs", "slots", "sequence_length", "handed"}
+    assert {"path", "first_state"} <= checked.asked.keys()
 
 
 def test_whose_row_it_was() -> None:

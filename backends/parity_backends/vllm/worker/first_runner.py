@@ -41,6 +41,10 @@ class FirstRunner(Recorder):
         if getattr(self.runner, "use_async_scheduling", False):
             why = message("unseen.asynchronous", "asynchronous scheduling: not on the host when the step ends")
             self.unseen.update(dict.fromkeys(NO_TOKENS, why))
+            if self.runner.speculative_config is not None:  # `num_computed_tokens` is put right on the device alone
+                self.unseen["computed"] = message(
+                    "unseen.counted_ahead", "asynchronous scheduling: drafts count as accepted until it is known"
+                )
         self.door(self.runner, "execute_model", self._around_execute_model)
         forward = next(name for name in FORWARD_DOORS if hasattr(self.runner, name))
         self.door(self.runner, forward, self._around_model_forward)
