@@ -24,6 +24,7 @@ CASES = {
     "one-token-prompt": ("cpu-mtp", "DIVERGED", {Kind.VIOLATION}),
     "sampled-mtp-cpu": ("cpu-mtp", "DIVERGED", set()),
 }
+STARTS = {"emulated-block-size"}  # an engine that does not start: a script, and nothing captured
 BY_HAND = {"sampled-mtp-cpu"}  # parity writes no script for random sampling
 
 
@@ -36,9 +37,12 @@ def compared(name: str, candidate: str) -> parity.Result:
 
 def test_every_folder_is_a_case_and_is_listed() -> None:
     folders = {path.name for path in REPORTS.iterdir() if path.is_dir()}
-    assert folders == set(CASES)
+    assert folders == set(CASES) | STARTS
     listed = (REPORTS / "README.md").read_text(encoding="utf-8")
     regenerate = (REPORTS / "regenerate.sh").read_text(encoding="utf-8")
+    for name in STARTS:
+        assert f"({name}/README.md)" in listed
+        ast.parse((REPORTS / name / "repro.py").read_text(encoding="utf-8"))
     for name in CASES:
         assert f"({name}/README.md)" in listed
         assert f"{name})" in regenerate
