@@ -51,6 +51,9 @@ _COLUMNS = (
 class Plot(str):
     """An SVG as text; a notebook shows it as a picture."""
 
+    def __repr__(self) -> str:
+        return f"<parity.Plot, {len(self):,} characters of SVG>"
+
     def _repr_svg_(self) -> str:
         return str(self)
 
@@ -166,6 +169,7 @@ class Result:
                     "round": one.key.round,
                     "sample": one.key.sample,
                     "class": str(self.classes.get(one.key, "")),
+                    "prompt_tokens": len(one.prompt_token_ids) if one.prompt_token_ids is not None else None,
                     "tokens": len(one.token_ids),
                     "finish_reason": one.finish_reason,
                     "first_divergence": self.comparison.first_divergence.get(one.key),

@@ -14,22 +14,27 @@ from parity.records.evidence import (
     Evidence,
     InputEvidence,
     LeakEvidence,
+    LocatedEvidence,
     LogprobEvidence,
     MissingEvidence,
+    NumericsEvidence,
     TextEvidence,
+    ViolationEvidence,
 )
+from parity.report import facts
 from parity.report.prose import Code
 from parity.report.sections import AROUND, Cell, Part, Rows, Section, Stream, Verbatim
 from parity.report.texts import sentence as say
 from parity.store import CompletionRow
 from parity.view import FindingView, RunView
+from parity.view.strip import strip_lines
 
 LONGEST_PROMPT: Final = 4000
 """Characters."""
 
 Drawn = Callable[[RunView, FindingView, Any], Iterator[Section]]
 
-EXPECTED, ACTUAL = "heading.expected", "heading.actual"
+EXPECTED, ACTUAL, SHOWN = "heading.expected", "heading.actual", "heading.evidence.shown"
 
 
 def example(view: RunView, finding: FindingView) -> Iterator[Section]:
@@ -53,9 +58,32 @@ def _tokens(view: RunView, finding: FindingView, evidence: Evidence) -> Iterator
     if view.run.greedy and first is not None and position is not None and first < position:
         yield Section(None, (say("expected.parted", first=first),))
     if finding.of_run:
-        yield Section("heading.evidence.run", (finding.why,))
+        by_samples = not view.run.greedy and not isinstance(evidence, NumericsEvidence)
+        yield Section("heading.evidence.run" if by_samples else SHOWN, (finding.why,))
         return
-    yield Section("heading.evidence", tuple(_reference(view, finding)))
+    by_reference = finding.gap is not None or finding.reference()
+    yield Section("heading.evidence" if by_reference else SHOWN, tuple(_reference(view, finding)))
+
+
+def _violation(view: RunView, finding: FindingView, evidence: ViolationEvidence) -> Iterator[Section]:
+    yield from _damage(view, finding)
+    yield Section("heading.evidence.steps", (facts.violation(finding), say("evidence.steps")))
+
+
+def _located(view: RunView, finding: FindingView, evidence: LocatedEvidence) -> Iterator[Section]:
+    yield from _damage(view, finding)
+    strip = [Verbatim("\n".join(lines))] if (lines := strip_lines(evidence)) else []
+    yield Section("heading.evidence.sketches", (facts.located(finding), *strip))
+
+
+def _damage(view: RunView, finding: FindingView) -> Iterator[Section]:
+    """What became of the tokens, where something is wrong inside the engine."""
+    if view.run.greedy and finding.baseline is not None and finding.first_divergence is None:
+        yield Section(None, (say("evidence.undamaged", arm=Code(view.run.baseline)),))
+        return
+    if view.run.greedy:
+        yield from _expected(view, finding)
+    yield from _actual(finding)
 
 
 def _leak(view: RunView, finding: FindingView, evidence: LeakEvidence) -> Iterator[Section]:
@@ -78,7 +106,7 @@ def _missing(view: RunView, finding: FindingView, evidence: MissingEvidence) -> 
 
 def _copy(view: RunView, finding: FindingView, evidence: CopyOfSampleEvidence) -> Iterator[Section]:
     yield from _actual(finding)
-    yield Section("heading.evidence.shown", (finding.why,))
+    yield Section(SHOWN, (finding.why,))
 
 
 def _input(view: RunView, finding: FindingView, evidence: InputEvidence) -> Iterator[Section]:
@@ -111,7 +139,7 @@ def _logprob(view: RunView, finding: FindingView, evidence: LogprobEvidence) -> 
         rows.append((say("source.expected"), _nats(expected)))
     head = (say("column.source"), say("column.logprob"))
     where = say("evidence.logprob", position="-" if at is None else at)
-    yield Section("heading.evidence.shown", (finding.why, where, Rows(head, tuple(rows))))
+    yield Section(SHOWN, (finding.why, where, Rows(head, tuple(rows))))
 
 
 def _text(view: RunView, finding: FindingView, evidence: TextEvidence) -> Iterator[Section]:
@@ -120,7 +148,7 @@ def _text(view: RunView, finding: FindingView, evidence: TextEvidence) -> Iterat
             at = evidence.character
             name = "side.text.other" if at is None else "side.text"
             yield Section(heading, (say(name, arm=Code(arm), character=at), Verbatim(text)))
-    yield Section("heading.evidence.shown", (finding.why,))
+    yield Section(SHOWN, (finding.why,))
 
 
 _DRAWN: Final[Mapping[type[Evidence], Drawn]] = {
@@ -130,6 +158,8 @@ _DRAWN: Final[Mapping[type[Evidence], Drawn]] = {
     InputEvidence: _input,
     LogprobEvidence: _logprob,
     TextEvidence: _text,
+    ViolationEvidence: _violation,
+    LocatedEvidence: _located,
 }
 """What is not drawn as tokens that differ."""
 

@@ -80,7 +80,9 @@ def claims(view: RunView, arm: ArmView, *, drawn: bool) -> list[Message]:
     of_run = Counter(one.kind for one in view.corrupt if one.arm == arm.name and one.of_run)
     counts: dict[str, tuple[KindRow, int]] = {}
     for name, count in arm.first_faults.items():
-        for row, completions in ((Kind(name).row, count - of_run[name]), (_THE_RUN, of_run[name])):
+        own = Kind(name).row
+        whole = own if own.family is Family.RUN and own.claim is not None else _THE_RUN
+        for row, completions in ((own, count - of_run[name]), (whole, of_run[name])):
             claim = row.claimed(0, 0, drawn=drawn).id
             if completions > 0:
                 counts[claim] = row, completions + (counts[claim][1] if claim in counts else 0)

@@ -62,7 +62,7 @@ def points(view: RunView) -> Iterator[Message]:
             yield say("first.cause", arm=Code(one.arm), cause=sentence(one, one.associated.ranked[0]))
     if view.first_violation is not None:
         yield say("first.cause.step", cause=facts.violation(view.first_violation))
-    yield from (say("first.cause.step", cause=facts.located(one)) for one in view.located[:1])
+    yield from (say("first.cause.located", cause=facts.located(one)) for one in view.located[:1])
 
 
 def clean_arms(view: RunView, arm: ArmView) -> list[ArmView]:

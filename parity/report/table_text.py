@@ -266,7 +266,7 @@ def markdown(view: RunView, language: str = "en") -> str:
 def _notes(row: ArmView, language: str) -> str:
     planted = [render(message("table.planted", "planted: {fault}", fault=row.control), language)] if row.control else []
     remarks = [render(remark, language) for remark in row.remarks]
-    return "; ".join([*planted, batch_words(row, language), *remarks])
+    return "; ".join(filter(None, [*planted, batch_words(row, language), *remarks]))
 
 
 def _corrupt(row: ArmView, language: str) -> str:
