@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from parity.errors import ParityError
 from parity.messages import Message
 from parity.records import TokenIds
 from parity.records.evidence import (
@@ -27,10 +29,14 @@ from parity.report.sections import AROUND, Cell, Part, Rows, Section, Stream, Ve
 from parity.report.texts import sentence as say
 from parity.store import CompletionRow
 from parity.view import FindingView, RunView
+from parity.view.lanes import LEGEND, lanes_of
 from parity.view.strip import strip_lines
+from parity.view.timeline import timeline_beside
 
 LONGEST_PROMPT: Final = 4000
 """Characters."""
+LANES: Final = 96
+"""Characters of the step timeline."""
 
 Drawn = Callable[[RunView, FindingView, Any], Iterator[Section]]
 
@@ -67,7 +73,26 @@ def _tokens(view: RunView, finding: FindingView, evidence: Evidence) -> Iterator
 
 def _violation(view: RunView, finding: FindingView, evidence: ViolationEvidence) -> Iterator[Section]:
     yield from _damage(view, finding)
-    yield Section("heading.evidence.steps", (facts.violation(finding), say("evidence.steps")))
+    parts: list[Part] = [facts.violation(finding), say("evidence.steps"), *_lanes(view, finding)]
+    yield Section("heading.evidence.steps", tuple(parts))
+
+
+def _lanes(view: RunView, finding: FindingView) -> Iterator[Part]:
+    """The steps around it, for the finding that the report is about: reading them takes a while."""
+    capture = view.arm(finding.arm).capture
+    if finding is not view.chosen or capture is None:
+        return
+    try:
+        timeline = timeline_beside(Path(capture), finding.key)
+    except ParityError:  # the steps are no more what they were when the run was judged; the sentence above stands
+        return
+    if timeline is None:
+        return
+    lanes = lanes_of(timeline, finding.position or 0, LANES)
+    yield Verbatim("\n".join(lanes.lines))
+    yield LEGEND
+    names = ", ".join(f"{letter} {name}" for letter, name in lanes.names)
+    yield say("evidence.lanes", names=Code(names))
 
 
 def _located(view: RunView, finding: FindingView, evidence: LocatedEvidence) -> Iterator[Section]:

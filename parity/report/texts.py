@@ -110,6 +110,7 @@ ENGLISH: dict[str, str] = {
     "evidence.bound": " at least, for it is not among the top tokens listed",
     "evidence.none": "No logprobs were recorded for this place: the finding rests on the tokens alone.",
     "evidence.steps": "These are the engine's own counts. No reference and no tolerance has a part in it.",
+    "evidence.lanes": "Requests: {names}",
     "evidence.undamaged": "The tokens of this completion are those of {arm}: the fault left no trace in them.",
     "repro.short": "The engine by itself; exit code 1 where the fault shows:",
     "repro.serve": "The same engine as a server:",

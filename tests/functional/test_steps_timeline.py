@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from driving import Person, drive
+from lxml import html as lxml_html
 from step_world import World, changed, steps_lines
 
 from parity import language
@@ -100,6 +101,19 @@ def test_the_window_goes_with_the_cursor_and_the_panel_can_be_left(database: Pat
         await person.sees("[6 steps]", "this completion;")
 
     drive(database, task)
+
+
+@pytest.mark.parametrize("format", ["md", "html"])
+def test_a_report_draws_the_steps_of_its_finding(database: Path, format: str) -> None:
+    done = CliRunner().invoke(cli, ["report", "--format", format, "--db", str(database)])
+    assert done.exit_code == 0, done.output
+    text = done.output if format == "md" else lxml_html.document_fromstring(done.output).text_content()
+    lines = text.split("What the recorded steps show", 1)[1].splitlines()
+    marked = next(at for at, line in enumerate(lines) if line.strip() == "v")
+    column = lines[marked].index("v")
+    lanes = [line for line in lines[marked + 1 : marked + 6] if line[:1].isdigit()]
+    assert (lanes[ROW][column], lanes[ROW][column + 2]) == ("A", "!")
+    assert sum(line[:96].split("A this", 1)[0].count("!") for line in lanes) == 1
 
 
 def test_in_chinese(database: Path, request: pytest.FixtureRequest) -> None:
