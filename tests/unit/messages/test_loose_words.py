@@ -138,6 +138,7 @@ NOT_SHOWN = {
     ): LOG,
     ("parity/api.py", "no findings"): REPR,
     ("parity/api.py", " compared with "): REPR,
+    ("parity/api.py", " characters of SVG>"): REPR,
     ("parity/records/__init__.py", " completions of "): REPR,
     ("parity/explain/aligned.py", "no sketches"): KEY,
     ("parity/explain/aligned.py", "no reference"): KEY,
