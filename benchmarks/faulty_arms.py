@@ -22,12 +22,15 @@ from clean_arms import BACKEND, is_whole, prompts
 
 from parity.capture import read_capture, read_scores
 from parity.comparator import compare
+from parity.comparator.reference.gaps import token_gaps
 from parity.plan import Arm, Plan, Sampling, build_plan, read_checkpoint
-from parity.records import Capture
+from parity.records import Capture, ScoreKey, Scores
 from parity.run import ScoreItem, load_backend, run_arm
 
 FAULTS: dict[str, tuple[str, float, dict[str, int]]] = {
+    "rope-5": ("rope_off", 0.2, {}),
     "rope-20": ("rope_off", 0.05, {}),
+    "rope-100": ("rope_off", 0.01, {}),
     "kv-fp8": ("kv_fp8", 1.0, {}),
     "weights-int8": ("weight_quant", 1.0, {}),
     "weights-fp8": ("weight_quant", 1.0, {"fp8": 1}),
@@ -101,9 +104,11 @@ def judge(folder: Path) -> None:
     known = read_scores(folder / f"{BASE}-scores.jsonl")
     names = [key.request for key in base.completions]
     print(
-        "| arm | tokens | verdict | completions found | tests of numerics that failed | scale, shift, wide in 10,000 |"
+        "| arm | tokens | verdict | completions found | tests of numerics that failed | scale, shift, wide in 10,000 "
+        "| off in 1,000 |"
     )
-    print("|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|")
+    usual = off(base, known)
     for name in (CONTROL, *FAULTS):
         if not is_whole(folder / f"{name}-scores.jsonl"):
             print(f"{name} is not complete: collect first", file=sys.stderr)
@@ -121,7 +126,14 @@ def judge(folder: Path) -> None:
                 wide = found.candidate.beyond["0.1"] * 1e4
                 numbers = f"{found.scale_ratio:.2f}, {found.mean_shift:+.5f}, {wide:.1f}"
             failed = ", ".join(found.failed) if found else ""
-            print(f"| `{name}` | {tokens:,} | {result.verdict} | {alone} | {failed or 'none'} | {numbers} |")
+            more = f"{off(candidate, scores) - usual:.2f}" if share == 1 else ""
+            print(f"| `{name}` | {tokens:,} | {result.verdict} | {alone} | {failed or 'none'} | {numbers} | {more} |")
+
+
+def off(arm: Capture, scores: Scores) -> float:
+    """Tokens in 1,000 that are not the scorer's best."""
+    gaps = [token_gaps(scores[ScoreKey(arm.header.arm, *one.key)], one.token_ids).gap for one in arm]
+    return 1000 * sum(int((each > 0).sum()) for each in gaps) / sum(map(len, gaps))
 
 
 def main() -> int:

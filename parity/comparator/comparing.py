@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from parity.comparator.conclude.conclude import conclude
-from parity.comparator.detect import completeness
+from parity.comparator.detect import completeness, tokenizers
 from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.pairs import Judged, judge_pairs
 from parity.comparator.detect.rules import requested
 from parity.comparator.detect.sampled import judge_sampled
 from parity.comparator.detect.setup import setup_of
 from parity.comparator.inputs import servers
+from parity.comparator.inputs.bad_words import asks_for_bad_words, without_bad_words
 from parity.comparator.inputs.normalise import Inputs, normalise
 from parity.comparator.population.run import measure
 from parity.comparator.reference.references import References, references_of
@@ -39,7 +40,7 @@ def compare(
     becomes a finding or a reason.
     """
     options = options or CompareOptions()
-    inputs = normalise(baseline, candidate, scores, options.detokenize)
+    inputs = _unmasked(normalise(baseline, candidate, scores, options.detokenize), options)
     references = references_of(inputs, options)
     pairs = pair_up(inputs.baseline, inputs.candidate)
     judged = _judge(inputs, references, pairs, options, crossed or {})
@@ -47,6 +48,14 @@ def compare(
     classes = _classes(judged, findings)
     run = measure(inputs, references, pairs, judged, classes, findings, options.alpha)
     return conclude(inputs, references, pairs, judged, run, classes, [*findings, *run.findings])
+
+
+def _unmasked(inputs: Inputs, options: CompareOptions) -> Inputs:
+    """Without what `bad_words` forbade, where a tokenizer says which tokens these are."""
+    if not any(map(asks_for_bad_words, (inputs.baseline, inputs.candidate))):
+        return inputs
+    read = tokenizers.words_of(options, inputs.baseline, inputs.candidate)
+    return inputs if read is None else without_bad_words(inputs, read)
 
 
 def _judge(inputs: Inputs, references: References, pairs: Pairs, options: CompareOptions, crossed: Crossed) -> Judged:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
 from typing import Final
 
 import numpy as np
@@ -299,8 +298,7 @@ def requested(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Requeste
     """What the arms made of their requests' own rules."""
     baseline, candidate = inputs.baseline, inputs.candidate
     render = tokenizers.trusted_detokenizer(options, baseline, candidate)
-    tokenizer = tokenizers.words_tokenizer(options, render, baseline)
-    words = None if tokenizer is None else cache(partial(forbidden.bad_words, tokenizer=tokenizer))
+    words = tokenizers.words_of(options, baseline, candidate)
     sides = []
     for arm, other, given in ((baseline, candidate, inputs.given[0]), (candidate, baseline, inputs.given[1])):
         rules = stops.stop_rules(arm.header, baseline)

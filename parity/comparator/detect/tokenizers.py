@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 
+from parity.comparator.detect.forbidden import Word, bad_words
 from parity.comparator.detect.said import writer_of
 from parity.comparator.detect.wording import text_mismatch
 from parity.comparator.inputs.bans import terminators
@@ -45,3 +47,11 @@ def words_tokenizer(
     if not isinstance(given, Tokenizer) or (trusted is None and any(one.text is not None for one in baseline)):
         return None
     return given
+
+
+def words_of(
+    options: CompareOptions, baseline: Capture, candidate: Capture
+) -> Callable[[tuple[str, ...]], tuple[Word, ...]] | None:
+    """What gives the token sequences of bad words; None without a tokenizer that these captures were made with."""
+    tokenizer = words_tokenizer(options, trusted_detokenizer(options, baseline, candidate), baseline)
+    return None if tokenizer is None else cache(partial(bad_words, tokenizer=tokenizer))

@@ -52,6 +52,9 @@ class Inputs:
     exercised: Exercised
     remarks: Remarks
     """All of these in words, but for `questions`."""
+    masked: frozenset[str] = frozenset()
+    """Sampling parameters whose forbidden tokens are out of the scores and lists of greedy completions, besides those
+    that always are (bans.py)."""
 
     @property
     def is_random(self) -> bool:

@@ -33,10 +33,10 @@ class References:
 
 def references_of(inputs: Inputs, options: CompareOptions) -> References:
     """Raises ParityError for a tolerance that is none."""
-    lookup = Reference(inputs.baseline, inputs.candidate, inputs.scores)
+    lookup = Reference(inputs.baseline, inputs.candidate, inputs.scores, inputs.masked)
     wrong = wrong_scores(inputs, lookup)
     if wrong is not None:
-        lookup = Reference(inputs.baseline, inputs.candidate, {})
+        lookup = Reference(inputs.baseline, inputs.candidate, {}, inputs.masked)
     baseline = lookup.all_gaps(inputs.baseline.header.arm, list(inputs.baseline))
     greedy = (baseline[one.key] for one in inputs.baseline if one.key in baseline and not inputs.is_drawn(one))
     floor = measure_floor(greedy, DEFAULT_TOLERANCE)

@@ -38,18 +38,21 @@ MORE_THAN_HALF = float(np.log(0.5))
 class Reference:
     """The scores of a comparison, looked up by completion."""
 
-    def __init__(self, baseline: Capture, candidate: Capture, scores: Scores) -> None:
-        """`scores`: all there are, those of the captures among them (`conventions.same_habits`)."""
+    def __init__(
+        self, baseline: Capture, candidate: Capture, scores: Scores, masked: frozenset[str] = frozenset()
+    ) -> None:
+        """`scores`: all there are, those of the captures among them (`conventions.same_habits`); `masked`: parameters
+        whose forbidden tokens these do not list (`Inputs.masked`)."""
         self._scores: Mapping[ScoreKey, TopLogprobs] = scores
         self._baseline = baseline
         self.chosen_alone = bool(scores) and all(top.ids.shape[1] <= 1 for top in scores.values())
         """The scores list nothing but the chosen tokens: how good the best one was, they do not say."""
         self._ambiguous = baseline.header.arm == candidate.header.arm
         self._sampling = {**baseline.header.sampling, **candidate.header.sampling}
-        self._shaping = shaping_of(self._sampling)
+        self._shaping = shaping_of(self._sampling, masked)
         each = [arm.completions[key].sampling for arm in (baseline, candidate) for key in arm.own_sampling]
         own = {repr(one): one for one in each}
-        self._own_shaping = {name: shaping_of({**self._sampling, **sampling}) for name, sampling in own.items()}
+        self._own_shaping = {name: shaping_of({**self._sampling, **sampling}, masked) for name, sampling in own.items()}
         self._by_arm = _by_arm(scores)
         self._known: dict[tuple[str, Key], tuple[Completion, TokenGaps]] = {}
         self._learn_logits(baseline, candidate)

@@ -58,12 +58,14 @@ class Shaping:
         return replace(self, logit_range=logit_range)
 
 
-def shaping_of(sampling: Mapping[str, Json]) -> Shaping:
-    """From sampling parameters by name (rows of parity/records/sampling.py)."""
+def shaping_of(sampling: Mapping[str, Json], masked: frozenset[str] = frozenset()) -> Shaping:
+    """From sampling parameters by name (rows of parity/records/sampling.py). `masked`: those whose forbidden tokens are
+    out of the lists of greedy completions. A drawn one needs to know besides how likely they were together."""
+    applied = APPLIED if sampling.get("temperature") else APPLIED | masked
     found: dict[str, Any] = {}
     unknown = []
     for row in parameters():
-        if row.effect not in (Effect.PENALISES, Effect.SHAPES) or row.name in APPLIED:
+        if row.effect not in (Effect.PENALISES, Effect.SHAPES) or row.name in applied:
             continue
         if not _is_on(row, sampling.get(row.name)):
             continue

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from byte_tokens import SPECIAL, Bytes, ids
 from captures import EOS, capture, completion, header, score, scores, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,26 +18,7 @@ from parity.records import Completion, Key, Kind, Verdict
 
 LIMIT = 40
 FULL_STOP = 256 + ord(".")
-SPECIAL = 5
 P0 = Key("p0", 0, 0)
-
-
-class Bytes:
-    """A tokenizer with a token for each byte; 0 and 5 are special."""
-
-    def __call__(self, ids: Sequence[int], /) -> str:
-        return bytes(one - 256 for one in ids if 256 <= one < 512).decode("utf-8", "replace")
-
-    def with_special(self, ids: Sequence[int], /) -> str:
-        named = {EOS: b"</s>", SPECIAL: b"<s>"}
-        return b"".join(named.get(one, bytes([one - 256]) if one >= 256 else b"") for one in ids).decode()
-
-    def encode(self, text: str, /) -> Sequence[int]:
-        return ids(text)
-
-
-def ids(text: str) -> list[int]:
-    return [256 + byte for byte in text.encode()]
 
 
 TOKENIZER = Bytes()

@@ -1,0 +1,91 @@
+"""Tokens that `bad_words` forbade, taken out of scores and lists: which ones depends on what was said before.
+
+vLLM takes the last token of a word away where the tokens before it were said last (`vllm/v1/sample/ops/bad_words.py`,
+v0.32.0). So what the engine chose from is known, as soon as the checkpoint's tokenizer cuts the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from parity.comparator.inputs import servers
+from parity.comparator.inputs.asked import requests_of
+from parity.comparator.inputs.normalise import Inputs
+from parity.records import Capture, Key, TokenIds, TopLogprobs
+
+NAME = "bad_words"
+Words = Sequence[Sequence[int]]
+"""Token sequences of which the last one is forbidden after the others."""
+
+
+def asks_for_bad_words(arm: Capture) -> bool:
+    """Does any request of this arm have some?"""
+    own = (arm.completions[key].sampling for key in arm.own_sampling)
+    return any(sampling.get(NAME) for sampling in (arm.header.sampling, *own))
+
+
+def without_bad_words(inputs: Inputs, read: Callable[[tuple[str, ...]], Words]) -> Inputs:
+    """Scores and lists of greedy completions without the tokens that were forbidden there, and `masked` saying so.
+
+    `read` cuts texts into tokens by the engine's rule. A server may forbid by a rule of its own, or not at all: where
+    an arm is one, and where a score may be of either arm, everything stays as it is.
+    """
+    arms = inputs.baseline, inputs.candidate
+    if any(servers.served(arm.header) for arm in arms) or arms[0].header.arm == arms[1].header.arm:
+        return inputs
+    made = []
+    scores = dict(inputs.scores)
+    by_key = {(key.arm, Key(*key[1:])): key for key in scores}
+    for arm, other in (arms, arms[::-1]):
+        requests = requests_of(arm, other.header)
+        changed = {}
+        for key, one in arm.completions.items():
+            texts = requests.of(one).bad_words
+            if not texts or inputs.is_drawn(one):
+                continue
+            words = read(texts)
+            if one.lists is not None:
+                changed[key] = replace(one, logprobs=without_words(one.lists, one.token_ids, words))
+            name = by_key.get((arm.header.arm, key))
+            if name is not None:
+                scores[name] = without_words(scores[name], one.token_ids, words)
+        made.append(replace(arm, completions={**arm.completions, **changed}) if changed else arm)
+    return replace(inputs, baseline=made[0], candidate=made[1], scores=scores, masked=frozenset({NAME}))
+
+
+def without_words(top: TopLogprobs, tokens: TokenIds, words: Words) -> TopLogprobs:
+    """The list of each token (T,) without what was forbidden there, but for the token itself: an engine that ignored
+    the ban is judged by the rule, not by this. Where a list names nothing but forbidden tokens and the chosen one,
+    a better one may not be listed: nothing is left of it."""
+    covered = min(len(top), len(tokens))
+    ids = top.ids[:covered]
+    barred = np.zeros(ids.shape, dtype=np.bool_)
+    for word in words:
+        places = _after(tokens[:covered], word[:-1])
+        barred[places] |= ids[places] == word[-1]
+    is_chosen = ids == tokens[:covered, None]
+    barred &= ~is_chosen
+    if not barred.any():
+        return top
+    values = top.values[:covered]
+    chosen = np.where(is_chosen, values, -np.inf).max(axis=1)
+    is_best = chosen >= np.nan_to_num(values, nan=-np.inf).max(axis=1)
+    others = (~barred & ~is_chosen & np.isfinite(values)).any(axis=1)
+    barred |= (barred.any(axis=1) & ~others & ~is_best)[:, None]
+    new_ids, new_values = top.ids.copy(), top.values.copy()
+    new_ids[:covered][barred], new_values[:covered][barred] = -1, np.nan
+    return replace(top, ids=new_ids, values=new_values)
+
+
+def _after(tokens: TokenIds, prefix: Sequence[int]) -> np.typing.NDArray[np.int64]:
+    """Positions right after these tokens."""
+    count = len(prefix)
+    if not count:
+        return np.arange(len(tokens), dtype=np.int64)
+    if len(tokens) <= count:
+        return np.array([], dtype=np.int64)
+    windows = np.lib.stride_tricks.sliding_window_view(tokens, count)[: len(tokens) - count]
+    return np.flatnonzero((windows == np.asarray(prefix)).all(axis=1)) + count
