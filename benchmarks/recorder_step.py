@@ -227,10 +227,10 @@ def inside(args: argparse.Namespace) -> None:
     inner = [0.0]
     packed, best = worker.packed, worker.first_best
 
-    def timed_packing(sights: Any, owners: Any) -> Any:
+    def timed_packing(*values: Any) -> Any:
         began = time.thread_time()
         try:
-            return packed(sights, owners)
+            return packed(*values)
         finally:
             packing[0] += time.thread_time() - began
 

@@ -13,7 +13,6 @@ itself and read after the step's own synchronisation.
 from __future__ import annotations
 
 import inspect
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from parity_backends.worker.sentences import message
 
 from .host_copies import copied, first_best, host_copy, is_of_state, state_readings
 from .recorder import NO_TOKENS, Recorder, nothing_kept, unknown_metadata
-from .step_sight import Sight, flat, in_rows, looked_up, ragged_rows
+from .step_sight import Sight, flat, ragged_rows
 
 FORWARD_DOORS = ("_generate_process_reqs_hidden_states", "_model_forward")
 """What runs the model; the first that a runner has. vllm-ascend 0.13.0 goes through a method of its own and never calls
@@ -98,9 +97,9 @@ class FirstRunner(Recorder):
         count, total = int(batch.num_reqs), int(output.total_num_scheduled_tokens)
         names = list(batch.req_ids[:count])
         self.rows(sight, names)
-        rows, drafts = batch.req_id_to_index, output.scheduled_spec_decode_tokens
-        sight.numbers["index_row"] = looked_up(rows, names)
-        sight.lists["drafts"] = flat(list(map(drafts.get, names, repeat(()))))
+        drafts = output.scheduled_spec_decode_tokens
+        sight.index = dict(batch.req_id_to_index)
+        sight.by_name["drafts"], sight.lists["drafts"] = list(drafts), flat(drafts.values())
         ids = input_ids if input_ids is not None else getattr(getattr(self.runner, "input_ids", None), "gpu", None)
         if positions is not None and positions.dim() > 1:
             positions = positions[0]
@@ -140,7 +139,7 @@ class FirstRunner(Recorder):
                 why = message("unseen.kernel_blocks", "kernel blocks of {size} tokens", size=int(table.block_size))
                 self.not_seen("table_off", group, why)
                 continue
-            found = table.block_table.np[: len(sight.names), : self.widest(sight, group)]
+            found = table.block_table.np[: len(sight.names), : self.widest(group)]
             sight.groups[group]["table"] = found.copy()
 
     def _before_sampling(self, sight: Sight, logits: Any, metadata: Any) -> None:
@@ -162,11 +161,8 @@ class FirstRunner(Recorder):
             self.finished(sight)
 
     def _tokens(self, sight: Sight, output: Any) -> None:
-        batch, names, count = self.runner.input_batch, sight.names, len(sight.names)
-        lists, row_of = output.sampled_token_ids, output.req_id_to_index
-        places = looked_up(row_of, names)
-        sight.numbers["output_row"] = places
-        sight.lists["handed"] = flat(in_rows(lists, places))
+        batch, count = self.runner.input_batch, len(sight.names)
+        sight.handed, sight.lists["handed"] = dict(output.req_id_to_index), flat(output.sampled_token_ids)
         kept = getattr(batch, "num_accepted_tokens_cpu", None)
         if kept is not None and self.runner.speculative_config is not None and self.runner.model_config.is_hybrid:
             sight.numbers["kept"] = kept[:count].copy()

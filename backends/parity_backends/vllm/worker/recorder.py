@@ -12,18 +12,16 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from itertools import repeat
 from operator import attrgetter
-from types import SimpleNamespace
 from typing import Any, Callable, Optional
 
-from parity.capture.step_table import COLUMN_BY_NAME, NOTHING, STEPS_SCHEMA, split_name
+from parity.capture.step_table import COLUMN_BY_NAME, STEPS_SCHEMA, split_name
 from parity_backends.worker.sentences import Sentence, message
 
 from .host_copies import block_size
 from .step_blocks import StepBlocks, Write
-from .step_requests import Named, Requests
-from .step_sight import Sight, flat, looked_up
+from .step_requests import Named, Told, told_by
+from .step_sight import Sight, flat
 
 
 class Unrecordable(Exception):
@@ -46,8 +44,7 @@ def nothing_kept() -> Sentence:
     return message("unseen.nothing_kept", "no speculation, or no recurrent layers")
 
 
-NO_OUTPUT: Any = SimpleNamespace(new_token_ids=(), finish_reason=None)
-TOKENS, FINISH = attrgetter("new_token_ids"), attrgetter("finish_reason")
+NAME, TOKENS, FINISH = attrgetter("request_id"), attrgetter("new_token_ids"), attrgetter("finish_reason")
 
 
 class Recorder:
@@ -93,8 +90,8 @@ class Recorder:
         """Begin another file, steps and requests from 0. No request may be in the engine."""
         self.step = -1
         self.began = time.perf_counter()
-        self.finished_before: list[int] = []
-        self.requests = Requests(self.named)
+        self.told: list[Told] = []
+        """What the scheduler said since the last step with rows."""
         self.blocks = StepBlocks(write, self.header, len(self.groups))
         self.waiting = []
 
@@ -136,52 +133,32 @@ class Recorder:
 
     def scheduled(self, output: Any) -> None:
         """What the scheduler asks for, before the step."""
-        finished = self.requests.finish(output.finished_req_ids)
+        self.told.append(told_by(output, self.named))
         self.sight = None
         if output.total_num_scheduled_tokens <= 0:
-            self.finished_before += finished
             return
         self.step += 1
         sight = self.sight = Sight(self.step, round((time.perf_counter() - self.began) * 1e6))
-        sight.finished = [*self.finished_before, *finished]
-        self.finished_before = []
         self.output = output
-        self.requests.take(output)
         if self.scheduler is not None:
             self.waiting.append((output, sight))
         waiting = getattr(self.scheduler, "waiting", None)
         if waiting is not None:
             sight.step_numbers["waiting"] = len(waiting)
 
-    def rows(self, sight: Sight, names: list[str]) -> Any:
-        """The requests of the rows and what the scheduler asked of each; their places among all requests."""
-        output, requests = self.output, self.requests
-        places = requests.places(names)
+    def rows(self, sight: Sight, names: list[str]) -> None:
+        """The requests of the rows, and what the scheduler said."""
         sight.names = names
-        sight.prompt_lengths = requests.prompt_tokens[places]
-        sight.plain = requests.plain[places]
-        asked = output.num_scheduled_tokens
-        scheduled = looked_up(asked, names, 0)
-        sight.numbers = {
-            "request": requests.number[places],
-            "arrival": looked_up(requests.arrival, names, 0),
-            "scheduled": scheduled,
-            "computed": looked_up(requests.computed, names),
-        }
-        total = int(output.total_num_scheduled_tokens)
-        if sum(scheduled) != total:
-            raise RuntimeError("rows of %d tokens, %d scheduled" % (sum(scheduled), total))
+        sight.told, self.told = self.told, []
+        self.longest = sight.told[-1].longest()
         for group in range(len(self.groups)):
             sight.groups.setdefault(group, {})
-        sight.places, sight.came = places, requests.came
-        return places
 
-    def widest(self, sight: Sight, group: int) -> int:
+    def widest(self, group: int) -> int:
         """As many blocks as any row of the step has, or more: those of its tokens, of drafts to come, one of state."""
-        tokens = max(sight.numbers["computed"], default=0) + max(sight.numbers["scheduled"], default=0)
         speculation = self.runner.speculative_config
         more = 2 + (0 if speculation is None else int(speculation.num_speculative_tokens))
-        return int(tokens // max(1, self.sizes[group])) + more
+        return self.longest // max(1, self.sizes[group]) + more
 
     def given_metadata(self, sight: Sight, metadata: Any, readings: Callable[[int, Any], None]) -> None:
         """`readings(group, metadata)` of each cache group; what has none is said."""
@@ -201,10 +178,10 @@ class Recorder:
 
     def _given(self, sight: Sight, outputs: Any) -> None:
         if "given" not in self.unseen:
-            every = {one.request_id: one for group in outputs.values() for one in group.outputs}
-            of_rows = list(map(every.get, sight.names, repeat(NO_OUTPUT)))
-            sight.lists["given"] = flat(list(map(TOKENS, of_rows)))
-            sight.numbers["finish"] = [NOTHING if end is None else int(end) for end in map(FINISH, of_rows)]
+            every = [one for group in outputs.values() for one in group.outputs]
+            sight.by_name["given"] = list(map(NAME, every))
+            sight.lists["given"] = flat(list(map(TOKENS, every)))
+            sight.given = list(map(FINISH, every))
         self.finished(sight)
 
     def finished(self, sight: Sight) -> None:
@@ -219,9 +196,8 @@ class Recorder:
         self._close(wait=True)
 
     def _close(self, *, wait: bool) -> None:
-        fresh, self.requests.fresh = self.requests.fresh, []
         try:
-            self.blocks.close(fresh, wait=wait)
+            self.blocks.close(wait=wait)
         except Exception as error:
             self._stop(error)
 

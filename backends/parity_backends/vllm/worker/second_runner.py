@@ -23,7 +23,7 @@ from parity.capture.step_table import Ragged, spans
 
 from .host_copies import copied, first_best, host_copy, is_of_state, state_readings
 from .recorder import Recorder, nothing_kept, unknown_metadata
-from .step_sight import Sight, flat, in_rows, looked_up, ragged_rows
+from .step_sight import Sight, flat, looked_up, ragged_rows
 
 
 class SecondRunner(Recorder):
@@ -148,7 +148,7 @@ class SecondRunner(Recorder):
         tables, _ = made
         count = len(sight.names)
         for group, table in enumerate(tables):
-            sight.groups[group]["table"] = host_copy(table[:count, : self.widest(sight, group)])
+            sight.groups[group]["table"] = host_copy(table[:count, : self.widest(group)])
 
     def _metadata(self, sight: Sight, metadata: Any, graph: Any) -> None:
         if graph is not None:
@@ -199,10 +199,7 @@ class SecondRunner(Recorder):
         sight.numbers["buffer_length"], sight.numbers["buffer_last"] = host_copy(lengths), host_copy(last)
 
     def _handed(self, sight: Sight, output: Any) -> None:
-        row_of, lists = output.req_id_to_index, output.sampled_token_ids
-        places = looked_up(row_of, sight.names)
-        sight.numbers["output_row"] = places
-        sight.lists["handed"] = flat(in_rows(lists, places))
+        sight.handed, sight.lists["handed"] = dict(output.req_id_to_index), flat(output.sampled_token_ids)
         self._resolve(sight)
         if self.scheduler is None:
             self.finished(sight)

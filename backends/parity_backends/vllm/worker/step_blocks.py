@@ -1,16 +1,16 @@
 """Steps that wait to be written, and the blocks of the steps file that they make.
 
-A block is packed in a thread of its own: the engine's thread only holds what was seen, and writes what is packed.
+A block is made in a thread of its own: the engine's thread only holds what was seen, and writes what is packed.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from parity.capture.step_table import BLOCK_ROW_STEPS, BLOCK_TOKENS, pack_block
 
-from .step_requests import Owners
+from .step_requests import Owners, Requests
 from .step_sight import Columns, Sight
 
 MOST_PACKING = 4
@@ -25,10 +25,10 @@ class StepBlocks:
     def __init__(self, write: Write, header: Callable[[list[str]], dict[str, Any]], groups: int) -> None:
         """`write` takes records of the steps file; `header` makes the first from the names of the columns."""
         self.write, self.header = write, header
-        self.owners = Owners(groups)
+        self.requests, self.owners = Requests(), Owners(groups)
         """Of the thread."""
         self.thread = ThreadPoolExecutor(1)
-        self.packing: list[tuple[dict[str, Any], Future[dict[str, Any]]]] = []
+        self.packing: list[Future[tuple[Optional[dict[str, Any]], Optional[Exception]]]] = []
         self.header_sent = False
         self.clear()
 
@@ -40,26 +40,40 @@ class StepBlocks:
         """Hold a step; whether there are enough for a block."""
         self.held.append(sight)
         self.rows += len(sight.names)
-        self.tokens += int(sum(sight.numbers["scheduled"]))
+        self.tokens += sight.told[-1].total
         return self.rows >= BLOCK_ROW_STEPS or self.tokens >= BLOCK_TOKENS
 
-    def close(self, requests: list[dict[str, Any]], *, wait: bool) -> None:
-        """Make a block of what is held, with the records of requests that are new in it. Then write what is packed;
-        with `wait` all of it."""
+    def close(self, *, wait: bool) -> None:
+        """Make a block of what is held. Then write what is packed; with `wait` all of it. Raises what stopped that."""
         if self.held:
-            block = {"record": "steps", "steps": len(self.held), "rows": self.rows, "requests": requests}
-            self.packing.append((block, self.thread.submit(packed, self.held, self.owners)))
+            self.packing.append(self.thread.submit(packed, self.held, self.requests, self.owners))
             self.clear()
-        while self.packing and (wait or self.packing[0][1].done() or len(self.packing) > MOST_PACKING):
-            block, made = self.packing.pop(0)
-            columns = made.result()
-            if not self.header_sent:
-                self.header_sent = True
-                self.write(self.header([name for name, _, _ in columns["columns"]]))
-            self.write({**block, **columns})
+        while self.packing and (wait or self.packing[0].done() or len(self.packing) > MOST_PACKING):
+            block, error = self.packing.pop(0).result()
+            if block is not None:
+                if not self.header_sent:
+                    self.header_sent = True
+                    self.write(self.header([name for name, _, _ in block["columns"]]))
+                self.write(block)
+            if error is not None:
+                raise error
 
 
-def packed(sights: list[Sight], owners: Owners) -> dict[str, Any]:
-    for sight in sights:
-        owners.step(sight)
-    return pack_block(Columns(sights).all())
+def packed(
+    sights: list[Sight], requests: Requests, owners: Owners
+) -> tuple[Optional[dict[str, Any]], Optional[Exception]]:
+    """A block of these steps, or of those before one that is no use, and why it is none."""
+    error = None
+    for done, sight in enumerate(sights):
+        try:
+            requests.step(sight)
+            owners.step(sight)
+            sight.settle()
+        except Exception as failed:
+            sights, error = sights[:done], failed
+            break
+    if not sights:
+        return None, error
+    fresh, requests.fresh = requests.fresh, []
+    counts = {"steps": len(sights), "rows": sum(len(one.names) for one in sights)}
+    return {"record": "steps", **counts, "requests": fresh, **pack_block(Columns(sights).all())}, error

@@ -1,17 +1,18 @@
 """The requests that an engine runs, as the recorder knows them from what the scheduler says alone.
 
+What the scheduler says is copied before the step (`told_by`); all else is done where blocks of the steps file are made.
 What rows need of their requests lies in arrays by place, so that a step of many rows takes it by one index.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
 from parity.capture.step_table import NOTHING, Ragged, spans
 
-from .step_sight import Sight, ragged
+from .step_sight import Sight, looked_up, ragged
 
 SHAPING = (
     ("presence_penalty", 0.0), ("frequency_penalty", 0.0), ("repetition_penalty", 1.0), ("min_tokens", 0),
@@ -49,11 +50,77 @@ def resumed_names(cached: Any) -> Any:
     return {name for name, flag in zip(cached.req_ids, flags) if flag}  # noqa: B905
 
 
+class New(NamedTuple):
+    """A request that the scheduler sends whole: in its first step; of the second model runner after preemption too."""
+
+    name: str
+    record: dict[str, Any]
+    """Of the steps file, without its number."""
+    computed: int
+    blocks: Any
+
+
+class Told(NamedTuple):
+    """What a scheduler output says. Of the lists that the engine changes later these are copies."""
+
+    total: int
+    """Tokens scheduled."""
+    scheduled: dict[str, int]
+    finished: list[str]
+    new: list[New]
+    running: list[str]
+    computed: list[int]
+    """Tokens computed before this step, of `running`."""
+    blocks: list[Any]
+    """New blocks of `running`, by group; None of most. The scheduler makes these lists for this output; those that
+    are all that a request has become the model runner's own, and grow."""
+    resumed: Any
+
+    def longest(self) -> int:
+        """As many tokens as any request has after this step, or more."""
+        before = max(self.computed, default=0), max((one.computed for one in self.new), default=0)
+        return int(max(before) + max(self.scheduled.values(), default=0))
+
+
+def told_by(output: Any, named: Named) -> Told:
+    """`named`: asked of new requests."""
+    cached = output.scheduled_cached_reqs
+    resumed = set(resumed_names(cached))
+    blocks = list(cached.new_block_ids)
+    if resumed:
+        blocks = [
+            tuple(map(list, new)) if new is not None and name in resumed else new
+            for name, new in zip(cached.req_ids, blocks)  # noqa: B905 - strict is Python 3.10
+        ]
+    return Told(
+        int(output.total_num_scheduled_tokens),
+        dict(output.num_scheduled_tokens),
+        list(output.finished_req_ids),
+        [_new(data, named) for data in output.scheduled_new_reqs],
+        list(cached.req_ids),
+        list(cached.num_computed_tokens),
+        blocks,
+        resumed,
+    )
+
+
+def _new(data: Any, named: Named) -> New:
+    params = data.sampling_params
+    record = {
+        "engine_id": data.req_id,
+        "prompt_tokens": len(data.prompt_token_ids or ()),
+        "plain": is_plain(params),
+        "max_tokens": getattr(params, "max_tokens", None),
+        "stops": stops_of(params),
+    }
+    record.update(named(data.req_id) or {})
+    return New(data.req_id, record, int(data.num_computed_tokens), tuple(map(list, data.block_ids)))
+
+
 class Requests:
     """All requests in the engine."""
 
-    def __init__(self, named: Named) -> None:
-        self.named = named
+    def __init__(self) -> None:
         self.place: dict[str, int] = {}
         """Of each request that the engine has; others may have had it before."""
         self.fresh: list[dict[str, Any]] = []
@@ -70,51 +137,60 @@ class Requests:
         self.came: list[tuple[int, Any, bool]] = []
         """Blocks that came in this step: whose (its place), by group, and whether these are all that it has."""
 
+    def step(self, sight: Sight) -> None:
+        """What the scheduler said, as columns of a step. In the steps' order. Raises KeyError, RuntimeError."""
+        for told in sight.told:
+            sight.finished += self.finish(told.finished)
+            if told.total > 0:
+                self.take(told)
+        told, names = sight.told[-1], sight.names
+        places = self.places(names)
+        scheduled = looked_up(told.scheduled, names, 0)
+        if sum(scheduled) != told.total:
+            raise RuntimeError("rows of %d tokens, %d scheduled" % (sum(scheduled), told.total))
+        sight.prompt_lengths = self.prompt_tokens[places]
+        sight.plain = self.plain[places]
+        sight.numbers.update(
+            request=self.number[places],
+            arrival=looked_up(self.arrival, names, 0) if self.arrival else np.zeros(len(names), dtype=np.int64),
+            scheduled=scheduled,
+            computed=looked_up(self.computed, names),
+        )
+        sight.places, sight.came = places, self.came
+
     def finish(self, names: Any) -> list[int]:
         """The numbers of requests that are over."""
         gone = [self.place.pop(name) for name in names if name in self.place]
         self.free += gone
         return sorted(int(self.number[place]) for place in gone)
 
-    def take(self, output: Any) -> None:
+    def take(self, told: Told) -> None:
         """What a scheduler output says of its requests."""
-        cached = output.scheduled_cached_reqs
-        self.computed = dict(zip(cached.req_ids, cached.num_computed_tokens))  # noqa: B905 - strict is Python 3.10
-        self.arrival = dict.fromkeys(resumed_names(cached), RESUMED)
+        self.computed = dict(zip(told.running, told.computed))  # noqa: B905 - strict is Python 3.10
+        self.arrival = dict.fromkeys(told.resumed, RESUMED)
         self.came = []
-        for data in output.scheduled_new_reqs:
-            name = data.req_id
-            known = name in self.place  # the second model runner gets them anew after preemption
+        for new in told.new:
+            known = new.name in self.place  # the second model runner gets them anew after preemption
             if not known:
-                self._meet(data)
-            self.arrival[name], self.computed[name] = RESUMED if known else NEW, data.num_computed_tokens
-            self._give(self.place[name], data.block_ids, whole=True)
-        for name, new in zip(cached.req_ids, cached.new_block_ids):  # noqa: B905
-            if new is not None:
-                self._give(self.place[name], new, whole=name in self.arrival)
+                self._meet(new)
+            self.arrival[new.name], self.computed[new.name] = RESUMED if known else NEW, new.computed
+            self.came.append((self.place[new.name], new.blocks, True))
+        for name, blocks in zip(told.running, told.blocks):  # noqa: B905
+            if blocks is not None:
+                self.came.append((self.place[name], blocks, name in self.arrival))
 
     def places(self, names: Any) -> Any:
         """The places of requests. Raises KeyError."""
-        return np.fromiter(map(self.place.__getitem__, names), dtype=np.int64, count=len(names))
+        return np.array(list(map(self.place.__getitem__, names)), dtype=np.int64)
 
-    def _meet(self, data: Any) -> None:
+    def _meet(self, new: New) -> None:
         if not self.free:
             self._grow()
-        place, params = self.free.pop(), data.sampling_params
-        self.place[data.req_id] = place
+        place = self.free.pop()
+        self.place[new.name] = place
         self.number[place] = self.total
-        self.prompt_tokens[place] = len(data.prompt_token_ids or ())
-        self.plain[place] = is_plain(params)
-        record = {
-            "number": self.total,
-            "engine_id": data.req_id,
-            "prompt_tokens": int(self.prompt_tokens[place]),
-            "plain": bool(self.plain[place]),
-            "max_tokens": getattr(params, "max_tokens", None),
-            "stops": stops_of(params),
-        }
-        record.update(self.named(data.req_id) or {})
-        self.fresh.append(record)
+        self.prompt_tokens[place], self.plain[place] = new.record["prompt_tokens"], new.record["plain"]
+        self.fresh.append({"number": self.total, **new.record})
         self.total += 1
 
     def _grow(self) -> None:
@@ -124,10 +200,6 @@ class Requests:
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros(more, old.dtype)]))
         self.free += range(size + more - 1, size - 1, -1)
-
-    def _give(self, place: int, blocks: Any, whole: bool) -> None:
-        """`whole`: these are all that the request has. Copied, for the engine's own lists grow."""
-        self.came.append((place, tuple(map(list, blocks)), whole))
 
 
 class Owners:

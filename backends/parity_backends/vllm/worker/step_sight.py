@@ -1,8 +1,9 @@
 """What is seen of one engine step, and the columns of the steps file that several of them make.
 
 At the doors only copies are taken; columns are made for a whole block at once, so that a step costs a few dozen small
-copies whatever the batch. Nothing is compared with what ought to be: that is for whoever reads the file
-(parity/explain/invariants). What the engine does not show is not made up: its column is missing.
+copies whatever the batch. Dictionaries of the engine are copied whole, for looking up 256 names takes twenty times as
+long; which row each entry belongs to is settled with the block. Nothing is compared with what ought to be: that is for
+whoever reads the file (parity/explain/invariants). What the engine does not show is not made up: its column is missing.
 """
 
 from __future__ import annotations
@@ -26,6 +27,18 @@ class Sight:
         self.step, self.time_us = step, time_us
         self.names: list[str] = []
         """Engine's name of the request in each row."""
+        self.told: list[Any] = []
+        """What the scheduler said since the step before (`step_requests.Told`), of this step last."""
+        self.index: Optional[dict[str, int]] = None
+        """Rows of the batch's index by name, where `index_row` is to be made of it."""
+        self.handed: Optional[dict[str, int]] = None
+        """Which list of `handed` is whose, where these are as the runner handed them out."""
+        self.given: list[Any] = []
+        """Finish reasons of what the caller gets, in the order of `given`."""
+        self.by_name: dict[str, list[str]] = {}
+        """Lists that are not in the order of the rows: whose they are."""
+        self.order: dict[str, list[int]] = {}
+        """The same, settled: where the list of each row stands; NOTHING where it has none."""
         self.finished: list[int] = []
         self.step_numbers: dict[str, int] = {}
         self.prompt_lengths: Any = None
@@ -46,6 +59,21 @@ class Sight:
         """Of each row's request, where `Requests` has it."""
         self.came: list[tuple[int, Any, bool]] = []
         """`Requests.came`"""
+
+    def settle(self) -> None:
+        """Which row each entry of the copied dictionaries belongs to."""
+        names = self.names
+        if self.index is not None:
+            self.numbers["index_row"] = looked_up(self.index, names)
+        if self.handed is not None:
+            self.numbers["output_row"] = self.order["handed"] = looked_up(self.handed, names)
+        if "given" in self.by_name:
+            whose = self.by_name["given"]
+            ends = {name: int(end) for name, end in zip(whose, self.given) if end is not None}  # noqa: B905
+            self.numbers["finish"] = looked_up(ends, names) if ends else np.full(len(names), NOTHING)
+        for name, whose in self.by_name.items():
+            if whose != names:
+                self.order[name] = looked_up(dict(zip(whose, range(len(whose)))), names)  # noqa: B905
 
 
 class Columns:
@@ -74,7 +102,7 @@ class Columns:
         for name in self.shared("numbers"):
             found[name] = self.numbers(name)
         for name in self.shared("lists"):
-            found[name] = as_ragged([one.lists[name] for one in self.sights])
+            found[name] = self.lists(name)
         self._batch()
         self._sampler()
         for group in sorted({group for one in self.sights for group in one.groups}):
@@ -87,6 +115,22 @@ class Columns:
 
     def numbers(self, name: str) -> Any:
         return np.concatenate([np.asarray(one.numbers[name], dtype=np.int64) for one in self.sights])
+
+    def lists(self, name: str) -> Ragged:
+        """Those of each row, in the rows' order."""
+        joined = as_ragged([one.lists[name] for one in self.sights])
+        if not any(name in one.order for one in self.sights):
+            return joined
+        places, begin, nothing = [], 0, len(joined.counts)
+        for one in self.sights:
+            count = len(one.lists[name].counts)
+            at = np.asarray(one.order.get(name, range(count)), dtype=np.int64)
+            places.append(np.where((at >= 0) & (at < count), at + begin, nothing))
+            begin += count
+        order = np.concatenate(places)
+        if np.array_equal(order, np.arange(nothing)):
+            return joined
+        return Ragged(np.append(joined.counts, 0), joined.values).take(order)
 
     def joined(self, name: str) -> Optional[Any]:
         """An array of all steps, None where any lacks it."""
@@ -267,13 +311,6 @@ class Flat(NamedTuple):
 
 def flat(lists: Any) -> Flat:
     return Flat(list(map(len, lists)), list(chain.from_iterable(lists)))
-
-
-def in_rows(lists: Any, places: list[int]) -> Any:
-    """The list at each of these places, an empty one where there is none."""
-    if places == list(range(len(lists))):
-        return lists
-    return [lists[place] if 0 <= place < len(lists) else () for place in places]
 
 
 def as_ragged(parts: Any) -> Ragged:
