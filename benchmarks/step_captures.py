@@ -26,16 +26,22 @@ SHAPES: dict[str, dict[str, Any]] = {
     "eight": {"max_num_seqs": 8, "max_num_batched_tokens": 96, "k": 3},
     "three": {"max_num_seqs": 3, "max_num_batched_tokens": 64, "k": 1},
     "chunks": {"max_num_seqs": 6, "max_num_batched_tokens": 24, "k": 2},
-}
+    # So few blocks that rows which grow past 128 tokens preempt each other.
+    "tight": {
+        "max_num_seqs": 12, "max_num_batched_tokens": 160, "k": 2, "block_size": 128, "num_gpu_blocks_override": 50,
+        "tokens": 128,
+    },
+}  # fmt: skip
 
 
-def requests_of(model: Path, seed: int, drawn: float = 0.0) -> list[dict[str, Any]]:
+def requests_of(model: Path, seed: int, drawn: float = 0.0, copies: int = 1) -> list[dict[str, Any]]:
     """The prompts in another order, each from another token on, so that lengths differ from capture to capture."""
     draw = random.Random(seed)
     found = []
-    for request in short_requests(model):
+    for number, request in enumerate(short_requests(model) * copies):
         ids = list(request["prompt_token_ids"])
-        found.append({"id": request["id"], "prompt_token_ids": ids[draw.randrange(max(1, len(ids) // 2)) :][-48:]})
+        begin = draw.randrange(max(1, len(ids) // 2))
+        found.append({"id": f"{request['id']}-{number}", "prompt_token_ids": ids[begin:][-48:]})
     draw.shuffle(found)
     found = [one for one in found if len(one["prompt_token_ids"]) > 1]
     for one in found:
@@ -51,6 +57,7 @@ def main() -> None:
     parser.add_argument("--fault", nargs="+", default=[])
     parser.add_argument("--captures", type=int, default=4)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--copies", type=int, default=1, help="how often the prompts are asked")
     parser.add_argument("--drawn", type=float, default=0.0, help="share of the requests that are drawn")
     parser.add_argument("--python", type=Path)
     args = parser.parse_args()
@@ -60,7 +67,7 @@ def main() -> None:
     python = args.python or backend.interpreter(print)
     for name in args.shape:
         settings = dict(SHAPES[name])
-        k = settings.pop("k", 2)
+        k, tokens = settings.pop("k", 2), settings.pop("tokens", 24)
         folder = args.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         source = folder / "worker.py"
@@ -74,8 +81,8 @@ def main() -> None:
                 {
                     "name": f"{fault.replace(':', '-')}-{seed}",
                     "fault": fault,
-                    "requests": requests_of(model, seed, args.drawn),
-                    "sampling": {"max_tokens": 24 + 8 * (seed % 3)},
+                    "requests": requests_of(model, seed, args.drawn, args.copies),
+                    "sampling": {"max_tokens": tokens + 8 * (seed % 3)},
                 }
             )
         job = {

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from parity.plan import Plan
     from parity.records import Json
     from parity.reduce.case import Case
+    from parity.reduce.hypothesis import Asked
     from parity.reduce.oracle import Oracle
     from parity.reduce.search import Found, Goal
     from parity.reduce.settings import Flip
@@ -54,6 +55,7 @@ def settings(
     Interrupted, the same command goes on. Exit code 0 when the settings were found, 4 when not.
     """
     from parity.cli.searching import laboratory, placed_subject
+    from parity.reduce.hypothesis import ask_without
     from parity.reduce.sequential import repeated
     from parity.reduce.settings import SettingsSearch
     from parity.reduce.subject import find_arm
@@ -85,12 +87,14 @@ def settings(
             search = SettingsSearch(oracle, case, reference, question, suspected=suspected, say=say)
             flip = search.run(subject.setup.candidate, replace(other, control=None), checked=True)
             flip.steps[:0] = found.steps
+            asked = ask_without(oracle, case, subject.setup, question, subject.conditions, say)
             spent = {"shots": oracle.shots, "seconds": round(oracle.spent, 1), "engine_starts": oracle.starts}
     if options.as_json:
         named = None if suspect is None else {"name": str(suspect.name), "why": str(suspect.why)}
-        emit_json({"schema": "parity.bisect-settings/1", **flip.to_json(), "suspect": named, **spent})
+        hypotheses = {"hypotheses": [one.to_json() for one in asked]} if asked else {}
+        emit_json({"schema": "parity.bisect-settings/1", **flip.to_json(), "suspect": named, **hypotheses, **spent})
     else:
-        _print_flip(flip, case, suspect, spent)
+        _print_flip(flip, case, suspect, asked, spent)
     return ExitCode.PASS if flip.settings is not None else ExitCode.INCONCLUSIVE
 
 
@@ -229,7 +233,9 @@ def _known_versions(backend: str) -> Sequence[str]:
     return adapter.known_versions()
 
 
-def _print_flip(flip: Flip, case: Case, suspect: Suspect | None, spent: dict[str, Json]) -> None:
+def _print_flip(
+    flip: Flip, case: Case, suspect: Suspect | None, asked: Sequence[Asked], spent: dict[str, Json]
+) -> None:
     from rich.text import Text
 
     from parity.text import visible
@@ -263,6 +269,7 @@ def _print_flip(flip: Flip, case: Case, suspect: Suspect | None, spent: dict[str
             requests=", ".join(r.id for r in case.requests)[:200],
         )
     )
+    lines += [one.line for one in asked]
     if suspect is not None:
         lines.append(message("cli.suspect", "suspect: {suspect}: {why}", suspect=suspect.name, why=suspect.why))
     lines.append(

@@ -236,6 +236,7 @@ def _print(result: Reduction) -> None:
                 names=names or message("reduce.no_settings", "none of those in which the arms differ"),
             )
         )
+    lines += [one.line for one in result.hypotheses]
     if result.found.order_matters is not None:
         lines.append(
             message("reduce.order_matters", "the order of the requests matters")

@@ -5,9 +5,11 @@ If the faults stay away without the condition and come more often with more of i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
+
+from parity.records import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +22,24 @@ class Experiment:
     """The engine argument that `remove` changes, by which bisecting settings may begin."""
     without: tuple[str, ...] = ()
     """Options that `remove` leaves out."""
+    engine: Mapping[str, Json] = field(default_factory=dict)
+    """Engine arguments that do what `remove` does, where they alone do it."""
 
 
-_ALONE = Experiment(("--max-num-seqs", "1"), ("--churn", "heavy"), "max_num_seqs")
+_ALONE = Experiment(("--max-num-seqs", "1"), ("--churn", "heavy"), "max_num_seqs", engine={"max_num_seqs": 1})
 """Rows that come, go and move: none in batches of one."""
 _DRAFTS = Experiment((), ("-k", "4"), "speculation")
 """Without drafts is what the baseline is."""
-_PREFILL = Experiment(("--max-num-seqs", "1"), ("--churn", "heavy", "--arrival", "poisson:2"), "max_num_seqs")
+_PREFILL = Experiment(
+    ("--max-num-seqs", "1"), ("--churn", "heavy", "--arrival", "poisson:2"), "max_num_seqs", engine={"max_num_seqs": 1}
+)
 """Prompts beside rows that decode: none in batches of one, many where requests arrive one by one."""
-_CHUNKS = Experiment(("--max-num-batched-tokens", "8192"), ("--max-num-batched-tokens", "64"), "max_num_batched_tokens")
+_CHUNKS = Experiment(
+    ("--max-num-batched-tokens", "8192"), ("--max-num-batched-tokens", "64"), "max_num_batched_tokens",
+    engine={"max_num_batched_tokens": 8192},
+)  # fmt: skip
 _PREEMPTED = Experiment(("--churn", "none"), ("--churn", "heavy"), "num_gpu_blocks_override", ("--kv-blocks",))
-_GRAPH = Experiment(("--engine", "enforce_eager=true"), (), "enforce_eager")
+_GRAPH = Experiment(("--engine", "enforce_eager=true"), (), "enforce_eager", engine={"enforce_eager": True})
 _BLOCKS = Experiment((), ("--output-lengths", "16:128"), "block_size")
 _LENGTH = Experiment((), ("--max-tokens", "256"), "")
 

@@ -13,10 +13,11 @@ from parity.plan import Plan
 from parity.records import Verdict
 from parity.reduce.case import Setup
 from parity.reduce.engines import Engines
+from parity.reduce.hypothesis import Asked, ask_without
 from parity.reduce.oracle import Oracle
 from parity.reduce.result import Confirmation, Reduction, Size, confirm, reduced_plan
-from parity.reduce.search import Goal, Search
-from parity.reduce.sequential import repeated
+from parity.reduce.search import Found, Goal, Search
+from parity.reduce.sequential import Question, repeated
 from parity.reduce.settings import SettingsSearch
 from parity.reduce.subject import Subject
 
@@ -89,6 +90,7 @@ def _narrowed(subject: Subject, wanted: Wanted, oracle: Oracle, say: Say, *, one
     if found.case is not None:
         if wanted.settings:
             oracle.until(wanted.until(SETTINGS))
+            result.hypotheses = _hypotheses(subject, setup, oracle, goal, found, say)
             setup = _fewer_settings(subject, setup, oracle, goal, result, say)
         say(message("reduce.confirming_new_shots", "confirming with new shots"))
         oracle.until(wanted.until(CONFIRM))
@@ -105,6 +107,19 @@ def _narrowed(subject: Subject, wanted: Wanted, oracle: Oracle, say: Say, *, one
                 )
             )
     return result, setup
+
+
+def _hypotheses(
+    subject: Subject, setup: Setup, oracle: Oracle, goal: Goal, found: Found, say: Say
+) -> tuple[Asked, ...]:
+    """The case without what the run's recorded steps suspect; nothing was asked of a run that was not recorded."""
+    assert found.case is not None
+    return tuple(ask_without(oracle, found.case, setup, _question(goal, found), subject.conditions, say))
+
+
+def _question(goal: Goal, found: Found) -> Question:
+    assert found.case is not None
+    return repeated(goal.alpha, goal.beta) if found.deterministic else goal.question(found.case)
 
 
 def _told(confirmation: Confirmation) -> Message:
@@ -136,7 +151,7 @@ def _fewer_settings(subject: Subject, setup: Setup, oracle: Oracle, goal: Goal, 
     passing = replace(baseline, env={**baseline.env, **faulty}, control=None)
     if (dict(passing.engine), dict(passing.env)) == (dict(setup.candidate.engine), dict(setup.candidate.env)):
         return setup
-    question = repeated(goal.alpha, goal.beta) if found.deterministic else goal.question(found.case)
+    question = _question(goal, found)
     search = SettingsSearch(oracle, found.case, setup.reference, question, suspected=subject.suspected, say=say)
     try:
         flip = search.run(setup.candidate, passing, checked=True, or_none=True)

@@ -10,6 +10,7 @@ from parity.messages import Message
 from parity.plan import Plan
 from parity.records import Json
 from parity.reduce.case import Case, Setup
+from parity.reduce.hypothesis import Asked
 from parity.reduce.oracle import Oracle
 from parity.reduce.search import FEWEST_ROUNDS, MOST_ROUNDS, Found, Goal
 from parity.reduce.sequential import clopper_pearson, in_rounds, predictive, rounds_predicted
@@ -106,6 +107,8 @@ class Reduction:
     seconds: float = 0.0
     engine_starts: int = 0
     settings: Mapping[str, Json] | None = None
+    hypotheses: tuple[Asked, ...] = ()
+    """The case without what recorded steps suspect."""
 
     def to_json(self) -> dict[str, Json]:
         return {
@@ -121,6 +124,7 @@ class Reduction:
             "reproduced": self.reproduced,
             "attempts": self.attempts,
             "settings": self.settings,
+            **({"hypotheses": [one.to_json() for one in self.hypotheses]} if self.hypotheses else {}),
             "out_of_time": self.found.out_of_time,
             "shots": self.shots,
             "tokens": self.tokens,

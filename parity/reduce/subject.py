@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from parity.errors import ParityError
+from parity.explain.experiments import suspected_settings
 from parity.messages import Message, message, verbatim
 from parity.paths import data_dir
 from parity.pipeline.directory import RunDirectory
@@ -39,8 +40,13 @@ class Subject:
     """Nats: the run's own, where it was calibrated."""
     run: RunDirectory | None = None
     """Of the run, which says where its backends were; None for a plan file."""
-    suspected: tuple[str, ...] = ()
-    """Settings that would remove the condition that the run's recorded steps suspect, the likeliest first."""
+    conditions: tuple[str, ...] = ()
+    """What the run's recorded steps suspect beyond doubt (`parity.explain.predicates`), the likeliest first."""
+
+    @property
+    def suspected(self) -> tuple[str, ...]:
+        """Settings that would remove these conditions."""
+        return suspected_settings(self.conditions)
 
     @property
     def case(self) -> Case:
@@ -163,20 +169,19 @@ def _subject(store: Store, run: RunRow, arm: str, first: tuple[str, ...], kind: 
         kind,
         _tolerance(plan, stats.get("tolerance")),
         directory,
-        _suspected(store, run.id, arm),
+        _conditions(store, run.id, arm),
     )
 
 
-def _suspected(store: Store, run: str, arm: str) -> tuple[str, ...]:
+def _conditions(store: Store, run: str, arm: str) -> tuple[str, ...]:
     """From the recorded steps of the arm, where they leave no doubt about a condition; a damaged file says nothing."""
-    from parity.explain.experiments import suspected_settings
     from parity.view.why import of_run
 
     try:
         found = of_run(store, run, arm=arm)
     except ParityError:
         return ()
-    return suspected_settings(name for one in found if one.associated.sure for name in one.suspected)
+    return tuple(dict.fromkeys(name for one in found if one.associated.sure for name in one.suspected))
 
 
 def _tolerance(plan: Plan, measured: Json) -> float:
