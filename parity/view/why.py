@@ -78,20 +78,25 @@ def why(store: Store, target: str | None, arm: str | None = None) -> list[Why]:
 
     Raises ParityError where nothing was recorded, or nothing is wrong."""
     run, finding = find_target(store, target)
-    if not _recorded(store, run, arm or (finding.arm if finding is not None else None)):
-        raise ParityError(
-            message(
-                "view.nothing_recorded", "the steps of run {run} were not recorded, or their files are gone", run=run
-            ),
-            hint=message("view.record_it", "run it again with `parity run --record`"),
-        )
+    recorded = _recorded(store, run, arm or (finding.arm if finding is not None else None)).values()
+    if not recorded:
+        raise _nothing_recorded(run)
     found = of_run(store, run, finding, arm)
+    if not found and not any(len(steps) for capture in recorded for steps in read_steps(steps_path(capture))):
+        raise _nothing_recorded(run)
     if not found:
         raise ParityError(
             message("view.nothing_wrong", "nothing is wrong in the recorded arms of run {run}", run=run),
             hint=message("view.name_faulty", "name a run with corrupt completions; `parity runs list` shows them"),
         )
     return found
+
+
+def _nothing_recorded(run: str) -> ParityError:
+    return ParityError(
+        message("view.nothing_recorded", "the steps of run {run} were not recorded, or their files are gone", run=run),
+        hint=message("view.record_it", "run it again with `parity run --record`"),
+    )
 
 
 def _recorded(store: Store, run: str, arm: str | None) -> dict[str, Path]:
@@ -130,17 +135,23 @@ def explained(
     *,
     violations: bool = True,
 ) -> Why:
-    """The association of an arm's faults: `places` are output positions of findings by completion."""
+    """The association of an arm's faults: `places` are output positions of findings by completion.
+
+    Of a completion that began in several starts (an engine started anew, a file joined to itself) the last counts.
+    """
+    needed = ("handed", "computed", "scheduled", "drafts", "arrival")
+    ledgers = [Ledger(steps, prompts) for steps in starts if len(steps) and steps.has(*needed)]
+    last = {key: at for at, ledger in enumerate(ledgers) for key in _begun(ledger).values()}
     masks: list[dict[str, Mask]] = []
     faults: list[Ints] = []
     among: list[Mask] = []
     offset = 0
     placed: set[Key] = set()
-    for steps in starts:
-        if not len(steps) or not steps.has("handed", "computed", "scheduled", "drafts", "arrival"):
-            continue
-        ledger = Ledger(steps, prompts)
+    for at, ledger in enumerate(ledgers):
+        steps = ledger.steps
+        again = {number for number, key in _begun(ledger).items() if last[key] != at}
         first = _first_faults(ledger, places, [one.index for one in check(steps, prompts).violations] * violations)
+        first = {number: index for number, index in first.items() if number not in again}
         placed |= {key for number in first if (key := steps.requests[number].key) is not None}
         limit = np.full(int(ledger.request.max()) + 1, len(ledger))
         for number, index in first.items():
@@ -148,6 +159,7 @@ def explained(
         faulty = np.array(sorted(first.values()), dtype=np.int64)
         could = (ledger.emitted > 0) & ledger.known & (np.arange(len(ledger)) <= limit[ledger.request])
         could[faulty] = True
+        could &= ~np.isin(ledger.request, list(again))
         masks.append(asked_of(ledger))
         faults.append(faulty + offset)
         among.append(could)
@@ -158,6 +170,12 @@ def explained(
     joined = {name: np.concatenate([one[name] for one in masks]) for name in names}
     associated = associate(joined, np.concatenate(faults), np.concatenate(among))
     return Why(arm, associated, len(set(places) - placed))
+
+
+def _begun(ledger: Ledger) -> dict[int, Key]:
+    """The completions whose first step is in it, by the number of the request."""
+    numbers = np.unique(ledger.request[ledger.known]).tolist()
+    return {number: key for number in numbers if (key := ledger.steps.requests[number].key) is not None}
 
 
 def _first_faults(ledger: Ledger, places: Mapping[Key, Iterable[int]], broken: Sequence[int]) -> dict[int, int]:

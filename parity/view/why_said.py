@@ -77,6 +77,14 @@ def unknown(one: Why) -> Iterator[Message]:
             "that is too little to know: it takes {needed} faults, all with the first of these",
             needed=found.needed,
         )
+        if found.reach * found.row_steps < 1:
+            yield message(
+                "why.nothing",
+                "{faults} faults can show nothing for sure here, whatever the condition (p below {sure})",
+                faults=found.faults,
+                sure=SURE,
+            )
+            return
         yield message(
             "why.reach",
             "{faults} faults can show only what holds of fewer than {reach:.1%} of the row-steps (p below {sure})",

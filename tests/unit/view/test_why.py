@@ -122,3 +122,38 @@ def test_the_python_interface_reads_the_steps_beside_captures(tmp_path: Path) ->
     result = parity.compare(tmp_path / "base.jsonl", tmp_path / "mtp.jsonl")
     assert result.verdict == "DIVERGED"
     assert len({finding.key for finding in result.findings if finding.kind == "violation"}) == faults
+
+
+def test_one_fault_is_one_and_shows_nothing_for_sure(tmp_path: Path) -> None:
+    steps = WORLD.recorded()
+    ledger = Ledger(steps)
+    at = int(np.flatnonzero((steps.numbers("path/1") == 0) & (ledger.emitted > 0))[5])
+    broken = changed(steps, "accepted/1", at, int(steps.numbers("accepted/1")[at]) % 3 + 1)
+    result = run("why", *stored(tmp_path, broken))
+    said = " ".join((result.stderr + result.stdout).split())
+    assert "cpu/mtp: 1 fault among" in said
+    assert "1 fault can show nothing for sure here, whatever the condition (p below 0.001)" in said
+    assert "0.0%" not in said
+
+
+def test_completions_that_began_twice_count_once(tmp_path: Path) -> None:
+    """As after an engine that was started anew, or a file that was joined to itself."""
+    steps, faults = broken_where_rows_move(WORLD.recorded())
+    database = stored(tmp_path, steps)
+    (once,) = json.loads(run("why", "--json", *database).stdout)
+    path = steps_path(tmp_path / "mtp.jsonl")
+    path.write_bytes(path.read_bytes() * 2)
+    (twice,) = json.loads(run("why", "--json", *database).stdout)
+    assert once["faults"] == faults
+    assert {name: twice[name] for name in ("faults", "row_steps", "ranked")} == {
+        name: once[name] for name in ("faults", "row_steps", "ranked")
+    }
+
+
+def test_a_steps_file_without_steps_is_nothing_recorded(tmp_path: Path) -> None:
+    database = stored(tmp_path, WORLD.recorded())
+    path = steps_path(tmp_path / "mtp.jsonl")
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    result = run("why", *database)
+    assert result.exit_code == 2
+    assert "were not recorded" in result.stderr
