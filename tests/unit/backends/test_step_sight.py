@@ -164,17 +164,17 @@ def test_block_tables_are_compared_with_the_schedulers(worker: ModuleType) -> No
             req_ids=names, new_block_ids=blocks, num_computed_tokens=[2] * len(names), resumed_req_ids=resumed
         )
 
-    def told(new: list[Any], running: Any) -> Any:
+    def said_of(new: list[Any], running: Any) -> Any:
         output = SimpleNamespace(
             scheduled_new_reqs=new, scheduled_cached_reqs=running, finished_req_ids=(),
             total_num_scheduled_tokens=len(new) + len(running.req_ids),
             num_scheduled_tokens=dict.fromkeys([one.req_id for one in new] + running.req_ids, 1),
         )  # fmt: skip
-        return worker.told_by(output, lambda name: None)
+        return worker.said_in(output, lambda name: None)
 
     def seen(rows: str, said: Any, table: list[list[int]]) -> dict[str, Any]:
         sight = worker.Sight(0, 0)
-        sight.names, sight.told = list(rows), [said]
+        sight.names, sight.said = list(rows), [said]
         requests.step(sight)
         sight.groups = {0: {"table": np.array(table)}}
         owners.step(sight)
@@ -182,18 +182,18 @@ def test_block_tables_are_compared_with_the_schedulers(worker: ModuleType) -> No
         return found
 
     first = [request("a", [5, 6]), request("b", [7])]
-    said = told(first, cached([], [], set()))
+    said = said_of(first, cached([], [], set()))
     first[0].block_ids[0].append(8)  # as the model runner does with its own
     found = seen("ab", said, [[5, 6], [7, 3]])  # the 3 is left over from another request: not b's
     assert found["table_off"].tolist() == [NOTHING, NOTHING]
     blocks = [([8],), ([9],)]
-    said = told([], cached(["a", "b"], blocks, {"b"}))
+    said = said_of([], cached(["a", "b"], blocks, {"b"}))
     blocks[1][0].append(4)  # all that b has: the model runner's own from now on
     found = seen("ba", said, [[7, 0, 0], [5, 6, 8]])
     assert requests.arrival == {"b": 2}
     assert (found["new_blocks"].counts.tolist(), found["new_blocks"].values.tolist()) == ([1, 1], [9, 8])
     assert [found[name].tolist() for name in ("table_off", "table_found", "table_own")] == [[0, -1], [7, -1], [9, -1]]
-    found = seen("a", told([], cached(["a"], [None], set())), [[5, 6, 9]])
+    found = seen("a", said_of([], cached(["a"], [None], set())), [[5, 6, 9]])
     assert found["new_blocks"].counts.tolist() == [0]
     assert [found[name].tolist() for name in ("table_off", "table_found", "table_own")] == [[2], [9], [8]]
 

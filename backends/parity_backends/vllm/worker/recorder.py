@@ -20,7 +20,7 @@ from parity_backends.worker.sentences import Sentence, message
 
 from .host_copies import block_size
 from .step_blocks import StepBlocks, Write
-from .step_requests import Named, Told, told_by
+from .step_requests import Named, Said, said_in
 from .step_sight import Sight, flat
 
 
@@ -90,7 +90,7 @@ class Recorder:
         """Begin another file, steps and requests from 0. No request may be in the engine."""
         self.step = -1
         self.began = time.perf_counter()
-        self.told: list[Told] = []
+        self.said: list[Said] = []
         """What the scheduler said since the last step with rows."""
         self.blocks = StepBlocks(write, self.header, len(self.groups))
         self.waiting = []
@@ -133,7 +133,7 @@ class Recorder:
 
     def scheduled(self, output: Any) -> None:
         """What the scheduler asks for, before the step."""
-        self.told.append(told_by(output, self.named))
+        self.said.append(said_in(output, self.named))
         self.sight = None
         if output.total_num_scheduled_tokens <= 0:
             return
@@ -149,8 +149,8 @@ class Recorder:
     def rows(self, sight: Sight, names: list[str]) -> None:
         """The requests of the rows, and what the scheduler said."""
         sight.names = names
-        sight.told, self.told = self.told, []
-        self.longest = sight.told[-1].longest()
+        sight.said, self.said = self.said, []
+        self.longest = sight.said[-1].longest()
         for group in range(len(self.groups)):
             sight.groups.setdefault(group, {})
 

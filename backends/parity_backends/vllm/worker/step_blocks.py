@@ -40,7 +40,7 @@ class StepBlocks:
         """Hold a step; whether there are enough for a block."""
         self.held.append(sight)
         self.rows += len(sight.names)
-        self.tokens += sight.told[-1].total
+        self.tokens += sight.said[-1].total
         return self.rows >= BLOCK_ROW_STEPS or self.tokens >= BLOCK_TOKENS
 
     def close(self, *, wait: bool) -> None:

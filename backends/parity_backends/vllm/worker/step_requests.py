@@ -1,6 +1,6 @@
 """The requests that an engine runs, as the recorder knows them from what the scheduler says alone.
 
-What the scheduler says is copied before the step (`told_by`); all else is done where blocks of the steps file are made.
+What the scheduler says is copied before the step (`said_in`); all else is done where blocks of the steps file are made.
 What rows need of their requests lies in arrays by place, so that a step of many rows takes it by one index.
 """
 
@@ -60,7 +60,7 @@ class New(NamedTuple):
     blocks: Any
 
 
-class Told(NamedTuple):
+class Said(NamedTuple):
     """What a scheduler output says. Of the lists that the engine changes later these are copies."""
 
     total: int
@@ -82,7 +82,7 @@ class Told(NamedTuple):
         return int(max(before) + max(self.scheduled.values(), default=0))
 
 
-def told_by(output: Any, named: Named) -> Told:
+def said_in(output: Any, named: Named) -> Said:
     """`named`: asked of new requests."""
     cached = output.scheduled_cached_reqs
     resumed = set(resumed_names(cached))
@@ -92,7 +92,7 @@ def told_by(output: Any, named: Named) -> Told:
             tuple(map(list, new)) if new is not None and name in resumed else new
             for name, new in zip(cached.req_ids, blocks)  # noqa: B905 - strict is Python 3.10
         ]
-    return Told(
+    return Said(
         int(output.total_num_scheduled_tokens),
         dict(output.num_scheduled_tokens),
         list(output.finished_req_ids),
@@ -139,15 +139,15 @@ class Requests:
 
     def step(self, sight: Sight) -> None:
         """What the scheduler said, as columns of a step. In the steps' order. Raises KeyError, RuntimeError."""
-        for told in sight.told:
-            sight.finished += self.finish(told.finished)
-            if told.total > 0:
-                self.take(told)
-        told, names = sight.told[-1], sight.names
+        for said in sight.said:
+            sight.finished += self.finish(said.finished)
+            if said.total > 0:
+                self.take(said)
+        said, names = sight.said[-1], sight.names
         places = self.places(names)
-        scheduled = looked_up(told.scheduled, names, 0)
-        if sum(scheduled) != told.total:
-            raise RuntimeError("rows of %d tokens, %d scheduled" % (sum(scheduled), told.total))
+        scheduled = looked_up(said.scheduled, names, 0)
+        if sum(scheduled) != said.total:
+            raise RuntimeError("rows of %d tokens, %d scheduled" % (sum(scheduled), said.total))
         sight.prompt_lengths = self.prompt_tokens[places]
         sight.plain = self.plain[places]
         sight.numbers.update(
@@ -164,18 +164,18 @@ class Requests:
         self.free += gone
         return sorted(int(self.number[place]) for place in gone)
 
-    def take(self, told: Told) -> None:
+    def take(self, said: Said) -> None:
         """What a scheduler output says of its requests."""
-        self.computed = dict(zip(told.running, told.computed))  # noqa: B905 - strict is Python 3.10
-        self.arrival = dict.fromkeys(told.resumed, RESUMED)
+        self.computed = dict(zip(said.running, said.computed))  # noqa: B905 - strict is Python 3.10
+        self.arrival = dict.fromkeys(said.resumed, RESUMED)
         self.came = []
-        for new in told.new:
+        for new in said.new:
             known = new.name in self.place  # the second model runner gets them anew after preemption
             if not known:
                 self._meet(new)
             self.arrival[new.name], self.computed[new.name] = RESUMED if known else NEW, new.computed
             self.came.append((self.place[new.name], new.blocks, True))
-        for name, blocks in zip(told.running, told.blocks):  # noqa: B905
+        for name, blocks in zip(said.running, said.blocks):  # noqa: B905
             if blocks is not None:
                 self.came.append((self.place[name], blocks, name in self.arrival))
 

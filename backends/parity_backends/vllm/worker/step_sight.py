@@ -27,8 +27,8 @@ class Sight:
         self.step, self.time_us = step, time_us
         self.names: list[str] = []
         """Engine's name of the request in each row."""
-        self.told: list[Any] = []
-        """What the scheduler said since the step before (`step_requests.Told`), of this step last."""
+        self.said: list[Any] = []
+        """What the scheduler said since the step before (`step_requests.Said`), of this step last."""
         self.index: Optional[dict[str, int]] = None
         """Rows of the batch's index by name, where `index_row` is to be made of it."""
         self.handed: Optional[dict[str, int]] = None
