@@ -14,7 +14,7 @@ import click
 
 from parity.cli.options import database_option
 from parity.errors import ParityError
-from parity.messages import message
+from parity.messages import Message, message
 
 if TYPE_CHECKING:
     from parity.store import FindingRow, RunRow
@@ -78,6 +78,7 @@ def _follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequ
 
     there = ("--db", str(database))
     found: list[FollowUp] = []
+    cannot = None if finding is None else _cannot_answer(run, finding.arm)
     ran = run.source == "run"
     if finding is not None and finding.severity == "corrupt":
         number = str(finding.id)
@@ -88,11 +89,13 @@ def _follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequ
                     message("tui.do.reduce", "Reduce it"),
                     ("reduce", number, *there),
                     message("tui.do.reduce.what", "the smallest plan that still fails"),
+                    cannot=cannot,
                 ),
                 FollowUp(
                     message("tui.do.settings", "Bisect the settings"),
                     ("bisect", "settings", *arms, *there),
                     message("tui.do.settings.what", "those that make it fail"),
+                    cannot=cannot,
                 ),
                 FollowUp(
                     message("tui.do.versions", "Bisect the versions"),
@@ -101,6 +104,7 @@ def _follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequ
                     ask=message(
                         "tui.do.versions.ask", "A version that is good and one that is bad, such as 0.27.1 0.32.0"
                     ),
+                    cannot=cannot,
                 ),
             ]
         script = f"repro-{run.id}-{finding.id}.py"
@@ -109,6 +113,7 @@ def _follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequ
                 message("tui.do.repro", "Write a script"),
                 ("repro", number, "-o", script, *there),
                 message("tui.do.repro.what", "it shows the fault with vLLM alone"),
+                cannot=cannot,
             )
         )
     if not ran:
@@ -121,6 +126,22 @@ def _follow_ups(database: Path, run: RunRow, finding: FindingRow | None) -> Sequ
         what = message("tui.do.again.what", "the same plan; triage is recognised in the new run")
         return [*found, FollowUp(message("tui.do.again", "Run it again"), again, what)]
     return found
+
+
+def _cannot_answer(run: RunRow, arm: str) -> Message | None:
+    """Why nothing can be asked of the arm again: it is a recording."""
+    from parity.run import OwnSettings, load_backend
+
+    backend = next((one.backend for one in run.plan.arms if one.name == arm), None)
+    if backend is None:
+        return None
+    try:
+        adapter = load_backend(backend)
+    except ParityError as error:
+        return error.message
+    if isinstance(adapter, OwnSettings) and not adapter.answers_anew:
+        return message("cli.recording_answers_nothing", "{arm} is a recording, and answers nothing new", arm=arm)
+    return None
 
 
 def _without_directory(words: Sequence[str]) -> list[str]:

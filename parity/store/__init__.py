@@ -25,6 +25,7 @@ from parity.store.rows import (
     Triage,
     TriageChange,
     TriageState,
+    TriageStep,
 )
 from parity.store.triage import Triager
 from parity.store.write import ArmComparison, ArmResult, NewRun, fingerprint
@@ -46,6 +47,7 @@ __all__ = [
     "Triage",
     "TriageChange",
     "TriageState",
+    "TriageStep",
     "fingerprint",
 ]
 

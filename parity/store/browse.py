@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from parity.records import Key
 from parity.records.first_faults import FOLLOWS
-from parity.store import FindingFilter, FindingRow, FindingSort, Store, Triage
+from parity.store import FindingFilter, FindingRow, FindingSort, Store
 from parity.store.read import TRIAGED_WITH_TEXT
-from parity.store.triage import _current, _next_batch, _record
 
 CACHE_KIB = 8 * 1024
 """Page cache of one connection. Someone who looks at a page at a time does not need the default 64 MiB,
@@ -32,6 +31,42 @@ class Facet:
     findings: int
     follows: bool = False
     """After another fault of the same completion."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionLine:
+    """A completion of a candidate arm without its tokens. `cls`: "missing" where only the baseline has it, "" where
+    nothing was compared."""
+
+    arm: str
+    key: Key
+    ordinal: int
+    cls: str
+    first_divergence: int | None
+    n_tokens: int
+    finish_reason: str | None
+    findings: int = 0
+
+
+# Of a candidate arm, and those that the baseline has and the arm has not. Before any candidate: the baseline's.
+_LINES = (
+    "WITH mine AS (SELECT arms.id, arms.name, arms.is_baseline FROM arms JOIN runs ON runs.number = arms.run"
+    " WHERE runs.id = :run), found AS (SELECT arm, ordinal, round, sample, count(*) AS n FROM findings"
+    " WHERE run = (SELECT number FROM runs WHERE id = :run) GROUP BY 1, 2, 3, 4)"
+    " SELECT mine.name AS arm, c.request, c.round, c.sample, r.ordinal, coalesce(c.class, '') AS class,"
+    " c.first_divergence, c.n_tokens, c.finish_reason, coalesce(found.n, 0) AS findings"
+    " FROM mine JOIN completions AS c ON c.arm = mine.id"
+    " JOIN requests AS r ON r.run = (SELECT number FROM runs WHERE id = :run) AND r.name = c.request"
+    " LEFT JOIN found ON found.arm = c.arm AND found.ordinal = r.ordinal AND found.round = c.round"
+    " AND found.sample = c.sample WHERE NOT mine.is_baseline OR NOT EXISTS"
+    " (SELECT 1 FROM completions JOIN mine AS other ON other.id = completions.arm WHERE NOT other.is_baseline)"
+    " UNION ALL SELECT mine.name, c.request, c.round, c.sample, r.ordinal, 'missing', NULL, 0, NULL, 0"
+    " FROM mine JOIN mine AS base ON base.is_baseline JOIN completions AS c ON c.arm = base.id"
+    " JOIN requests AS r ON r.run = (SELECT number FROM runs WHERE id = :run) AND r.name = c.request"
+    " WHERE NOT mine.is_baseline AND EXISTS (SELECT 1 FROM completions WHERE arm = mine.id) AND NOT EXISTS"
+    " (SELECT 1 FROM completions AS own WHERE own.arm = mine.id AND own.request = c.request"
+    " AND own.round = c.round AND own.sample = c.sample)"
+)
 
 
 class Browser(Store):
@@ -197,23 +232,37 @@ class Browser(Store):
                 found[row["id"]] = row["fingerprint"]
         return [found[i] for i in ids if i in found]
 
-    def amend(self, fingerprints: Sequence[str], **changes: Any) -> int:
-        """Change these fields of `Triage` for all these findings as one step, the others as each has them.
-
-        Returns the step, which can be undone.
-        """
-        with self._write() as conn:
-            batch = _next_batch(conn)
-            for fingerprint in dict.fromkeys(fingerprints):
-                before = _current(conn, fingerprint)
-                after = replace(before or Triage(), **changes)
-                if after != (before or Triage()):
-                    _record(conn, batch, fingerprint, before, after, None)
-            return batch
-
     def data_version(self) -> int:
         """A number that differs after another connection, of any process, has changed the database."""
         return int(self._read("PRAGMA data_version")[0][0])
+
+    def completion_lines(self, run_id: str) -> list[CompletionLine]:
+        """All completions of the candidate arms, the missing ones too; of a run that has none yet, the baseline's."""
+        return [
+            CompletionLine(
+                row["arm"],
+                Key(row["request"], row["round"], row["sample"]),
+                row["ordinal"],
+                row["class"],
+                row["first_divergence"],
+                row["n_tokens"],
+                row["finish_reason"],
+                row["findings"],
+            )
+            for row in self._read(_LINES, {"run": run_id})
+        ]
+
+    def finding_of(self, run_id: str, fingerprint: str) -> FindingRow | None:
+        """The finding of a run that has this name."""
+        rows = self._read(
+            "SELECT id FROM findings WHERE fingerprint = ? AND run = (SELECT number FROM runs WHERE id = ?)",
+            (fingerprint, run_id),
+        )
+        return next(iter(self._findings_by_id([row["id"] for row in rows[:1]])), None)
+
+    def passing(self, run_id: str, ids: Collection[int], where: FindingFilter | None) -> set[int]:
+        """Those of these findings that pass the filter."""
+        return set(ids).intersection(self.finding_ids(run_id, where))
 
     def has_run(self, run_id: str) -> bool:
         return bool(self._read("SELECT 1 FROM runs WHERE id = ?", (run_id,)))

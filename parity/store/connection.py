@@ -102,6 +102,7 @@ class Connection:
         self.path = path
         self._db = db
         self._lock = threading.RLock()
+        self._identity = _identity(path)
 
     @classmethod
     def open(cls, path: str | Path | None = None, *, create: bool = True) -> Self:
@@ -206,6 +207,10 @@ class Connection:
             else:
                 return
 
+    def is_in_place(self) -> bool:
+        """Is the file at its path still the one that was opened? What is written to another is lost."""
+        return self._identity == _identity(self.path)
+
     def close(self) -> None:
         with self._lock:
             self._db.close()
@@ -241,6 +246,15 @@ class Connection:
                 return cursor.execute(sql, parameters).fetchall()
             except sqlite3.Error as error:
                 raise explain(error, self.path) from error
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file it is; None where there is none."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
 
 
 def to_text(value: Json) -> str:

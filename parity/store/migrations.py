@@ -220,6 +220,34 @@ def m005_first_faults(db: Database) -> None:
     db.conn.execute("CREATE INDEX findings_by_arm ON findings (arm, id, run, severity, kind, state, ordinal, followed)")
 
 
+@migrations()
+def m006_steps_of_triage(db: Database) -> None:
+    """Who decided, on which run, and what a redo brought back; the state `known`. Older steps have no run."""
+    for statement in (
+        "ALTER TABLE triage_history ADD COLUMN author TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE triage_history ADD COLUMN run TEXT",
+        "ALTER TABLE triage_history ADD COLUMN redoes INTEGER",
+        "CREATE INDEX triage_history_by_run ON triage_history (run, batch)",
+        "ALTER TABLE triage RENAME TO triage_before",
+        """
+        CREATE TABLE triage (
+            fingerprint TEXT PRIMARY KEY,
+            state TEXT NOT NULL
+                CHECK (state IN ('new', 'confirmed', 'benign', 'duplicate', 'reported', 'fixed', 'known')),
+            duplicate_of TEXT,
+            note TEXT NOT NULL DEFAULT '',
+            link TEXT NOT NULL DEFAULT '',
+            updated TEXT NOT NULL,
+            label TEXT NOT NULL DEFAULT ''
+        ) STRICT, WITHOUT ROWID
+        """,
+        "INSERT INTO triage (fingerprint, state, duplicate_of, note, link, updated, label)"
+        " SELECT fingerprint, state, duplicate_of, note, link, updated, label FROM triage_before",
+        "DROP TABLE triage_before",
+    ):
+        db.conn.execute(statement)
+
+
 def _weight(kind: str, severity: str, request: str, length: int | None, evidence: str) -> float:
     try:
         facts = evidence_from_json(kind, request, orjson.loads(evidence))

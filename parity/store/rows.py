@@ -27,6 +27,8 @@ class TriageState(StrEnum):
     DUPLICATE = "duplicate"
     REPORTED = "reported"
     FIXED = "fixed"
+    KNOWN = "known"
+    """A bug that somebody has on file: the link says where."""
 
 
 class FindingSort(StrEnum):
@@ -231,6 +233,23 @@ class TriageChange:
     before: Triage | None
     after: Triage | None
     undoes: int | None = None
+    author: str = ""
+    """Who made it; "" of databases of before."""
+    run: str | None = None
+    """The run on whose screen it was made; None where nobody said."""
+
+
+@dataclass(frozen=True, slots=True)
+class TriageStep:
+    """Changes that were made as one. `before` and `after`: of the first of them."""
+
+    batch: int
+    at: str
+    author: str
+    findings: int
+    fingerprint: str
+    before: Triage
+    after: Triage
 
 
 @dataclass(frozen=True, slots=True)

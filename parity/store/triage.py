@@ -1,15 +1,39 @@
-"""Triage: what a person decided about a finding, with a history that can be undone step by step."""
+"""Triage: what a person decided about a finding, with a history that can be undone and redone step by step."""
 
 from __future__ import annotations
 
+import getpass
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import orjson
 
 from parity.store.connection import to_text
-from parity.store.rows import Triage, TriageChange, TriageState
+from parity.store.rows import Triage, TriageChange, TriageState, TriageStep
 from parity.store.write import Writer, now
+
+AT_ONCE = 2000
+"""Findings of a transaction: others may write between two of them."""
+
+# Steps of a run: those made on its screen; of a time when nobody wrote that down, those of its findings.
+_OF_RUN = (
+    "(:run IS NULL OR step.run = :run OR (step.run IS NULL AND EXISTS (SELECT 1 FROM findings AS f"
+    " WHERE f.fingerprint = step.fingerprint AND f.run = (SELECT number FROM runs WHERE id = :run))))"
+)
+_UNDOABLE = (
+    "SELECT batch FROM triage_history AS step WHERE undoes IS NULL AND NOT EXISTS"
+    f" (SELECT 1 FROM triage_history AS undo WHERE undo.undoes = step.batch) AND {_OF_RUN}"
+    " ORDER BY batch DESC LIMIT 1"
+)
+# An undo that nothing was decided after, and that no redo has taken back.
+_REDOABLE = (
+    "SELECT batch FROM triage_history AS step WHERE undoes IS NOT NULL"
+    " AND NOT EXISTS (SELECT 1 FROM triage_history AS redo WHERE redo.redoes = step.batch)"
+    f" AND {_OF_RUN} AND batch > coalesce((SELECT max(batch) FROM triage_history AS step"
+    f" WHERE undoes IS NULL AND redoes IS NULL AND {_OF_RUN}), 0) ORDER BY batch DESC LIMIT 1"
+)
 
 
 class Triager(Writer):
@@ -23,32 +47,89 @@ class Triager(Writer):
         row = rows[0]
         return Triage(TriageState(row["state"]), row["note"], row["link"], row["duplicate_of"], row["label"])
 
-    def set_triage(self, fingerprints: Sequence[str], triage: Triage) -> int:
+    def set_triage(self, fingerprints: Sequence[str], triage: Triage, *, run: str | None = None) -> int:
         """Give all these findings one triage, as one step that can be undone. Returns the step."""
-        with self._write() as conn:
-            batch = _next_batch(conn)
-            for fingerprint in dict.fromkeys(fingerprints):
-                _record(conn, batch, fingerprint, _current(conn, fingerprint), triage, None)
-            return batch
+        return self._step(fingerprints, lambda before: triage, run=run, all_of_them=True)
 
-    def undo_triage(self) -> list[TriageChange]:
-        """Undo the newest step that was not undone yet; the changes made, empty if there is none."""
+    def amend(
+        self,
+        fingerprints: Sequence[str],
+        *,
+        run: str | None = None,
+        going_on: Callable[[int], bool] = lambda done: True,
+        **changes: Any,
+    ) -> int:
+        """Change these fields of `Triage` for all these findings as one step, the others as each has them.
+
+        `going_on` is told how many are done and may end it early; what is done by then stays, and is one step.
+        Returns the step.
+        """
+        return self._step(
+            fingerprints, lambda before: replace(before or Triage(), **changes), run=run, going_on=going_on
+        )
+
+    def _step(
+        self,
+        fingerprints: Sequence[str],
+        then: Callable[[Triage | None], Triage],
+        *,
+        run: str | None,
+        all_of_them: bool = False,
+        going_on: Callable[[int], bool] = lambda done: True,
+    ) -> int:
+        """`all_of_them`: those too that it leaves as they are."""
+        names, batch, begun, author = list(dict.fromkeys(fingerprints)), 0, False, user()
+        for start in range(0, max(1, len(names)), AT_ONCE):
+            chunk = names[start : start + AT_ONCE]
+            with self._write() as conn:
+                batch = batch if begun else _next_batch(conn)
+                known = _current(conn, chunk)
+                made = [(name, known.get(name), then(known.get(name))) for name in chunk]
+                changed = [one for one in made if all_of_them or one[2] != (one[1] or Triage())]
+                _record(conn, changed, batch=batch, author=author, run=run)
+                begun = begun or bool(changed)
+            if not going_on(start + len(chunk)):
+                break
+        return batch
+
+    def next_undo(self, run: str | None = None) -> TriageStep | None:
+        """What `undo_triage` would take back."""
+        rows = self._read(_UNDOABLE, {"run": run})
+        return self._described(rows[0]["batch"]) if rows else None
+
+    def next_redo(self, run: str | None = None) -> TriageStep | None:
+        """What `redo_triage` would bring back: an undo, whose `before` is what comes again."""
+        rows = self._read(_REDOABLE, {"run": run})
+        return self._described(rows[0]["batch"]) if rows else None
+
+    def _described(self, batch: int) -> TriageStep:
+        (count,) = self._read("SELECT count(*) AS n FROM triage_history WHERE batch = ?", (batch,))
+        (row,) = self._read("SELECT * FROM triage_history WHERE batch = ? ORDER BY id LIMIT 1", (batch,))
+        before, after = _load(row["before"]) or Triage(), _load(row["after"]) or Triage()
+        return TriageStep(batch, row["at"], row["author"], count["n"], row["fingerprint"], before, after)
+
+    def undo_triage(self, run: str | None = None, *, batch: int | None = None) -> list[TriageChange]:
+        """Undo the newest step that was not undone yet, of those made on this run's screen where one is given; the
+        changes made, empty if there is none. With `batch` only if it is that one still."""
+        return self._again(_UNDOABLE, run, batch, "undoes")
+
+    def redo_triage(self, run: str | None = None, *, batch: int | None = None) -> list[TriageChange]:
+        """Take the newest undo back, unless something was decided after it. `run`, `batch` as in `undo_triage`."""
+        return self._again(_REDOABLE, run, batch, "redoes")
+
+    def _again(self, which: str, run: str | None, expected: int | None, link: str) -> list[TriageChange]:
+        """Each finding of a step as it was before the step."""
         with self._write() as conn:
-            row = conn.execute(
-                "SELECT max(batch) FROM triage_history AS step WHERE undoes IS NULL AND NOT EXISTS"
-                " (SELECT 1 FROM triage_history AS undo WHERE undo.undoes = step.batch)"
-            ).fetchone()
-            if row is None or row[0] is None:
+            row = conn.execute(which, {"run": run}).fetchone()
+            if row is None or expected not in (None, row[0]):
                 return []
-            undone = int(row[0])
             batch = _next_batch(conn)
             steps = conn.execute(
-                "SELECT fingerprint, before FROM triage_history WHERE batch = ? ORDER BY id", (undone,)
+                "SELECT fingerprint, before FROM triage_history WHERE batch = ? ORDER BY id", (row[0],)
             ).fetchall()
-            return [
-                _record(conn, batch, fingerprint, _current(conn, fingerprint), _load(before), undone)
-                for fingerprint, before in steps
-            ]
+            known = _current(conn, [name for name, _ in steps])
+            changes = [(name, known.get(name), _load(before)) for name, before in steps]
+            return _record(conn, changes, batch=batch, author=user(), run=run, **{link: int(row[0])})
 
     def triage_history(self, fingerprint: str | None = None, *, limit: int = 100) -> list[TriageChange]:
         """The newest changes, of one finding or of all, newest first."""
@@ -62,9 +143,19 @@ class Triager(Writer):
                 _load(row["before"]),
                 _load(row["after"]),
                 row["undoes"],
+                row["author"],
+                row["run"],
             )
             for row in rows
         ]
+
+
+def user() -> str:
+    """Who works here, as the system knows them; "" where it does not."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
 
 
 def _next_batch(conn: sqlite3.Connection) -> int:
@@ -75,41 +166,58 @@ def _load(text: str | None) -> Triage | None:
     return None if text is None else Triage.from_json(orjson.loads(text))
 
 
-def _current(conn: sqlite3.Connection, fingerprint: str) -> Triage | None:
-    row = conn.execute(
-        "SELECT state, note, link, duplicate_of, label FROM triage WHERE fingerprint = ?", (fingerprint,)
-    ).fetchone()
-    return None if row is None else Triage(TriageState(row[0]), *row[1:])
+def _dump(triage: Triage | None) -> str | None:
+    return None if triage is None else to_text(triage.to_json())
+
+
+def _current(conn: sqlite3.Connection, fingerprints: Sequence[str]) -> dict[str, Triage]:
+    """What is said of these findings; those that nobody has looked at are left out."""
+    found: dict[str, Triage] = {}
+    for start in range(0, len(fingerprints), 500):
+        chunk = fingerprints[start : start + 500]
+        rows = conn.execute(
+            "SELECT fingerprint, state, note, link, duplicate_of, label FROM triage"
+            f" WHERE fingerprint IN ({','.join('?' * len(chunk))})",
+            list(chunk),
+        )
+        found |= {row[0]: Triage(TriageState(row[1]), *row[2:]) for row in rows}
+    return found
 
 
 def _record(
     conn: sqlite3.Connection,
+    changes: Sequence[tuple[str, Triage | None, Triage | None]],
+    *,
     batch: int,
-    fingerprint: str,
-    before: Triage | None,
-    after: Triage | None,
-    undoes: int | None,
-) -> TriageChange:
+    author: str,
+    run: str | None,
+    undoes: int | None = None,
+    redoes: int | None = None,
+) -> list[TriageChange]:
+    """Write down (fingerprint, before, after) of each, and what holds from now on."""
     at = now()
-    conn.execute(
-        "INSERT INTO triage_history (batch, at, fingerprint, before, after, undoes) VALUES (?, ?, ?, ?, ?, ?)",
+    conn.executemany(
+        "INSERT INTO triage_history (batch, at, fingerprint, before, after, undoes, author, run, redoes)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            batch,
-            at,
-            fingerprint,
-            None if before is None else to_text(before.to_json()),
-            None if after is None else to_text(after.to_json()),
-            undoes,
+            (batch, at, name, _dump(before), _dump(after), undoes, author, run, redoes)
+            for name, before, after in changes
         ),
     )
-    if after is None:
-        conn.execute("DELETE FROM triage WHERE fingerprint = ?", (fingerprint,))
-    else:
-        conn.execute(
-            "INSERT OR REPLACE INTO triage (fingerprint, state, duplicate_of, note, link, label, updated)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (fingerprint, str(after.state), after.duplicate_of, after.note, after.link, after.label, at),
-        )
-    state = TriageState.NEW if after is None else after.state
-    conn.execute("UPDATE findings SET state = ? WHERE fingerprint = ?", (str(state), fingerprint))
-    return TriageChange(batch, at, fingerprint, before, after, undoes)
+    conn.executemany(
+        "DELETE FROM triage WHERE fingerprint = ?", ((name,) for name, _, after in changes if after is None)
+    )
+    conn.executemany(
+        "INSERT OR REPLACE INTO triage (fingerprint, state, duplicate_of, note, link, label, updated)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            (name, str(after.state), after.duplicate_of, after.note, after.link, after.label, at)
+            for name, _, after in changes
+            if after is not None
+        ),
+    )
+    conn.executemany(
+        "UPDATE findings SET state = ?1 WHERE fingerprint = ?2 AND state <> ?1",
+        ((str(after.state if after else TriageState.NEW), name) for name, _, after in changes),
+    )
+    return [TriageChange(batch, at, name, before, after, undoes, author, run) for name, before, after in changes]

@@ -40,6 +40,9 @@ Value = TypeVar("Value")
 TERMINATED = 143
 """128 + SIGTERM, as shells report it."""
 
+PATIENT = 2.0
+"""Seconds that a change may take before somebody is told that it waits."""
+
 POLL_SECONDS = 1.5
 """How often to ask whether another process has changed the database: one pragma."""
 
@@ -152,6 +155,11 @@ class ParityApp(App[None]):
         except ParityError as error:
             self.complain(error)
             return
+        if not self.store.is_in_place():
+            replaced = message("tui.replaced", "the database {path} was deleted or replaced", path=str(self.database))
+            self.complain(ParityError(replaced, hint=message("tui.read_anew", "what is there now is read")))
+            self._replaced()
+            return
         self._told = ""
         if version != self._version:
             self._version = version
@@ -181,18 +189,42 @@ class ParityApp(App[None]):
             return otherwise
 
     @work(thread=True, group="write")
-    def change(self, write: Callable[[Browser], Message]) -> None:
-        """Write in a thread and say what `write` returns; a locked database does not stop the screen."""
+    def change(self, write: Callable[[Browser], Message], then: Callable[[], object] = lambda: None) -> None:
+        """Write in a thread and say what `write` returns; a locked database does not stop the screen.
+
+        `then` is called once it is stored: what a person has selected stays selected where it failed.
+        """
+        waiting = self.call_from_thread(self.set_timer, PATIENT, self._waits)
         try:
+            if self.store is not None and not self.store.is_in_place():
+                self.hand_over(None, self._replaced)
+                raise ParityError(
+                    message("tui.replaced", "the database {path} was deleted or replaced", path=str(self.database)),
+                    hint=message("tui.look_again", "look at what is there now, and decide again"),
+                )
             if self._writer is None:
                 self._writer = Browser.open(self.database, create=False)
             said = write(self._writer)
         except ParityError as error:
             self.hand_over(None, self._change_failed, error)
             return
-        self.hand_over(None, self._changed, said)
+        finally:
+            self.call_from_thread(waiting.stop)
+        self.hand_over(None, self._changed, said, then)
 
-    def _changed(self, said: Message) -> None:
+    def _waits(self) -> None:
+        self.tell(message("tui.still_writing", "still writing: another process may hold the database"), timeout=4)
+
+    def _replaced(self) -> None:
+        """Let go of a file that is no longer in its place, and open what is there."""
+        for store in (self.store, self._writer, self._background):
+            if store is not None:
+                store.close()
+        self.store = self._writer = self._background = None
+        self.open_database()
+
+    def _changed(self, said: Message, then: Callable[[], object]) -> None:
+        then()
         self.notify(plain(render(said)), timeout=2.5, markup=False)
         if self.store is not None:
             self._version = self.attempt(self.store.data_version, 0)

@@ -76,6 +76,13 @@ MOVE: Final = (
     Command("end,G", "last", message("tui.key.last", "Last"), moves=True),
 )
 
+OPEN_COMPLETIONS: Final = Command(
+    "C",
+    "completions",
+    message("tui.key.completions", "List all completions, identical and unjudged ones too"),
+    message("tui.bar.completions", "Completions"),
+)
+
 RUNS: Final = (
     Command(
         "enter,l,right",
@@ -95,6 +102,7 @@ RUNS: Final = (
         message("tui.key.start_again", "Start it again, or finish it where it was interrupted"),
         message("tui.bar.start", "Start"),
     ),
+    OPEN_COMPLETIONS,
     Command(
         "D,delete",
         "delete",
@@ -117,7 +125,13 @@ TRIAGE: Final = (
         message("tui.key.triage", "Triage: state, label, note, link, history"),
         message("tui.bar.triage", "Triage"),
     ),
-    Command("u", "undo", message("tui.key.undo", "Undo the last change of triage"), message("tui.bar.undo", "Undo")),
+    Command(
+        "u",
+        "undo",
+        message("tui.key.undo_here", "Undo the last change of triage in this run"),
+        message("tui.bar.undo", "Undo"),
+    ),
+    Command("U,ctrl+r", "redo", message("tui.key.redo", "Redo what was undone")),
     Command("w", "report", message("tui.key.report", "Write the bug report"), message("tui.bar.report", "Report")),
     Command(
         "r",
@@ -139,6 +153,27 @@ TRIAGE: Final = (
     Command(
         "e", "export", message("tui.key.export", "Export the selection as JSON"), message("tui.bar.export", "Export")
     ),
+)
+
+COMPLETIONS: Final = (
+    Command(
+        "enter,l,right",
+        "open",
+        message("tui.key.open_completion", "Look at the completion"),
+        message("tui.bar.open", "Open"),
+    ),
+    Command(
+        "f", "filter", message("tui.key.filter_classes", "Filter by class and arm"), message("tui.bar.filter", "Filter")
+    ),
+    Command(
+        "slash",
+        "search",
+        message("tui.key.search_request", "Filter by text in the request's name"),
+        message("tui.bar.search", "Search"),
+    ),
+    Command("s", "sort", message("tui.key.sort", "Sort by the next column"), message("tui.bar.sort", "Sort")),
+    Command("S", "reverse", message("tui.key.reverse", "Reverse the order")),
+    Command("escape", "clear", message("tui.key.clear_filter", "Clear the text and the filter")),
 )
 
 FINDINGS: Final = (
@@ -174,6 +209,7 @@ FINDINGS: Final = (
         message("tui.bar.select", "Select"),
     ),
     Command("S", "reverse", message("tui.key.reverse", "Reverse the order")),
+    OPEN_COMPLETIONS,
     Command("v", "select_range", message("tui.key.select_range", "Select from the last selected one to here")),
     Command("A", "select_all", message("tui.key.select_all", "Select everything that passes the filter")),
     Command("escape", "clear", message("tui.key.clear", "Clear the selection, then the text, then the filter")),
@@ -223,6 +259,7 @@ FINDING: Final = (
 
 GROUPS: Final = {
     "runs": (message("tui.group.runs", "Runs"), RUNS),
+    "completions": (message("tui.group.completions", "Completions"), COMPLETIONS),
     "findings": (message("tui.group.findings", "Findings"), FINDINGS),
     "finding": (message("tui.group.finding", "One finding"), FINDING),
 }

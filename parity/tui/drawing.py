@@ -36,6 +36,10 @@ class Drawing:
     decoder: Decoder
     left: list[Piece]
     right: list[Piece]
+    trace: str = ""
+    """As `trace_marks`."""
+    loading: bool = True
+    """The capture files were not read yet."""
 
     @staticmethod
     def of(view: CompletionView) -> Drawing:
@@ -43,8 +47,12 @@ class Drawing:
         return Drawing(view, decoder, decoder.pieces(view.left), decoder.pieces(view.right))
 
     def showing(self, view: CompletionView) -> Drawing:
-        """The same completion, of which more is known."""
+        """The same completion, from another finding."""
         return replace(self, view=view)
+
+    def having(self, view: CompletionView) -> Drawing:
+        """The same completion with what the capture files hold."""
+        return replace(self, view=view, trace=trace_marks(view.steps), loading=False)
 
     def content(self) -> Content:
         view, donor = self.view, self._donor_pieces()
@@ -57,8 +65,9 @@ class Drawing:
             view.gaps,
             view.tolerance,
             view.covered,
+            view.lost,
             view.copies,
-            trace_marks(view.steps),
+            self.trace,
             donor,
             (plain(view.run.baseline), plain(view.arm), title),
         )

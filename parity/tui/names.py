@@ -24,6 +24,9 @@ FIELDS: Final[Mapping[str, Message]] = {
     "label": message("tui.field.label", "label"),
     "note": message("tui.field.note", "note"),
     "link": message("tui.field.link", "link"),
+    "class": message("tui.field.class", "class"),
+    "differs": message("tui.field.differs", "differs"),
+    "findings": message("tui.field.findings", "findings"),
     "original": message("tui.field.original", "duplicate of"),
 }
 
@@ -34,6 +37,7 @@ _STATES: Final[Mapping[str, Message]] = {
     TriageState.DUPLICATE: message("tui.state.duplicate", "duplicate"),
     TriageState.REPORTED: message("tui.state.reported", "reported"),
     TriageState.FIXED: message("tui.state.fixed", "fixed"),
+    TriageState.KNOWN: message("tui.state.known", "known"),
 }
 
 _SEVERITIES: Final[Mapping[str, Message]] = {
@@ -51,6 +55,16 @@ _STATUS: Final[Mapping[str, Message]] = {
     "compared": message("tui.status.compared", "compared"),
 }
 """Of a run and of an arm."""
+
+CLASS_NAMES: Final[Mapping[str, Message]] = {
+    "corrupt": message("tui.cls.corrupt", "corrupt"),
+    "missing": message("tui.cls.missing", "missing"),
+    "unjudged": message("tui.cls.unjudged", "unjudged"),
+    "near_tie": message("tui.cls.near_tie", "near-tie"),
+    "": message("tui.cls.none", "not compared"),
+    "identical": message("tui.cls.identical", "identical"),
+}
+"""Of completions, the worst first."""
 
 _CLASSES: Final[Mapping[str, Message]] = {
     "identical": message("tui.class.identical", "This completion is identical."),
@@ -83,9 +97,29 @@ def class_said(cls: str | None) -> Message:
     return _CLASSES.get(cls or "", message("tui.class.none", "This completion is not judged."))
 
 
+def class_name(cls: str) -> str:
+    return _named(CLASS_NAMES, cls)
+
+
+def class_counts(counts: Mapping[str, int]) -> Message:
+    """ "64 completions: 41 identical, 23 unjudged"."""
+    total = sum(counts.values())
+    parts: list[Message | str] = []
+    for cls, name in CLASS_NAMES.items():
+        if counts.get(cls):
+            parts.append(message("tui.cls.count", "{count:,} {cls}", count=counts[cls], cls=name))
+    return message(
+        "tui.cls.counts",
+        "{total:,} completion: {counts}",
+        plural="{total:,} completions: {counts}",
+        total=total,
+        counts=parts,
+    )
+
+
 def value_name(field: str, value: str) -> str:
     """A value of a field that findings are filtered by."""
-    return _named({"severity": _SEVERITIES, "state": _STATES}.get(field, {}), value)
+    return _named({"severity": _SEVERITIES, "state": _STATES, "class": CLASS_NAMES}.get(field, {}), value)
 
 
 def named(name: Message, value: object) -> str:

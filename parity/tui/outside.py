@@ -23,6 +23,8 @@ class FollowUp:
     detail: Message | None = None
     ask: Message | None = None
     """What a person has to add, in words; put after the arguments."""
+    cannot: Message | None = None
+    """Why it would be for nothing here; it is shown, and not started."""
 
     @property
     def line(self) -> str:

@@ -31,6 +31,11 @@ class View:
     sort: FindingSort = FindingSort.WORST
     descending: bool = False
 
+    @property
+    def down(self) -> bool:
+        """The order that the store is asked for: the widest gap comes first, unless it is reversed."""
+        return self.descending != (self.sort is FindingSort.GAP)
+
     def values(self, group: str) -> frozenset[str]:
         return frozenset(value for name, value in self.chosen if name == group)
 

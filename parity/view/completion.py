@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -49,17 +50,7 @@ class CompletionView:
     def read(store: Browser, run: RunRow, arm: str, key: Key, finding: FindingRow | None) -> CompletionView:
         """From the store, not yet aligned. Raises ParityError."""
         kept = store.token_gaps(run.id, arm, key)
-        leak = finding.facts if finding else None
-        donor: CompletionRow | None = None
-        donor_request: RequestRow | None = None
-        if isinstance(leak, LeakEvidence):
-            giver = run.baseline if "baseline" in leak.donor_part else arm
-            place = (
-                key.round if leak.donor_round is None else leak.donor_round,
-                key.sample if leak.donor_sample is None else leak.donor_sample,
-            )
-            donor = store.completion(run.id, giver, Key(leak.donor_request, *place))
-            donor_request = store.request(run.id, leak.donor_request)
+        donor, donor_request = _donor(store, run, arm, key, finding)
         return CompletionView(
             run=run,
             arm=arm,
@@ -84,9 +75,12 @@ class CompletionView:
         """With what the capture files said."""
         return replace(self, extras=extras, gaps=extras.gaps if self.gaps is None else self.gaps)
 
-    def at(self, finding: FindingRow | None) -> CompletionView:
-        """Looked at from another finding, or from what is stored of this one by now."""
-        return replace(self, finding=finding)
+    def at(self, store: Browser, finding: FindingRow | None) -> CompletionView:
+        """Looked at from another finding, or from what is stored of this one by now. Raises ParityError."""
+        if finding is not None and self.finding is not None and finding.id == self.finding.id:
+            return replace(self, finding=finding)
+        donor, request = _donor(store, self.run, self.arm, self.key, finding)
+        return replace(self, finding=finding, donor=donor, donor_request=request)
 
     # ------------------------------------------------------------------ tokens
 
@@ -158,15 +152,29 @@ class CompletionView:
             return self.donor_request.prompt_token_ids if self.donor_request else None
         return self.donor.token_ids if self.donor else None
 
-    @property
+    @cached_property
     def covered(self) -> frozenset[int]:
-        """Positions that a finding covers."""
+        """Candidate positions that a finding covers; what was lost has none, and is covered by `lost`."""
         covered: set[int] = set()
         for row in self.others:
-            if row.position is not None:  # a database of somebody else may name any number
+            if row.position is not None and not _is_lost(row):  # a database of somebody else may name any number
                 end = row.position + max(1, row.length or 1)
                 covered.update(range(max(0, row.position), min(len(self.right) + 1, end)))
         return frozenset(covered)
+
+    @cached_property
+    def lost(self) -> frozenset[int]:
+        """Baseline positions that a finding says were lost: the tokens that stand before its place."""
+        lost: set[int] = set()
+        for row in self.others:
+            if row.position is not None and _is_lost(row):
+                last = self.alignment.row_of(row.position)
+                if last < len(self.alignment) and self.alignment.right[last] < row.position:
+                    last += 1  # the candidate ends there
+                first = max(0, last - (row.length or 0))
+                rows = self.alignment.left[first:last][self.alignment.right[first:last] < 0]
+                lost.update(rows.tolist())
+        return frozenset(lost)
 
     @property
     def copies(self) -> tuple[int, ...]:
@@ -181,6 +189,26 @@ class CompletionView:
         first = start if start >= 0 else max(0, finding.position)
         end = min(len(self.right), finding.position + (finding.length or 0))
         return (*range(first, end, period), end) if end > first else ()
+
+
+def _is_lost(row: FindingRow) -> bool:
+    return Kind(row.kind).row.stretch is Stretch.LOST
+
+
+def _donor(
+    store: Browser, run: RunRow, arm: str, key: Key, finding: FindingRow | None
+) -> tuple[CompletionRow | None, RequestRow | None]:
+    """Whose tokens the finding's are: that completion and its request, where it is known."""
+    leak = finding.facts if finding else None
+    if not isinstance(leak, LeakEvidence):
+        return None, None
+    giver = run.baseline if "baseline" in leak.donor_part else arm
+    place = (
+        key.round if leak.donor_round is None else leak.donor_round,
+        key.sample if leak.donor_sample is None else leak.donor_sample,
+    )
+    donor = store.completion(run.id, giver, Key(leak.donor_request, *place))
+    return donor, store.request(run.id, leak.donor_request)
 
 
 def whole(value: object, otherwise: int = 0) -> int:

@@ -92,7 +92,7 @@ def test_undo_history_label_note_and_link(database: Path) -> None:
         await person.press("enter", "4")
         await person.sees("label: bonus", "note: seen twice", "link: https", "new → confirmed")
         await person.press("u")
-        await person.told("undone: the last change, of 1 finding")
+        await person.told("undone: confirmed → new of duplication p63")
         await person.sees("confirmed → new", "(undone)")
         await person.press("q", "slash")
         await person.type("bonus")
@@ -134,7 +134,7 @@ def test_decide_about_many_at_once_and_take_it_back(database: Path) -> None:
         await person.press("b")
         await person.told("26 findings marked benign")
         await person.press("u")
-        await person.told("of 26 findings")
+        await person.told("and 25 more")
         await person.press("space", "j", "j", "v")
         await person.sees("selected")
 
@@ -193,10 +193,12 @@ def test_sort_and_filter(database: Path) -> None:
         await person.sees("1/6")
         for _ in range(4):
             await person.press("s")
-        await person.sees("by gap")
-        await person.press("S")
-        await person.sees("by gap reversed", "gap↓")
+        await person.sees("by gap", "gap↓")
         assert "14.84" in person.row, "the widest gap first"
+        await person.press("S")
+        await person.sees("by gap reversed", "gap↑")
+        assert "14.84" not in person.row
+        await person.press("S")
         await person.press("slash")
         await person.type("p48")
         await person.sees("1/1", "row_leak")

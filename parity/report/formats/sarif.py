@@ -135,7 +135,7 @@ def _result(
     if finding.kind in rules:
         result["ruleIndex"] = rules.index(Kind(finding.kind))
     passed_over = wanted.passed_over(finding)
-    if finding.state in (TriageState.BENIGN, TriageState.DUPLICATE) or passed_over is not None:
+    if finding.state in (TriageState.BENIGN, TriageState.DUPLICATE, TriageState.KNOWN) or passed_over is not None:
         note = passed_over or finding.note or finding.state
         result["suppressions"] = [{"kind": "external", "status": "accepted", "justification": visible(note)}]
     return result

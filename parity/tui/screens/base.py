@@ -24,6 +24,10 @@ class ParityScreen(Screen[None]):
     BINDINGS: ClassVar[list[Any]] = [*bindings(MOVE)]
     group: ClassVar[str] = ""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: dict[str, Text] = {}
+
     @property
     def parity(self) -> ParityApp:
         from parity.tui.app import ParityApp
@@ -43,6 +47,12 @@ class ParityScreen(Screen[None]):
         """A word in the corner, for a moment."""
         self.parity.tell(said, severity=severity)
 
-    def set_text(self, selector: str, text: str | Text) -> None:
-        """Show text that is never taken for markup."""
-        self.query_one(selector, Static).update(Text(text) if isinstance(text, str) else text)
+    def set_text(self, selector: str, text: str | Text, *, layout: bool = True) -> None:
+        """Show text that is never taken for markup; what stands there already is not drawn again.
+
+        `layout`: it may take another number of lines.
+        """
+        said = Text(text) if isinstance(text, str) else text
+        if self._shown.get(selector) != said:
+            self._shown[selector] = said
+            self.query_one(selector, Static).update(said, layout=layout)

@@ -251,10 +251,14 @@ class Choose(Listing[tuple[str, FollowUp]]):
         options = []
         for choice in self.choices:
             text = Text(plain(render(choice.title)), style="bold")
-            if choice.detail is not None:
-                text.append(f"\n{plain(render(choice.detail))}", style="not bold")
-            text.append(f"\n{plain(choice.line)}", style="not bold dim")
-            options.append(Option(text))
+            if choice.cannot is not None:
+                cannot = message("tui.cannot", "not here: {why}", why=choice.cannot)
+                text.append(f"\n{plain(render(cannot))}", style="not bold")
+            else:
+                if choice.detail is not None:
+                    text.append(f"\n{plain(render(choice.detail))}", style="not bold")
+                text.append(f"\n{plain(choice.line)}", style="not bold dim")
+            options.append(Option(text, disabled=choice.cannot is not None))
         with Vertical(classes="dialog"):
             yield heading(self.heading)
             yield OptionList(*options)
@@ -266,7 +270,7 @@ class Choose(Listing[tuple[str, FollowUp]]):
 
     def action_copy(self) -> None:
         at = self.query_one(OptionList).highlighted
-        if at is not None:
+        if at is not None and self.choices[at].cannot is None:
             self.dismiss(("copy", self.choices[at]))
 
 
@@ -286,6 +290,8 @@ def history_text(changes: Sequence[TriageChange]) -> Text:
         ):
             if value:
                 text.append("  " + named(FIELDS[name], value))
+        if change.author:
+            text.append("  " + render(message("tui.by_author", "by {author}", author=plain(change.author))))
         text.append("\n")
     return text
 

@@ -22,18 +22,22 @@ from parity.tui.names import FIELDS, class_said, severity_name, state_name
 from parity.tui.screens import lanes, panels
 from parity.tui.screens.panels import PANELS
 from parity.tui.screens.triaging import TriageScreen
+from parity.tui.stop import Stop
 from parity.tui.view import place
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.paneltext import Palette, PanelText
+from parity.tui.widgets.sides import Content
 from parity.tui.widgets.strips import GapStrip
 from parity.tui.widgets.tabline import TabLine
 from parity.tui.widgets.tokenview import TokenView
+from parity.view.alignment import Alignment
 from parity.view.completion import CompletionView
 from parity.view.extras import Extras, load_extras
 from parity.view.lines import controls
 
+READING = message("tui.reading_tokens", "Reading and aligning the tokens …")
 NO_FINDING = message("tui.no_finding", "no finding")
-Step = Callable[[int], FindingRow | None]
+Step = Callable[[int], Stop | None]
 WIDE = 140
 """Columns from which the panel stands beside the tokens, and the logprobs have a place of their own."""
 
@@ -46,13 +50,12 @@ class FindingScreen(TriageScreen):
     AUTO_FOCUS = "#tokens"
     group = "finding"
 
-    def __init__(self, run: RunRow, finding: FindingRow, *, step: Step | None = None) -> None:
+    def __init__(self, run: RunRow, stop: Stop, *, step: Step | None = None) -> None:
         super().__init__()
         self.run = run
-        self.finding: FindingRow | None = finding
-        self.arm, self.key = finding.arm, finding.key
+        self.arm, self.key, self.finding = stop
         self.list_step = step
-        self.panel: str = Kind(finding.kind).row.panel
+        self.panel: str = _panel_of(stop.finding)
         self.drawing: Drawing | None = None
 
     def compose(self) -> ComposeResult:
@@ -101,7 +104,8 @@ class FindingScreen(TriageScreen):
         if self.finding is not None:
             number = self.finding.id
             self.finding = self.parity.attempt(lambda: store.finding(number), None) or self.finding
-            self.drawing = drawing.showing(drawing.view.at(self.finding))
+            view = self.parity.attempt(lambda: drawing.view.at(store, self.finding), drawing.view)
+            self.drawing = drawing.showing(view)
         self._say()
         self._show_panel()
 
@@ -117,7 +121,10 @@ class FindingScreen(TriageScreen):
             return
         if view.long:
             self.drawing = None
+            self.tokens.show(Content(Alignment.empty(), (), ()), 0)
+            self.query_one(GapStrip).show(0, None, view.tolerance, (), None, loading=True)
             self._say()
+            self._show_panel()
             self.align(view)
         else:
             self._aligned(view.aligned())
@@ -144,7 +151,7 @@ class FindingScreen(TriageScreen):
     def _extras_are(self, asked: CompletionView, found: Extras) -> None:
         drawing = self.drawing
         if drawing is not None and (drawing.view.arm, drawing.view.key) == (asked.arm, asked.key):
-            self.drawing = drawing.showing(drawing.view.having(found))
+            self.drawing = drawing.having(drawing.view.having(found))
             self._draw(go=False)
 
     # ------------------------------------------------------------------ drawing
@@ -157,7 +164,7 @@ class FindingScreen(TriageScreen):
         self.tokens.show(drawing.content(), view.row_of_finding() if go else self.tokens.cursor)
         starts = [row.position for row in view.others if row.position is not None]
         strip = self.query_one(GapStrip)
-        strip.show(len(view.right), view.gaps, view.tolerance, starts, view.first_difference)
+        strip.show(len(view.right), view.gaps, view.tolerance, starts, view.first_difference, loading=drawing.loading)
         self._say()
         self.on_token_view_moved()
         self._show_panel()
@@ -167,7 +174,10 @@ class FindingScreen(TriageScreen):
         where = f"{plain(self.arm)}  {place(self.key)}"
         if finding is None:
             self.set_text("#title", f"{render(NO_FINDING)}  {where}")
-            cls = view.candidate.cls if view is not None and view.candidate is not None else None
+            if view is None:
+                self.set_text("#why", render(READING))
+                return
+            cls = "missing" if view.candidate is None else view.candidate.cls
             self.set_text("#why", render(class_said(cls)))
             return
         span = "" if finding.position is None else f"  {render(FIELDS['token'])} {finding.position}"
@@ -192,6 +202,7 @@ class FindingScreen(TriageScreen):
                 else message("tui.why", "{why}.", why=why)
             )
         if drawing is None:
+            yield render(READING)
             return
         if finding.gap is not None:
             tolerance = nats(drawing.view.tolerance)
@@ -220,6 +231,7 @@ class FindingScreen(TriageScreen):
     def _show_panel(self) -> None:
         drawing, shown = self.drawing, self.query_one("#panel-text", PanelText)
         if drawing is None:
+            shown.update(Text(render(READING)))
             return
         position, palette = self.tokens.position, shown.palette
         names, chosen = self._panels(), self.panel
@@ -318,21 +330,31 @@ class FindingScreen(TriageScreen):
     # ------------------------------------------------------------------ going elsewhere
 
     def visit(self, arm: str, key: Key, finding: FindingRow | None) -> None:
+        same = (arm, key) == (self.arm, self.key)
         self.arm, self.key, self.finding = arm, key, finding
-        wanted = "logprobs" if finding is None else Kind(finding.kind).row.panel
+        wanted = _panel_of(finding)
         if wanted != "logprobs" or self.panel in ("origin", "steps"):
             self.panel = wanted
-        self.load()
+        store, drawing = self.store, self.drawing
+        if same and drawing is not None and store is not None:
+            view = self.parity.attempt(lambda: drawing.view.at(store, finding), drawing.view)
+            self.drawing = drawing.showing(view)
+            self._draw(go=True)
+        else:
+            self.load()
 
     def action_step(self, by: int) -> None:
-        row = self.list_step(by) if self.list_step else None
-        if row is None:
-            self.tell(message("tui.no_further_finding", "no further finding in the list"))
+        stop = self.list_step(by) if self.list_step else None
+        if stop is None:
+            self.tell(message("tui.no_further", "nothing further in the list"))
         else:
-            self.visit(row.arm, row.key, row)
+            self.visit(*stop)
 
     def action_within(self, by: int) -> None:
-        others = list(self.view.others) if self.view is not None else []
+        if self.view is None:
+            self.tell(READING)
+            return
+        others = list(self.view.others)
         if not others:
             self.tell(message("tui.no_finding_in", "no finding in this completion"))
             return
@@ -377,3 +399,7 @@ class FindingScreen(TriageScreen):
 
     def current(self) -> FindingRow | None:
         return self.finding
+
+
+def _panel_of(finding: FindingRow | None) -> str:
+    return "logprobs" if finding is None else Kind(finding.kind).row.panel

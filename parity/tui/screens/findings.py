@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,17 +16,20 @@ from parity.errors import ParityError
 from parity.language import render
 from parity.messages import Message, joined, message
 from parity.records import Verdict
-from parity.store import FindingRow, FindingSort, RunRow
+from parity.store import ArmRow, FindingRow, FindingSort, RunRow
 from parity.store.browse import Facet
 from parity.tui.bindings import APP, FINDINGS, bindings
 from parity.tui.format import plain
 from parity.tui.names import value_name
 from parity.tui.screens.dialogs import ChooseFilter
+from parity.tui.screens.nothing import classes_of, nothing_found
 from parity.tui.screens.selecting import SelectingScreen
+from parity.tui.stop import Stop
 from parity.tui.view import COLUMNS, GROUPS, SORT_NAMES, Hidden, View, badge
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.strips import SummaryStrip
 from parity.tui.widgets.table import VirtualTable
+from parity.view.lines import actual_status
 
 if TYPE_CHECKING:
     from parity.view import NextCommand
@@ -64,12 +67,12 @@ class FindingsScreen(SelectingScreen):
         yield Static(classes="status", id="status")
         yield KeyBar(FINDINGS, APP)
 
+    def _say_run(self) -> None:
+        verdict = self.run.verdict or actual_status(self.run)
+        self.set_text("#title", Text.assemble(badge(verdict), f"  {plain(self.run.id)}  {plain(self.run.model)}"))
+
     def on_mount(self) -> None:
-        verdict = self.run.verdict or str(self.run.status)
-        self.set_text(
-            "#title",
-            Text.assemble(badge(verdict), f"  {plain(self.run.id)}  {plain(self.run.model)}"),
-        )
+        self._say_run()
         self.table.focus()
         self.refresh_rows(cursor=0)
         self.load_facets()
@@ -85,6 +88,9 @@ class FindingsScreen(SelectingScreen):
         self.gone = not self.parity.attempt(lambda: store.has_run(self.run.id), True)
         row = self.table.current
         self.facets = None if self.gone else self.facets
+        if not self.gone:
+            self.run = self.parity.attempt(lambda: store.run(self.run.id), self.run)
+            self._say_run()
         self.refresh_rows(stay_on=row)
         self.load_facets()
 
@@ -99,13 +105,11 @@ class FindingsScreen(SelectingScreen):
             cursor = self.table.cursor if cursor is None else cursor
         elif stay_on is not None:
             at = self.parity.attempt(
-                lambda: store.index_of_finding(
-                    self.run.id, stay_on.id, where, sort=view.sort, descending=view.descending
-                ),
+                lambda: store.index_of_finding(self.run.id, stay_on.id, where, sort=view.sort, descending=view.down),
                 None,
             )
             cursor = at if at is not None else self.table.cursor
-        self.table.sorted_by, self.table.descending = view.sort.value, view.descending
+        self.table.sorted_by, self.table.descending = view.sort.value, view.down
         self.table.show(self.total, cursor=cursor)
         self.say()
         self.load_positions(view)
@@ -155,7 +159,7 @@ class FindingsScreen(SelectingScreen):
                 self.run.id,
                 view.filter(),
                 sort=view.sort,
-                descending=view.descending != turned,
+                descending=view.down != turned,
                 offset=first,
                 limit=count,
             )
@@ -225,21 +229,18 @@ class FindingsScreen(SelectingScreen):
             )
         everything = sum(facet.findings for facet in facets)
         hidden = Hidden.of(view, facets)
-        self.set_text("#status", render(self._status(everything, hidden)))
+        self.set_text("#status", render(self._status(everything, hidden)), layout=False)
         self._say_empty(hidden)
 
     def _status(self, everything: int, hidden: Hidden) -> Message:
         """Where the cursor is, what is hidden, selected and filtered, and the order."""
         view = self.view
         parts: list[Message | str] = [f"{self.table.cursor + 1 if self.total else 0:,}/{self.total:,}"]
+        parts += self.selected_said()
         if everything:
             parts.append(message("tui.of_all", "of {everything:,}", everything=everything))
         if said := hidden.said():
             parts.append(joined(["(", joined(said, "; "), ")"], by=""))
-        if self.table.selected:
-            parts.append(
-                joined(["|", message("tui.selected", "{count:,} selected", count=len(self.table.selected))], " ")
-            )
         if view.chosen:
             parts.append("| " + " ".join(sorted(value_name(*one) for one in view.chosen)))
         if view.text:
@@ -250,10 +251,11 @@ class FindingsScreen(SelectingScreen):
         return joined([*parts, "|", by], " ")
 
     def _say_empty(self, hidden: Hidden) -> None:
-        empty = self.query_one("#empty", Static)
-        empty.display = not self.total
+        self.query_one("#empty", Static).display = not self.total
         self.table.display = bool(self.total)
-        empty.update(Text(plain(render(self._why_empty(hidden)), keep="\n")))
+        self.query_one(SummaryStrip).display = bool(self.facets is None or sum(f.findings for f in self.facets))
+        if not self.total:
+            self.set_text("#empty", plain(render(self._why_empty(hidden)), keep="\n"))
 
     def _why_empty(self, hidden: Hidden) -> Message:
         if self.gone:
@@ -271,9 +273,16 @@ class FindingsScreen(SelectingScreen):
                 "Nothing but near-ties here: {near_ties:,} of them.\n\nz shows them.",
                 near_ties=hidden.near_ties,
             )
-        agree = message("tui.agree", "No findings: the arms agree token by token.")
-        why: list[Message | str] = [*self.run.reasons, *([self.run.message] if self.run.message else [])]
-        return joined([agree, "", *why] if why else [agree])
+        if self.facets is None or self.store is None:
+            return message("tui.reading_findings", "Reading the findings …")
+        if sum(facet.findings for facet in self.facets):
+            return message("tui.all_follow", "All that there is follows another fault: Z shows it.")
+        no_classes: Mapping[str, int] = {}
+        no_arms: Sequence[ArmRow] = ()
+        store = self.store
+        arms = self.parity.attempt(lambda: store.arms(self.run.id), no_arms)
+        classes = self.parity.attempt(lambda: classes_of(store, self.run), no_classes)
+        return nothing_found(self.run, actual_status(self.run), arms, classes)
 
     def on_virtual_table_moved(self) -> None:
         self.say()
@@ -300,21 +309,25 @@ class FindingsScreen(SelectingScreen):
 
         row = self.table.current
         if row is not None:
-            self.app.push_screen(FindingScreen(self.run, row, step=self.step))
+            self.app.push_screen(FindingScreen(self.run, Stop.at(row), step=self.step))
 
-    def step(self, by: int) -> FindingRow | None:
+    def action_completions(self) -> None:
+        from parity.tui.screens.completions import CompletionsScreen
+
+        self.app.push_screen(CompletionsScreen(self.run))
+
+    def step(self, by: int) -> Stop | None:
         """Go on to another finding of the list; None at its ends."""
         before = self.table.cursor
         self.table.go(before + by)
-        return self.table.current if self.table.cursor != before else None
+        row = self.table.current
+        return Stop.at(row) if row is not None and self.table.cursor != before else None
 
     # ------------------------------------------------------------------ filtering and sorting
 
     def action_clear(self) -> None:
-        if self.table.selected:
-            self.table.selected.clear()
-            self.table.refresh()
-            self.say()
+        if self.table.selected or self.aside:
+            self.unselect()
         elif self.view.text:
             self.query_one("#search", Input).value = ""
             self.change_view(replace(self.view, text=""))
@@ -324,6 +337,7 @@ class FindingsScreen(SelectingScreen):
     def change_view(self, view: View, *, stay: bool = True) -> None:
         row = self.table.current if stay else None
         self.view = view
+        self.set_aside()
         self.refresh_rows(cursor=0 if row is None or self.many else None, stay_on=row)
 
     def action_near_ties(self) -> None:

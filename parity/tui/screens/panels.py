@@ -45,6 +45,8 @@ def logprobs(drawing: Drawing, left: int, right: int, width: int, palette: Palet
     """The top tokens at the cursor as bars, one column per source; what the gap is made of below."""
     text = Text(no_wrap=True, overflow="crop")
     columns = _lists(drawing.view, left, right)
+    if not columns and drawing.loading:
+        return Text(render(message("tui.reading_files", "Reading the capture files …")))
     if not columns:
         problem = drawing.view.extras.problem or message(
             "tui.no_files", "the capture and score files of the run hold none, or are no longer there"

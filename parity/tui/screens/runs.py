@@ -202,6 +202,13 @@ class RunsScreen(ParityScreen):
     def open_run(self, run: RunRow) -> None:
         self.app.push_screen(FindingsScreen(run))
 
+    def action_completions(self) -> None:
+        from parity.tui.screens.completions import CompletionsScreen
+
+        line = self.table.current
+        if line is not None:
+            self.app.push_screen(CompletionsScreen(line.run))
+
     def action_copy_command(self) -> None:
         line = self.table.current
         if line is not None:

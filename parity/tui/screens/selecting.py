@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
+from parity.messages import Message, message
 from parity.store import FindingRow, RunRow
 from parity.tui.screens.triaging import TriageScreen
 from parity.tui.view import View
@@ -18,6 +19,8 @@ class SelectingScreen(TriageScreen):
         self.run = run
         self.view = View()
         self.range_start = 0
+        self.aside: set[Hashable] = set()
+        """Selected, and not passing the filter."""
 
     @property
     def table(self) -> VirtualTable[FindingRow]:
@@ -30,21 +33,52 @@ class SelectingScreen(TriageScreen):
         if self.table.selected:
             return sorted(i for i in self.table.selected if isinstance(i, int))
         row = self.table.current
-        return [] if row is None else [row.id]
+        return [] if row is None or self.aside else [row.id]
+
+    def set_aside(self) -> None:
+        """What was selected and does not pass the filter now is left out, and comes back with another filter."""
+        store, chosen = self.store, self.table.selected | self.aside
+        if store is None or not chosen:
+            return
+        ids = [i for i in chosen if isinstance(i, int)]
+        nothing: set[int] = set()
+        passing = self.parity.attempt(lambda: store.passing(self.run.id, ids, self.view.filter()), nothing)
+        self.table.selected, self.aside = set(passing), chosen - passing
+
+    def selected_said(self) -> list[Message | str]:
+        """How many are selected, and how many of them are not seen: off the screen, or filtered out."""
+        if not self.table.selected and not self.aside:
+            return []
+        rows = (self.table.at_hand(index) for index in self.table.in_view)
+        seen = sum(row is not None and row.id in self.table.selected for row in rows)
+        count = len(self.table.selected)
+        said: list[Message | str] = [message("tui.selected", "{count:,} selected", count=count)]
+        if count > seen:
+            said.append(message("tui.off_screen", "({count:,} of them off the screen)", count=count - seen))
+        if self.aside:
+            said.append(message("tui.aside", "(+{count:,} filtered out, left alone)", count=len(self.aside)))
+        return ["|", *said, "|"]
+
+    def unselect(self) -> None:
+        self.table.selected.clear()
+        self.aside.clear()
+        self.table.refresh()
+        self.say()
 
     def current(self) -> FindingRow | None:
         return self.table.current
 
     def decided(self) -> None:
-        self.table.selected.clear()
+        if self.is_attached:
+            self.unselect()
 
     def action_select(self) -> None:
         row = self.table.current
         if row is not None:
             self.table.selected ^= {row.id}
             self.range_start = self.table.cursor
+            self.table.redraw(self.table.cursor)
             self.table.go(self.table.cursor + 1)
-            self.table.refresh()
             self.say()
 
     def action_select_range(self) -> None:
@@ -61,7 +95,7 @@ class SelectingScreen(TriageScreen):
         nothing: list[int] = []
         ids = self.parity.attempt(
             lambda: store.finding_ids(
-                self.run.id, view.filter(), sort=view.sort, descending=view.descending, offset=offset, limit=limit
+                self.run.id, view.filter(), sort=view.sort, descending=view.down, offset=offset, limit=limit
             ),
             nothing,
         )

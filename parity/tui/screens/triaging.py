@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from parity.errors import ParityError
 from parity.messages import Message, message
-from parity.store import FindingRow, RunRow, Triage, TriageChange, TriageState
+from parity.store import FindingRow, RunRow, Triage, TriageChange, TriageState, TriageStep
 from parity.store.browse import Browser
-from parity.tui.format import plain
-from parity.tui.names import FIELDS, findings, state_message
+from parity.store.triage import user
+from parity.tui.format import moment, plain
+from parity.tui.names import FIELDS, findings, state_message, state_name
 from parity.tui.screens.base import ParityScreen
-from parity.tui.screens.dialogs import EditTriage
+from parity.tui.screens.dialogs import Confirm, EditTriage
 from parity.tui.view import place
 
 EXPORT_SCHEMA = "parity.findings/1"
@@ -33,7 +35,7 @@ class TriageScreen(ParityScreen):
         return None
 
     def decided(self) -> None:
-        """Called after a decision was handed to the store."""
+        """Called after a decision was stored."""
 
     # ------------------------------------------------------------------ triage
 
@@ -75,11 +77,10 @@ class TriageScreen(ParityScreen):
                     message("tui.findings_gone", "these findings are no longer in the database"),
                     hint=message("tui.run_deleted", "the run was deleted meanwhile"),
                 )
-            store.amend(fingerprints, **changes)
+            store.amend(fingerprints, run=self.run.id, **changes)
             return _changed(len(fingerprints), changes)
 
-        self.parity.change(write)
-        self.decided()
+        self.parity.change(write, self.decided)
 
     def action_triage(self) -> None:
         store, row, ids = self.store, self.current(), list(self.targets())
@@ -104,13 +105,61 @@ class TriageScreen(ParityScreen):
         self.app.push_screen(dialog, lambda changes: self._amend(ids, changes or {}))
 
     def action_undo(self) -> None:
-        def write(store: Browser) -> Message:
-            changes = store.undo_triage()
-            if not changes:
-                return message("tui.nothing_to_undo", "nothing to undo")
-            return message("tui.undone_last", "undone: the last change, of {findings}", findings=findings(len(changes)))
+        """Take back the last step of this run; one of somebody else's only after asking."""
+        self._again(
+            lambda store: store.next_undo(self.run.id),
+            lambda store, step: store.undo_triage(self.run.id, batch=step.batch),
+            message("tui.nothing_to_undo_here", "nothing to undo in this run"),
+            lambda said: message("tui.undone_step", "undone: {step}; U redoes it", step=said),
+        )
 
-        self.parity.change(write)
+    def action_redo(self) -> None:
+        self._again(
+            lambda store: store.next_redo(self.run.id),
+            lambda store, step: store.redo_triage(self.run.id, batch=step.batch),
+            message("tui.nothing_to_redo", "nothing to redo in this run"),
+            lambda said: message("tui.redone_step", "redone: {step}; u undoes it", step=said),
+        )
+
+    def _again(
+        self,
+        look: Callable[[Browser], TriageStep | None],
+        turn: Callable[[Browser, TriageStep], Sequence[TriageChange]],
+        nothing: Message,
+        said: Callable[[Message], Message],
+    ) -> None:
+        store = self.store
+        if store is None:
+            return
+        none: TriageStep | None = None
+        step = self.parity.attempt(lambda: look(store), none)
+        if step is None:
+            self.tell(nothing)
+            return
+
+        def write(browser: Browser) -> Message:
+            changes = turn(browser, step)
+            if not changes:
+                return message("tui.step_changed", "nothing was changed: somebody decided meanwhile; look again")
+            first = changes[0]
+            what = step_said(
+                browser, self.run.id, replace(step, before=first.before or Triage(), after=first.after or Triage())
+            )
+            return said(what)
+
+        if step.author not in ("", user()):
+            question = message(
+                "tui.others_step", "This is {author}'s of {at}: go on?", author=step.author, at=moment(step.at)
+            )
+            about = self.parity.attempt(lambda: step_said(store, self.run.id, step), message("tui.a_step", "one step"))
+
+            def answered(yes: bool | None) -> None:
+                if yes:
+                    self.parity.change(write)
+
+            self.app.push_screen(Confirm(question, about), answered)
+        else:
+            self.parity.change(write)
 
     # ------------------------------------------------------------------ elsewhere
 
@@ -160,6 +209,32 @@ def finding_json(store: Browser, row: FindingRow) -> dict[str, Any]:
         "evidence": dict(row.evidence),
         "triage": store.triage(row.fingerprint).to_json(),
     }
+
+
+def step_said(store: Browser, run: str, step: TriageStep) -> Message:
+    """ "confirmed → new of row_leak p3 and 3 more, made by anna on 2026-11-22 10:03"."""
+    row = store.finding_of(run, step.fingerprint)
+    subject: Message | str = step.fingerprint if row is None else f"{plain(row.kind)} {place(row.key)}"
+    if step.findings > 1:
+        subject = message("tui.and_more", "{subject} and {more:,} more", subject=subject, more=step.findings - 1)
+    what = _difference(step.before, step.after)
+    if not step.author:
+        return message("tui.step_made", "{what} of {subject}, made {at}", what=what, subject=subject, at=moment(step.at))
+    return message(
+        "tui.step_of_by",
+        "{what} of {subject}, made by {author} {at}",
+        what=what,
+        subject=subject,
+        author=step.author,
+        at=moment(step.at),
+    )
+
+
+def _difference(before: Triage, after: Triage) -> Message | str:
+    if before.state is not after.state:
+        return f"{state_name(before.state)} → {state_name(after.state)}"
+    changed = [FIELDS[name] for name in ("label", "note", "link") if getattr(before, name) != getattr(after, name)]
+    return message("tui.fields", "{fields}", fields=changed) if changed else state_name(after.state)
 
 
 def _changed(count: int, changes: Mapping[str, Any]) -> Message:

@@ -29,6 +29,8 @@ class Content:
     tolerance: float = 0.25
     found: frozenset[int] = frozenset()
     """Positions that a finding covers."""
+    lost: frozenset[int] = frozenset()
+    """The baseline's, of tokens that a finding says were lost."""
     copies: Sequence[int] = ()
     """Where each copy of a repeated pattern begins, and after the last one where it ends."""
     trace: Sequence[str] = ()

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from rich.cells import cell_len
 from rich.text import Text
 from textual import events
+from textual.geometry import Region
 from textual.message import Message
 from textual.widget import Widget
 
@@ -43,6 +44,7 @@ class GapStrip(Widget):
         self.found: Sequence[int] = ()
         self.differs: int | None = None
         self.cursor = 0
+        self.loading = False
 
     def show(
         self,
@@ -51,13 +53,18 @@ class GapStrip(Widget):
         tolerance: float,
         found: Sequence[int],
         differs: int | None,
+        *,
+        loading: bool = False,
     ) -> None:
+        """`loading`: gaps may come yet."""
+        self.loading = loading
         self.length, self.gaps, self.tolerance, self.found, self.differs = length, gaps, tolerance, found, differs
         self.refresh()
 
     def move(self, position: int) -> None:
+        if self._column(position) != self._column(self.cursor):
+            self.refresh(Region(0, 1, self.size.width, 1))  # the heights stay as they are
         self.cursor = position
-        self.refresh()
 
     @property
     def _each(self) -> int:
@@ -92,9 +99,10 @@ class GapStrip(Widget):
 
     def _heights(self, width: int) -> Text:
         if self.gaps is None or not len(self.gaps):
-            return Text(
-                fit(render(message("tui.no_scores", "no scores at hand: no gap per token")), width), style="dim italic"
-            )
+            said = message("tui.no_scores", "no scores at hand: no gap per token")
+            if self.loading:
+                said = message("tui.reading_gaps", "reading the gaps …")
+            return Text(fit(render(said), width), style="dim italic")
         used = min(width, self.length * self._each)
         top = np.full(width, -1.0)
         positions = np.arange(len(self.gaps))
@@ -129,8 +137,9 @@ class SummaryStrip(Widget):
 
     def show_kinds(self, kinds: Sequence[tuple[str, str, int]]) -> None:
         """`kinds`: (kind, severity, findings), the most frequent first."""
-        self.kinds = kinds
-        self.refresh()
+        if kinds != self.kinds:
+            self.kinds = kinds
+            self.refresh()
 
     def show_positions(self, positions: Sequence[int], last: int) -> None:
         self.positions, self.last = positions, last

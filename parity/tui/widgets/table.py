@@ -100,8 +100,25 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
         self.cursor = min(max(0, self.cursor), max(0, self.total - 1))
         self.virtual_size = Size(self.size.width, self.total + 1)
         self._follow()
+        self._read_ahead()
         self.refresh()
         self.post_message(self.Moved())
+
+    def _read_ahead(self) -> None:
+        """Have the rows in view at hand, so that painting reads nothing."""
+        top = round(self.scroll_y)
+        for index in (top, top + self._visible_rows):
+            self.row(min(index, self.total - 1))
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        self._read_ahead()
+        super().watch_scroll_y(old_value, new_value)
+
+    @property
+    def in_view(self) -> range:
+        """The rows that are on the screen."""
+        top = round(self.scroll_y)
+        return range(top, min(self.total, top + self._visible_rows))
 
     def row(self, index: int) -> Row | None:
         if not 0 <= index < self.total:
@@ -116,6 +133,12 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
             self._pages.move_to_end(number)
         return page[offset] if offset < len(page) else None
 
+    def at_hand(self, index: int) -> Row | None:
+        """The row where it was read already."""
+        number, offset = divmod(index, PAGE)
+        page = self._pages.get(number, ())
+        return page[offset] if 0 <= index < self.total and offset < len(page) else None
+
     @property
     def current(self) -> Row | None:
         return self.row(self.cursor)
@@ -129,10 +152,15 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
     def go(self, index: int) -> None:
         index = min(max(0, index), max(0, self.total - 1))
         if index != self.cursor:
-            self.cursor = index
+            before, self.cursor = self.cursor, index
             self._follow()
-            self.refresh()
+            self.redraw(before, index)
             self.post_message(self.Moved())
+
+    def redraw(self, *rows: int) -> None:
+        """Draw these rows again; scrolling draws all of them anyway."""
+        for index in rows:
+            self.refresh_lines(index + 1)
 
     def page(self, step: int) -> None:
         self.go(self.cursor + step * self._visible_rows)
@@ -148,6 +176,7 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
 
     def on_resize(self, event: events.Resize) -> None:
         self.virtual_size = Size(event.size.width, self.total + 1)
+        self._read_ahead()
         self.call_after_refresh(self._follow)
 
     def on_click(self, event: events.Click) -> None:
@@ -188,7 +217,7 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
         if y == 0:
             return self._header(width)
         index = round(self.scroll_y) + y - 1
-        row = self.row(index)
+        row = self.at_hand(index)
         if row is None:
             return Strip.blank(width, self.rich_style)
         here = index == self.cursor
@@ -203,7 +232,7 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
             text, name = column.cell(row)
             style = base if here or not name else base + self._colour(name)
             segments.append(Segment(fit(text, cell_width, right=column.right, middle=column.middle) + " ", style))
-        return Strip(segments).adjust_cell_length(width, base)
+        return Strip(segments).adjust_cell_length(width, base).simplify()
 
     def _header(self, width: int) -> Strip:
         style = self.get_component_rich_style("table--header")
@@ -213,7 +242,7 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
             if column.sort and column.sort == self.sorted_by:
                 title += "↓" if self.descending else "↑"
             segments.append(Segment(fit(title, cell_width, right=column.right) + " ", style))
-        return Strip(segments).adjust_cell_length(width, style)
+        return Strip(segments).adjust_cell_length(width, style).simplify()
 
     def _colour(self, name: str) -> Style:
         return Style(color=self.get_component_rich_style(f"table--{name}").color)

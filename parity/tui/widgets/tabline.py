@@ -32,8 +32,9 @@ class TabLine(Widget):
 
     def show(self, tabs: Sequence[tuple[str, str, str]], chosen: str, remark: str = "") -> None:
         """`tabs`: (key, name, title)."""
-        self.tabs, self.chosen, self.remark = tabs, chosen, remark
-        self.refresh()
+        if (tabs, chosen, remark) != (self.tabs, self.chosen, self.remark):
+            self.tabs, self.chosen, self.remark = tabs, chosen, remark
+            self.refresh()
 
     def _placed(self) -> list[tuple[int, int, str, str]]:
         """(first column, end, name, label)."""

@@ -61,9 +61,10 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
     # ------------------------------------------------------------------ content and moving
 
     def show(self, content: Content, row: int) -> None:
-        self.content = content
+        before, self.content = self.content, content
         self.cursor = min(max(0, row), max(0, len(content.alignment) - 1))
-        self._arrange()
+        if not (before.alignment is content.alignment and before.left is content.left):
+            self._arrange()
         self._follow(middle=True)
         self.refresh()
 
@@ -83,10 +84,17 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
     def go(self, row: int, *, middle: bool = False) -> None:
         row = min(max(0, row), max(0, len(self.content.alignment) - 1))
         if row != self.cursor:
-            self.cursor = row
+            before, self.cursor = self.cursor, row
             self._follow(middle=middle)
-            self.refresh()
+            for line in {self._line(before), self._line(row)}:
+                self.refresh_lines(line + 1)
             self.post_message(self.Moved())
+
+    def _line(self, row: int) -> int:
+        """The line that a row of the alignment stands on."""
+        if self.flowing:
+            return int(self._line_of[row]) if row < len(self._line_of) else 0
+        return row
 
     def down(self, step: int) -> None:
         """`step` lines down: as many tokens in the view of tokens, else to the line below."""
@@ -107,9 +115,7 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
         return len(self._lines) if self.flowing else len(self.content.alignment)
 
     def _follow(self, *, middle: bool = False) -> None:
-        line = self.cursor
-        if self.flowing:
-            line = int(self._line_of[self.cursor]) if len(self._line_of) else 0
+        line = self._line(self.cursor)
         top = round(self.scroll_y)
         if middle and not top + 2 <= line < top + self.text_height - 2:
             top = line - self.text_height // 2
@@ -169,13 +175,15 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
         if not 0 <= line < self._height():
             return Strip.blank(width, self.rich_style)
         strip = self._flowing_line(line) if self.flowing else self._token_line(line)
-        return strip.adjust_cell_length(width, self.rich_style)
+        return strip.adjust_cell_length(width, self.rich_style).simplify()
 
     def _margin(self, first: int, last: int, position: int) -> Segment:
         """Cursor, `!` where a finding is (`=` where a copy begins), position, kind of difference, draft."""
         content = self.content
         rows = [j for j in content.alignment.right[first:last].tolist() if j >= 0]
         found = any(j in content.found for j in rows)
+        if content.lost and not found:
+            found = any(i in content.lost for i in content.alignment.left[first:last].tolist())
         copy = any(j in content.copies[:-1] for j in rows) if content.copies else False
         ops = set(content.alignment.op[first:last].tolist()) - {EQUAL}
         mark = MARKS[ops.pop()] if len(ops) == 1 else "*" if ops else " "

@@ -19,6 +19,7 @@ from parity.records import Finding, Kind, Severity, TokenIds
 from parity.records.kinds import Stretch
 from parity.store import FindingRow, TriageState
 from parity.view.alignment import DELETED, EQUAL, INSERTED, SHOWN, SUBSTITUTED, Alignment, align, stretch_of
+from parity.view.completion import CompletionView
 
 
 def drawn(a: TokenIds, b: TokenIds, findings: list[FindingRow]) -> Alignment:
@@ -74,6 +75,10 @@ def test_every_planted_fault_is_drawn_as_it_was_found(world: str) -> None:
         assert picture.right[picture.right >= 0].tolist() == list(range(len(b)))
         same = picture.op == EQUAL
         assert np.array_equal(a[picture.left[same]], b[picture.right[same]])
+        view = CompletionView(None, "m", case.key, None, None, None, None, {}, findings, alignment=picture)  # type: ignore[arg-type]
+        gone = sum(one.length or 0 for one in findings if Kind(one.kind).row.stretch is Stretch.LOST)
+        assert len(view.lost) == gone, "each lost token is marked, and nothing else"
+        assert view.lost <= set(picture.left[picture.right < 0].tolist())
         for finding in findings:
             says_what_was_found(picture, finding, a)
             seen[finding.kind] += 1
