@@ -236,9 +236,9 @@ class FindingsScreen(SelectingScreen):
         """Where the cursor is, what is hidden, selected and filtered, and the order."""
         view = self.view
         parts: list[Message | str] = [f"{self.table.cursor + 1 if self.total else 0:,}/{self.total:,}"]
-        parts += self.selected_said()
         if everything:
             parts.append(message("tui.of_all", "of {everything:,}", everything=everything))
+        parts += self.selected_said()
         if said := hidden.said():
             parts.append(joined(["(", joined(said, "; "), ")"], by=""))
         if view.chosen:

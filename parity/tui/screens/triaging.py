@@ -219,7 +219,9 @@ def step_said(store: Browser, run: str, step: TriageStep) -> Message:
         subject = message("tui.and_more", "{subject} and {more:,} more", subject=subject, more=step.findings - 1)
     what = _difference(step.before, step.after)
     if not step.author:
-        return message("tui.step_made", "{what} of {subject}, made {at}", what=what, subject=subject, at=moment(step.at))
+        return message(
+            "tui.step_made", "{what} of {subject}, made {at}", what=what, subject=subject, at=moment(step.at)
+        )
     return message(
         "tui.step_of_by",
         "{what} of {subject}, made by {author} {at}",
