@@ -27,7 +27,7 @@ _UNDOABLE = (
     f" (SELECT 1 FROM triage_history AS undo WHERE undo.undoes = step.batch) AND {_OF_RUN}"
     " ORDER BY batch DESC LIMIT 1"
 )
-# An undo that nothing was decided after, and that no redo has taken back.
+# An undo that nothing was decided after, and that no redo has undone.
 _REDOABLE = (
     "SELECT batch FROM triage_history AS step WHERE undoes IS NOT NULL"
     " AND NOT EXISTS (SELECT 1 FROM triage_history AS redo WHERE redo.redoes = step.batch)"
@@ -61,7 +61,7 @@ class Triager(Writer):
     ) -> int:
         """Change these fields of `Triage` for all these findings as one step, the others as each has them.
 
-        `going_on` is told how many are done and may end it early; what is done by then stays, and is one step.
+        `going_on` is called with how many are done and may end it early; what is done by then stays, and is one step.
         Returns the step.
         """
         return self._step(
@@ -93,7 +93,7 @@ class Triager(Writer):
         return batch
 
     def next_undo(self, run: str | None = None) -> TriageStep | None:
-        """What `undo_triage` would take back."""
+        """What `undo_triage` would undo."""
         rows = self._read(_UNDOABLE, {"run": run})
         return self._described(rows[0]["batch"]) if rows else None
 
@@ -114,7 +114,7 @@ class Triager(Writer):
         return self._again(_UNDOABLE, run, batch, "undoes")
 
     def redo_triage(self, run: str | None = None, *, batch: int | None = None) -> list[TriageChange]:
-        """Take the newest undo back, unless something was decided after it. `run`, `batch` as in `undo_triage`."""
+        """Undo the newest undo, unless something was decided after it. `run`, `batch` as in `undo_triage`."""
         return self._again(_REDOABLE, run, batch, "redoes")
 
     def _again(self, which: str, run: str | None, expected: int | None, link: str) -> list[TriageChange]:

@@ -41,7 +41,7 @@ TERMINATED = 143
 """128 + SIGTERM, as shells report it."""
 
 PATIENT = 2.0
-"""Seconds that a change may take before somebody is told that it waits."""
+"""Seconds that a change may take before it is said that it waits."""
 
 POLL_SECONDS = 1.5
 """How often to ask whether another process has changed the database: one pragma."""

@@ -105,7 +105,7 @@ class TriageScreen(ParityScreen):
         self.app.push_screen(dialog, lambda changes: self._amend(ids, changes or {}))
 
     def action_undo(self) -> None:
-        """Take back the last step of this run; one of somebody else's only after asking."""
+        """Undo the last step of this run; one of somebody else's only after asking."""
         self._again(
             lambda store: store.next_undo(self.run.id),
             lambda store, step: store.undo_triage(self.run.id, batch=step.batch),
