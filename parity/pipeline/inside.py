@@ -14,7 +14,7 @@ from parity.capture.steps import RowSteps, StepRequest, StepsSummary, read_steps
 from parity.comparator import Comparison
 from parity.explain.invariants import INVARIANTS
 from parity.explain.violations import Checked, Violation, check
-from parity.messages import Message, message, words_heard
+from parity.messages import Message, joined, message, words_heard
 from parity.pipeline.server_steps import named_by_server
 from parity.records import Capture, Finding, Key, Kind, Severity, Verdict
 from parity.records.evidence import ViolationEvidence
@@ -265,15 +265,17 @@ def _finding(comparison: Comparison, key: Key, violations: list[Violation]) -> F
 
 
 def _why(one: Violation) -> Message:
-    said = next(invariant.said for invariant in INVARIANTS if invariant.name == one.invariant)
+    invariant = next(invariant for invariant in INVARIANTS if invariant.name == one.invariant)
+    found, expected = invariant.in_words(one.found, one.expected)
     return message(
         "inside.violation",
-        "step {step}, row {row} breaks the rule that {invariant}: {found} instead of {expected}",
+        "step {step}, row {row} breaks the rule that {invariant}: {number}{found} instead of {expected}",
         step=one.step,
         row=one.row,
-        invariant=said,
-        found=str(list(one.found) if isinstance(one.found, tuple) else one.found),
-        expected=str(list(one.expected) if isinstance(one.expected, tuple) else one.expected),
+        invariant=invariant.said,
+        number=joined([invariant.number, " "], by="") if invariant.number else "",
+        found=found,
+        expected=expected,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Final, Literal
 
+from parity.explain.invariants import INVARIANTS
 from parity.messages import Message, message
 from parity.view.timeline import Cell, Timeline, name_of
 
@@ -107,6 +108,8 @@ def _broken(timeline: Timeline, shown: range) -> Iterator[Message]:
     found = [one for at in shown for cell in timeline.row(at) for one in cell.violations]
     for one in found[:LISTED]:
         before = "" if one.row_before is None else name_of(one.row_before)
+        invariant = next(row for row in INVARIANTS if row.name == one.invariant)
+        had, due = invariant.in_words(one.found, one.expected)
         yield message(
             "steps.lanes.broken",
             "step {step}, row {row}, {request}: {invariant} is {found}, should be {expected}{before}",
@@ -114,13 +117,9 @@ def _broken(timeline: Timeline, shown: range) -> Iterator[Message]:
             row=one.row,
             request=name_of(one.request),
             invariant=one.invariant,
-            found=_value(one.found),
-            expected=_value(one.expected),
+            found=had,
+            expected=due,
             before=message("steps.lanes.before", "; the row was {request}'s", request=before) if before else "",
         )
     if len(found) > LISTED:
         yield message("steps.lanes.more", "{more} more in these steps", more=len(found) - LISTED)
-
-
-def _value(value: object) -> str:
-    return str(list(value) if isinstance(value, tuple) else value)

@@ -94,6 +94,7 @@ BATCH = (
         message("explain.row", "a request's row is the same in the input batch, its index and what is handed out"),
         ("index_row",),
         rows_agree,
+        number=message("explain.number.row", "row"),
     ),
     Invariant("one_row", message("explain.one_row", "a request has one row in a step"), ("request",), one_row_each),
     Invariant(
@@ -101,12 +102,14 @@ BATCH = (
         message("explain.length", "a row's stretch of the batch is as long as was scheduled"),
         ("query_length", "scheduled"),
         lengths_agree,
+        number=message("explain.number.length", "length"),
     ),
     Invariant(
         "computed",
         message("explain.computed", "computed tokens advance by exactly what was emitted"),
         ("computed", "scheduled", "drafts", "handed"),
         computed_is_what_was_emitted,
+        number=message("explain.number.computed_tokens", "computed tokens"),
     ),
     Invariant(
         "position",
@@ -119,11 +122,13 @@ BATCH = (
         message("explain.inputs", "input ids are the prompt, what was emitted before, and the drafts"),
         ("inputs", "handed", "drafts", "computed", "scheduled"),
         inputs_are_the_requests_own,
+        number=message("explain.number.input_ids", "input ids"),
     ),
     Invariant(
         "drafts",
         message("explain.drafts", "drafts scheduled are those proposed for the request in its last step"),
         ("drafts", "proposed", "handed"),
         drafts_are_the_proposed,
+        number=message("explain.number.drafts", "drafts"),
     ),
 )

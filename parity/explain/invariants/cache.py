@@ -126,6 +126,7 @@ CACHE = (
         message("explain.block_table", "a row's block table is what the scheduler gave its request"),
         ("table_off/*",),
         tables_are_the_schedulers,
+        number=message("explain.number.block", "block"),
     ),
     Invariant(
         "slots",
@@ -139,6 +140,7 @@ CACHE = (
         message("explain.sequence_length", "the sequence length of a row is its computed and its scheduled tokens"),
         ("sequence_length/*", "computed", "scheduled"),
         sequence_lengths,
+        number=message("explain.number.sequence_length", "sequence length"),
     ),
     Invariant(
         "path",
@@ -146,18 +148,26 @@ CACHE = (
         ("path/*", "scheduled", "drafts"),
         decode_rows_are_speculative,
         roughly=("computed",),
+        number=message("explain.number.path", "treated as"),
+        values={
+            SPECULATIVE: message("explain.path.speculative", "decode with drafts"),
+            DECODE: message("explain.path.decode", "decode without drafts"),
+            PREFILL: message("explain.path.prefill", "prompt"),
+        },
     ),
     Invariant(
         "accepted",
         message("explain.accepted", "the accepted count of recurrent layers is what was emitted in the last step"),
         ("accepted/*", "path/*", "sampled"),
         accepted_is_what_was_emitted,
+        number=message("explain.number.accepted_count", "accepted count"),
     ),
     Invariant(
         "state_slot",
         message("explain.state_slot", "state slots are the request's own"),
         ("state_slots/*", "new_blocks/*"),
         state_slots_are_the_requests_own,
+        number=message("explain.number.state_slots", "state slots"),
     ),
     Invariant(
         "first_state",
@@ -165,6 +175,8 @@ CACHE = (
         ("path/*", "initial/*"),
         first_step_has_no_state,
         roughly=("computed",),
+        number=message("explain.number.reads", "reads a state:"),
+        values={0: message("explain.no", "no"), 1: message("explain.yes", "yes")},
     ),
     Invariant(
         "split",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from parity.capture.step_table import Ragged, same_lists
+from parity.capture.step_table import NOTHING, Ragged, same_lists
 from parity.capture.steps import Ints
 from parity.explain.ledger import Ledger, Mask
-from parity.messages import Message
+from parity.messages import Message, message
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Broken:
 
 
 Finder = Callable[[Ledger], Iterator[Broken]]
+Number = int | tuple[int, ...]
+NONE = message("explain.none", "none")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,19 @@ class Invariant:
     find: Finder = field(compare=False)
     roughly: tuple[str, ...] = ()
     """Columns of which it needs no more than that they are not too low: numbers that run ahead will do."""
+    number: Message | None = None
+    """What its two numbers are, where it compares one thing."""
+    values: Mapping[int, Message] = field(default_factory=dict)
+    """Names of numbers that are no counts."""
+
+    def in_words(self, found: Number, expected: Number) -> tuple[Message | str, Message | str]:
+        """Both numbers for people."""
+        return self._named(found), self._named(expected)
+
+    def _named(self, number: Number) -> Message | str:
+        if isinstance(number, tuple):
+            return str(list(number))
+        return self.values.get(number, NONE if number == NOTHING else str(number))
 
 
 def unequal(found: Ints, expected: Ints, where: Mask | None = None) -> Iterator[Broken]:

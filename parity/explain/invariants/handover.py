@@ -89,18 +89,21 @@ HANDOVER = (
         message("explain.handed", "what the runner hands out is what was sampled, and nothing of a chunk of a prompt"),
         ("handed", "sampled", "computed", "scheduled"),
         handed_is_what_was_sampled,
+        number=message("explain.number.tokens", "tokens"),
     ),
     Invariant(
         "given",
         message("explain.given", "what the caller gets is what was handed out"),
         ("given", "handed", "finish"),
         given_is_what_was_handed,
+        number=message("explain.number.tokens", "tokens"),
     ),
     Invariant(
         "kept",
         message("explain.kept", "the accepted count kept for the next step is what was sampled"),
         ("kept", "sampled"),
         count_kept,
+        number=message("explain.number.accepted_count", "accepted count"),
     ),
     Invariant(
         "buffer",

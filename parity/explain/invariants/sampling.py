@@ -81,23 +81,27 @@ SAMPLING = (
         message("explain.sampler_drafts", "the sampler has the drafts that were scheduled"),
         ("sampler_drafts", "drafts"),
         the_sampler_has_the_drafts,
+        number=message("explain.number.drafts", "drafts"),
     ),
     Invariant(
         "prefix",
         message("explain.prefix", "emitted tokens are drafts from the first on and one more"),
         ("sampled", "drafts", "handed"),
         drafts_and_one_more,
+        number=message("explain.number.tokens", "tokens"),
     ),
     Invariant(
         "chosen",
         message("explain.chosen", "an emitted token is the one that the target chose"),
         ("sampled", "chosen", "drafts", "handed"),
         tokens_are_the_targets,
+        number=message("explain.number.tokens", "tokens"),
     ),
     Invariant(
         "verified",
         message("explain.verified", "a draft is accepted exactly where it is what the target chose"),
         ("sampled", "chosen", "drafts", "handed"),
         accepted_drafts_are_the_targets,
+        number=message("explain.number.tokens", "tokens"),
     ),
 )
