@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from parity.errors import ParityError, reading, writing
-from parity.files import read_whole
+from parity.files import is_file, read_whole
 from parity.locks import lock_now
 from parity.messages import Say, message
 from parity.paths import make_private, runs_dir
@@ -23,6 +23,9 @@ from parity.plan.hosts import Host
 from parity.plan.trusting import hosts_to_use, plan_to_run
 from parity.records import Json
 from parity.trust import Trust, remember, trust_in
+
+_PART = ".part"
+"""How the name of a file ends that is being written."""
 
 MAX_ABOUT_BYTES = 16 << 20
 """Of what a directory says of its run."""
@@ -70,7 +73,7 @@ class RunDirectory:
     @classmethod
     def open(cls, root: Path) -> RunDirectory:
         directory = cls(root.expanduser().absolute())
-        if not directory.plan_file.is_file():
+        if not is_file(directory.plan_file):
             raise ParityError(
                 message(
                     "pipeline.not_run_directory",
@@ -184,9 +187,17 @@ class RunDirectory:
                     ),
                     hint=message("pipeline.wait_end_not", "wait for it to end; it does not need to be resumed"),
                 )
+            self._sweep()
             yield
         finally:
             os.close(handle)
+
+    def _sweep(self) -> None:
+        """Remove what a process that was killed had half written: nobody else writes here now."""
+        for whole in (self.plan_file, self.about, self.result, self.crossings_asked):
+            for part in self.root.glob(f".{whole.name}.*{_PART}"):
+                with contextlib.suppress(OSError):
+                    part.unlink()
 
     def _check_places(self) -> None:
         """A directory from elsewhere must not say where captures and logs are written: no links, pipes, devices."""
@@ -213,7 +224,7 @@ class RunDirectory:
         """Is a process working on this run right now?"""
         try:
             handle = os.open(self.root / "lock", os.O_RDWR)
-        except OSError:
+        except (OSError, ValueError):  # also of a name that no system takes: databases say where directories are
             return False
         try:
             return not lock_now(handle)
@@ -233,11 +244,11 @@ def find_unfinished(run: str | None, stored: Iterable[Path] = ()) -> RunDirector
     have been given another place). Raises ParityError when there is none, or several.
     """
     base = runs_dir()
-    roots = {path.absolute() for path in (*base.glob("*/"), *stored) if (path / "plan.json").is_file()}
+    roots = {path.absolute() for path in (*base.glob("*/"), *stored) if is_file(path / "plan.json")}
     found = sorted(map(RunDirectory, roots), key=lambda directory: directory.run_id, reverse=True)
     if run:
         found = [d for d in found if d.run_id == run] or [d for d in found if d.run_id.startswith(run)]
-        if not found and (Path(run) / "plan.json").is_file():
+        if not found and is_file(Path(run) / "plan.json"):
             return RunDirectory(Path(run).absolute())
         if not found:
             raise ParityError(
@@ -291,15 +302,15 @@ def write_whole(path: Path, pieces: Iterable[bytes], *, private: bool = False) -
             other.writelines(pieces)
         return
     path = Path(os.path.realpath(path))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{_PART}")
     try:
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600 if private else 0o666
-        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             for piece in pieces:
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -202,7 +202,8 @@ def test_ctrl_c_says_how_to_go_on(parity: Parity) -> None:
 
 
 def test_a_killed_run_is_listed_as_interrupted(parity: Parity) -> None:
-    process = parity.start(*RUN, FAKE_STEP="0.5")
+    """Its first completion would take ten minutes: it cannot end while the two commands look at it."""
+    process = parity.start(*RUN, FAKE_STEP="600")
     while not list((parity.home / "runs").glob("*/fake-mtp.jsonl")):
         time.sleep(0.05)
     (running,) = parity.json("runs", "list")
