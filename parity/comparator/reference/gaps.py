@@ -236,7 +236,7 @@ def _penalised(
         with np.errstate(invalid="ignore"):
             gap = np.maximum(best - own, 0.0) / unit
             highest = np.maximum(best, unlisted) - own
-        short |= unlisted - own > np.maximum(best - own, 0.0) + 1e-6
+            short |= unlisted - own > np.maximum(best - own, 0.0) + 1e-6
         place = np.where(gap < least, at, place)
         least, most = np.fmin(least, gap), np.fmax(most, np.maximum(highest / unit, gap))
         lowest = np.fmin(lowest, own)

@@ -46,7 +46,7 @@ _AT_ONCE = 256
 """Completions whose lists are looked at together."""
 
 _LEAST = -50.0
-"""Log of the least likelihood of a token that counts."""
+"""Log of the least likelihood of a token that counts: below, it is as unlikely at every temperature."""
 
 _SURE = 1e-4
 """Probability by which a list's own numbers may be off."""
@@ -208,9 +208,11 @@ def most_likely(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
     # A token that is kept keeps all better ones with it.
     column = np.minimum(draws.drawn, width - 1)
     sharing = np.maximum(np.cumsum(listed, axis=1)[row, np.maximum(column, fewest - 1)], weight)
-    of_rest = np.log(most) - np.log(whole + most)
-    of_listed = np.log(listed[row, column]) - np.log(sharing)
-    return np.asarray(np.minimum(np.where(draws.drawn == width, of_rest, of_listed), 0.0), dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):  # servers write -9999 for a token that cannot come
+        of_rest = np.log(most) - np.log(whole + most)
+        of_listed = np.log(listed[row, column]) - np.log(sharing)
+    logs = np.where(draws.drawn == width, of_rest, of_listed)
+    return np.asarray(np.clip(np.nan_to_num(logs, nan=0.0, neginf=_LEAST), _LEAST, 0.0), dtype=np.float64)
 
 
 def likelihood(draws: Draws, temperature: float, cut: Cut) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import cache
 
@@ -13,7 +14,9 @@ from worlds.choosing import Lapse
 
 from parity.comparator import Comparison, compare
 from parity.comparator.detect.drawn_places import ALL, LAST, SINGLE, STEPS, TURNS, in_words, name_of, places_in
-from parity.records import Capture, Kind, SpecTrace, TokenIds, Verdict
+from parity.comparator.stats import Stats
+from parity.records import Capture, Key, Kind, SpecTrace, TokenIds, Verdict
+from parity.store.connection import to_text
 
 ROWS, TOKENS = 96, 24
 WARM = {"temperature": 1.0, "max_tokens": TOKENS, "ignore_eos": True}
@@ -158,3 +161,21 @@ def _parts(a: TokenIds, b: TokenIds) -> int | None:
     size = min(len(a), len(b))
     places = np.flatnonzero(a[:size] != b[:size])
     return int(places[0]) if len(places) else None
+
+
+@pytest.mark.parametrize("logprob", [-9999.0, -1e30])
+def test_tokens_that_cannot_come_at_any_temperature_prove_nothing(logprob: float) -> None:
+    """Servers write -9999 for them. Found by fuzzing: a p-value was no number, and the report of the run ended."""
+    base, other = arm(base=True), arm()
+    scores = world().score(base, other)
+    first = next(one for one in scores if one.arm == other.header.arm)
+    top = scores[first]
+    chosen = int(other.completions[Key(first.request, first.round, first.sample)].token_ids[3])
+    values = top.values.copy()
+    values[3, top.ids[3] == chosen] = logprob
+    assert (values != top.values).any()
+    result = compare(base, other, {**scores, first: replace(top, values=values)})
+    assert result.stats.sampling
+    assert all(0.0 <= p <= 1.0 for p in result.stats.sampling.p_values.values())
+    assert of_places(result) == []
+    assert Stats.from_json(json.loads(to_text(result.stats.to_json()))).sampling
