@@ -5,7 +5,8 @@
 Fills a database with made-up findings (nine in ten near-ties, the rest of all kinds) and measures, as the
 median of three with the database just opened before the first: the first page, a page in the middle and the
 last one, for every order and both directions; counting; pages under filters; setting and undoing triage.
-The terminal interface needs each of them under 0.3 s. Needs only parity itself.
+The terminal interface needs each of them under 0.3 s. Then how long it takes to open a copy that somebody else made:
+for the first time, again, and after parity has written into it. Needs only parity itself.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import statistics
 import tempfile
 import time
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.messages import verbatim
-from parity.plan import Arm, Model, Plan, Request
+from parity.plan import Arm, Model, Plan, Request, Sampling
 from parity.records import Finding, Kind, Severity
 from parity.records.evidence import Evidence, Numbers
 from parity.records.kinds import kinds
@@ -57,7 +59,7 @@ def fill(path: Path, count: int) -> float:
     """Seconds for storing the findings (one transaction)."""
     arms = tuple(Arm(name, "cpu", name[4:]) for name in ("cpu/base", ARM))
     requests = tuple(Request(f"p{i}", f"prompt {i}", (i,)) for i in range(20_000))
-    plan = Plan(Model("m", "", {}, None, ()), requests, arms, "cpu/base")
+    plan = Plan(Model("m", "", {}, None, ()), requests, arms, "cpu/base", Sampling())
     made = list(findings(count))
     with Store.open(path) as store:
         store.create_run(NewRun(RUN, plan, "benchmark"))
@@ -94,6 +96,18 @@ def operations(store: Store, count: int) -> Iterator[tuple[str, Callable[[], obj
     yield "undo", store.undo_triage
 
 
+def openings(path: Path) -> Iterator[tuple[str, float]]:
+    """Seconds for opening a database from elsewhere."""
+    theirs = path.with_name("theirs.db")
+    shutil.copyfile(path, theirs)
+    for what in ("the first time", "again", "after a write of our own"):
+        began = time.perf_counter()
+        with Store.open(theirs) as store:
+            yield what, time.perf_counter() - began
+            if what == "again":
+                store.set_triage([store.page_findings(RUN, limit=1)[0].fingerprint], Triage(TriageState.BENIGN))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--findings", type=int, default=1_000_000)
@@ -112,12 +126,17 @@ def main() -> None:
                     work()
                     times.append(time.perf_counter() - began)
                 seconds[name] = statistics.median(times)
+        opened = dict(openings(path))
     for name, value in sorted(seconds.items(), key=lambda item: -item[1])[:12]:
         print(f"{value * 1e3:8.1f} ms  {name}")
+    for name, value in opened.items():
+        print(f"{value * 1e3:8.1f} ms  opening one from elsewhere, {name}")
     over = [name for name, value in seconds.items() if value > LIMIT_SECONDS]
     print(f"{len(seconds)} operations, {len(over)} over {LIMIT_SECONDS} s")
     if options.json_file:
-        Path(options.json_file).write_text(json.dumps({"store_seconds": stored, "seconds": seconds}, indent=1))
+        Path(options.json_file).write_text(
+            json.dumps({"store_seconds": stored, "seconds": seconds, "opened": opened}, indent=1)
+        )
 
 
 if __name__ == "__main__":

@@ -30,6 +30,11 @@ def open_regular(path: Path) -> IO[bytes]:
         raise
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a regular file that may be looked at; a path from elsewhere may be none that a system takes."""
+    return os.path.isfile(path)
+
+
 def read_whole(path: Path, most: int = MAX_BYTES) -> bytes:
     """The content of a regular file of at most `most` bytes. Raises OSError."""
     with open_regular(path) as file:

@@ -11,6 +11,7 @@ import click
 from parity.cli.checking import check
 from parity.cli.options import database_option, json_option
 from parity.cli.output import console, emit, emit_json, say
+from parity.files import is_file
 from parity.language import render
 from parity.messages import message
 
@@ -131,7 +132,7 @@ def delete(run: str, db: Path | None, files: bool, yes: bool) -> None:
             say(message("cli.nothing_deleted", "nothing deleted"))
             return
         store.delete_run(row.id)
-    if files and directory is not None and directory.plan_file.is_file():
+    if files and directory is not None and is_file(directory.plan_file):
         try:
             shutil.rmtree(directory.root)
         except OSError as error:

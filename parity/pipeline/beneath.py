@@ -11,6 +11,7 @@ from parity.comparator import Comparison
 from parity.explain.aligned import align
 from parity.explain.located import MODULE, Located, Locating, locate
 from parity.explain.noise import ERROR_RATE, LEAST_COMPLETIONS
+from parity.files import is_file
 from parity.messages import Message, message, words_heard
 from parity.records import Capture, Finding, Kind, Severity, Verdict
 from parity.records.evidence import LocatedEvidence
@@ -35,7 +36,7 @@ MISSED = {
 def sketched(path: Path) -> tuple[Sketches, ...]:
     """The sketches beside a capture or a scores file; none where there is no file. Raises CaptureError."""
     beside = sketches_path(path)
-    return read_sketches(beside) if beside.is_file() else ()
+    return read_sketches(beside) if is_file(beside) else ()
 
 
 def look_beneath(capture: Capture, path: Path, reference: Path) -> Locating | None:

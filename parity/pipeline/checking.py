@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +103,7 @@ def _of_run(store: Store, row: RunRow) -> Iterator[Fault]:
     if row.directory is None:
         return  # captures compared: where they lie now is nobody's promise
     directory = RunDirectory(Path(row.directory))
-    if not directory.root.is_dir():
+    if not os.path.isdir(directory.root):
         gone = message("check.gone", "its directory {directory} is gone", directory=row.directory)
         yield Fault(row.id, gone, _delete(row))
         return

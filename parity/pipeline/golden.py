@@ -7,6 +7,7 @@ from pathlib import Path
 
 from parity.capture import read_capture, read_scores
 from parity.errors import ParityError
+from parity.files import is_file
 from parity.messages import message
 from parity.pipeline.directory import RunDirectory
 from parity.records import Capture, ScoreKey, Scores, TopLogprobs
@@ -39,7 +40,7 @@ def load_golden(run: str, candidate: str, *, arm: str | None = None, db: Path | 
             hint=message("pipeline.name_one_arm", "name one of {captures} with --arm", captures=list(captures)),
         )
     path = captures[name]
-    if path is None or not path.is_file():
+    if path is None or not is_file(path):
         raise ParityError(
             message(
                 "pipeline.capture_run_gone",
@@ -69,15 +70,15 @@ def load_golden(run: str, candidate: str, *, arm: str | None = None, db: Path | 
 
 def _files(run: str, db: Path | None) -> tuple[dict[str, Path | None], str, list[Path]]:
     """(captures by arm, baseline, score files) of a run directory or a stored run."""
-    if (Path(run) / "plan.json").is_file():
+    if is_file(Path(run) / "plan.json"):
         directory = RunDirectory.open(Path(run))
         plan = directory.plan()
         captures: dict[str, Path | None] = {arm.name: directory.capture(arm.name) for arm in plan.arms}
-        return captures, plan.baseline, [directory.scores] if directory.scores.is_file() else []
+        return captures, plan.baseline, [directory.scores] if is_file(directory.scores) else []
     with Store.open(db, create=False) as store:
         row = store.run(run)
         captures = {arm.name: Path(arm.capture) if arm.capture else None for arm in store.arms(row.id)}
         files = [Path(path) for path in row.score_files]
         if row.directory:
             files.append(Path(row.directory) / "scores.jsonl")
-        return captures, row.baseline, [file for file in files if file.is_file()]
+        return captures, row.baseline, [file for file in files if is_file(file)]

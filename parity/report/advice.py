@@ -8,6 +8,7 @@ from typing import Final
 
 from parity.capture.steps import steps_path
 from parity.comparator.population.power import requests_needed
+from parity.files import is_file
 from parity.messages import Message, message
 from parity.records.engine_settings import draft_tokens
 from parity.report import facts
@@ -81,7 +82,7 @@ def _diverged(view: RunView) -> Iterator[Message]:
     if run.id:
         yield message("advice.triage", "go through the findings: `parity tui {run}`", run=run.id)
     yield message("advice.findings", "all findings with their evidence: {show}", show=_show(view))
-    if run.id and any(arm.capture and steps_path(Path(arm.capture)).is_file() for arm in view.suspected):
+    if run.id and any(arm.capture and is_file(steps_path(Path(arm.capture))) for arm in view.suspected):
         yield message(
             "advice.why", "under which conditions it happens, and what to try: `parity why {run}`", run=run.id
         )

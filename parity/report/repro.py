@@ -15,6 +15,7 @@ import orjson
 from parity._version import __version__
 from parity.capture import read_capture, read_scores
 from parity.errors import ParityError
+from parity.files import is_file
 from parity.messages import Message, message
 from parity.records import Capture, Json, Kind, ScoreKey, Scores, TopLogprobs
 from parity.records.engine_settings import engine_settings, pinned_settings
@@ -265,7 +266,7 @@ def near_ties(tokens: list[int], scored: TopLogprobs | None, tolerance: float) -
 
 def _capture(view: RunView) -> Capture | None:
     path = view.baseline.capture
-    if not path or not Path(path).is_file():
+    if not path or not is_file(Path(path)):
         return None
     return read_capture(Path(path), partial=True)
 
@@ -284,7 +285,7 @@ _OWN = ("max_tokens", "sampling")
 def _own(run: Run) -> dict[str, dict[str, Json]]:
     """From the plan in the run's directory: the store keeps a request's tokens, not its own sampling parameters."""
     path = Path(run.directory or "") / "plan.json"
-    if not run.directory or not path.is_file():
+    if not run.directory or not is_file(path):
         return {}
     try:
         requests = orjson.loads(path.read_bytes())["requests"]

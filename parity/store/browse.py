@@ -232,10 +232,6 @@ class Browser(Store):
                 found[row["id"]] = row["fingerprint"]
         return [found[i] for i in ids if i in found]
 
-    def data_version(self) -> int:
-        """A number that differs after another connection, of any process, has changed the database."""
-        return int(self._read("PRAGMA data_version")[0][0])
-
     def completion_lines(self, run_id: str) -> list[CompletionLine]:
         """All completions of the candidate arms, the missing ones too; of a run that has none yet, the baseline's."""
         return [

@@ -22,7 +22,7 @@ from parity.errors import ParityError
 from parity.messages import message
 from parity.paths import default_database, make_private
 from parity.records import Json
-from parity.store.guard import guard
+from parity.store.guard import guard, remember_whole
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -103,6 +103,8 @@ class Connection:
         self._db = db
         self._lock = threading.RLock()
         self._identity = _identity(path)
+        self._whole_at: int | None = None
+        """The version of a database from elsewhere that was whole when it was opened."""
 
     @classmethod
     def open(cls, path: str | Path | None = None, *, create: bool = True) -> Self:
@@ -148,8 +150,11 @@ class Connection:
 
         store = cls(where, Database(raw, execute_plugins=False))
         try:
-            guard(raw, where, new=new)
+            before = store.data_version()  # what somebody writes while it is looked through counts as later
+            remembered = guard(raw, where, new=new)
             store._prepare()
+            if remembered:
+                store._whole_at = store.data_version() if new else before
         except sqlite3.Error as error:
             raw.close()
             raise explain(error, where) from error
@@ -213,7 +218,21 @@ class Connection:
 
     def close(self) -> None:
         with self._lock:
+            ours = self._changed_by_nobody_else()
+            self._whole_at = None
             self._db.close()
+        if ours:
+            remember_whole(self.path)
+
+    def _changed_by_nobody_else(self) -> bool:
+        try:
+            return self._whole_at is not None and self._whole_at == self.data_version()
+        except ParityError:
+            return False
+
+    def data_version(self) -> int:
+        """A number that differs after another connection, of any process, has changed the database."""
+        return int(self._read("PRAGMA data_version")[0][0])
 
     def __enter__(self) -> Self:
         return self

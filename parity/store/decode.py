@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeVar
+from functools import cache, wraps
+from types import NoneType, UnionType
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 import orjson
 
 from parity.errors import ParityError
 from parity.messages import Message, message, verbatim
+from parity.records import Verdict
 from parity.records.counters import sane
 from parity.records.gaps import KeptGaps
 from parity.records.next_steps import steps_from
@@ -27,7 +29,7 @@ def _readable(make: Callable[[sqlite3.Row], Made]) -> Callable[[sqlite3.Row], Ma
     @wraps(make)
     def checked(row: sqlite3.Row) -> Made:
         try:
-            return make(row)
+            return _typed(make(row))
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             # JSON, token blobs, unknown states
             what = make.__name__.removesuffix("_row")
@@ -45,6 +47,29 @@ def _readable(make: Callable[[sqlite3.Row], Made]) -> Callable[[sqlite3.Row], Ma
             ) from error
 
     return checked
+
+
+SCALARS: Final = (str, int, float, bool, NoneType)
+
+
+@cache
+def _scalar_fields(row: type) -> list[tuple[str, tuple[type, ...]]]:
+    """The fields of a row that are plain values, and what they may be: SQLite's columns hold whatever was put there."""
+    found = []
+    for name, hint in get_type_hints(row).items():
+        types = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        if all(isinstance(one, type) and issubclass(one, SCALARS) for one in types):
+            found.append((name, (*types, int) if float in types else types))
+    return found
+
+
+def _typed(row: Made) -> Made:
+    """The row as its type says it is. Raises TypeError."""
+    kind: type = type(row)
+    for name, types in _scalar_fields(kind):
+        if type(getattr(row, name)) not in types:
+            raise TypeError(f"{name} is {type(getattr(row, name)).__name__}")
+    return row
 
 
 def messages_from(text: str) -> tuple[Message, ...]:
@@ -71,7 +96,7 @@ def run_row(row: sqlite3.Row) -> RunRow:
         created=row["created"],
         finished=row["finished"],
         status=RunStatus(row["status"]),
-        verdict=row["verdict"],
+        verdict=_verdict(row["verdict"]),
         reasons=messages_from(row["reasons"]),
         message=message_from(row["message"]),
         model=row["model"],
@@ -80,10 +105,14 @@ def run_row(row: sqlite3.Row) -> RunRow:
         score_files=stored.score_files,
         plan_hash=row["plan_hash"],
         command=row["command"],
-        versions=_object(row["versions"]),
+        versions={name: str(version) for name, version in _object(row["versions"]).items()},
         directory=row["directory"],
         duration=row["duration"],
     )
+
+
+def _verdict(text: str | None) -> str | None:
+    return None if text is None else str(Verdict(text))
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -110,7 +139,7 @@ def arm_row(row: sqlite3.Row) -> ArmRow:
         engine=_object(row["engine"]),
         environment=_object(row["environment"]),
         counters=None if row["counters"] is None else sane(_object(row["counters"])),
-        verdict=row["verdict"],
+        verdict=_verdict(row["verdict"]),
         reasons=messages_from(row["reasons"]),
         notes=tuple(map(Message.from_json, stats.get("notes", ()))),
         next_steps=steps_from(stats.get("next_steps", ())),

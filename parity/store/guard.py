@@ -1,8 +1,9 @@
 """A database from elsewhere is looked through before it is used: nothing in it runs, and it is whole.
 
-Its schema is looked at each time. Looking for damage reads the whole file, so what was found whole is remembered in
-the data directory by the identity of the file and of its write-ahead log: where neither has changed since, it is not
-read again. The change time (ctime) is part of it, which no program can set.
+Its schema is looked at each time. Looking for damage reads the whole file (seconds, of a million findings), so what was
+found whole is remembered in the data directory by the identity of the file and of its write-ahead log: where neither
+has changed since, or parity alone has changed it, it is not read again. The change time (ctime) is part of it, which no
+program can set.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ REMEMBERED: Final = 64
 """Databases that were found whole."""
 
 
-def guard(conn: sqlite3.Connection, path: Path, *, new: bool) -> None:
+def guard(conn: sqlite3.Connection, path: Path, *, new: bool) -> bool:
     """Nothing in the file runs: no function, trigger or view of its schema, and no query without end.
 
     A file that is neither new, nor in the data directory, nor in a directory that the user trusts is looked through.
-    Raises ParityError, sqlite3.Error.
+    Gives whether it is to be remembered as whole when it is closed. Raises ParityError, sqlite3.Error.
     """
     conn.execute("PRAGMA trusted_schema = OFF")
-    if new or path.resolve().is_relative_to(data_dir().resolve()) or lies_below_trusted(path):
-        return
+    if path.resolve().is_relative_to(data_dir().resolve()) or lies_below_trusted(path):
+        return False
+    if new:
+        return True
     until = time.monotonic() + CHECK_SECONDS
     conn.set_progress_handler(lambda: int(time.monotonic() > until), PROGRESS_STEPS)
     try:
@@ -46,6 +49,7 @@ def guard(conn: sqlite3.Connection, path: Path, *, new: bool) -> None:
         if identity != _known(path):
             _check_damage(conn, path)
             _remember(path, identity)
+        return True
     except sqlite3.OperationalError as error:
         if "interrupted" not in str(error):
             raise
@@ -82,6 +86,13 @@ def _not_taken(path: Path, why: Message, hint: Message | None = None) -> ParityE
 
 
 # ------------------------------------------------------------------ what was found whole
+
+
+def remember_whole(path: Path) -> None:
+    """It was whole when it was opened, nobody but this process has written into it since, and it is closed now."""
+    identity = _identity(path)
+    if identity != _known(path):
+        _remember(path, identity)
 
 
 def _identity(path: Path) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from parity.errors import ParityError
+from parity.files import is_file
 from parity.messages import Message, message
 from parity.plan.apart import ApartTokens, tokens_of
 from parity.plan.tokenise import Spelling, TextOfTokens
@@ -51,7 +52,7 @@ class Decoder:
         self._tokenizer: TextOfTokens | ApartTokens | None = None
         self._special: set[int] = set()
         self._known: dict[int, Piece] = {}
-        if model is None or not (model / "tokenizer.json").is_file():
+        if model is None or not is_file(model / "tokenizer.json"):
             self.problem = message(
                 "tui.no_tokenizer", "the model's tokenizer is not on this machine: token ids are shown"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import zlib
@@ -16,6 +17,7 @@ import orjson
 from parity.capture import MAX_LINE_BYTES, parse_header
 from parity.capture.lines import open_capture
 from parity.errors import ParityError
+from parity.files import is_file
 from parity.messages import Message, message
 from parity.pipeline import RunDirectory
 from parity.plan.checkpoint import shipped_checkpoint
@@ -45,7 +47,7 @@ class Here:
         """The run's directory, where it is still there."""
         run = self.view.run
         found = RunDirectory(Path(run.directory)) if run.directory and run.source == "run" else None
-        return found if found is not None and found.plan_file.is_file() else None
+        return found if found is not None and is_file(found.plan_file) else None
 
     def on_captures(self, *options: str) -> tuple[str, ...] | None:
         """The run once more over its captures: engines start for what is asked in addition alone."""
@@ -85,7 +87,7 @@ class Here:
         names = self.names
         options: list[str] = []
         for arm in (baseline, *self.view.candidates):
-            if not arm.capture or not Path(arm.capture).is_file():
+            if not arm.capture or not is_file(Path(arm.capture)):
                 return None
             options += ["--replay", f"{names[arm.name]}={Path(arm.capture).absolute()}"]
         return tuple(options)
@@ -105,7 +107,7 @@ class Here:
         """The option that names the checkpoint, and what to put in its place where nobody has named one."""
         run = self.view.run
         known = run.model_path or shipped_checkpoint(run.model)
-        if known is None and Path(run.model).is_dir():
+        if known is None and os.path.isdir(run.model):
             known = Path(run.model)
         if known is not None:
             return ("--model", str(known)), None
@@ -134,7 +136,7 @@ class Here:
 
 def header_of(arm: ArmView) -> Header | None:
     """The first line of an arm's capture; None where it is gone or cannot be read."""
-    if not arm.capture or not Path(arm.capture).is_file():
+    if not arm.capture or not is_file(Path(arm.capture)):
         return None
     try:
         with open_capture(Path(arm.capture)) as file:

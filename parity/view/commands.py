@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from parity.files import is_file
 from parity.messages import Message, message
 from parity.records import Json, Verdict
 from parity.records.engine_settings import draft_tokens, speculates
@@ -221,7 +222,7 @@ def _logprobs(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
 
 def _same_questions(here: Here, step: NextStep, arm: ArmView) -> NextCommand | None:
     baseline = here.view.baseline
-    if not baseline.capture or not Path(baseline.capture).is_file():
+    if not baseline.capture or not is_file(Path(baseline.capture)):
         return None
     asking = _asking(arm)
     if asking is None:

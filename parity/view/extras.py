@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from parity.capture import find_completion, find_score
 from parity.errors import ParityError
+from parity.files import is_file
 from parity.messages import Message
 from parity.records import Completion, Json, Key, ScoreKey, SpecTrace, TopLogprobs
 from parity.store import ArmRow, RunRow
@@ -48,7 +49,7 @@ def load_extras(run: RunRow, baseline: ArmRow | None, candidate: ArmRow | None, 
     arms = [arm for arm in (baseline, candidate) if arm is not None]
     files = {arm.name: path for arm in arms if (path := _capture_of(run, arm)) is not None}
     scores = Path(run.directory) / "scores.jsonl" if run.directory else None
-    places = [*([scores] if scores is not None and scores.is_file() else []), *files.values()]
+    places = [*([scores] if scores is not None and is_file(scores) else []), *files.values()]
 
     def own(arm: ArmRow | None) -> Completion | None:
         path = files.get(arm.name) if arm is not None else None
@@ -97,4 +98,4 @@ def _capture_of(run: RunRow, arm: ArmRow) -> Path | None:
     candidates = [Path(arm.capture)] if arm.capture else []
     if run.directory:
         candidates.append(Path(run.directory) / f"{arm.name.replace('/', '-')}.jsonl")
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if is_file(path)), None)

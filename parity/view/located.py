@@ -11,6 +11,7 @@ from parity.capture import read_capture
 from parity.capture.sketches import sketches_path
 from parity.errors import ParityError
 from parity.explain.located import Located, Locating
+from parity.files import is_file
 from parity.messages import Message, message
 from parity.pipeline.beneath import clean, look_beneath, unjudged, why_located
 from parity.records import Json, Key
@@ -79,7 +80,7 @@ def locating(store: Store, target: str | None, arm: str | None = None) -> list[A
     found = []
     for one in store.arms(run):
         path = Path(one.capture) if one.capture and wanted in (None, one.name) else None
-        if path is None or not sketches_path(path).is_file():
+        if path is None or not is_file(sketches_path(path)):
             continue
         looked = look_beneath(read_capture(path, partial=True), path, scores)
         if looked is not None:

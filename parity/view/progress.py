@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from parity.files import is_file, open_regular
 from parity.messages import Message, message
 from parity.store import ArmRow, RunRow
 
@@ -42,9 +44,9 @@ class Progress:
                 found.append(ArmProgress(arm.name, total if arm.status != "failed" else 0, total, arm.status))
                 continue
             capture = directory.capture(arm.name)
-            words = None if capture.exists() else _before(directory.log(arm.name).exists())
+            words = None if is_file(capture) else _before(is_file(directory.log(arm.name)))
             found.append(ArmProgress(arm.name, min(self._records(capture), total), total, words=words))
-        if directory is not None and directory.scores.exists():
+        if directory is not None and is_file(directory.scores):
             words = message("view.scores_so_far", "{count:,} so far", count=self._records(directory.scores))
             found.append(ArmProgress("scores", 0, 0, words=words))
         return found
@@ -53,8 +55,8 @@ class Progress:
         """Lines of a capture but its header."""
         offset, lines = self._counted.get(path, (0, 0))
         try:
-            with path.open("rb") as file:
-                if path.stat().st_size < offset:  # started anew
+            with open_regular(path) as file:
+                if os.fstat(file.fileno()).st_size < offset:  # started anew
                     offset, lines = 0, 0
                 file.seek(offset)
                 chunk = file.read(CHUNK)

@@ -10,6 +10,7 @@ from parity.capture import read_capture, read_scores
 from parity.capture.steps import steps_path
 from parity.comparator import Comparison
 from parity.errors import ParityError
+from parity.files import is_file
 from parity.messages import message
 from parity.pipeline.analyse import analyse
 from parity.plan import Arm
@@ -42,6 +43,11 @@ def of_store(store: Store, target: str | None = None, *, limit: int = MOST_FINDI
     run_id, asked = find_target(store, target)
     row = store.run(run_id)
     arms, requests = store.arms(row.id), store.requests(row.id)
+    if not arms:
+        raise ParityError(
+            message("view.no_arms", "the run {run} has no arms: there is nothing to show of it", run=row.id),
+            hint=message("view.no_arms_check", "`parity runs check {run}` says what is wrong with it", run=row.id),
+        )
     run = _run(row)
     planned = {arm.name: arm for arm in row.plan.arms}
     configs = told_apart({arm.name: arm.engine for arm in arms})
@@ -66,7 +72,7 @@ def of_store(store: Store, target: str | None = None, *, limit: int = MOST_FINDI
 
 
 def _recorded(arm: ArmRow) -> bool:
-    return bool(arm.capture) and steps_path(Path(str(arm.capture))).is_file()
+    return bool(arm.capture) and is_file(steps_path(Path(str(arm.capture))))
 
 
 def _why(store: Store, run: str, asked: FindingRow | None) -> Sequence[Why]:
@@ -125,7 +131,7 @@ def _score_files(row: RunRow) -> Iterator[Path]:
     files = [Path(path) for path in row.score_files]
     if row.directory:
         files.append(Path(row.directory) / "scores.jsonl")
-    return (path for path in files if path.is_file())
+    return (path for path in files if is_file(path))
 
 
 def _arm(store: Store, run: Run, row: ArmRow, config: str, planned: Arm | None, expected: int | None) -> ArmView:
@@ -231,7 +237,7 @@ class _Captures:
     def read(self, arm: str) -> Capture | None:
         path = self._paths[arm]
         try:
-            if not path or not Path(path).is_file():
+            if not path or not is_file(Path(path)):
                 raise ParityError(message("view.capture_not_there", "the capture of {arm} is not there", arm=arm))
             return read_capture(Path(path), partial=True)
         except ParityError as error:

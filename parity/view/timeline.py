@@ -16,6 +16,7 @@ from parity.capture.steps import Ints, RowSteps, StepRequest, read_steps, steps_
 from parity.explain.ledger import Ledger, Mask
 from parity.explain.predicates import moved, new
 from parity.explain.violations import Violation, check
+from parity.files import is_file
 from parity.records import Key
 
 AROUND: Final = 8
@@ -90,7 +91,7 @@ def name_of(request: StepRequest) -> str:
 def timeline_beside(capture: Path, key: Key) -> Timeline | None:
     """From the steps beside a capture; None where there are none of this completion. Raises CaptureError."""
     path = steps_path(capture)
-    if not path.is_file():
+    if not is_file(path):
         return None
     found = (timeline_of(steps, key) for steps in read_steps(path))
     return next((one for one in found if one is not None), None)

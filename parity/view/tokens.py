@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from parity.errors import ParityError
+from parity.files import is_file
 from parity.plan.apart import ApartTokens, tokens_of
 from parity.plan.tokenise import TextOfTokens
 from parity.records import TokenIds
@@ -26,7 +27,7 @@ class TokenText:
 
     def __init__(self, model: Path | None) -> None:
         self._tokenizer: TextOfTokens | ApartTokens | None = None
-        if model is not None and (model / "tokenizer.json").is_file():
+        if model is not None and is_file(model / "tokenizer.json"):
             with suppress(ParityError, OSError):
                 self._tokenizer = tokens_of(model)
 

@@ -16,6 +16,7 @@ from parity.explain.association import Associated, associate
 from parity.explain.ledger import Ledger, Mask
 from parity.explain.predicates import asked_of
 from parity.explain.violations import check
+from parity.files import is_file
 from parity.messages import message
 from parity.records import Json, Key, Kind, Severity
 from parity.store import FindingRow, Store
@@ -102,7 +103,7 @@ def _nothing_recorded(run: str) -> ParityError:
 def _recorded(store: Store, run: str, arm: str | None) -> dict[str, Path]:
     """Arms whose steps are beside their captures."""
     arms = [one for one in store.arms(run) if arm in (None, one.name)]
-    return {one.name: Path(one.capture) for one in arms if one.capture and steps_path(Path(one.capture)).is_file()}
+    return {one.name: Path(one.capture) for one in arms if one.capture and is_file(steps_path(Path(one.capture)))}
 
 
 def of_run(store: Store, run: str, finding: FindingRow | None = None, arm: str | None = None) -> list[Why]:

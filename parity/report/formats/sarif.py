@@ -12,6 +12,7 @@ from urllib.parse import quote
 from parity._version import __version__
 from parity.capture import read_capture
 from parity.errors import ParityError
+from parity.files import is_file
 from parity.records import Json, Key
 from parity.records.kinds import Kind, kinds
 from parity.report import facts
@@ -153,7 +154,7 @@ def _place(view: RunView, finding: FindingView, lines: dict[str, dict[Key, int]]
 
 def _lines(capture: str | None) -> dict[Key, int]:
     """Line of each completion in a capture that is still there and readable; SARIF does without otherwise."""
-    if capture is None or not Path(capture).is_file():
+    if capture is None or not is_file(Path(capture)):
         return {}
     try:
         return {completion.key: completion.line for completion in read_capture(Path(capture), partial=True)}

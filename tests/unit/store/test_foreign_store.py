@@ -6,12 +6,19 @@ import os
 import sqlite3
 import stat
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from store_data import make_plan
 
 from parity.errors import ParityError
-from parity.store import Store, guard
+from parity.pipeline.checking import check
+from parity.store import NewRun, Store, guard
+from parity.store.decode import request_row
+from parity.store.packing import pack_tokens
 from parity.trust import trust
+from parity.view import of_store
 
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
 
@@ -116,3 +123,74 @@ def test_one_that_is_our_own_is_not_read_whole(tmp_path: Path, monkeypatch: pyte
     trust(folder)
     Store.open(path).close()
     assert len(looked) == before
+
+
+def test_what_parity_alone_has_written_is_not_read_whole_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database beside one's captures (`--db`) of a million findings takes seconds to read."""
+    monkeypatch.setenv("PARITY_HOME", str(tmp_path / "home"))
+    looked = looked_through(monkeypatch)
+    path = made(tmp_path / "theirs.db")
+    for change in (lambda store: None, written_into, written_into):
+        with Store.open(path) as store:
+            change(store)
+    assert len(looked) == 1
+    with Store.open(path) as store:
+        written_into(store)
+        with sqlite3.connect(path) as other:
+            other.execute("UPDATE runs SET model = 'x'")
+        other.close()
+    Store.open(path).close()
+    assert len(looked) == 2
+
+
+def test_one_that_parity_made_is_not_read_whole_at_its_next_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARITY_HOME", str(tmp_path / "home"))
+    looked = looked_through(monkeypatch)
+    for _ in range(3):
+        with Store.open(tmp_path / "new.db") as store:
+            written_into(store)
+    assert looked == []
+
+
+def written_into(store: Store) -> None:
+    store.create_run(NewRun(f"r{store.count_runs()}", make_plan(), "test"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE arms SET verdict = 'MAYBE'", "MAYBE"),
+        ("UPDATE runs SET verdict = 'MAYBE'", "MAYBE"),
+        ("UPDATE runs SET number = 0", "has no arms"),
+    ],
+)
+def test_a_run_that_parity_never_wrote_is_an_error_in_words(tmp_path: Path, change: str, said: str) -> None:
+    """Found by fuzzing: a report of it ended with a fault of parity's own."""
+    with Store.open(tmp_path / "theirs.db") as store:
+        written_into(store)
+        store._db.conn.execute("PRAGMA ignore_check_constraints = ON")  # their tables need not have any
+        store._db.conn.execute("PRAGMA foreign_keys = OFF")
+        store._db.conn.execute(change)
+        with pytest.raises(ParityError, match=said):
+            of_store(store)
+
+
+def test_cells_of_another_type_are_an_error_in_words() -> None:
+    """The tables of somebody else need not be strict."""
+    row: dict[str, Any] = {"ordinal": 0, "name": "p0", "prompt": None, "prompt_tokens": pack_tokens(np.arange(2))}
+    assert request_row(row).name == "p0"  # type: ignore[arg-type]
+    for column, value in (("name", b"\xff"), ("ordinal", "x"), ("prompt", 5), ("name", None)):
+        with pytest.raises(ParityError, match=f"{column} is {type(value).__name__}"):
+            request_row({**row, column: value})  # type: ignore[arg-type]
+
+
+def test_paths_that_no_system_takes_lead_nowhere(tmp_path: Path) -> None:
+    """Found by fuzzing: a directory with a name of 3,000 characters ended a report."""
+    with Store.open(tmp_path / "theirs.db") as store:
+        for path in ("x" * 3000, "a\0b", "/dev/zero"):
+            store.create_run(NewRun(path[:9], make_plan(), "test", directory=path))
+            store._db.conn.execute("UPDATE arms SET capture = ?", (path,))
+            assert of_store(store, path[:9]).run.score_files == ()
+            assert check(store, path[:9]).faults  # its directory is gone
