@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from asked import Asked
 from judging import Ended, place
 
 MIB = 700
@@ -118,14 +119,14 @@ BOMBS: dict[str, Callable[[Path], Path]] = {
 }  # fmt: skip
 
 
-def campaign(short: bool) -> Iterator[Ended]:
+def campaign(asked: Asked) -> Iterator[Ended]:
     """Each bomb checked, and compared with a good capture where the check took it."""
-    names = ["accepted 2e8", "wide logprobs", "blank lines", "pipe"] if short else list(BOMBS)
+    names = ["accepted 2e8", "wide logprobs", "blank lines", "pipe"] if asked.short else asked.piece(list(BOMBS))
     for name in names:
         with place() as here:
             bomb = BOMBS[name](here.root / "given")
             good = here.root / "given" / "good.jsonl"
             good.write_bytes(capture(completion()))
-            if not short:
+            if not asked.short:
                 yield here.run(f"{name}: check", "capture", "check", str(bomb), seconds=SECONDS, mib=MIB)
             yield here.run(f"{name}: compare", "compare", str(good), str(bomb), "--json", seconds=SECONDS, mib=MIB)

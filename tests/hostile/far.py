@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from asked import Asked
 from judging import Ended, Place, place
 
 MIB = 700
@@ -85,20 +86,20 @@ def configure(here: Place, case: str) -> Path:
     return path
 
 
-def campaign(short: bool) -> Iterator[Ended]:
+def campaign(asked: Asked) -> Iterator[Ended]:
     some = ("header engine=nested(300)", "samples", "completion token_ids=[2**70]", "do progress")
-    for case in some if short else CASES:
+    for case in some if asked.short else asked.piece(CASES):
         with place() as here:
             config, out = configure(here, case), here.work / "run"
-            asked = ("--config", str(config), "--out", str(out))
+            where = ("--config", str(config), "--out", str(out))
             lied = here.run(
-                case, "run", "--backends", "fake,far", "--variants", "base", *asked, seconds=SECONDS, mib=MIB
+                case, "run", "--backends", "fake,far", "--variants", "base", *where, seconds=SECONDS, mib=MIB
             )
             size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) if out.exists() else 0
             if size > 80 << 20:
                 lied.problems.append(f"{size >> 20} MiB on the disk")
             yield lied
-            if short or lied.code in (0, 1, 4):
+            if asked.short or lied.code in (0, 1, 4):
                 continue
             honest = here.run(f"{case}, then honest", "run", "--resume", "--config", str(configure(here, "honest")), "--out", str(out),
                               seconds=SECONDS, mib=MIB, fine=(0, 4), env={"LIAR": "honest"})  # fmt: skip

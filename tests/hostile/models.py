@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from asked import Asked
 from judging import ROOT, Ended, place
 
 SECONDS = 150.0
@@ -127,9 +128,9 @@ def _touch(path: Path) -> Path:
     return path
 
 
-def campaign(short: bool) -> Iterator[Ended]:
+def campaign(asked: Asked) -> Iterator[Ended]:
     """A plan made with each, of plain text and of chat messages."""
-    for name in ("template that looks for globals", "config nested") if short else CASES:
+    for name in ("template that looks for globals", "config nested") if asked.short else asked.piece(list(CASES)):
         with place() as here:
             model = here.root / "given" / "model"
             model.mkdir()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from asked import Asked
 from judging import KEY, Ended, place
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "conformance"))
@@ -236,10 +237,10 @@ def liar(case: str) -> Iterator[str]:
             server.kill()
 
 
-def campaign(short: bool) -> Iterator[Ended]:
+def campaign(asked: Asked) -> Iterator[Ended]:
     """Each lie by a candidate beside an honest baseline; every third case asks for logprobs."""
     some = ("answer: ids of 2^70", "answer: key as text", "metrics: position of 2e9")
-    for number, case in enumerate(some if short else CASES):
+    for number, case in enumerate(some if asked.short else asked.piece(CASES), asked.first):
         with place() as here, liar(case) as url:
             options = [
                 f"timeout={TIMEOUT}",
@@ -247,10 +248,10 @@ def campaign(short: bool) -> Iterator[Ended]:
                 "api_key_env=HOSTILE_KEY",
                 f"stream={str(case.startswith('stream')).lower()}",
             ]
-            asked = ("--logprobs", "1") if number % 3 == 0 or "logprob" in case else ()
+            logprobs = ("--logprobs", "1") if number % 3 == 0 or "logprob" in case else ()
             yield here.run(
                 case, "run", "--backends", "fake", "--variants", "base", "--server", f"evil={url}", "--suite", "smoke",
-                "--max-tokens", "8", "--out", "run", *(word for one in options for word in ("--server-option", one)), *asked,
+                "--max-tokens", "8", "--out", "run", *(word for one in options for word in ("--server-option", one)), *logprobs,
                 seconds=SECONDS, mib=MIB,
             )  # fmt: skip
 

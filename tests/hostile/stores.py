@@ -8,9 +8,11 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from asked import Asked
 from judging import KEY, Ended, Place, place
 
 MIB = 700
@@ -275,11 +277,18 @@ def databases(first: Place, names: list[str], commands: tuple[tuple[str, ...], .
             yield ended
 
 
-def campaign(short: bool) -> Iterator[Ended]:
+def campaign(asked: Asked) -> Iterator[Ended]:
     """Each plan run, each directory resumed, each database shown by every command."""
     with place() as first:
         yield base(first)
-        yield from plans(first, ["PYTHONPATH", "10^12 rounds"] if short else [*PLANS, *PLAN_FILES])
-        yield from directories(first, ["a command", "log elsewhere"] if short else list(DIRECTORIES))
-        some = (("runs", "show"), ("report", "--format", "md"))
-        yield from databases(first, ["arm that moves"] if short else list(STORES), some if short else COMMANDS)
+        some: tuple[tuple[str, ...], ...] = (("runs", "show"), ("report", "--format", "md"))
+        if asked.short:
+            yield from plans(first, ["PYTHONPATH", "10^12 rounds"])
+            yield from directories(first, ["a command", "log elsewhere"])
+            yield from databases(first, ["arm that moves"], some)
+            return
+        every = [(plans, name) for name in (*PLANS, *PLAN_FILES)]
+        every += [(directories, name) for name in DIRECTORIES]
+        every += [(partial(databases, commands=COMMANDS), name) for name in STORES]
+        for tried, name in asked.piece(every):
+            yield from tried(first, [name])

@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterator
 
 import bombs
 import far
+import kills
 import models
 import pytest
 import servers
 import stores
+from asked import Asked
 from judging import Ended
 
-Campaign = Callable[[bool], Iterator[Ended]]
+Campaign = Callable[[Asked], Iterator[Ended]]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="processes are killed and looked at as POSIX has them")
-@pytest.mark.parametrize("campaign", [bombs.campaign, far.campaign, models.campaign, servers.campaign, stores.campaign])
+@pytest.mark.parametrize(
+    "campaign", [bombs.campaign, far.campaign, kills.campaign, models.campaign, servers.campaign, stores.campaign]
+)
 def test_nothing_hostile_gets_through(campaign: Campaign) -> None:
-    tried = list(campaign(True))
+    tried = list(campaign(Asked(short=True)))
     assert tried
     assert [one.line() for one in tried if one.problems] == []

@@ -9,17 +9,30 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import resource
 import sys
 import time
 import traceback
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 
 SLOW_SECONDS = 5.0
 """Of processor time for one small input."""
+
+MOST_MIB = 256
+"""Of memory that one small input asks for, beyond all before it (the fuzzer itself keeps its corpus in memory)."""
+
+INSTRUMENTED = {
+    "reader": ["parity.capture"], "comparator": ["parity.comparator"], "store": ["parity.store", "parity.pipeline.analyse"],
+    "cells": ["parity.store", "parity.view", "parity.report"], "reports": ["parity.view", "parity.report"],
+    "screens": ["parity.view", "parity.tui"], "app": ["parity.tui"],
+}  # fmt: skip
+"""Whose coverage guides; all of parity where nothing is named."""
+
+POOL = 300
 
 
 class Session:
@@ -32,13 +45,18 @@ class Session:
         self.inputs = self.let_in = 0
         self.slowest = 0.0
         self.faults: dict[str, str] = {}
+        self.taken: list[bytes] = []
+        """Some of what was let in: what further inputs are made of."""
         self.began = time.monotonic()
 
     def __call__(self, data: bytes) -> None:
         self.inputs += 1
-        began = time.process_time()
+        began, before = time.process_time(), peak_mib()
         try:
-            self.let_in += self.tried(self.door, data)
+            taken = self.tried(self.door, data)
+            self.let_in += taken
+            if taken and len(data) < LONGEST and (len(self.taken) < POOL or self.inputs % 16 == 0):
+                self.taken = [*self.taken[-POOL:], data]
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 - each is a fault, and the next input is tried
@@ -47,6 +65,10 @@ class Session:
         self.slowest = max(self.slowest, took)
         if took > SLOW_SECONDS:
             self.fault(TimeoutError(f"{took:.1f} s"), data)
+        if peak_mib() > before + MOST_MIB:
+            self.fault(MemoryError(f"{peak_mib() - before} MiB"), data)
+        if self.inputs % 1000 == 0:
+            print(self.row(), flush=True)
 
     def fault(self, error: BaseException, data: bytes) -> None:
         frames = [one for one in traceback.extract_tb(error.__traceback__) if "/parity/" in one.filename]
@@ -61,26 +83,52 @@ class Session:
 
     def row(self) -> str:
         took = time.monotonic() - self.began
-        return f"| {self.door} | {self.inputs} | {self.let_in} | {len(self.faults)} | {self.slowest:.1f} s | {took:.0f} s |"
+        found = (
+            self.door,
+            self.inputs,
+            self.let_in,
+            len(self.faults),
+            f"{self.slowest:.1f} s",
+            f"{peak_mib()} MiB",
+            f"{took:.0f} s",
+        )
+        return "| " + " | ".join(map(str, found)) + " |"
+
+
+LONGEST = 20_000
+"""Bytes of an input that others are made of."""
+
+
+def peak_mib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
+def another(rng: random.Random, session: Session, seeds: list[bytes], data: bytes) -> bytes:
+    """A mutation of this input, of a beginning or of one that was let in; of a capture mostly one that leaves it one."""
+    from tests.hostile.fuzz.doors import CAPTURES
+    from tests.hostile.fuzz.gentle import gently
+    from tests.hostile.fuzz.mutation import mutated
+
+    how = rng.random()
+    begin = data if how < 0.4 and data else rng.choice(seeds if how < 0.5 or not session.taken else session.taken)
+    if session.door in CAPTURES and rng.random() < 0.7:
+        try:
+            return gently(rng, begin)
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            return gently(rng, rng.choice(seeds))  # this one is no capture any more
+    return mutated(rng, begin)
 
 
 def drawn(session: Session, seeds: list[bytes], inputs: int, seed: int, seconds: float) -> None:
-    """Without coverage: each a mutation of a beginning, or of one that was let in."""
-    from tests.hostile.fuzz.mutation import mutated
-
-    rng, pool = random.Random(f"{seed} {session.door}"), list(seeds)
+    """Without coverage."""
+    rng = random.Random(f"{seed} {session.door}")
     while session.inputs < inputs and time.monotonic() - session.began < seconds:
-        data, before = mutated(rng, rng.choice(pool)), session.let_in
-        session(data)
-        if session.let_in > before and len(data) < 20_000 and rng.random() < 0.05:
-            pool = [*pool[-200:], *seeds, data]
+        session(another(rng, session, seeds, b""))
 
 
-def guided(session: Session, seeds: list[bytes], inputs: int, seconds: float) -> NoReturn:
+def guided(session: Session, seeds: list[bytes], inputs: int, seed: int, seconds: float) -> NoReturn:
     """By coverage of parity's code: libFuzzer keeps what reaches something new. It ends this process."""
     import atheris
-
-    from tests.hostile.fuzz.mutation import mutated
 
     corpus = session.keep / f"corpus-{session.door}"
     corpus.mkdir(exist_ok=True)
@@ -89,7 +137,9 @@ def guided(session: Session, seeds: list[bytes], inputs: int, seconds: float) ->
 
     def mutate(data: bytes, most: int, seed: int) -> bytes:
         rng = random.Random(seed)
-        return (atheris.Mutate(data, most) if rng.random() < 0.1 else mutated(rng, data or seeds[0]))[:most]
+        if rng.random() < 0.04:
+            return bytes(atheris.Mutate(data, most))
+        return another(rng, session, seeds, data)[:most]
 
     def one(data: bytes) -> None:
         session(data)
@@ -97,8 +147,8 @@ def guided(session: Session, seeds: list[bytes], inputs: int, seconds: float) ->
             print(session.row(), flush=True)
             os._exit(3 if session.faults else 0)
 
-    arguments = [sys.argv[0], "-max_len=65536", "-len_control=0", "-rss_limit_mb=3000", "-timeout=60", "-verbosity=0",
-                 str(corpus)]  # fmt: skip
+    arguments = [sys.argv[0], f"-max_len={2 * LONGEST}", "-len_control=0", "-rss_limit_mb=4000", "-timeout=60", "-verbosity=0",
+                 f"-seed={seed + 1}", f"-artifact_prefix={session.keep}/", str(corpus)]  # fmt: skip
     atheris.Setup(arguments, one, custom_mutator=mutate)
     atheris.Fuzz()
     os._exit(0)
@@ -124,21 +174,21 @@ def main() -> int:
         coverage = False
     if coverage and len(args.doors) != 1:
         return each_alone(args)
-    with atheris.instrument_imports(include=["parity"]) if coverage else nullcontext():
-        from tests.hostile.fuzz.doors import DOORS, seeds
+    with atheris.instrument_imports(include=INSTRUMENTED.get(args.doors[0], ["parity"])) if coverage else nullcontext():
+        from tests.hostile.fuzz.doors import DOORS, beginnings
 
     failed = False
     for door in args.doors or list(DOORS):
         session = Session(door, args.keep)
         if coverage:
-            guided(session, seeds()[door], args.inputs, args.seconds)
-        drawn(session, seeds()[door], args.inputs, args.seed, args.seconds)
+            guided(session, beginnings(door), args.inputs, args.seed, args.seconds)
+        drawn(session, beginnings(door), args.inputs, args.seed, args.seconds)
         print(session.row(), flush=True)
         failed |= bool(session.faults)
     return 3 if failed else 0
 
 
-def each_alone(args: Any) -> int:
+def each_alone(args: argparse.Namespace) -> int:
     """A process for each door: what is instrumented stays so."""
     import subprocess
 
@@ -147,7 +197,7 @@ def each_alone(args: Any) -> int:
     worst = 0
     for door in args.doors or list(DOORS):
         command = [sys.executable, "-m", "tests.hostile.fuzz", door, "--inputs", str(args.inputs), "--seconds",
-                   str(args.seconds), "--keep", str(args.keep)]  # fmt: skip
+                   str(args.seconds), "--keep", str(args.keep), "--seed", str(args.seed)]  # fmt: skip
         worst = max(worst, abs(subprocess.run(command, check=False).returncode))
     return worst
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 import numpy as np
 from rich.style import Style
@@ -17,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from step_world import World, steps_lines
 
 from parity.capture import (
-    CaptureError,
     ScoreFile,
     capture_records,
     check_capture,
@@ -35,21 +39,31 @@ from parity.plan import Plan
 from parity.records import Capture, Completion, Header, Key, ScoreKey, Scores, SpecTrace, TopLogprobs
 from parity.report.formats import names
 from parity.report.write import documents
+from parity.run import backend
 from parity.run.messages import ProtocolError, decode, held_record
-from parity.store import NewRun, RunStatus, Store
+from parity.store import FindingFilter, FindingSort, NewRun, RunStatus, Store
+from parity.store.integrity import problems
 from parity.text import visible
 from parity.tui.drawing import Drawing
 from parity.tui.screens import panels
 from parity.tui.widgets.paneltext import Palette
 from parity.tui.widgets.sides import flow
-from parity.view import of_captures, of_store
+from parity.view import of_store
 from parity.view.completion import CompletionView
+from tests.hostile.fuzz.interface import Interface
 
-ALLOWED = (ParityError, ProtocolError, Malformed)
+
+class NoInput(Exception):
+    """Nothing that this door would even look at."""
+
+
+ALLOWED = (ParityError, ProtocolError, Malformed, NoInput)
 LARGEST = 1 << 16
 """Bytes of an input: faults of size are the bombs' business."""
 
-SCRATCH = Path(tempfile.mkdtemp(prefix="parity-fuzz-"))
+MEMORY = Path("/dev/shm")
+SCRATCH = Path(tempfile.mkdtemp(prefix="parity-fuzz-", dir=MEMORY if MEMORY.is_dir() else None))
+backend._installed = cache(backend._installed)  # what is installed stays so, and is looked up for each arm
 PALETTE = Palette(*[Style()] * len(Palette._fields))
 
 
@@ -101,7 +115,7 @@ def seeds() -> dict[str, list[bytes]]:
     scored = Capture(second.header, second.completions, scores, second.counters)
     whole = unsealed(scored)
     lines = whole.splitlines(keepends=True)
-    plan = json.dumps(plan_of_captures(first, [second]).to_json()).encode()
+    plan = json.dumps({**plan_of_captures(first, [second]).to_json(), "rounds": 2}).encode()
     steps = b"".join(steps_lines(World(1).recorded()))
     events = [b'{"event":"progress","running":3}\n', b'{"event":"error","type":"X","message":"y"}\n',
               b'{"event":"unscored","key":{"arm":"a","request":"p","round":0,"sample":0},"reason":"x"}\n']  # fmt: skip
@@ -110,10 +124,12 @@ def seeds() -> dict[str, list[bytes]]:
         "steps": [steps[:LARGEST]],
         "worker": [*lines, *events],
         "plan": [plan],
-        "comparator": [whole],
-        "reports": [whole],
-        "screens": [whole],
+        **{door: [whole] for door in CAPTURES[1:]},
     }
+
+
+def beginnings(door: str) -> list[bytes]:
+    return cell_seeds() if door == "cells" else seeds()[door]
 
 
 # ------------------------------------------------------------------ the doors
@@ -157,81 +173,210 @@ def plan(data: bytes) -> None:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
-        return
+        raise NoInput from None
     Plan.from_json(value, "plan").to_json()
 
 
 def comparator(data: bytes) -> None:
     candidate = read_capture(written(data))
-    compared = compare(baseline(), candidate, None, CompareOptions())
-    for_store(compared)
-    for kind in ("md", "json"):
-        from parity.report.format import Wanted
-        from parity.report.formats import format_named
-        from parity.report.texts import Texts
-
-        view = of_captures([baseline(), candidate], {candidate.header.arm: compared})
-        format_named(kind).write(view, Wanted(Texts()))
+    with owed():
+        for_store(compare(baseline(), candidate, None, CompareOptions()))
 
 
-def stored(data: bytes) -> tuple[Store, str]:
-    """The candidate compared and stored beside the baseline."""
+@cache
+def database(name: str) -> Store:
+    """One for all inputs of a door."""
+    return Store.open(SCRATCH / f"{name}.db")
+
+
+def stored(data: bytes, name: str = "fuzz") -> tuple[Store, str, Capture]:
+    """The candidate compared and stored beside the baseline; what was stored before is gone."""
     path = written(data)
     candidate = read_capture(path)
+    kept = database(name)
+    with owed():
+        keep(kept, candidate, path)
+    return kept, candidate.header.arm, candidate
+
+
+@contextmanager
+def owed() -> Iterator[None]:
+    """A capture that was read is compared, stored and shown: a no is a fault by now."""
+    try:
+        yield
+    except ALLOWED as error:
+        raise AssertionError(f"refused: {error}") from error
+
+
+def keep(store: Store, candidate: Capture, path: Path) -> None:
     compared = compare(baseline(), candidate, None, CompareOptions())
     made = plan_of_captures(baseline(), [candidate])
-    database = SCRATCH / "fuzz.db"
-    for old in SCRATCH.glob("fuzz.db*"):
-        old.unlink()
-    store = Store.open(database)
-    try:
-        store.create_run(NewRun("r", made, "parity compare", source="compare"))
-        for one, where in ((baseline(), SCRATCH / "none"), (candidate, path)):
-            store.save_arm("r", one.header.arm, one, str(where), arm_result(one))
-        store.save_comparison("r", candidate.header.arm, for_store(compared))
-        store.finish_run("r", RunStatus.FINISHED, verdict=str(compared.verdict), reasons=compared.reasons)
-    except BaseException:
-        store.close()
-        raise
-    return store, candidate.header.arm
+    if store.count_runs():
+        store.delete_run("r")
+    store.create_run(NewRun("r", made, "parity compare", source="compare"))
+    for one, where in ((baseline(), SCRATCH / "none"), (candidate, path)):
+        store.save_arm("r", one.header.arm, one, str(where), arm_result(one))
+    store.save_comparison("r", candidate.header.arm, for_store(compared))
+    store.finish_run("r", RunStatus.FINISHED, verdict=str(compared.verdict), reasons=compared.reasons)
+
+
+ORDERS = list(FindingSort)
+
+
+def store(data: bytes) -> None:
+    """What was stored comes out as it was; nothing in the database contradicts itself."""
+    kept, arm, candidate = stored(data)
+    with owed():
+        read_back(kept, arm, candidate, crc32(data))
+
+
+def read_back(kept: Store, arm: str, candidate: Capture, draw: int) -> None:
+    rows = kept.completions("r", arm)
+    assert {Key(one.request, one.round, one.sample) for one in rows} == set(candidate.completions)
+    for row in rows:
+        one = candidate.completions[Key(row.request, row.round, row.sample)]
+        assert np.array_equal(row.token_ids, one.token_ids)
+    order, wanted = ORDERS[draw % len(ORDERS)], FindingFilter(arms=(arm,)) if draw & 64 else None
+    found = kept.page_findings("r", wanted, sort=order, descending=bool(draw & 32), limit=5)
+    assert len(found) == min(5, kept.count_findings("r", wanted))
+    kept.counts_by_kind("r", wanted)
+    if not draw % 16:
+        assert list(problems(kept)) == []
 
 
 def reports(data: bytes) -> None:
-    """Every format of what was stored: nothing in it moves a cursor."""
-    store, _ = stored(data)
-    with store:
-        for name in names():
-            for one in documents(store, "r", name):
-                assert visible(one.text, keep="\n\t") == one.text, name
+    """Two formats of what was stored, any of them: nothing in it moves a cursor."""
+    kept, _, _ = stored(data)
+    with owed():
+        written_reports(kept, data)
+
+
+def written_reports(kept: Store, data: bytes) -> None:
+    every, draw = names(), crc32(data)
+    for name in {every[draw % len(every)], every[draw // 97 % len(every)]}:
+        for one in documents(kept, "r", name):
+            assert visible(one.text, keep="\n\t") == one.text, name
+
+
+def cells(data: bytes) -> None:
+    """A database of somebody else: cells of it are what the input says, `[[table, column, value], …]`."""
+    try:
+        changes = json.loads(data)
+    except (ValueError, RecursionError):
+        raise NoInput from None
+    if not isinstance(changes, list):
+        raise NoInput
+    kept = whole_store()
+    conn = kept._db.conn
+    conn.execute("SAVEPOINT fuzz")
+    try:
+        if not sum(change_cells(conn, change) for change in changes[:4]):
+            raise NoInput
+        run = kept.run("r")
+        kept.arms("r"), kept.requests("r"), kept.counts_by_kind("r")
+        for row in kept.page_findings("r", limit=5):
+            kept.completion("r", row.arm, row.key)
+            kept.token_gaps("r", row.arm, row.key)
+        for arm in run.plan.arms:
+            kept.completions("r", arm.name, limit=5)
+        list(problems(kept))
+        written_reports(kept, data)
+    finally:
+        conn.execute("ROLLBACK TO fuzz")
+        conn.execute("RELEASE fuzz")
+
+
+@cache
+def whole_store() -> Store:
+    """The run of the first seed, stored."""
+    kept = stored(seeds()["store"][0], "cells")[0]
+    kept._db.conn.execute("PRAGMA ignore_check_constraints = ON")
+    kept._db.conn.execute("PRAGMA foreign_keys = OFF")
+    return kept
+
+
+def change_cells(conn: Any, change: object) -> bool:
+    """Whether it names a table and a column, whose cells are that then; what SQLite cannot hold is its JSON."""
+    if not isinstance(change, list) or len(change) != 3:
+        return False
+    table, column, value = change
+    columns = columns_of(conn).get(str(table), [])
+    if column not in columns:
+        return False
+    if isinstance(value, list | dict | bool) or (isinstance(value, int) and abs(value) >= 1 << 63):
+        value = json.dumps(value)
+    if isinstance(value, str):
+        value = value.encode("utf-8", "replace").decode()
+    with suppress(sqlite3.IntegrityError):
+        conn.execute(f'UPDATE "{table}" SET "{column}" = ?', (value,))
+    return True
+
+
+@cache
+def columns_of(conn: Any) -> dict[str, list[str]]:
+    tables = ("runs", "arms", "requests", "completions", "findings", "gaps", "triage")
+    return {one: [str(row[1]) for row in conn.execute(f"PRAGMA table_info({one})")] for one in tables}
+
+
+def cell_seeds() -> list[bytes]:
+    """Every column, with what stands there, once."""
+    kept = whole_store()
+    found = []
+    for table, columns in columns_of(kept._db.conn).items():
+        row = kept._db.conn.execute(f"SELECT * FROM {table} LIMIT 1").fetchone()
+        for column, value in zip(columns, row or [None] * len(columns), strict=True):
+            shown = value.decode("latin-1") if isinstance(value, bytes) else value
+            found.append(json.dumps([[table, column, shown]]).encode())
+    return found
 
 
 def screens(data: bytes) -> None:
     """What the interface draws of each completion, as text."""
-    store, arm = stored(data)
-    with store:
-        run, found = store.run("r"), {one.key: one for one in store.page_findings("r", limit=20)}
-        keys = [*found, *(Key(one.request, one.round, one.sample) for one in store.completions("r", arm, limit=3))]
-        for key in dict.fromkeys(keys):
-            finding = found.get(key)
-            view = CompletionView.read(store, run, arm, key, finding).aligned()
-            drawing = Drawing.of(view)
-            content = drawing.content()
-            view.row_of_finding()
-            shown = ["".join(piece.text for piece in (*drawing.left, *drawing.right))]
-            flow(content, 60)
-            shown += [panels.step(view, 1), panels.prompt(drawing, PALETTE).plain, panels.evidence(finding).plain]
-            shown += [panels.logprobs(drawing, 1, 1, 40, PALETTE).plain]
-            if panels.has_origin(finding):
-                shown += [panels.origin(drawing, PALETTE).plain]
-            for text in shown:
-                assert visible(text, keep="\n") == text
-        of_store(store, "r", limit=5)
+    kept, arm, _ = stored(data)
+    with owed():
+        draw_all(kept, arm)
+
+
+def draw_all(kept: Store, arm: str) -> None:
+    run, found = kept.run("r"), {one.key: one for one in kept.page_findings("r", limit=20)}
+    keys = [*found, *(Key(one.request, one.round, one.sample) for one in kept.completions("r", arm, limit=3))]
+    for key in dict.fromkeys(keys):
+        finding = found.get(key)
+        view = CompletionView.read(kept, run, arm, key, finding).aligned()
+        drawing = Drawing.of(view)
+        content = drawing.content()
+        view.row_of_finding()
+        shown = ["".join(piece.text for piece in (*drawing.left, *drawing.right))]
+        flow(content, 60)
+        shown += [panels.step(view, 1), panels.prompt(drawing, PALETTE).plain, panels.evidence(finding).plain]
+        shown += [panels.logprobs(drawing, 1, 1, 40, PALETTE).plain]
+        if panels.has_origin(finding):
+            shown += [panels.origin(drawing, PALETTE).plain]
+        for text in shown:
+            assert visible(text, keep="\n") == text
+    of_store(kept, "r", limit=5)
+
+
+def app(data: bytes) -> None:
+    """The interface itself, which stays open: the list of findings, the first of them, its panels."""
+    kept, _, _ = stored(data)
+    with owed():
+        interface(kept.path).show()
+
+
+@cache
+def interface(path: Path) -> Interface:
+    opened = Interface(path)
+    atexit.register(opened.close)
+    return opened
 
 
 DOORS: dict[str, Callable[[bytes], None]] = {
-    "reader": reader, "steps": steps, "worker": worker, "plan": plan, "comparator": comparator, "reports": reports,
-    "screens": screens,
+    "reader": reader, "steps": steps, "worker": worker, "plan": plan, "comparator": comparator, "store": store,
+    "cells": cells, "reports": reports, "screens": screens, "app": app,
 }  # fmt: skip
+CAPTURES = ("reader", "comparator", "store", "reports", "screens", "app")
+"""Doors whose inputs are captures."""
 
 
 def tried(door: str, data: bytes) -> bool:
@@ -243,4 +388,4 @@ def tried(door: str, data: bytes) -> bool:
     return True
 
 
-__all__ = ["DOORS", "CaptureError", "seeds", "tried"]
+__all__ = ["CAPTURES", "DOORS", "beginnings", "tried"]

@@ -1,0 +1,82 @@
+"""The interface without a terminal, opened once: any run of its database is shown, walked through and left again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from textual.worker import WorkerCancelled
+
+from parity.text import visible
+from parity.tui.app import ParityApp
+from parity.tui.screens.finding import FindingScreen
+from parity.tui.screens.findings import FindingsScreen
+
+PANELS: Final = ("1", "3", "5", "m")
+SIZE: Final = (100, 30)
+
+
+class Interface:
+    """Stays until the process ends."""
+
+    def __init__(self, database: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._app = ParityApp(database)
+        self._wanted: asyncio.Queue[asyncio.Future[None] | None] = asyncio.Queue()
+        self._life = self._loop.create_task(self._lives())
+
+    async def _lives(self) -> None:
+        """One task from the first to the last, as Textual keeps what is open in its context."""
+        async with self._app.run_test(size=SIZE) as self._pilot:
+            while self._app.store is None:
+                assert self._app.not_opened is None, self._app.not_opened
+                await self._pilot.pause(0.01)
+            while (done := await self._wanted.get()) is not None:
+                try:
+                    await self._walk()
+                    done.set_result(None)
+                except Exception as error:  # noqa: BLE001 - it is raised where it was asked for
+                    done.set_exception(error)
+
+    def show(self) -> None:
+        """Raises AssertionError where something on a screen moves a cursor."""
+        done = self._loop.create_future()
+        self._wanted.put_nowait(done)
+        self._loop.run_until_complete(asyncio.wait([done, self._life], return_when=asyncio.FIRST_COMPLETED))
+        (self._life if self._life.done() else done).result()
+
+    def close(self) -> None:
+        self._wanted.put_nowait(None)
+        self._loop.run_until_complete(self._life)
+        self._loop.close()
+
+    async def _settles(self) -> None:
+        while True:
+            try:
+                await self._app.workers.wait_for_complete()
+                break
+            except WorkerCancelled:  # a newer one took its place
+                continue
+        await self._pilot.pause()
+
+    async def _walk(self) -> None:
+        store = self._app.store
+        assert store is not None
+        run = store.run("r")
+        await self._app.push_screen(FindingsScreen(run))
+        await self._check()
+        for row in store.page_findings("r", limit=2):
+            await self._app.push_screen(FindingScreen(run, row))
+            await self._check()
+            for key in PANELS:
+                await self._pilot.press(key)
+            await self._check()
+            self._app.pop_screen()
+        self._app.pop_screen()
+        await self._pilot.pause()
+
+    async def _check(self) -> None:
+        await self._settles()
+        shown = "\n".join(strip.text for strip in self._app.screen._compositor.render_strips())
+        assert visible(shown, keep="\n") == shown
