@@ -237,7 +237,7 @@ def _held(capture: Path | None) -> Held:
 
 def _why_late(plan: Plan, done: int) -> Message:
     if not done:
-        return message("kit.never_begun", "the kit's time was over before it began")
+        return message("kit.never_begun", "the kit's time was over before its first completion")
     return message(
         "kit.unfinished",
         "the kit's time was over after {done} of {expected} completions",
