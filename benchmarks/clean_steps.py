@@ -5,7 +5,7 @@
 
 One start of the CPU engine, with a model that costs next to nothing (`smallest_models.py`; `tiny` is parity's own).
 Requests arrive in waves and alone, prompts come in chunks, three in ten are drawn, some have four samples, some are
-aborted, some stop at a token; with few blocks many are preempted.No prompt is one token long: vLLM
+aborted, some stop at a token; with few blocks many are preempted. No prompt is one token long: vLLM
 0.32.0 starts those from a stale state (`reports/one-token-prompt`); and one function of its CPU build is mended
 (`mend_expansion`). A round runs until no request is left; then its steps are checked, while the next one runs, and
 thrown away: nothing but a violation is kept, in FILE.steps beside the JSON.

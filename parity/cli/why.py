@@ -49,4 +49,4 @@ def why(finding_or_run: str | None, arm: str | None, db: Path | None, as_json: b
             say(joined(["  ", line], by=""))
         for each in some:
             say(joined(["  ", each.what], by=""))
-            say(verbatim("    " + (each.text or " ".join(each.options))))
+            say(verbatim("    " + each.shown))

@@ -46,7 +46,7 @@ def _inside(view: RunView, texts: Texts) -> Iterator[str]:
     for one in view.why:
         for each in proposed(view, one):
             what = in_markdown(each.what, texts.language)
-            yield f"{what}\n\n{block(without_paths(each.text or ' '.join(each.options)), 'sh')}"
+            yield f"{what}\n\n{block(without_paths(each.shown), 'sh')}"
 
 
 def _next(command: NextCommand, texts: Texts) -> str:

@@ -34,6 +34,11 @@ class Proposed:
     def text(self) -> str:
         return shlex.join(["parity", *self.words]) if self.words else ""
 
+    @property
+    def shown(self) -> str:
+        """The command; where the one that made the run is not known, what is to stand in it."""
+        return self.text or f"parity run … {shlex.join(self.options)} --record"
+
     def to_json(self) -> dict[str, Json]:
         return {
             "arm": self.arm,

@@ -116,7 +116,7 @@ def html_report(view: RunView, texts: Texts | None = None) -> str:
             inside=shown(facts.inside(view)),
             strips=[visible(strip, keep="\n") for strip in facts.strips(view)],
             experiments=[
-                (in_html(each.what, texts.language), visible(without_paths(each.text or " ".join(each.options))))
+                (in_html(each.what, texts.language), visible(without_paths(each.shown)))
                 for one in view.why
                 for each in proposed(view, one)
             ],

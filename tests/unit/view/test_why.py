@@ -81,7 +81,7 @@ def test_a_report_says_where_in_the_engine_and_what_to_try(tmp_path: Path) -> No
         assert sentence in text
         assert place in text
         assert numbers in text
-        assert "--max-num-seqs 1" in text
+        assert "parity run … --max-num-seqs 1 --record" in text
         # Before the example and the tables: on the first screen.
         assert text.index(sentence) < text.index("Measured" if form == "md" else "<h2>Findings")
 

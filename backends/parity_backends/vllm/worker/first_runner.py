@@ -13,6 +13,7 @@ itself and read after the step's own synchronisation.
 from __future__ import annotations
 
 import inspect
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ class FirstRunner(Recorder):
         self.rows(sight, names)
         drafts = output.scheduled_spec_decode_tokens
         sight.index = dict(batch.req_id_to_index)
-        sight.by_name["drafts"], sight.lists["drafts"] = list(drafts), flat(drafts.values())
+        sight.lists["drafts"] = flat(list(map(drafts.get, names, repeat(()))))
         ids = input_ids if input_ids is not None else getattr(getattr(self.runner, "input_ids", None), "gpu", None)
         if positions is not None and positions.dim() > 1:
             positions = positions[0]

@@ -44,7 +44,7 @@ def nothing_kept() -> Sentence:
     return message("unseen.nothing_kept", "no speculation, or no recurrent layers")
 
 
-NAME, TOKENS, FINISH = attrgetter("request_id"), attrgetter("new_token_ids"), attrgetter("finish_reason")
+TOKENS = attrgetter("new_token_ids")
 
 
 class Recorder:
@@ -179,9 +179,7 @@ class Recorder:
     def _given(self, sight: Sight, outputs: Any) -> None:
         if "given" not in self.unseen:
             every = [one for group in outputs.values() for one in group.outputs]
-            sight.by_name["given"] = list(map(NAME, every))
-            sight.lists["given"] = flat(list(map(TOKENS, every)))
-            sight.given = list(map(FINISH, every))
+            sight.given, sight.lists["given"] = every, flat(list(map(TOKENS, every)))
         self.finished(sight)
 
     def finished(self, sight: Sight) -> None:

@@ -33,12 +33,10 @@ class Sight:
         """Rows of the batch's index by name, where `index_row` is to be made of it."""
         self.handed: Optional[dict[str, int]] = None
         """Which list of `handed` is whose, where these are as the runner handed them out."""
-        self.given: list[Any] = []
-        """Finish reasons of what the caller gets, in the order of `given`."""
-        self.by_name: dict[str, list[str]] = {}
-        """Lists that are not in the order of the rows: whose they are."""
+        self.given: Optional[list[Any]] = None
+        """What the caller gets, in the order of `given`: of it the lists of tokens alone may change after the step."""
         self.order: dict[str, list[int]] = {}
-        """The same, settled: where the list of each row stands; NOTHING where it has none."""
+        """Of lists that are not in the rows' order: where the one of each row stands; NOTHING where it has none."""
         self.finished: list[int] = []
         self.step_numbers: dict[str, int] = {}
         self.prompt_lengths: Any = None
@@ -66,14 +64,15 @@ class Sight:
         if self.index is not None:
             self.numbers["index_row"] = looked_up(self.index, names)
         if self.handed is not None:
-            self.numbers["output_row"] = self.order["handed"] = looked_up(self.handed, names)
-        if "given" in self.by_name:
-            whose = self.by_name["given"]
-            ends = {name: int(end) for name, end in zip(whose, self.given) if end is not None}  # noqa: B905
-            self.numbers["finish"] = looked_up(ends, names) if ends else np.full(len(names), NOTHING)
-        for name, whose in self.by_name.items():
+            rows = self.numbers["output_row"] = looked_up(self.handed, names)
+            if rows != list(range(len(self.lists["handed"].counts))):
+                self.order["handed"] = rows
+        if self.given is not None:
+            whose = [one.request_id for one in self.given]
             if whose != names:
-                self.order[name] = looked_up(dict(zip(whose, range(len(whose)))), names)  # noqa: B905
+                self.order["given"] = looked_up(dict(zip(whose, range(len(whose)))), names)  # noqa: B905
+            ends = {one.request_id: int(one.finish_reason) for one in self.given if one.finish_reason is not None}
+            self.numbers["finish"] = looked_up(ends, names) if ends else np.full(len(names), NOTHING)
 
 
 class Columns:
