@@ -92,6 +92,12 @@ def unknown(one: Why) -> Iterator[Message]:
             reach=found.reach,
             sure=SURE,
         )
+    elif found.ranked and not found.sure and found.ranked[0].with_fault == found.faults:
+        yield message(
+            "why.rare",
+            "that is too little to know: all faults have the first of these, and so few row-steps do that it takes a "
+            "run with more of them",
+        )
     elif not found.sure:
         yield message("why.none", "none of these conditions explains the faults")
     if one.unplaced:

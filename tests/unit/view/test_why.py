@@ -15,9 +15,12 @@ import parity
 from parity.capture import write_capture
 from parity.capture.steps import RowSteps, steps_path
 from parity.cli.main import cli
+from parity.explain.association import associate
 from parity.explain.ledger import Ledger
 from parity.explain.predicates import moved
 from parity.explain.violations import check
+from parity.view.why import Why
+from parity.view.why_said import unknown
 
 WORLD = World(21, rows=5, steps=200)
 
@@ -134,6 +137,16 @@ def test_one_fault_is_one_and_shows_nothing_for_sure(tmp_path: Path) -> None:
     assert "cpu/mtp: 1 fault among" in said
     assert "1 fault can show nothing for sure here, whatever the condition (p below 0.001)" in said
     assert "0.0%" not in said
+
+
+def test_a_condition_of_one_row_step_is_too_rare_to_know(tmp_path: Path) -> None:
+    """As with drafts that nothing proposed, once in a run: it is not said that no condition explains the fault."""
+    conditions = {"a": np.arange(700) == 3, "b": np.arange(700) % 2 == 1}
+    found = associate(conditions, np.array([3]), np.ones(700, dtype=bool))
+    assert (found.needed, found.sure) == (None, False)
+    said = [str(one) for one in unknown(Why("cpu/mtp", found, 0))]
+    assert len(said) == 1
+    assert "it takes a run with more of them" in said[0]
 
 
 def test_completions_that_began_twice_count_once(tmp_path: Path) -> None:
