@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from parity.records import Completion
+from parity.records import Completion, SpecTrace
 from parity.records.steps import steps_of
 
 
@@ -14,10 +14,7 @@ def places_of(completion: Completion) -> tuple[npt.NDArray[np.int64], npt.NDArra
     own, rejected a draft. Shapes (T,). None without a trace that fits the tokens.
     """
     trace, length = completion.spec, len(completion.token_ids)
-    if trace is None or len(trace.accepted) != len(trace.drafted) or not len(trace.accepted):
-        return None
-    counts = np.clip(trace.accepted, 0, length + 33)
-    if not 0 <= 1 + int(counts.sum()) + len(counts) - length <= 32:
+    if trace is None or not _fits(trace, length):
         return None
     steps = steps_of(trace.accepted)
     missed = trace.accepted < trace.drafted
@@ -25,3 +22,15 @@ def places_of(completion: Completion) -> tuple[npt.NDArray[np.int64], npt.NDArra
     rejected = before | (missed[steps.step] & ~steps.is_draft)
     rejected[0] = False
     return steps.place[:length], rejected[:length]
+
+
+def place_in_step(completion: Completion) -> npt.NDArray[np.int64] | None:
+    """The first of `places_of` alone, for runs of many tokens."""
+    trace, length = completion.spec, len(completion.token_ids)
+    return None if trace is None or not _fits(trace, length) else steps_of(trace.accepted).place[:length]
+
+
+def _fits(trace: SpecTrace, length: int) -> bool:
+    if len(trace.accepted) != len(trace.drafted) or not len(trace.accepted):
+        return False
+    return 0 <= 1 + int(np.clip(trace.accepted, 0, length + 33).sum()) + len(trace.accepted) - length <= 32

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from captures import completion, texts
+from captures import capture, completion, texts
 from worlds import BASE, FLAT, PEAKED, Fault, World, catalogue, speculating
 from worlds.choosing import Lapse
 
@@ -111,18 +111,22 @@ def test_completions_with_a_fault_of_their_own_do_not_speak_for_a_place() -> Non
 
 
 def test_places_by_powers_of_two_by_step_and_by_turn() -> None:
-    tokens = list(range(12))
-    places = np.arange(12)
-    traced = completion(tokens, spec=SpecTrace(np.array([2, 0, 1, 2, 0, 0]), np.full(6, 2)))
-    by_two, by_step, alone, last = places_in(traced, places, 12, 2)
+    tokens, places = list(range(12)), np.arange(12)
+    traced = completion(tokens, "traced", spec=SpecTrace(np.array([2, 0, 1, 2, 0, 0]), np.full(6, 2)), max_tokens=12)
+    plain = completion(tokens, "plain")
+    arm = capture("cpu/mtp", traced, plain, max_tokens=None)
+    by_two, by_step, alone, last = places_in(arm, [traced.key], [places], 2)
     assert by_two.tolist() == [0, 1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4]
     assert by_step.tolist() == [ALL, *(STEPS + one for one in (0, 1, 2, 0, 0, 1, 0, 1, 2, 0, 0))]
     assert alone.tolist() == [ALL, ALL, *(SINGLE + one for one in range(2, 12))]
     assert last.tolist() == [ALL] * 11 + [LAST]
-    _, by_turn, _, nothing = places_in(completion(tokens), places, None, 2)
+    _, by_turn, _, nothing = places_in(arm, [plain.key], [places], 2)
     assert by_turn.tolist() == [ALL, *(TURNS + one % 3 for one in range(11))]
     assert nothing.tolist() == [ALL] * 12
-    assert set(places_in(completion(tokens), places, None, None)[1].tolist()) == {ALL}
+    assert set(places_in(arm, [plain.key], [places], None)[1].tolist()) == {ALL}
+    both = places_in(arm, [traced.key, plain.key], [places[3:], places[:5]], 2)
+    apart = places_in(arm, [traced.key], [places[3:]], 2), places_in(arm, [plain.key], [places[:5]], 2)
+    assert [one.tolist() for one in both] == [[*a.tolist(), *b.tolist()] for a, b in zip(*apart, strict=True)]
 
 
 @pytest.mark.parametrize(
