@@ -77,11 +77,17 @@ def tail_logs(
     chosen = np.where(is_chosen, listed, -np.inf).max(axis=1)
     power = 1.0 / temperature
     vocabulary = float(vocab_size or 200_000)
-    weights = np.exp(listed * power)
+    # All of it over the best one's weight: a large bias at a low temperature makes weights that no float holds.
+    most = listed.max(axis=1)
+    most = np.where(np.isfinite(most), most, 0.0)
+    weights = np.exp((listed - most[:, None]) * power)
     total = weights.sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        unlisted = rest * np.exp(chosen * (power - 1)) if power >= 1 else vocabulary ** (1 - power) * rest**power
-        unlisted = np.minimum(unlisted, vocabulary * np.exp(chosen * power))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if power >= 1:
+            unlisted = rest * np.exp((chosen - most) * (power - 1) - most)
+        else:
+            unlisted = vocabulary ** (1 - power) * rest**power * np.exp(-most * power)
+        unlisted = np.minimum(unlisted, vocabulary * np.exp((chosen - most) * power))
         lower = np.where(listed <= chosen[:, None], weights, 0.0).sum(axis=1)
         logs = np.log(np.minimum(1.0, (lower + unlisted) / total))
     result[:length] = np.where(np.isneginf(chosen) & ~is_chosen.any(axis=1), np.nan, logs)

@@ -11,6 +11,7 @@ from captures import capture, completion, texts
 from parity.comparator import Comparison, compare
 from parity.comparator.population.sampled import ENOUGH, allowed_for_rounding, run_tests
 from parity.comparator.reference.gaps import TokenGaps, no_gaps
+from parity.comparator.reference.penalties import Penalised, Penalties
 from parity.comparator.reference.surprisal import find_unlikely, tail_logs
 from parity.comparator.statistics import in_two_stages
 from parity.records import Capture, Completion, Key, Kind, ScoreKey, TopLogprobs, Verdict
@@ -276,3 +277,13 @@ def test_the_second_stage_draws_anew() -> None:
     assert in_two_stages(test, few=10, many=100) == 0.04
     assert asked == [(10, 0), (100, 1)]
     assert in_two_stages(lambda draws, seed: 0.3) == 0.3
+
+
+def test_a_large_bias_at_a_low_temperature_hides_no_token() -> None:
+    """exp(2,000) is no number: what a biased token weighs is set against the best one."""
+    tokens = np.array([7, 8])
+    top = TopLogprobs.from_json([[[7, -0.5], [8, -1.0]], [[7, -0.5], [8, -1.0]]])
+    biased = Penalised(Penalties(bias=((7, 100.0),)), np.array([1]))
+    logs = tail_logs(top, tokens, 0.05, 512, biased)
+    assert logs[0] == pytest.approx(0.0)
+    assert logs[1] < -1000
