@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from parity.records import Key
+from parity.records import Key, Kind
 from parity.records.first_faults import FOLLOWS
 from parity.store import FindingFilter, FindingRow, FindingSort, Store
 from parity.store.read import TRIAGED_WITH_TEXT
@@ -46,6 +46,19 @@ class CompletionLine:
     n_tokens: int
     finish_reason: str | None
     findings: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FaultLine:
+    """A finding without its evidence."""
+
+    id: int
+    arm: str
+    key: Key
+    kind: str
+    position: int | None
+    length: int | None
+    weight: float
 
 
 # Of a candidate arm, and those that the baseline has and the arm has not. Before any candidate: the baseline's.
@@ -246,6 +259,27 @@ class Browser(Store):
                 row["findings"],
             )
             for row in self._read(_LINES, {"run": run_id})
+        ]
+
+    def fault_lines(self, run_id: str) -> list[FaultLine]:
+        """All findings of a run but near-ties, by their place."""
+        rows = self._read(
+            "SELECT f.id, arms.name AS arm, f.request, f.round, f.sample, f.kind, f.position, f.length, f.weight"
+            " FROM findings AS f JOIN arms ON arms.id = f.arm"
+            " WHERE f.run = (SELECT number FROM runs WHERE id = ?) AND f.kind <> ? ORDER BY f.position, f.id",
+            (run_id, str(Kind.NEAR_TIE)),
+        )
+        return [
+            FaultLine(
+                row["id"],
+                row["arm"],
+                Key(row["request"], row["round"], row["sample"]),
+                row["kind"],
+                row["position"],
+                row["length"],
+                row["weight"],
+            )
+            for row in rows
         ]
 
     def finding_of(self, run_id: str, fingerprint: str) -> FindingRow | None:

@@ -38,14 +38,19 @@ TRIAGED_WITH_TEXT = (
 )
 
 
+_RUN_HAS = (
+    "(:text = '' OR instr(lower(id || ' ' || model || ' ' || command || ' ' || coalesce(verdict, status)), :text))"
+)
+
+
 class Reader(Connection):
     """The half of the store that never writes."""
 
-    def runs(self, *, limit: int | None = None, offset: int = 0) -> list[RunRow]:
-        """Runs, newest first."""
+    def runs(self, *, limit: int | None = None, offset: int = 0, text: str = "") -> list[RunRow]:
+        """Runs, newest first; with `text` those that have it in id, model, command, verdict or status."""
         rows = self._read(
-            "SELECT * FROM runs ORDER BY created DESC, number DESC LIMIT ? OFFSET ?",
-            (-1 if limit is None else limit, offset),
+            f"SELECT * FROM runs WHERE {_RUN_HAS} ORDER BY created DESC, number DESC LIMIT :limit OFFSET :offset",
+            {"text": text.lower(), "limit": -1 if limit is None else limit, "offset": offset},
         )
         return [run_row(row) for row in rows]
 
@@ -56,8 +61,8 @@ class Reader(Connection):
         )
         return [str(row["id"]) for row in rows]
 
-    def count_runs(self) -> int:
-        return int(self._read("SELECT count(*) FROM runs")[0][0])
+    def count_runs(self, text: str = "") -> int:
+        return int(self._read(f"SELECT count(*) FROM runs WHERE {_RUN_HAS}", {"text": text.lower()})[0][0])
 
     def run(self, run_id: str | None = None) -> RunRow:
         """The run whose id is, or uniquely starts with, `run_id`; without one the newest.

@@ -6,6 +6,7 @@ import asyncio
 import shlex
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -40,6 +41,8 @@ Value = TypeVar("Value")
 TERMINATED = 143
 """128 + SIGTERM, as shells report it."""
 
+SAY_SECONDS = 1.0
+"""Between two words on how far a change of many findings is."""
 PATIENT = 2.0
 """Seconds that a change may take before it is said that it waits."""
 
@@ -66,6 +69,10 @@ class ParityApp(App[None]):
         self.outside = outside or Outside()
         self.original: FindingRow | None = None
         """The finding that others are marked as duplicates of."""
+        self._stopped = threading.Event()
+        self._said_at = 0.0
+        self.known_link = ""
+        """The link of the known bug that was named last."""
         self.store: Browser | None = None
         self.not_opened: ParityError | None = None
         """Why there is no store."""
@@ -194,6 +201,8 @@ class ParityApp(App[None]):
 
         `then` is called once it is stored: what a person has selected stays selected where it failed.
         """
+        self._stopped.clear()
+        self._said_at = time.monotonic()
         waiting = self.call_from_thread(self.set_timer, PATIENT, self._waits)
         try:
             if self.store is not None and not self.store.is_in_place():
@@ -211,6 +220,17 @@ class ParityApp(App[None]):
         finally:
             self.call_from_thread(waiting.stop)
         self.hand_over(None, self._changed, said, then)
+
+    def action_stop_writing(self) -> None:
+        self._stopped.set()
+
+    def going_on(self, done: int, total: int) -> bool:
+        """From the thread that writes: say now and then how far it is. False: somebody wants it to stop."""
+        if time.monotonic() - self._said_at > SAY_SECONDS and done < total:
+            self._said_at = time.monotonic()
+            said = message("tui.so_far", "{done:,} of {total:,} so far; ctrl+x stops", done=done, total=total)
+            self.hand_over(None, self.tell, said)
+        return not self._stopped.is_set()
 
     def _waits(self) -> None:
         self.tell(message("tui.still_writing", "still writing: another process may hold the database"), timeout=4)

@@ -52,6 +52,10 @@ _NAMES: Final = {
     "delete": "Del",
     "less_than_sign": "<",
     "full_stop": ".",
+    "equals_sign": "=",
+    "plus": "+",
+    "colon": ":",
+    "minus": "-",
     "tab": "Tab",
     "greater_than_sign": ">",
 }
@@ -63,6 +67,7 @@ APP: Final = (
     ),
     Command("ctrl+p", "command_palette", message("tui.key.search_commands", "Search all commands"), moves=True),
     Command("ctrl+t", "toggle_theme", message("tui.key.theme", "Switch between the light and the dark theme")),
+    Command("ctrl+x", "stop_writing", message("tui.key.stop_writing", "Stop a change of many findings")),
     Command("ctrl+l", "reload", message("tui.key.reload", "Read the database again")),
     Command("ctrl+q", "quit", message("tui.key.quit", "Quit")),
 )
@@ -102,6 +107,25 @@ RUNS: Final = (
         message("tui.key.start_again", "Start it again, or finish it where it was interrupted"),
         message("tui.bar.start", "Start"),
     ),
+    Command(
+        "slash",
+        "search",
+        message("tui.key.search_runs", "Filter by text in id, model, command and verdict"),
+        message("tui.bar.search", "Search"),
+    ),
+    Command(
+        "space",
+        "select",
+        message("tui.key.select_run", "Mark the run, to compare it with the one under the cursor"),
+        message("tui.bar.select", "Select"),
+    ),
+    Command(
+        "equals_sign",
+        "compare",
+        message("tui.key.compare_runs", "Compare the marked run with the one under the cursor"),
+        message("tui.bar.compare", "Compare"),
+    ),
+    Command("escape", "clear", message("tui.key.clear_runs", "Clear the mark, then the text")),
     OPEN_COMPLETIONS,
     Command(
         "D,delete",
@@ -138,6 +162,9 @@ TRIAGE: Final = (
         "start",
         message("tui.key.start", "Start a reduce, a bisect, the run again"),
         message("tui.bar.start", "Start"),
+    ),
+    Command(
+        "B", "known", message("tui.key.known", "Mark as a known bug, with its link"), message("tui.bar.known", "Known")
     ),
     Command("R", "mark('reported')", message("tui.key.reported", "Mark as reported")),
     Command("X", "mark('fixed')", message("tui.key.fixed", "Mark as fixed")),
@@ -209,6 +236,19 @@ FINDINGS: Final = (
         message("tui.bar.select", "Select"),
     ),
     Command("S", "reverse", message("tui.key.reverse", "Reverse the order")),
+    Command(
+        "i",
+        "next_new",
+        message("tui.key.next_new", "Next one that nobody has decided about"),
+        message("tui.bar.next_new", "Next new"),
+    ),
+    Command(
+        "equals_sign",
+        "groups",
+        message("tui.key.groups", "Group findings that are alike"),
+        message("tui.bar.groups", "Groups"),
+    ),
+    Command("P", "preview", message("tui.key.preview", "Show or hide the finding beside the list (120 columns)")),
     OPEN_COMPLETIONS,
     Command("v", "select_range", message("tui.key.select_range", "Select from the last selected one to here")),
     Command("A", "select_all", message("tui.key.select_all", "Select everything that passes the filter")),
@@ -227,6 +267,12 @@ FINDING: Final = (
         "step(-1)",
         message("tui.key.previous", "Previous finding of the list"),
         message("tui.bar.previous", "Previous"),
+    ),
+    Command(
+        "i",
+        "next_new",
+        message("tui.key.next_new", "Next one that nobody has decided about"),
+        message("tui.bar.next_new", "Next new"),
     ),
     Command("f", "within(1)", message("tui.key.next_within", "Next finding in this completion")),
     Command("F", "within(-1)", message("tui.key.previous_within", "Previous finding in this completion")),
@@ -252,8 +298,46 @@ FINDING: Final = (
     Command("5", "panel('evidence')", message("tui.key.evidence", "Evidence as JSON")),
     Command("6", "panel('steps')", message("tui.key.steps", "The engine's steps: rows, moves, drafts, violations")),
     Command("tab", "next_panel", message("tui.key.next_panel", "Next panel"), message("tui.bar.panel", "Panel")),
+    Command("slash", "seek", message("tui.key.seek", "Search in tokens and text"), message("tui.bar.search", "Search")),
+    Command("colon", "go_to", message("tui.key.go_to", "Go to the token with a number")),
+    Command("Y", "copy_menu", message("tui.key.copy_menu", "Copy token, text, prompt, fingerprint or command")),
+    Command("z", "zoom", message("tui.key.zoom", "Zoom the panel, and back"), message("tui.bar.zoom", "Zoom")),
+    Command("Z", "hide", message("tui.key.hide", "Hide the panel, and show it again")),
+    Command("plus", "resize(2)", message("tui.key.larger", "A larger panel")),
+    Command("minus", "resize(-2)", message("tui.key.smaller", "A smaller panel")),
     Command("J", "scroll_panel(1)", message("tui.key.scroll_down", "Scroll the panel down")),
     Command("K", "scroll_panel(-1)", message("tui.key.scroll_up", "Scroll the panel up")),
+    *TRIAGE,
+)
+
+COMPARING: Final = (
+    Command(
+        "enter,l,right",
+        "open",
+        message("tui.key.open_finding", "Look at the finding"),
+        message("tui.bar.open", "Open"),
+    ),
+    Command(
+        "z",
+        "same",
+        message("tui.key.same", "Show or hide what stayed the same"),
+        message("tui.bar.same", "Same"),
+    ),
+)
+
+GROUP_KEYS: Final = (
+    Command(
+        "enter,l,right",
+        "open",
+        message("tui.key.open_group", "Look at its findings"),
+        message("tui.bar.open", "Open"),
+    ),
+    Command(
+        "i",
+        "next_new",
+        message("tui.key.next_new", "Next one that nobody has decided about"),
+        message("tui.bar.next_new", "Next new"),
+    ),
     *TRIAGE,
 )
 
@@ -261,6 +345,8 @@ GROUPS: Final = {
     "runs": (message("tui.group.runs", "Runs"), RUNS),
     "completions": (message("tui.group.completions", "Completions"), COMPLETIONS),
     "findings": (message("tui.group.findings", "Findings"), FINDINGS),
+    "comparing": (message("tui.group.comparing", "Two runs"), COMPARING),
+    "groups": (message("tui.group.groups", "Groups"), GROUP_KEYS),
     "finding": (message("tui.group.finding", "One finding"), FINDING),
 }
 

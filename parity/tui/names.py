@@ -26,6 +26,7 @@ FIELDS: Final[Mapping[str, Message]] = {
     "link": message("tui.field.link", "link"),
     "class": message("tui.field.class", "class"),
     "differs": message("tui.field.differs", "differs"),
+    "new": message("tui.field.new", "new"),
     "findings": message("tui.field.findings", "findings"),
     "original": message("tui.field.original", "duplicate of"),
 }

@@ -274,6 +274,31 @@ class Choose(Listing[tuple[str, FollowUp]]):
             self.dismiss(("copy", self.choices[at]))
 
 
+class Pick(Listing[int]):
+    """One of several texts, each by its name; the answer is its place."""
+
+    BINDINGS: ClassVar[list[Any]] = [Binding("q", "dismiss", "Close", show=False)]
+
+    def __init__(self, heading: Message, choices: Sequence[tuple[Message, str]]) -> None:
+        super().__init__()
+        self.heading, self.choices = heading, choices
+
+    def compose(self) -> ComposeResult:
+        options = []
+        for name, text in self.choices:
+            line = Text(plain(render(name)), style="bold")
+            line.append("\n" + fit(plain(text), 70), style="not bold dim")
+            options.append(Option(line))
+        with Vertical(classes="dialog"):
+            yield heading(self.heading)
+            yield OptionList(*options)
+            yield keys(message("tui.keys.pick", "Enter chooses   Esc cancels"))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.dismiss(event.option_index)
+
+
 def history_text(changes: Sequence[TriageChange]) -> Text:
     """The history of a finding's triage, the newest change first."""
     text = Text()

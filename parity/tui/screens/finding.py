@@ -21,7 +21,7 @@ from parity.tui.format import nats, plain
 from parity.tui.names import FIELDS, class_said, severity_name, state_name
 from parity.tui.screens import lanes, panels
 from parity.tui.screens.panels import PANELS
-from parity.tui.screens.triaging import TriageScreen
+from parity.tui.screens.seeking import SeekingScreen
 from parity.tui.stop import Stop
 from parity.tui.view import place
 from parity.tui.widgets.keybar import KeyBar
@@ -38,20 +38,31 @@ from parity.view.lines import controls
 READING = message("tui.reading_tokens", "Reading and aligning the tokens …")
 NO_FINDING = message("tui.no_finding", "no finding")
 Step = Callable[[int], Stop | None]
+SHORT = 30
+"""Lines below which the panel has two of them until it is asked for."""
 WIDE = 140
 """Columns from which the panel stands beside the tokens, and the logprobs have a place of their own."""
 
 
-class FindingScreen(TriageScreen):
+class FindingScreen(SeekingScreen):
     """A completion of a candidate arm beside the baseline's, at a finding or (between findings) at none."""
 
     BINDINGS: ClassVar[list[Any]] = [*bindings(FINDING)]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT, "-tall")]  # noqa: RUF012 - declared so by Textual
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - declared so by Textual
     AUTO_FOCUS = "#tokens"
     group = "finding"
 
-    def __init__(self, run: RunRow, stop: Stop, *, step: Step | None = None) -> None:
+    def __init__(
+        self,
+        run: RunRow,
+        stop: Stop,
+        *,
+        step: Step | None = None,
+        untriaged: Callable[[], Stop | None] = lambda: None,
+    ) -> None:
         super().__init__()
+        self.untriaged = untriaged
         self.run = run
         self.arm, self.key, self.finding = stop
         self.list_step = step
@@ -76,10 +87,6 @@ class FindingScreen(TriageScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self._show_panel)
-
-    @property
-    def tokens(self) -> TokenView:
-        return self.query_one(TokenView)
 
     @property
     def view(self) -> CompletionView | None:
@@ -314,9 +321,34 @@ class FindingScreen(TriageScreen):
         self.action_panel(event.name)
 
     def action_panel(self, name: str) -> None:
+        """Show a panel; where lines are few, the same key again gives them back to the tokens."""
+        again = name == self.query_one(TabLine).chosen and self.has_class("-opened") and self.has_class("-short")
+        self.set_class(not again, "-opened")
+        self.remove_class("-hidden")
         self.panel = name
         self.query_one("#panel", VerticalScroll).scroll_home(animate=False)
         self._show_panel()
+
+    def action_zoom(self) -> None:
+        self.remove_class("-hidden")
+        self._resized(self.toggle_class("-zoomed"))
+
+    def action_hide(self) -> None:
+        self.remove_class("-zoomed")
+        self._resized(self.toggle_class("-hidden"))
+
+    def action_resize(self, by: int) -> None:
+        side = self.query_one("#side")
+        self.remove_class("-hidden", "-zoomed")
+        if self.wide:
+            side.styles.width = max(30, side.size.width + 4 * by)
+        else:
+            side.styles.min_height, side.styles.max_height = 2, "100%"
+            side.styles.height = max(2, side.size.height + by)
+        self._resized(self)
+
+    def _resized(self, _: object) -> None:
+        self.call_after_refresh(self._show_panel)
 
     def action_next_panel(self) -> None:
         names = [name for name in self._panels() if not self.wide or name != "logprobs"]
@@ -347,6 +379,13 @@ class FindingScreen(TriageScreen):
         stop = self.list_step(by) if self.list_step else None
         if stop is None:
             self.tell(message("tui.no_further", "nothing further in the list"))
+        else:
+            self.visit(*stop)
+
+    def action_next_new(self) -> None:
+        stop = self.untriaged()
+        if stop is None:
+            self.tell(message("tui.none_new", "nothing is left that nobody has decided about"))
         else:
             self.visit(*stop)
 
@@ -399,6 +438,10 @@ class FindingScreen(TriageScreen):
 
     def current(self) -> FindingRow | None:
         return self.finding
+
+    def decided(self, *, advance: bool = False) -> None:
+        if advance and self.is_attached and self.list_step is not None:
+            self.action_step(1)
 
 
 def _panel_of(finding: FindingRow | None) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
+from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Input, Static
 
 from parity.errors import ParityError
@@ -23,10 +24,11 @@ from parity.tui.format import plain
 from parity.tui.names import value_name
 from parity.tui.screens.dialogs import ChooseFilter
 from parity.tui.screens.nothing import classes_of, nothing_found
-from parity.tui.screens.selecting import SelectingScreen
+from parity.tui.screens.previewing import PreviewingScreen
 from parity.tui.stop import Stop
 from parity.tui.view import COLUMNS, GROUPS, SORT_NAMES, Hidden, View, badge
 from parity.tui.widgets.keybar import KeyBar
+from parity.tui.widgets.paneltext import PanelText
 from parity.tui.widgets.strips import SummaryStrip
 from parity.tui.widgets.table import VirtualTable
 from parity.view.lines import actual_status
@@ -41,7 +43,7 @@ SETTLED = 0.15
 """Seconds that a filter must stand before its positions are counted: not for every letter that is typed."""
 
 
-class FindingsScreen(SelectingScreen):
+class FindingsScreen(PreviewingScreen):
     """A table over all findings of a run. Near-ties are hidden at first: they are hundreds and benign; and so is what
     follows the first fault of a completion, which mostly follows from it."""
 
@@ -62,8 +64,11 @@ class FindingsScreen(SelectingScreen):
         yield SummaryStrip(id="summary")
         hint = message("tui.search_hint", "text in request, prompt, label or note; Enter closes")
         yield Input(placeholder=render(hint), id="search", disabled=True)
-        yield VirtualTable[FindingRow](COLUMNS, self._fetch, lambda row: row.id, id="table")
-        yield Static(classes="empty", id="empty")
+        with Horizontal(id="split"):
+            yield VirtualTable[FindingRow](COLUMNS, self._fetch, lambda row: row.id, id="table")
+            yield Static(classes="empty", id="empty")
+            with VerticalScroll(id="preview", can_focus=False):
+                yield PanelText(id="preview-text")
         yield Static(classes="status", id="status")
         yield KeyBar(FINDINGS, APP)
 
@@ -286,6 +291,7 @@ class FindingsScreen(SelectingScreen):
 
     def on_virtual_table_moved(self) -> None:
         self.say()
+        self.preview_soon()
 
     # ------------------------------------------------------------------ moving and opening
 
@@ -309,7 +315,17 @@ class FindingsScreen(SelectingScreen):
 
         row = self.table.current
         if row is not None:
-            self.app.push_screen(FindingScreen(self.run, Stop.at(row), step=self.step))
+            self.app.push_screen(FindingScreen(self.run, Stop.at(row), step=self.step, untriaged=self.untriaged))
+
+    def untriaged(self) -> Stop | None:
+        """Go on to a finding of the list that nobody has decided about."""
+        row = self.table.current if self.next_new() else None
+        return None if row is None else Stop.at(row)
+
+    def action_groups(self) -> None:
+        from parity.tui.screens.groups import GroupsScreen
+
+        self.app.push_screen(GroupsScreen(self.run, self.view))
 
     def action_completions(self) -> None:
         from parity.tui.screens.completions import CompletionsScreen

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from parity.language import render
 from parity.messages import Message, joined, message
@@ -72,9 +72,14 @@ class RunsScreen(ParityScreen):
     def __init__(self) -> None:
         super().__init__()
         self.progress = Progress()
+        self.text = ""
+        self.marked: RunRow | None = None
+        """To be compared with another."""
 
     def compose(self) -> ComposeResult:
         yield Static(classes="title", id="title")
+        hint = message("tui.search_runs_hint", "text in id, model, command or verdict; Enter closes")
+        yield Input(placeholder=render(hint), id="search", disabled=True)
         yield VirtualTable[RunLine](COLUMNS, self._fetch, lambda line: line.run.id, id="table")
         yield Static(classes="empty", id="empty")
         yield Static(classes="detail", id="detail")
@@ -106,7 +111,12 @@ class RunsScreen(ParityScreen):
                 again = message("tui.try_again", "ctrl+l tries again, q quits")
                 self.say(error_text(error).append("\n\n" + render(again), style="dim"))
             return
-        total = self.parity.attempt(self.store.count_runs, 0)
+        store, text = self.store, self.text
+        total = self.parity.attempt(lambda: store.count_runs(text), 0)
+        if not total and text:
+            self.say(Text(render(message("tui.no_run_has", 'No run has "{text}". Esc clears it.', text=plain(text)))))
+            self.table.show(0)
+            return
         if not total:
             none = message("tui.no_runs", "No runs in {path} yet.", path=short_path(self.parity.database))
             start = message("tui.start_one", "Start one with")
@@ -116,7 +126,7 @@ class RunsScreen(ParityScreen):
         self.query_one("#empty").display = False
         self.table.display = True
         self.query_one("#detail").display = True
-        if self.app.screen is self:
+        if self.app.screen is self and not self.query_one("#search").has_focus:
             self.table.focus()
         self.table.show(total, cursor=self._same_run())
 
@@ -126,7 +136,7 @@ class RunsScreen(ParityScreen):
         if store is None or line is None or not cursor:
             return None
         nothing: list[str] = []
-        above = self.parity.attempt(lambda: [run.id for run in store.runs(limit=cursor + 20)], nothing)
+        above = self.parity.attempt(lambda: [run.id for run in store.runs(limit=cursor + 20, text=self.text)], nothing)
         return above.index(line.run.id) if line.run.id in above else None
 
     def tick(self) -> None:
@@ -139,7 +149,9 @@ class RunsScreen(ParityScreen):
         store = self.store
         if store is None:
             return []
-        return self.parity.attempt(lambda: [run_line(store, run) for run in store.runs(offset=offset, limit=limit)], [])
+        return self.parity.attempt(
+            lambda: [run_line(store, run) for run in store.runs(offset=offset, limit=limit, text=self.text)], []
+        )
 
     def on_virtual_table_moved(self) -> None:
         line = self.table.current
@@ -208,6 +220,53 @@ class RunsScreen(ParityScreen):
         line = self.table.current
         if line is not None:
             self.app.push_screen(CompletionsScreen(line.run))
+
+    # ------------------------------------------------------------------ searching and comparing
+
+    def action_search(self) -> None:
+        search = self.query_one("#search", Input)
+        search.disabled = False
+        search.add_class("open")
+        search.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        if event.value != self.text:
+            self.text = event.value
+            self.reload()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.input.remove_class("open")
+        event.input.disabled = True
+        self.table.focus()
+
+    def action_clear(self) -> None:
+        if self.table.selected:
+            self.marked = None
+            self.table.selected.clear()
+            self.table.refresh()
+        elif self.text:
+            self.query_one("#search", Input).value = ""
+
+    def action_select(self) -> None:
+        line = self.table.current
+        if line is not None:
+            again = line.run.id in self.table.selected
+            self.marked = None if again else line.run
+            self.table.selected.clear()
+            if not again:
+                self.table.selected.add(line.run.id)
+            self.table.refresh()
+            self.table.go(self.table.cursor + 1)
+
+    def action_compare(self) -> None:
+        from parity.tui.screens.comparing import ComparingScreen
+
+        line, marked = self.table.current, self.marked
+        if line is None or marked is None or marked.id == line.run.id:
+            self.tell(message("tui.mark_first", "Space marks one run, = on another compares the two"))
+            return
+        before, after = sorted((marked, line.run), key=lambda run: (run.created, run.id))
+        self.app.push_screen(ComparingScreen(before, after))
 
     def action_copy_command(self) -> None:
         line = self.table.current

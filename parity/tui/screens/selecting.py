@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
+from textual import work
+
+from parity.errors import ParityError
 from parity.messages import Message, message
-from parity.store import FindingRow, RunRow
+from parity.store import FindingRow, RunRow, TriageState
+from parity.store.browse import Browser
+from parity.tui.names import findings
 from parity.tui.screens.triaging import TriageScreen
 from parity.tui.view import View
 from parity.tui.widgets.table import VirtualTable
+
+AT_ONCE = 20_000
+"""Findings that are selected while the screen waits."""
+LOOKED_AT = 5000
+"""Findings in which the next new one is looked for."""
 
 
 class SelectingScreen(TriageScreen):
@@ -68,9 +78,27 @@ class SelectingScreen(TriageScreen):
     def current(self) -> FindingRow | None:
         return self.table.current
 
-    def decided(self) -> None:
+    def decided(self, *, advance: bool = False) -> None:
         if self.is_attached:
+            one = not self.table.selected
             self.unselect()
+            if advance and one:
+                self.table.go(self.table.cursor + 1)
+
+    def action_next_new(self) -> None:
+        if not self.next_new():
+            self.tell(message("tui.none_new", "nothing is left that nobody has decided about"))
+
+    def next_new(self) -> bool:
+        """Go to the next finding that nobody has decided about, from the end on to the first. False: none was found
+        among `LOOKED_AT`."""
+        for step in range(1, min(self.table.total, LOOKED_AT) + 1):
+            at = (self.table.cursor + step) % self.table.total
+            row = self.table.row(at)
+            if row is not None and row.state is TriageState.NEW:
+                self.table.go(at)
+                return True
+        return False
 
     def action_select(self) -> None:
         row = self.table.current
@@ -92,13 +120,32 @@ class SelectingScreen(TriageScreen):
         store, view = self.store, self.view
         if store is None:
             return
-        nothing: list[int] = []
-        ids = self.parity.attempt(
-            lambda: store.finding_ids(
+
+        def ids(of: Browser) -> list[int]:
+            return of.finding_ids(
                 self.run.id, view.filter(), sort=view.sort, descending=view.down, offset=offset, limit=limit
-            ),
-            nothing,
-        )
+            )
+
+        count = self.table.total if limit < 0 else limit
+        if count > AT_ONCE:
+            self.tell(message("tui.selecting", "selecting {findings} …", findings=findings(count)))
+            self._select_many(ids, view)
+        else:
+            nothing: list[int] = []
+            self._are_selected(self.parity.attempt(lambda: ids(store), nothing), view)
+
+    @work(thread=True, exclusive=True, group="select")
+    def _select_many(self, ids: Callable[[Browser], list[int]], view: View) -> None:
+        try:
+            found = ids(self.parity.background())
+        except ParityError as error:
+            self.parity.hand_over(None, self.parity.complain, error)
+            return
+        self.parity.hand_over(self, self._are_selected, found, view)
+
+    def _are_selected(self, ids: Sequence[int], view: View) -> None:
+        if view != self.view:
+            return
         self.table.selected.update(ids)
         self.table.refresh()
         self.say()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from parity.errors import ParityError
+from parity.language import render
 from parity.messages import Message, message
 from parity.store import FindingRow, RunRow, Triage, TriageChange, TriageState, TriageStep
 from parity.store.browse import Browser
@@ -15,7 +16,7 @@ from parity.store.triage import user
 from parity.tui.format import moment, plain
 from parity.tui.names import FIELDS, findings, state_message, state_name
 from parity.tui.screens.base import ParityScreen
-from parity.tui.screens.dialogs import Confirm, EditTriage
+from parity.tui.screens.dialogs import AskText, Confirm, EditTriage
 from parity.tui.view import place
 
 EXPORT_SCHEMA = "parity.findings/1"
@@ -34,8 +35,8 @@ class TriageScreen(ParityScreen):
     def current(self) -> FindingRow | None:
         return None
 
-    def decided(self) -> None:
-        """Called after a decision was stored."""
+    def decided(self, *, advance: bool = False) -> None:
+        """Called after a decision was stored; `advance`: it was about one, and the next one may come."""
 
     # ------------------------------------------------------------------ triage
 
@@ -64,9 +65,25 @@ class TriageScreen(ParityScreen):
 
     def _mark(self, state: TriageState, original: FindingRow | None) -> None:
         ids = [i for i in self.targets() if original is None or i != original.id]
-        self._amend(ids, {"state": state, "duplicate_of": original.fingerprint if original else None})
+        changes = {"state": state, "duplicate_of": original.fingerprint if original else None}
+        self._amend(ids, changes, advance=state is not TriageState.NEW)
 
-    def _amend(self, ids: Sequence[int], changes: Mapping[str, Any]) -> None:
+    def action_known(self) -> None:
+        """The link is asked for; the last one is there already."""
+        ids = list(self.targets())
+        if not ids:
+            return
+
+        def named(link: str | None) -> None:
+            if link is not None:
+                self.parity.known_link = link
+                self._amend(ids, {"state": TriageState.KNOWN, "link": link, "duplicate_of": None}, advance=True)
+
+        heading = message("tui.known_bug", "A known bug: {findings}", findings=findings(len(ids)))
+        about = render(message("tui.known_link", "The issue in which it is on file"))
+        self.app.push_screen(AskText(heading, self.parity.known_link, about), named)
+
+    def _amend(self, ids: Sequence[int], changes: Mapping[str, Any], *, advance: bool = False) -> None:
         if not ids or not changes:
             return
 
@@ -77,10 +94,21 @@ class TriageScreen(ParityScreen):
                     message("tui.findings_gone", "these findings are no longer in the database"),
                     hint=message("tui.run_deleted", "the run was deleted meanwhile"),
                 )
-            store.amend(fingerprints, run=self.run.id, **changes)
-            return _changed(len(fingerprints), changes)
+            done, total = 0, len(fingerprints)
 
-        self.parity.change(write, self.decided)
+            def going_on(so_far: int) -> bool:
+                nonlocal done
+                done = so_far
+                return self.parity.going_on(so_far, total)
+
+            store.amend(fingerprints, run=self.run.id, going_on=going_on, **changes)
+            if done < total:
+                return message(
+                    "tui.stopped", "stopped: {done:,} of {total:,} were changed; u undoes it", done=done, total=total
+                )
+            return _changed(total, changes)
+
+        self.parity.change(write, lambda: self.decided(advance=advance))
 
     def action_triage(self) -> None:
         store, row, ids = self.store, self.current(), list(self.targets())

@@ -25,6 +25,8 @@ MARGIN: Final = 11
 """Columns before the text: cursor, finding, position, kind of difference, accepted draft."""
 GAP: Final = 14
 """Columns of the gap and its bar in the view of tokens."""
+WARM: Final = 0.25
+"""Share of the tolerance from which a gap is seen in flowing text."""
 OPENS, CLOSES = "▸", "◂"
 """Around a stretch that differs, in flowing text; seen without colours."""
 
@@ -45,6 +47,8 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
         "tokens--gap",
         "tokens--copy",
         "tokens--donor",
+        "tokens--warm",
+        "tokens--hot",
     }
 
     class Moved(Message):
@@ -245,14 +249,32 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
                     side.add(OPENS, self._style("dim"))
                 if index >= 0:
                     style = self._style("cursor") if here else plain
-                    copy = self.content.copy_number(index) if candidate else None
-                    if copy is not None and copy % 2 == 0 and not here:
-                        style = style + self._style("copy")
+                    if not here:
+                        style = style + (self._heat(index) if candidate else self._gone(index))
                     side.add(pieces[index].text, self._mixed(style, op, pieces[index], here))
                 if differs and not after:
                     side.add(CLOSES, self._style("dim"))
             segments += [*side.done(plain), Segment(separator, plain)]
         return Strip(segments)
+
+    def _heat(self, at: int) -> Style:
+        """Of a candidate's token in flowing text: its gap, whether a finding covers it, whose token it is."""
+        content, style = self.content, Style()
+        copy = content.copy_number(at)
+        if copy is not None and copy % 2 == 0:
+            style = style + self._style("copy")
+        gap = float(content.gaps[at]) if content.gaps is not None and at < len(content.gaps) else 0.0
+        if gap > content.tolerance:
+            style = style + Style(bgcolor=self._style("hot").bgcolor)
+        elif gap > WARM * content.tolerance:
+            style = style + Style(bgcolor=self._style("warm").bgcolor)
+        if at in content.donor and content.donor[at][1] and at in content.found:
+            style = style + Style(color=self._style("donor").color)
+        return style + Style(underline=True) if at in content.found else style
+
+    def _gone(self, at: int) -> Style:
+        """Of a baseline's token: whether a finding says that it was lost."""
+        return Style(underline=True) if at in self.content.lost else Style()
 
     def _mixed(self, base: Style, op: int, piece: Piece, here: bool) -> Style:
         style = base
