@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -43,6 +43,7 @@ TERMINATED = 143
 
 SAY_SECONDS = 1.0
 """Between two words on how far a change of many findings is."""
+HOLD_SECONDS = 0.2
 PATIENT = 2.0
 """Seconds that a change may take before it is said that it waits."""
 
@@ -71,6 +72,7 @@ class ParityApp(App[None]):
         """The finding that others are marked as duplicates of."""
         self._stopped = threading.Event()
         self._said_at = 0.0
+        self._held = ExitStack()
         self.known_link = ""
         """The link of the known bug that was named last."""
         self.store: Browser | None = None
@@ -220,6 +222,14 @@ class ParityApp(App[None]):
         finally:
             self.call_from_thread(waiting.stop)
         self.hand_over(None, self._changed, said, then)
+
+    def hold(self) -> None:
+        """Draw nothing until `release`, or for a moment: a screen that fills up in steps is drawn once."""
+        self._held.enter_context(self.batch_update())
+        self.set_timer(HOLD_SECONDS, self.release)
+
+    def release(self) -> None:
+        self._held.close()
 
     def action_stop_writing(self) -> None:
         self._stopped.set()

@@ -123,6 +123,7 @@ class FindingScreen(SeekingScreen):
             return
         arm, key, finding = self.arm, self.key, self.finding
         nothing: CompletionView | None = None
+        self.parity.hold()
         view = self.parity.attempt(lambda: CompletionView.read(store, self.run, arm, key, finding), nothing)
         if view is None:
             return
@@ -160,6 +161,7 @@ class FindingScreen(SeekingScreen):
         if drawing is not None and (drawing.view.arm, drawing.view.key) == (asked.arm, asked.key):
             self.drawing = drawing.having(drawing.view.having(found))
             self._draw(go=False)
+            self.call_later(self.parity.release)
 
     # ------------------------------------------------------------------ drawing
 

@@ -172,7 +172,8 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
         elif self.cursor >= top + self._visible_rows:
             top = self.cursor - self._visible_rows + 1
         # Not animated: an animated page of a long table takes most of a second.
-        self.scroll_to(y=top, animate=False, force=True, immediate=True)
+        if top != round(self.scroll_y):
+            self.scroll_to(y=top, animate=False, force=True, immediate=True)
 
     def on_resize(self, event: events.Resize) -> None:
         self.virtual_size = Size(event.size.width, self.total + 1)

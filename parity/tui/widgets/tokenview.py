@@ -127,7 +127,8 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
             top = line
         elif line >= top + self.text_height:
             top = line - self.text_height + 1
-        self.scroll_to(y=max(0, top), animate=False, force=True, immediate=True)
+        if max(0, top) != round(self.scroll_y):
+            self.scroll_to(y=max(0, top), animate=False, force=True, immediate=True)
 
     def on_resize(self, event: events.Resize) -> None:
         self._arrange()

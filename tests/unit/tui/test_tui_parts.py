@@ -134,11 +134,21 @@ def test_no_two_commands_of_a_screen_have_one_key() -> None:
 def test_every_command_has_an_action() -> None:
     """The registry is where keys, help, palette and the line at the bottom come from: none of it may be empty words."""
     from parity.tui.app import ParityApp
+    from parity.tui.screens.comparing import ComparingScreen
+    from parity.tui.screens.completions import CompletionsScreen
     from parity.tui.screens.finding import FindingScreen
     from parity.tui.screens.findings import FindingsScreen
+    from parity.tui.screens.groups import GroupsScreen
     from parity.tui.screens.runs import RunsScreen
 
-    screens = {"runs": RunsScreen, "findings": FindingsScreen, "finding": FindingScreen}
+    screens = {
+        "runs": RunsScreen,
+        "comparing": ComparingScreen,
+        "completions": CompletionsScreen,
+        "findings": FindingsScreen,
+        "groups": GroupsScreen,
+        "finding": FindingScreen,
+    }
     assert set(screens) == set(GROUPS)
     for name, (_, commands) in GROUPS.items():
         for command in (*commands, *(MOVE if name != "finding" else MOVE[2:])):
