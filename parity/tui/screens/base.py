@@ -47,6 +47,12 @@ class ParityScreen(Screen[None]):
         """A word in the corner, for a moment."""
         self.parity.tell(said, severity=severity)
 
+    def set_shown(self, selector: str, shown: bool) -> None:
+        """Show or hide a widget; asking for what is so already would lay out the screen again."""
+        widget = self.query_one(selector)
+        if widget.display != shown:
+            widget.display = shown
+
     def set_text(self, selector: str, text: str | Text, *, layout: bool = True) -> None:
         """Show text that is never taken for markup; what stands there already is not drawn again.
 

@@ -161,7 +161,12 @@ class FindingScreen(SeekingScreen):
         if drawing is not None and (drawing.view.arm, drawing.view.key) == (asked.arm, asked.key):
             self.drawing = drawing.having(drawing.view.having(found))
             self._draw(go=False)
-            self.call_later(self.parity.release)
+            self.call_later(self._let_go)
+
+    def _let_go(self) -> None:
+        """Draw what was held; panels once more when the screen is laid out and their widths are known."""
+        self.parity.release()
+        self.call_after_refresh(self._show_panel)
 
     # ------------------------------------------------------------------ drawing
 

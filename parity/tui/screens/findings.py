@@ -257,9 +257,9 @@ class FindingsScreen(PreviewingScreen):
         return joined([*parts, "|", by], " ")
 
     def _say_empty(self, hidden: Hidden) -> None:
-        self.query_one("#empty", Static).display = not self.total
-        self.table.display = bool(self.total)
-        self.query_one(SummaryStrip).display = bool(self.facets is None or sum(f.findings for f in self.facets))
+        self.set_shown("#empty", not self.total)
+        self.set_shown("#table", bool(self.total))
+        self.set_shown("#summary", bool(self.facets is None or sum(f.findings for f in self.facets)))
         if not self.total:
             self.set_text("#empty", plain(render(self._why_empty(hidden)), keep="\n"))
 

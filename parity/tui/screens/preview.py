@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 import numpy as np
 from rich.style import Style
@@ -61,21 +62,22 @@ def _side(view: CompletionView, rows: range, decoder: Decoder, palette: Palette,
     known = [at for at in places if at >= 0]
     pieces = dict(zip(known, decoder.pieces(stream[known]), strict=True)) if known else {}
     covered = view.covered if candidate else view.lost
+    runs: list[tuple[str, Style]] = [("…", palette.dim)] if known and known[0] > 0 else []
     before = True
-    if known and known[0] > 0:
-        text.append("…", palette.dim)
     for row, at in zip(rows, places, strict=True):
         same = int(alignment.op[row]) == EQUAL
         if before != same:
-            text.append("◂" if same else "▸", palette.dim)
+            runs.append(("◂" if same else "▸", palette.dim))
         before = same
         if at in pieces:
             style = palette.dim if same else palette.high
-            text.append(pieces[at].text, style + Style(underline=True) if at in covered else style)
+            runs.append((pieces[at].text, style + Style(underline=True) if at in covered else style))
     if not before:
-        text.append("◂", palette.dim)
+        runs.append(("◂", palette.dim))
     if known and known[-1] + 1 < len(stream):
-        text.append("…", palette.dim)
+        runs.append(("…", palette.dim))
+    for style, same_style in groupby(runs, key=lambda run: run[1]):
+        text.append("".join(words for words, _ in same_style), style)  # each change of style costs bytes
     return text
 
 

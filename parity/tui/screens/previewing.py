@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.text import Text
 from textual import work
 from textual.timer import Timer
 from textual.widget import Widget
@@ -41,8 +42,10 @@ class PreviewingScreen(SelectingScreen):
 
     def _preview(self) -> None:
         row = self.table.current
-        if row is None or not self.query_one("#preview", Widget).display:
-            self.query_one("#preview-text", PanelText).update("")
+        if not self.query_one("#preview", Widget).display:
+            return
+        if row is None:
+            self.query_one("#preview-text", PanelText).update(Text())
         else:
             self.read_preview(row)
 
