@@ -67,9 +67,9 @@ class Terminal:
                 break
         return found
 
-    def press(self, keys: bytes) -> bytes:
+    def press(self, keys: bytes, least: int = 0) -> bytes:
         os.write(self.fd, keys)
-        return self.read()
+        return self.read(least=least)
 
     def end(self) -> None:
         os.kill(self.process, signal.SIGKILL)
@@ -102,16 +102,16 @@ def main() -> int:
         plain.end()
         tui = Terminal([sys.executable, "-m", "parity", "tui", "--db", str(path)], columns, rows)
         tui.read(2.0, 5000)
-        found["open: a run"] = (len(sent := tui.press(b"\r")), len(zlib.compress(sent)))
+        found["a run opened"] = (len(sent := tui.press(b"\r", 1000)), len(zlib.compress(sent)))
         tui.read(2.0)
+        found["findings, down, with the look beside them"] = cursor(tui)
+        tui.press(b"P")
         found["cursor: findings, down"] = cursor(tui)
-        tui.press(b"G")
-        tui.press(b"g")
-        found["open: a finding"] = (len(sent := tui.press(b"\r")), len(zlib.compress(sent)))
+        found["open: a finding"] = (len(sent := tui.press(b"\r", 1000)), len(zlib.compress(sent)))
         tui.read(2.0)
         found["cursor: tokens, down"] = cursor(tui)
         found["cursor: tokens, to the side"] = cursor(tui, b"l")
-        found["next finding"] = (len(sent := tui.press(b"n")), len(zlib.compress(sent)))
+        found["next finding"] = (len(sent := tui.press(b"n", 1000)), len(zlib.compress(sent)))
         tui.end()
     over = 0
     print(f"bytes at {options.size}   sent  compressed")

@@ -282,6 +282,15 @@ class Browser(Store):
             for row in rows
         ]
 
+    def runs_with(self, fingerprint: str, *, limit: int = 20) -> list[tuple[str, str]]:
+        """(id, time of creation) of the newest runs in which a finding occurs."""
+        rows = self._read(
+            "SELECT DISTINCT runs.id, runs.created FROM findings JOIN runs ON runs.number = findings.run"
+            " WHERE fingerprint = ? ORDER BY runs.created DESC, runs.number DESC LIMIT ?",
+            (fingerprint, limit),
+        )
+        return [(row["id"], row["created"]) for row in rows]
+
     def finding_of(self, run_id: str, fingerprint: str) -> FindingRow | None:
         """The finding of a run that has this name."""
         rows = self._read(

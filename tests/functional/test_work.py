@@ -12,11 +12,13 @@ import planted_set
 import pytest
 import real_run
 from driving import Person, drive
+from rich.style import Style
 
 from parity.records import Kind
 from parity.store import Store, TriageState, triage
 from parity.tui import app
 from parity.tui.screens import selecting
+from parity.tui.widgets.paneltext import PanelText
 
 RUN = "20261120-100000-aaaa"
 
@@ -179,3 +181,38 @@ def test_a_change_of_many_says_how_far_it_is_and_can_be_stopped(
     drive(database, task)
     with Store.open(database) as store:
         assert {row.state for row in store.page_findings(RUN, limit=-1)} == {TriageState.NEW}
+
+
+def test_help_scrolls_with_the_keys_of_vi(database: Path) -> None:
+    async def task(person: Person) -> None:
+        await person.press("enter")
+        await person.sees("1/1 of 27")
+        await person.press("question_mark")
+        await person.sees("Keys", "Look at the finding")
+        await person.press("G")
+        await person.no_longer_sees("Look at the finding")
+        await person.sees("Copy the command that reproduces")
+        await person.press("g")
+        await person.sees("Look at the finding")
+        await person.press("j", "j", "j", "j")
+        await person.no_longer_sees("Look at the finding")
+
+    drive(database, task)
+
+
+def test_a_theme_is_switched_wholly(database: Path) -> None:
+    """The bars of a panel too, which are drawn as text with colours of the theme."""
+
+    async def task(person: Person) -> None:
+        await person.press("enter", "enter")
+        await person.sees("reference scores candidate")
+        panel = person.app.screen.query_one("#panel-text", PanelText)
+        before = {span.style.color for span in panel._said.spans if isinstance(span.style, Style)}
+        await person.press("ctrl+t")
+        await person.until(lambda: not person.app.current_theme.dark, "the light theme")
+        await person.settles()
+        after = {span.style.color for span in panel._said.spans if isinstance(span.style, Style)}
+        assert before - {None}
+        assert not (before - {None}) & after
+
+    drive(database, task)

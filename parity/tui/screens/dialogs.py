@@ -66,7 +66,15 @@ class Confirm(Dialog[bool]):
 class Reading(Dialog[None]):
     """Text to read, and to copy by hand where the terminal does not take a copy."""
 
-    BINDINGS: ClassVar[list[Any]] = [Binding("q,enter", "dismiss", "Close", show=False)]
+    BINDINGS: ClassVar[list[Any]] = [
+        Binding("q,enter", "dismiss", "Close", show=False),
+        Binding("j,down", "scroll(1)", "Down", show=False),
+        Binding("k,up", "scroll(-1)", "Up", show=False),
+        Binding("ctrl+d,ctrl+f", "scroll(10)", "Page down", show=False),
+        Binding("ctrl+u,ctrl+b", "scroll(-10)", "Page up", show=False),
+        Binding("g", "scroll(-100000)", "First", show=False),
+        Binding("G", "scroll(100000)", "Last", show=False),
+    ]
 
     def __init__(self, heading: Message, body: str | Text) -> None:
         super().__init__()
@@ -79,6 +87,9 @@ class Reading(Dialog[None]):
             with VerticalScroll():
                 yield Static(self.body)
             yield keys(message("tui.keys.reading", "Esc closes"))
+
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
 
 class AskText(Dialog[str]):

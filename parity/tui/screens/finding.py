@@ -83,6 +83,7 @@ class FindingScreen(SeekingScreen):
         yield KeyBar(FINDING, APP)
 
     def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.call_after_refresh(self._show_panel))
         self.load()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -290,7 +291,9 @@ class FindingScreen(SeekingScreen):
         said = self.parity.attempt(lambda: store.triage(finding.fingerprint), Triage())
         nothing: list[TriageChange] = []
         changes = self.parity.attempt(lambda: store.triage_history(finding.fingerprint), nothing)
-        return panels.triage(said, changes, finding.fingerprint, palette)
+        no_runs: list[tuple[str, str]] = []
+        runs = self.parity.attempt(lambda: store.runs_with(finding.fingerprint), no_runs)
+        return panels.triage(said, changes, finding.fingerprint, palette, runs)
 
     # ------------------------------------------------------------------ moving
 

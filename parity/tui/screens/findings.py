@@ -77,6 +77,7 @@ class FindingsScreen(PreviewingScreen):
         self.set_text("#title", Text.assemble(badge(verdict), f"  {plain(self.run.id)}  {plain(self.run.model)}"))
 
     def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.call_after_refresh(self.preview_soon))
         self.parity.hold()
         self._say_run()
         self.table.focus()

@@ -18,7 +18,7 @@ from parity.records.sampling import json_value
 from parity.records.steps import PREFILL
 from parity.store import ArmRow, CompletionRow, FindingRow, Triage, TriageChange
 from parity.tui.drawing import Drawing
-from parity.tui.format import bar, fit, nats, plain
+from parity.tui.format import bar, fit, moment, nats, plain
 from parity.tui.names import FIELDS, named, state_name, tokens
 from parity.tui.screens.dialogs import history_text
 from parity.tui.tokens import Decoder, spaced
@@ -316,7 +316,14 @@ def _ended(completion: CompletionRow, arm: ArmRow | None) -> Message:
     )
 
 
-def triage(said: Triage, changes: Sequence[TriageChange], fingerprint: str, palette: Palette) -> Text:
+def triage(
+    said: Triage,
+    changes: Sequence[TriageChange],
+    fingerprint: str,
+    palette: Palette,
+    runs: Sequence[tuple[str, str]] = (),
+) -> Text:
+    """`runs`: (id, time) of those in which it occurs, the newest first."""
     text = Text()
     text.append(state_name(said.state), palette.title)
     for name, value in (
@@ -329,7 +336,10 @@ def triage(said: Triage, changes: Sequence[TriageChange], fingerprint: str, pale
             text.append("\n" + named(FIELDS[name], value))
     text.append(f"\n{render(message('tui.fingerprint', 'fingerprint'))} {plain(fingerprint)}\n", palette.dim)
     nobody = message("tui.nobody_decided", "nobody has decided yet: c, b, t")
-    text.append_text(history_text(changes) if changes else Text(render(nobody)))
+    text.append_text(history_text(changes) if changes else Text(render(nobody) + "\n"))
+    if len(runs) > 1:
+        text.append(render(message("tui.in_runs", "in {count} runs", count=len(runs))) + "\n", palette.title)
+        text.append("".join(f"{moment(created)}  {plain(run)}\n" for run, created in runs))
     return text
 
 
