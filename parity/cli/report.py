@@ -107,6 +107,9 @@ def report(
         policy=gate.load(policy_file),
     )
     with Store.open(db, create=False) as store:
+        for newest in store.runs(limit=1) if finding_or_run is None else ():
+            # A command that ended before its run began leaves an older run as the newest.
+            say(message("cli.newest_run", "the newest run: {run} of {created}", run=newest.id, created=newest.created))
         written = documents(store, finding_or_run, format_, target, options)
     for one in written:
         path = output

@@ -59,7 +59,9 @@ def test_a_new_capture_is_held_against_a_golden_run(
     assert result.exit_code == code, result.output
     value = json.loads(result.stdout)
     assert (value["baseline"], value["candidate"]) == ("golden@cpu/base", "cpu/base")
-    stored = json.loads(parity("report", "--db", db, "--format", "json").stdout)
+    reported = parity("report", "--db", db, "--format", "json")
+    stored = json.loads(reported.stdout)
+    assert f"the newest run: {stored['run']['id']} of" in reported.stderr
     assert stored["run"]["id"] == value["run"]
     assert [one["fingerprint"] for one in stored["findings"]] == [one["fingerprint"] for one in value["findings"]]
     kinds = {(): 0, ("near_tie",): 0}.get(tuple(value["counts"]), 1)
