@@ -12,6 +12,7 @@ from parity.records import Kind
 from parity.records.engine_settings import draft_tokens, engine_settings, speculative_settings
 from parity.records.evidence import LocatedEvidence, ViolationEvidence
 from parity.records.kinds import Family, KindRow
+from parity.report.conditions import shared_conditions
 from parity.report.escape import public, without_paths
 from parity.report.prose import Code
 from parity.report.texts import Texts
@@ -178,7 +179,7 @@ def measured(view: RunView) -> Iterator[Message]:
                 drafted=figures.drafted,
                 rate=f"{arm.acceptance_rate:.0%}",
             )
-    yield from shared_length(view)
+    yield from shared_conditions(view)
     rounds = view.run.rounds
     for arm in view.suspected if rounds > 1 and not view.asked_for_finding else []:
         seen = {one.key.round for one in view.corrupt if one.arm == arm.name and not one.of_run}
@@ -186,26 +187,6 @@ def measured(view: RunView) -> Iterator[Message]:
     floors = [arm.figures for arm in view.candidates if arm.figures.floor_gap is not None]
     for floor in floors[:1]:
         yield say("measured.floor", largest=floor.floor_gap, tokens=floor.floor_tokens)
-
-
-def shared_length(view: RunView) -> Iterator[Message]:
-    """Where all corrupt requests have prompts of one length and there are others: a hint that people look for."""
-    if view.asked_for_finding:
-        return
-    lengths = {request.name: len(request.prompt_token_ids) for request in view.requests}
-    for arm in view.suspected:
-        bad = {one.request for one in view.corrupt if one.arm == arm.name} & set(lengths)
-        seen = {lengths[name] for name in bad}
-        same = sum(length in seen for length in lengths.values())
-        if len(seen) == 1 and len(bad) > 1 and same < len(lengths):
-            yield say(
-                "measured.length",
-                arm=Code(arm.name),
-                tokens=seen.pop(),
-                bad=len(bad),
-                same=same,
-                others=len(lengths) - same,
-            )
 
 
 VIOLATIONS = 8

@@ -7,6 +7,7 @@ from typing import Final
 
 from parity.messages import Message
 from parity.report import facts
+from parity.report.conditions import shared_conditions
 from parity.report.prose import Code
 from parity.report.texts import sentence as say
 from parity.view import ArmView, RunView
@@ -46,7 +47,7 @@ def points(view: RunView) -> Iterator[Message]:
     arm = accused(view)
     if not arm.corrupt:
         return
-    yield from (say("first.condition", condition=one) for one in facts.shared_length(view))
+    yield from (say("first.condition", condition=one) for one in shared_conditions(view))
     if arm.corrupt_interval is not None and arm.faulty:
         low, high = arm.corrupt_interval
         yield say(

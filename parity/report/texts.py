@@ -138,6 +138,13 @@ ENGLISH: dict[str, str] = {
     "measured.accept": "{arm}: {accepted} of {drafted} draft tokens accepted ({rate}).",
     "measured.length": "{arm}: every corrupt request has a prompt of {tokens} tokens: {bad} of the {same} requests "
     "with such a prompt are corrupt, none of the {others} others.",
+    "measured.length.from": "{arm}: every corrupt request has a prompt of {tokens} tokens or more: {bad} of the {same} "
+    "requests with such a prompt are corrupt, none of the {others} others.",
+    "measured.length.to": "{arm}: every corrupt request has a prompt of at most {tokens} tokens: {bad} of the {same} "
+    "requests with such a prompt are corrupt, none of the {others} others.",
+    "measured.place": "{arm}: all {bad} corrupt completions first go wrong at output token {position}.",
+    "measured.block": "{arm}: all {bad} corrupt completions first go wrong at the start of a block of {block} tokens, "
+    "prompt and output counted.",
     "measured.again": "{arm}: something corrupt in {seen} of {rounds} rounds of the same batch.",
     "measured.floor": "The reference's own noise: at most {largest} nats over {tokens} tokens of the baseline.",
     "inferred.kind": "The name of the kind ({kind}) is a reading of the tokens: {why}",

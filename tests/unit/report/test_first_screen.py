@@ -213,3 +213,29 @@ def test_settings_that_nobody_wrote_down_are_said_to_be_unknown(tmp_path: Path) 
     assert "does not name these settings, so vLLM's defaults run" in described(view)
     assert "`max_num_seqs`" not in described(view).split("vLLM's defaults run:")[1].split("\n")[0]
     assert "`max_num_batched_tokens`" in described(view).split("vLLM's defaults run:")[1].split("\n")[0]
+
+
+def conditions(view: RunView) -> list[str]:
+    lines = described(view).split("Prompt:")[0].splitlines()
+    return [line.removeprefix("- Common condition: ") for line in lines if "Common condition" in line]
+
+
+def test_what_corrupt_requests_have_in_common_is_named_where_it_is_no_chance() -> None:
+    """Long prompts, short ones, one output token, the start of a block; nothing where it may well be chance."""
+    of = [3] * 12 + [40, 44, 48, 53, 60, 71]
+    arms = [arm_case(BASE), arm_case(MTP)]
+
+    def named(corrupt: dict[int, int], requests: list[int]) -> list[str]:
+        findings = [finding_case(request=f"p{at}", position=place) for at, place in corrupt.items()]
+        return conditions(make_case(arms=arms, findings=findings, requests=lengths(*requests), classes={}))
+
+    long = named({12: 4, 13: 5, 14: 1, 15: 2, 16: 2, 17: 9}, of)
+    assert ["a prompt of 40 tokens or more: 6 of the 6" in line for line in long] == [True]
+    short = named(dict(enumerate((4, 5, 1, 2, 2, 9))), [3, 4, 5, 6, 7, 8] + [30] * 12)
+    assert ["a prompt of at most 8 tokens: 6 of the 6" in line for line in short] == [True]
+    assert named({12: 4, 13: 5}, of) == [], "two of six: chance"
+    mixed = {0: 3, 5: 3, 13: 3}
+    assert ["all 3 corrupt completions first go wrong at output token 3" in line for line in named(mixed, of)] == [True]
+    blocks = {0: 13, 1: 29, 12: 8, 14: 16}
+    assert ["the start of a block of 16 tokens" in line for line in named(blocks, of)] == [True]
+    assert named({0: 13, 1: 29, 12: 8, 14: 17}, of) == []
