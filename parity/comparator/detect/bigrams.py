@@ -23,8 +23,12 @@ class Language:
 
         left_out: counts of tokens and of pairs, of streams that are not to be counted.
         """
+        heard = np.arange(len(span)) if weights is None else np.flatnonzero(weights)
+        if not len(heard):
+            return 1.0
         singles, pairs = [single for single, _ in left_out], [pair for _, pair in left_out]
         total = self._total - sum(single.total for single in singles)
+        here, before = span[heard], span[heard - 1]
 
         def count(counts: Counts, without: list[Counts], wanted: npt.NDArray[np.int64]) -> FloatArray:
             result = counts.of(wanted)
@@ -32,11 +36,12 @@ class Language:
                 result = result - other.of(wanted)
             return np.maximum(result, 0.0)
 
-        alone = (count(self._single, singles, span) + 0.5) / (total + 0.5 * len(self._single) + 1)
-        before = count(self._single, singles, span[:-1])
-        together = count(self._pair, pairs, pairs_of(span))
-        chances = np.concatenate([alone[:1], (together + 2 * alone[1:]) / (before + 2)])
-        return float(np.prod(chances if weights is None else chances**weights))
+        alone = (count(self._single, singles, here) + 0.5) / (total + 0.5 * len(self._single) + 1)
+        after = (count(self._pair, pairs, _pair(before, here)) + 2 * alone) / (count(self._single, singles, before) + 2)
+        chances = np.where(heard == 0, alone, after)
+        every = np.ones(len(span))
+        every[heard] = chances if weights is None else chances ** weights[heard]
+        return float(np.prod(every))
 
 
 class Counts:
@@ -58,5 +63,9 @@ class Counts:
 
 def pairs_of(tokens: TokenIds) -> npt.NDArray[np.int64]:
     """Each two adjacent tokens as one number, shape (max(0, T - 1),)."""
+    return _pair(tokens[:-1], tokens[1:])
+
+
+def _pair(left: TokenIds, right: TokenIds) -> npt.NDArray[np.int64]:
     with np.errstate(over="ignore"):
-        return tokens[:-1] * np.int64(1_000_003 * 4099) + tokens[1:]
+        return left * np.int64(1_000_003 * 4099) + right

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup
 from parity.comparator.detect.events import Event
-from parity.comparator.detect.leak import PART_NAMES, SPEAKING, Donors, Leak, Query, threes
+from parity.comparator.detect.leak import PART_NAMES, SPEAKING, Donors, Leak, Query
 from parity.comparator.detect.near_ties import is_doubtful
 from parity.comparator.detect.unscored import proven_copy, seeming_leaks
 from parity.comparator.reference.gaps import BoolArray, FloatArray
 from parity.comparator.streams.sets import is_in, stood_before
+from parity.comparator.streams.spans import threes
 from parity.messages import message
 from parity.records import Key, Kind, TokenIds
 from parity.records.evidence import JudgedBy, LeakEvidence, TokensEvidence

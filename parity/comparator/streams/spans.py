@@ -1,0 +1,195 @@
+"""Where else in a run a span of tokens stands: all streams laid end to end, searchable by a few tokens in a row.
+
+A place is counted over all streams; nothing is copied, the captures' own columns serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from parity.comparator.streams.alignment import common_prefix
+from parity.comparator.streams.sets import distinct, is_in
+from parity.records import RaggedTokens, TokenIds
+
+SEED = 4
+"""Tokens that must agree before a match is looked at. Shorter spans are common in any text."""
+
+MOST_HITS = 64
+"""Places looked at for one span of SEED tokens."""
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """SEED tokens of a span that stand in the run, in the order of the spans. All of shape (H,)."""
+
+    span: Places
+    """Which of the spans."""
+    offset: Places
+    """Where in it they begin."""
+    place: Places
+    """Where in the run."""
+    stream: Places
+    """In which of its streams."""
+
+    def at(self, rows: Places | slice) -> Hits:
+        return Hits(self.span[rows], self.offset[rows], self.place[rows], self.stream[rows])
+
+
+class LaidOut:
+    """Columns of streams, one after another."""
+
+    def __init__(self, columns: Sequence[RaggedTokens]) -> None:
+        self._flats = [column.flat for column in columns]
+        self._bases = np.cumsum([0, *map(len, self._flats)])
+        self.first_streams = np.cumsum([0, *(len(column.offsets) - 1 for column in columns)])
+        """Shape (columns + 1,): the first stream of each column."""
+        shifted = [column.offsets[:-1] + base for column, base in zip(columns, self._bases, strict=False)]
+        self.bounds = np.concatenate([*shifted, self._bases[-1:]])
+        """Shape (streams + 1,): the place where each stream begins."""
+        self._sought = np.empty(0, dtype=np.int64)
+        self._known = (self._sought, self._sought)
+
+    def __len__(self) -> int:
+        """Tokens."""
+        return int(self._bases[-1])
+
+    def column_of(self, streams: Places) -> Places:
+        return np.searchsorted(self.first_streams, streams, side="right") - 1
+
+    def stream(self, index: int) -> TokenIds:
+        column = int(self.column_of(np.array([index]))[0])
+        start, end = (self.bounds[index : index + 2] - self._bases[column]).tolist()
+        return self._flats[column][start:end]
+
+    def first(self, size: int) -> TokenIds:
+        """The first `size` tokens of all."""
+        parts: list[TokenIds] = []
+        for flat in self._flats:
+            parts.append(flat[: max(0, size - sum(map(len, parts)))])
+        return np.concatenate(parts)
+
+    def hits(self, spans: Sequence[TokenIds]) -> Hits:
+        """Where SEED tokens in a row of the spans stand. One pass over the run for all of them."""
+        grams = [_grams(span) for span in spans]
+        sizes = [len(one) for one in grams]
+        wanted = np.concatenate([np.empty(0, dtype=np.int64), *grams])
+        if not len(wanted):
+            return Hits(wanted, wanted, wanted, wanted)
+        values, places = self._all_hits(distinct(wanted), [span for span in spans if len(span) >= SEED])
+        span, offset = np.repeat(np.arange(len(spans)), sizes), np.concatenate([np.arange(size) for size in sizes])
+        low = np.searchsorted(values, wanted, side="left")
+        count = np.minimum(np.searchsorted(values, wanted, side="right") - low, MOST_HITS)
+        place = places[np.repeat(low - np.cumsum(count) + count, count) + np.arange(int(count.sum()))]
+        stream = np.searchsorted(self.bounds, place, side="right") - 1
+        return Hits(np.repeat(span, count), np.repeat(offset, count), place, stream)
+
+    def stretched(self, tokens: TokenIds, earliest: int, position: Places, hits: Hits) -> tuple[Places, Places]:
+        """The longest matches around tokens[position] and each hit, inside its stream: (start, end) in `tokens`; none
+        starts before `earliest`."""
+        start, end = position.copy(), position.copy()
+        column = self.column_of(hits.stream)
+        back = np.minimum(position - earliest, hits.place - self.bounds[hits.stream])
+        ahead = np.minimum(len(tokens) - position, self.bounds[hits.stream + 1] - hits.place)
+        for one in distinct(column).tolist():
+            here = np.flatnonzero(column == one)
+            flat, place = self._flats[one], hits.place[here] - self._bases[one]
+            start[here] -= _agreeing(tokens, position[here] - 1, flat, place - 1, back[here], -1)
+            end[here] += _agreeing(tokens, position[here], flat, place, ahead[here], 1)
+        return start, end
+
+    def _all_hits(self, wanted: Places, spans: list[TokenIds]) -> tuple[Places, Places]:
+        """`_hits` of `wanted` and of all that was searched for before, by hash: most questions come up twice, and each is
+        a pass over the run."""
+        new = wanted[~is_in(wanted, self._sought)]
+        if len(new):
+            values, places = (np.concatenate(both) for both in zip(self._known, self._hits(new, spans), strict=True))
+            order = np.argsort(values, kind="stable")
+            self._known, self._sought = (values[order], places[order]), np.concatenate([self._sought, new])
+        return self._known
+
+    def _hits(self, wanted: Places, spans: list[TokenIds]) -> tuple[Places, Places]:
+        """Hashes of SEED tokens in the run that are in `wanted` (sorted), and their places, ascending."""
+        table = np.zeros(1 << _TABLE_BITS, dtype=np.bool_)
+        for span in spans:
+            table[_pair_index(span.astype(np.uint64))[: len(span) - SEED + 1]] = True
+        all_values, all_places = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+        for flat, base in zip(self._flats, self._bases.tolist(), strict=False):
+            words = flat.view(np.uint64)
+            last = len(words) - SEED + 1
+            for begin in range(0, last, _STRIDE):
+                chunk = words[begin : min(begin + _STRIDE, last) + 1]
+                near = np.flatnonzero(table.take(_pair_index(chunk)))
+                if not len(near):
+                    continue
+                near += begin
+                values = _mixed([words[near + offset] for offset in range(SEED)])
+                match = np.minimum(np.searchsorted(wanted, values), len(wanted) - 1)
+                same = wanted[match] == values
+                all_values.append(values[same])
+                all_places.append(near[same] + base)
+        return np.concatenate(all_values), np.concatenate(all_places)
+
+
+def _agreeing(left: TokenIds, at: Places, right: TokenIds, place: Places, most: Places, way: int) -> Places:
+    """How many tokens are equal from left[at] and right[place] on, going `way` (1 or -1); at most `most` each."""
+    steps = np.arange(_FEW)
+    inside = steps < most[:, None]
+    offsets = np.where(inside, steps, 0) * way
+    same = inside & (left[at[:, None] + offsets] == right[place[:, None] + offsets])
+    equal = np.where(same.all(axis=1), _FEW, same.argmin(axis=1))
+    for row in np.flatnonzero(equal == _FEW).tolist():
+        ours, theirs = left[int(at[row]) :: way], right[int(place[row]) :: way]
+        equal[row] = common_prefix(ours[: int(most[row])], theirs[: int(most[row])])
+    return equal
+
+
+def threes(tokens: TokenIds) -> Places:
+    """A 63-bit hash of each three in a row, shape (max(0, T - 2),)."""
+    return _rows(tokens, 3)
+
+
+def _grams(tokens: TokenIds) -> Places:
+    """A 63-bit hash of each SEED tokens in a row, shape (max(0, T - SEED + 1),)."""
+    return _rows(tokens, SEED)
+
+
+def _rows(tokens: TokenIds, size: int) -> Places:
+    words = np.ascontiguousarray(tokens).view(np.uint64)
+    count = max(0, len(words) - size + 1)
+    return _mixed([words[offset : offset + count] for offset in range(size)])
+
+
+def _mixed(words: list[npt.NDArray[np.uint64]]) -> Places:
+    """Multiplicative hashing (Knuth 6.4): odd 64-bit constants, arithmetic modulo 2^64."""
+    mixed = words[0] * _FACTORS[0]
+    for word, factor in zip(words[1:], _FACTORS[1:], strict=False):
+        mixed += word * factor
+    mixed >>= np.uint64(1)
+    return mixed.view(np.int64)
+
+
+def _pair_index(words: npt.NDArray[np.uint64]) -> Places:
+    """A small number for each two tokens in a row, shape (T - 1,): cheap, to leave most of a run out."""
+    mixed = words[1:] << np.uint64(7)
+    mixed ^= words[:-1]
+    mixed &= np.uint64((1 << _TABLE_BITS) - 1)
+    return mixed.view(np.int64)
+
+
+_FACTORS = [
+    np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+]
+
+_TABLE_BITS = 20
+
+_STRIDE = 1 << 15
+"""Tokens hashed at once; their numbers stay in the processor's cache."""
+
+_FEW = 64
+"""Tokens of all matches that are compared at once; most are shorter."""
