@@ -16,7 +16,7 @@ from captures import capture, completion
 from parity.comparator import compare
 from parity.comparator.detect import registry
 from parity.errors import ParityError
-from parity.pipeline import arm_result, for_store, plan_of_captures
+from parity.pipeline.analyse import arm_result, for_store, plan_of_captures
 from parity.records import engine_settings, kinds, sampling
 from parity.records.sampling import Sampling, read_values
 from parity.report import formats

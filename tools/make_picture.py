@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 from parity.capture import read_capture, read_scores
-from parity.pipeline import analyse
+from parity.pipeline.analyse import analyse
 from parity.plan import DEFAULT_TOLERANCE
 from parity.report.terminal import print_summary
 from parity.run import load_backend

@@ -19,7 +19,7 @@ from typing import Any
 
 from parity.capture.steps import steps_path
 from parity.errors import ParityError
-from parity.pipeline import RunDirectory
+from parity.pipeline.directory import RunDirectory
 from parity.report.escape import public
 from parity.report.format import Wanted
 from parity.report.formats.html import html_report

@@ -74,7 +74,7 @@ def compare(
     from parity.cli import gate
     from parity.cli.verdict import exit_code
     from parity.errors import ParityError
-    from parity.pipeline import analyse, plan_of_captures
+    from parity.pipeline.analyse import analyse, plan_of_captures
     from parity.pipeline.inside import with_steps
     from parity.pipeline.saving import save_comparison
     from parity.plan import DEFAULT_TOLERANCE

@@ -179,7 +179,7 @@ def chosen_hosts(names: Sequence[str], where: HostOptions, known: Mapping[str, H
 
 def hosts_of(plan: Plan, where: HostOptions, known: Mapping[str, Host] | None = None) -> dict[str, Host]:
     """Where the backends of a plan that is written down are: its own word on the adapter, ours on the rest."""
-    from parity.pipeline import hosts_of_plan
+    from parity.pipeline.placing import hosts_of_plan
 
     hosts = chosen_hosts(hosts_of_plan(plan), where, known)
     adapters = {arm.name.partition("/")[0]: arm.backend for arm in plan.arms}

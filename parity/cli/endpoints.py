@@ -16,7 +16,7 @@ from parity.errors import ParityError
 from parity.messages import message
 
 if TYPE_CHECKING:
-    from parity.pipeline import OwnArm
+    from parity.pipeline.arms import OwnArm
     from parity.records import Json
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -107,7 +107,7 @@ def endpoint_options(setting: click.ParamType[Any]) -> list[Callable[[Any], Any]
 
 def own_arms(options: EndpointOptions) -> list[OwnArm]:
     """The arms that these options name, one by one. Raises ParityError for a name given twice."""
-    from parity.pipeline import OwnArm
+    from parity.pipeline.arms import OwnArm
 
     if options.server_options and not options.servers:
         raise ParityError(

@@ -10,7 +10,7 @@ from parity.cli.output import console, emit_json
 from parity.cli.verdict import exit_code
 
 if TYPE_CHECKING:
-    from parity.pipeline import Outcome
+    from parity.pipeline.outcome import Outcome
     from parity.report.policy import Policy
     from parity.store import Store
 

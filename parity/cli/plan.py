@@ -24,8 +24,9 @@ def plan(output: Path | None, options: PlanOptions) -> None:
     from parity.cli.config import chosen_hosts
     from parity.cli.planning import plan_request
     from parity.errors import writing
-    from parity.pipeline import load_adapters, make_plan, placed
     from parity.pipeline.directory import write_plan
+    from parity.pipeline.placing import load_adapters, placed
+    from parity.pipeline.planning import make_plan
 
     request = plan_request(options)
     hosts = chosen_hosts(request.backends, options.where)

@@ -13,7 +13,8 @@ from parity.cli.endpoints import backends_of, own_arms
 from parity.cli.options import PlanOptions
 from parity.errors import ParityError
 from parity.messages import message
-from parity.pipeline import OwnArm, PlanRequest
+from parity.pipeline.arms import OwnArm
+from parity.pipeline.planning import PlanRequest
 from parity.pipeline.recorded import Questions, questions_of
 from parity.plan.variants import DEPLOYED
 from parity.records.sampling import asked

@@ -81,7 +81,8 @@ def rehearsed(
 def _rehearse(plan: Plan, hosts: Mapping[str, Host]) -> tuple[Rehearsal, Path]:
     """What came of it, and where the engines' logs are: they stay where an arm failed."""
     from parity.paths import data_dir
-    from parity.pipeline import RunDirectory, engines, new_run_id
+    from parity.pipeline.capturing import engines
+    from parity.pipeline.directory import RunDirectory, new_run_id
     from parity.pipeline.memory import free_memory
     from parity.pipeline.rehearse import rehearse, rehearsed_arms
     from parity.run import progress

@@ -28,7 +28,7 @@ from parity.messages import joined, message
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Set
 
-    from parity.pipeline import RunDirectory
+    from parity.pipeline.directory import RunDirectory
     from parity.plan import Plan
     from parity.plan.hosts import Host
     from parity.run import Backend
@@ -105,7 +105,8 @@ def run(
     """
     from parity.cli import gate
     from parity.cli.outcome import show_outcome
-    from parity.pipeline import engines, execute
+    from parity.pipeline.capturing import engines
+    from parity.pipeline.execute import execute
     from parity.run import progress
     from parity.store import Store
 
@@ -148,16 +149,11 @@ def planned(
     """
     from parity.cli.config import chosen_hosts
     from parity.cli.planning import plan_request
-    from parity.pipeline import (
-        RunDirectory,
-        check_images,
-        for_releases,
-        load_adapters,
-        locate_model,
-        make_plan,
-        placed,
-        with_arbiter,
-    )
+    from parity.pipeline.arbitrate import with_arbiter
+    from parity.pipeline.directory import RunDirectory
+    from parity.pipeline.placing import load_adapters, placed
+    from parity.pipeline.planning import check_images, locate_model, make_plan
+    from parity.pipeline.releases import for_releases
     from parity.plan.trusting import plan_to_run
 
     if plan_file is not None:
@@ -184,7 +180,10 @@ def planned(
 def _resumed(
     ctx: click.Context, resume: str, out: Path | None, db: Path | None, options: PlanOptions
 ) -> tuple[Plan, dict[str, Host], RunDirectory]:
-    from parity.pipeline import RunDirectory, find_unfinished, load_adapters, locate_model, with_arbiter
+    from parity.pipeline.arbitrate import with_arbiter
+    from parity.pipeline.directory import RunDirectory, find_unfinished
+    from parity.pipeline.placing import load_adapters
+    from parity.pipeline.planning import locate_model
 
     _only(ctx, "--resume", allowed={"resume", *_FREE, *_JUDGING})
     if out is not None:
@@ -203,7 +202,7 @@ def _resumed(
 
 def _changed(plan: Plan, options: PlanOptions) -> Plan:
     """The plan with what was asked beside it. Raises ParityError for what does not fit to it."""
-    from parity.pipeline import with_lists
+    from parity.pipeline.planning import with_lists
 
     ctx = click.get_current_context()
     written = {name for name in _OF_A_PLAN if _is_written(ctx, name)}
@@ -270,7 +269,7 @@ def _find_engines(hosts: Mapping[str, Host], backends: Mapping[str, Backend]) ->
 
 def _look_at_hosts(plan: Plan, hosts: Mapping[str, Host], backends: Mapping[str, Backend]) -> None:
     """Ask the others whether an engine could start there. Raises BackendError naming all where it could not."""
-    from parity.pipeline import look_at
+    from parity.pipeline.placing import look_at
 
     _all_of_them(
         lambda name: look_at(hosts[name], backends[name], plan),
@@ -280,7 +279,7 @@ def _look_at_hosts(plan: Plan, hosts: Mapping[str, Host], backends: Mapping[str,
 
 def _ask_all(plan: Plan, hosts: Mapping[str, Host]) -> None:
     """All servers answer before the first one generates. Raises BackendError naming all that do not."""
-    from parity.pipeline import load_adapters
+    from parity.pipeline.placing import load_adapters
     from parity.plan.hosts import host_of
     from parity.run import Answering
 
@@ -323,7 +322,7 @@ def _all_of_them(look: Callable[[str], object], names: Sequence[str]) -> None:
 
 
 def new_directory(plan: Plan, hosts: Mapping[str, Host], out: Path | None, db: Path | None) -> RunDirectory:
-    from parity.pipeline import RunDirectory, new_run_id
+    from parity.pipeline.directory import RunDirectory, new_run_id
 
     about = {
         "command": command_said(),

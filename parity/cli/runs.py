@@ -95,7 +95,7 @@ def delete(run: str, db: Path | None, files: bool, yes: bool) -> None:
     """Delete a run from the store. Triage is kept: it belongs to the findings of later runs as well."""
     from parity.errors import ParityError
     from parity.paths import runs_dir
-    from parity.pipeline import RunDirectory
+    from parity.pipeline.directory import RunDirectory
     from parity.store import Store
     from parity.text import visible
 

@@ -96,7 +96,8 @@ def placed_subject(subject: Subject, options: SearchOptions) -> tuple[Subject, d
     """
     from parity.cli.config import hosts_of
     from parity.errors import ParityError
-    from parity.pipeline import load_adapters, locate_model
+    from parity.pipeline.placing import load_adapters
+    from parity.pipeline.planning import locate_model
     from parity.run import OwnSettings, load_backend
 
     adapter = load_backend(subject.arm.backend)
@@ -182,7 +183,9 @@ def rerunner(store: Store, hosts: Mapping[str, Host], db: Path | None) -> Callab
     """Runs a plan as `parity run --plan` would: a stored run, fresh engines."""
 
     def rerun(plan: Plan) -> tuple[str, Verdict]:
-        from parity.pipeline import RunDirectory, engines, execute, new_run_id
+        from parity.pipeline.capturing import engines
+        from parity.pipeline.directory import RunDirectory, new_run_id
+        from parity.pipeline.execute import execute
         from parity.run import progress
 
         command = command_said()

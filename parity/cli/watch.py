@@ -21,7 +21,7 @@ from parity.cli.speaking import Misused, OneOf
 from parity.messages import message
 
 if TYPE_CHECKING:
-    from parity.pipeline import Outcome
+    from parity.pipeline.outcome import Outcome
 
 OWN = {"interval", "probes", "until", "metrics_port", "metrics_address", "webhook", "keep"}
 
@@ -92,7 +92,9 @@ def watch(
     from parity.cli.verdict import exit_code
     from parity.comparator import DEFAULT_ALPHA
     from parity.comparator.statistics import spent
-    from parity.pipeline import RunDirectory, engines, execute
+    from parity.pipeline.capturing import engines
+    from parity.pipeline.directory import RunDirectory
+    from parity.pipeline.execute import execute
     from parity.records import Verdict
     from parity.store import Store
     from parity.watch import Metrics, Probe, Silent, Webhook

@@ -21,8 +21,9 @@ import msgspec
 from parity.capture.steps import steps_path
 from parity.errors import BackendError, ParityError, writing
 from parity.messages import Message, message, verbatim
-from parity.pipeline import Outcome, RunDirectory, Session
-from parity.pipeline.directory import write_whole
+from parity.pipeline.capturing import Session
+from parity.pipeline.directory import RunDirectory, write_whole
+from parity.pipeline.outcome import Outcome
 from parity.plan import Arm, Plan
 from parity.plan.trusting import of_plan
 from parity.plan.types import Skipped

@@ -20,6 +20,9 @@ has ended.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from parity.run.backend import (
     Answering,
     Backend,
@@ -41,13 +44,27 @@ from parity.run.backend import (
     load_backend,
     starts_an_engine,
 )
-from parity.run.display import PlainProgress, progress
 from parity.run.envs import EngineEnv, EnvSpec, list_envs
 from parity.run.events import ArmEvent, OnEvent, Phase
-from parity.run.failures import Interrupted, Timeouts
 from parity.run.items import ScoreItem
-from parity.run.resume import RefusedFile, put_aside
-from parity.run.session import ArmSession, run_arm
+
+if TYPE_CHECKING:
+    from parity.run.display import PlainProgress, progress
+    from parity.run.failures import Interrupted, Timeouts
+    from parity.run.resume import RefusedFile, put_aside
+    from parity.run.session import ArmSession, run_arm
+
+# Loaded when they are first used: what only compares or shows needs the names of backends and starts nothing.
+_HOME = {
+    "ArmSession": "session",
+    "Interrupted": "failures",
+    "PlainProgress": "display",
+    "RefusedFile": "resume",
+    "Timeouts": "failures",
+    "progress": "display",
+    "put_aside": "resume",
+    "run_arm": "session",
+}
 
 __all__ = [
     "Answering",
@@ -85,3 +102,11 @@ __all__ = [
     "run_arm",
     "starts_an_engine",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"parity.run.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

@@ -19,7 +19,7 @@ from parity.capture.lines import open_capture
 from parity.errors import ParityError
 from parity.files import is_file
 from parity.messages import Message, message
-from parity.pipeline import RunDirectory
+from parity.pipeline.directory import RunDirectory
 from parity.plan.checkpoint import shipped_checkpoint
 from parity.records import Header, Json
 from parity.view.arm import ArmView

@@ -69,7 +69,7 @@ def run_line(store: Store, run: RunRow) -> RunLine:
 def actual_status(run: RunRow) -> str:
     """The status, distinct from that of a process that was killed and could not say so."""
     if run.status is RunStatus.RUNNING and run.directory:
-        from parity.pipeline import RunDirectory  # brings the comparison along: half of the time to start
+        from parity.pipeline.directory import RunDirectory  # takes half of the time to start
 
         if not RunDirectory(Path(run.directory)).in_use():
             return str(RunStatus.INTERRUPTED)

@@ -34,7 +34,7 @@ class Progress:
 
     def look(self, run: RunRow, arms: Sequence[ArmRow], requests: int) -> list[ArmProgress]:
         """One entry per arm, and one for the scores once there are any. `requests` is the plan's number of them."""
-        from parity.pipeline import RunDirectory  # late: it takes long to import
+        from parity.pipeline.directory import RunDirectory  # late: it takes long to import
 
         total = requests * (run.plan.rounds or 1) * run.plan.sampling.n
         found = []

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from parity.errors import ParityError
 from parity.messages import Message, Say, message
-from parity.pipeline import Outcome
+from parity.pipeline.outcome import Outcome
 from parity.records import Json, Verdict
 from parity.run import Interrupted
 from parity.watch.evidence import NOTHING_YET, Change, Evidence

@@ -16,7 +16,7 @@ from plans import plan_of
 
 from parity.capture import read_capture
 from parity.messages import verbatim
-from parity.pipeline import arm_result
+from parity.pipeline.analyse import arm_result
 from parity.records import Capture, Completion, Evidence, Finding, Header, Kind, Severity
 from parity.report.repro import repro_script
 from parity.store import ArmComparison, NewRun, Store

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.pipeline import PlanRequest, make_plan
+from parity.pipeline.planning import PlanRequest, make_plan
 from parity.plan import Sampling
 from parity.reduce.case import Case, Setup, reference_of
 from parity.reduce.engines import Engines

@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import planted_set
 
 from parity.capture import dump_line, score_record, write_capture
-from parity.pipeline import RunDirectory, analyse, arm_result, for_store, plan_of_captures
+from parity.pipeline.analyse import analyse, arm_result, for_store, plan_of_captures
+from parity.pipeline.directory import RunDirectory
 from parity.plan.tokenise import load_tokenizer
 from parity.records import Capture, Completion, Finding, ScoreKey, SpecTrace, TopLogprobs
 from parity.store import ArmComparison, NewRun, RunStatus, Store

@@ -9,7 +9,7 @@ from captures import TEXT, capture, completion, written
 from driving import Person, drive
 
 from parity.comparator import compare
-from parity.pipeline import arm_result, for_store, plan_of_captures
+from parity.pipeline.analyse import arm_result, for_store, plan_of_captures
 from parity.store import NewRun, RunStatus, Store
 
 MODEL = "tiny-qwen3-next-mtp"

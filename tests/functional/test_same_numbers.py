@@ -11,7 +11,7 @@ import pytest
 import real_run
 from driving import Person, drive
 
-from parity.pipeline import analyse, for_store
+from parity.pipeline.analyse import analyse, for_store
 from parity.records import ScoreKey, TopLogprobs
 from parity.records.steps import PREFILL, steps_of
 from parity.tui.format import nats

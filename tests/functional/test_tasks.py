@@ -15,7 +15,7 @@ from driving import Person, drive, squeezed
 from plans import rough_plan
 
 from parity.cli.tui import _follow_ups, _report
-from parity.pipeline import RunDirectory
+from parity.pipeline.directory import RunDirectory
 from parity.records import Kind, Severity
 from parity.store import FindingRow, NewRun, Store, Triage, TriageState
 from parity.tui.app import ParityApp

@@ -20,7 +20,7 @@ import parity
 from parity.capture import read_capture
 from parity.comparator import compare
 from parity.errors import ParityError
-from parity.pipeline import PlanRequest, make_plan
+from parity.pipeline.planning import PlanRequest, make_plan
 from parity.plan import Plan, read_plan
 from parity.plan.variants import Variant
 from parity.records import Capture

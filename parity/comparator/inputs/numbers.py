@@ -99,7 +99,7 @@ def kind_of_numbers(tops: Iterable[TopLogprobs], vocab_size: int | None) -> Numb
     return None
 
 
-LISTS = 16_384
+LISTS = 4_096
 """Lists looked at, evenly spaced, where there are more: what is asked is a share of them."""
 
 

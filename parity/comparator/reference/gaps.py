@@ -11,6 +11,7 @@ also bounds a token outside the top-k by the k-th.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -83,7 +84,7 @@ class TokenGaps:
 
 
 def _number(value: float) -> float | None:
-    return round(float(value), 4) if np.isfinite(value) else None
+    return round(float(value), 4) if math.isfinite(value) else None
 
 
 def no_gaps(length: int) -> TokenGaps:

@@ -161,12 +161,16 @@ def _scored(inputs: Inputs, reference: Reference) -> Iterator[Completion]:
 
 def _at_partings(inputs: Inputs, reference: Reference) -> float:
     """Share of the pairs that part in which the candidate's score rejects the token that the baseline has chosen there.
-    0 where they are few."""
+    0 where they are few, or where it is below REJECTED for sure."""
     looked = wrong = 0
+    arm = inputs.candidate.header.arm
+    most = len(reference.scored(arm))
     for a in _scored(inputs, reference):
+        if looked - wrong > (1 - REJECTED) * most:
+            return 0.0  # whatever the others say
         b = inputs.candidate.completions.get(a.key)
-        top = None if b is None else reference.score(inputs.candidate.header.arm, b)
-        if b is None or top is None or not np.array_equal(a.prompt_token_ids, b.prompt_token_ids):
+        top = None if b is None else reference.score(arm, b)
+        if b is None or top is None or not _same(a.prompt_token_ids, b.prompt_token_ids):
             continue
         at = _common(a, b)
         if at >= min(len(a.token_ids), len(b.token_ids)) or at >= len(top) or _is_shaped(reference.shaping(b)):
@@ -180,6 +184,10 @@ def _at_partings(inputs: Inputs, reference: Reference) -> float:
 
 def _is_shaped(shaping: Shaping) -> bool:
     return shaping.penalises or bool(shaping.unknown)
+
+
+def _same(a: TokenIds, b: TokenIds) -> bool:
+    return a is b or np.array_equal(a, b)
 
 
 def _common(a: Completion, b: Completion) -> int:

@@ -104,8 +104,8 @@ class LaidOut:
         return start, end
 
     def _all_hits(self, wanted: Places, spans: list[TokenIds]) -> tuple[Places, Places]:
-        """`_hits` of `wanted` and of all that was searched for before, by hash: most questions come up twice, and each is
-        a pass over the run."""
+        """`_hits` of `wanted` and of all that was searched for before, by hash: most questions come up twice, and each
+        is a pass over the run."""
         new = wanted[~is_in(wanted, self._sought)]
         if len(new):
             values, places = (np.concatenate(both) for both in zip(self._known, self._hits(new, spans), strict=True))
@@ -118,13 +118,17 @@ class LaidOut:
         table = np.zeros(1 << _TABLE_BITS, dtype=np.bool_)
         for span in spans:
             table[_pair_index(span.astype(np.uint64))[: len(span) - SEED + 1]] = True
+        index, maybe = np.empty(_STRIDE, dtype=np.uint64), np.empty(_STRIDE, dtype=np.bool_)
         all_values, all_places = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for flat, base in zip(self._flats, self._bases.tolist(), strict=False):
             words = flat.view(np.uint64)
             last = len(words) - SEED + 1
             for begin in range(0, last, _STRIDE):
                 chunk = words[begin : min(begin + _STRIDE, last) + 1]
-                near = np.flatnonzero(table.take(_pair_index(chunk)))
+                size = len(chunk) - 1
+                # "wrap": all are within the table, and looking for those that are not takes as long as the rest.
+                table.take(_pair_index(chunk, index[:size]), out=maybe[:size], mode="wrap")
+                near = np.flatnonzero(maybe[:size])
                 if not len(near):
                     continue
                 near += begin
@@ -174,9 +178,9 @@ def _mixed(words: list[npt.NDArray[np.uint64]]) -> Places:
     return mixed.view(np.int64)
 
 
-def _pair_index(words: npt.NDArray[np.uint64]) -> Places:
+def _pair_index(words: npt.NDArray[np.uint64], out: npt.NDArray[np.uint64] | None = None) -> Places:
     """A small number for each two tokens in a row, shape (T - 1,): cheap, to leave most of a run out."""
-    mixed = words[1:] << np.uint64(7)
+    mixed = np.left_shift(words[1:], np.uint64(7), out=out)
     mixed ^= words[:-1]
     mixed &= np.uint64((1 << _TABLE_BITS) - 1)
     return mixed.view(np.int64)
@@ -188,7 +192,7 @@ _FACTORS = [
 
 _TABLE_BITS = 20
 
-_STRIDE = 1 << 15
+_STRIDE = 1 << 14
 """Tokens hashed at once; their numbers stay in the processor's cache."""
 
 _FEW = 64

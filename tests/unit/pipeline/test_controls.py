@@ -14,9 +14,9 @@ from support.captures import TEXT, capture, completion
 from parity.comparator import compare
 from parity.comparator.types import run_finding
 from parity.errors import ParityError
-from parity.pipeline import PlanRequest, load_backends, make_plan
 from parity.pipeline.controls import Planted, judge, prompt_digest, read_planted
 from parity.pipeline.execute import execute
+from parity.pipeline.planning import PlanRequest, load_backends, make_plan
 from parity.records import Kind
 from parity.records.evidence import RunEvidence
 

@@ -14,10 +14,10 @@ from captures import TEXT, capture, completion
 from parity.comparator import PINNED, compare
 from parity.errors import ParityError
 from parity.messages import message
-from parity.pipeline import PlanRequest, make_plan
 from parity.pipeline.compared import Compared
 from parity.pipeline.deployed import first_rung
 from parity.pipeline.outcome import conclude
+from parity.pipeline.planning import PlanRequest, make_plan
 from parity.plan import Arm, Plan, Sampling
 from parity.records import Verdict
 from parity.records.engine_settings import default_settings

@@ -11,7 +11,7 @@ import pytest
 from plans import fake_plan
 
 from parity.errors import ParityError
-from parity.pipeline import for_releases
+from parity.pipeline.releases import for_releases
 from parity.plan import Arm, Plan
 from parity.plan.hosts import Host
 from parity.run import load_backend

@@ -13,7 +13,7 @@ from parity_backends.vllm.worker.checkpoints import has_linear_attention, linear
 from parity_backends.vllm.worker.table import VLLM_READ
 
 from parity.errors import ParityError
-from parity.pipeline import PlanRequest, load_backends, make_plan
+from parity.pipeline.planning import PlanRequest, load_backends, make_plan
 from parity.plan import Plan
 from parity.plan.checkpoint import shipped_checkpoint
 from parity.plan.matrix import parse_axis

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from parity.errors import ParityError
-from parity.pipeline import PlanRequest, load_backends, make_plan
+from parity.pipeline.planning import PlanRequest, load_backends, make_plan
 from parity.plan import Plan
 from parity.plan.checkpoint import shipped_checkpoint
 from parity.plan.matrix import parse_axis

@@ -12,7 +12,8 @@ from parity_backends.worker.sentences import WorkerError
 from support.captures import capture, completion, written
 
 from parity.cli.main import cli
-from parity.pipeline import OwnArm, PlanRequest, load_backends, make_plan
+from parity.pipeline.arms import OwnArm
+from parity.pipeline.planning import PlanRequest, load_backends, make_plan
 from parity.plan import Plan, Sampling
 from parity.plan.digest import plan_hash
 

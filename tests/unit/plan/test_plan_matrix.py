@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from parity.errors import ParityError
-from parity.pipeline import PlanRequest, load_backends, make_plan
+from parity.pipeline.planning import PlanRequest, load_backends, make_plan
 from parity.plan import Arm, Plan, Sampling
 from parity.plan.churn import ChurnRequest
 from parity.plan.config import read_config

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from parity.pipeline import PlanRequest, load_backends, make_plan
+from parity.pipeline.planning import PlanRequest, load_backends, make_plan
 from parity.plan import Plan, Sampling
 from parity.plan.matrix import parse_axis
 from parity.run import Seeded

@@ -14,7 +14,7 @@ from captures import capture, completion, header
 from parity.comparator.stats import Stats
 from parity.comparator.types import Comparison, run_finding
 from parity.messages import message
-from parity.pipeline import arm_result, for_store, plan_of_captures
+from parity.pipeline.analyse import arm_result, for_store, plan_of_captures
 from parity.records import Evidence, Finding, Kind, Severity, Verdict
 from parity.records.evidence import (
     EndEvidence,

@@ -17,7 +17,7 @@ from parity.comparator import Comparison
 from parity.comparator.stats import Stats
 from parity.errors import BackendError, ParityError
 from parity.messages import verbatim
-from parity.pipeline import Outcome
+from parity.pipeline.outcome import Outcome
 from parity.records import Evidence, Finding, Kind, Severity, Verdict
 from parity.run import Interrupted
 from parity.watch import Metrics, Probe, Webhook, watch
