@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from parity.reduce.result import Reduction
     from parity.reduce.subject import Subject
     from parity.store import Store
+    from parity.view.recorded import Broke
 
 
 @click.command()
@@ -76,7 +77,7 @@ def reduce(
     from parity.reduce.reducing import reduce as reduce_subject
     from parity.reduce.search import Goal
     from parity.store import Store
-    from parity.view.recorded import said, what_broke
+    from parity.view.recorded import what_broke
 
     if record and not rerun:
         raise Misused(
@@ -117,14 +118,20 @@ def reduce(
         broke = what_broke(store, again) if record and again else None
     if output is not None and result.plan is not None:
         _copy(result, output)
-    if options.as_json:
-        emit_json({**result.to_json(), **({"recorded": broke.to_json()} if broke else {})})
-    else:
-        _print(result)
-        for line in said(broke) if broke else ():
-            say(line)
+    _show(result, broke, as_json=options.as_json)
     shown = result.reproduced is not None or (not rerun and result.plan is not None)
     return ExitCode.PASS if shown else ExitCode.INCONCLUSIVE
+
+
+def _show(result: Reduction, broke: Broke | None, *, as_json: bool) -> None:
+    from parity.view.recorded import said
+
+    if as_json:
+        emit_json({**result.to_json(), **({"recorded": broke.to_json()} if broke else {})})
+        return
+    _print(result)
+    for line in said(broke) if broke else ():
+        say(line)
 
 
 def _subject(

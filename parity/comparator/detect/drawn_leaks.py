@@ -23,12 +23,7 @@ def with_donors(
     events: Sequence[Drawn], donors: Callable[[], Donors], foreign: Mapping[Key, Event], candidate: Capture
 ) -> list[Drawn]:
     """The events of drawn completions, as row leaks where the tokens are another request's."""
-    asked = [n for n, (_, event) in enumerate(events) if _is_loose(event)]
-    found: dict[int, Leak] = {}
-    if asked:
-        leaks = donors().search([_query(*events[n]) for n in asked])
-        named = ((n, leak) for n, leak in zip(asked, leaks, strict=True) if leak is not None)
-        found = {n: leak for n, leak in named if _is_enough(*events[n], leak)}
+    found = _searched(events, donors)
     copied: dict[Key, dict[int, Leak]] = {}
     for n, leak in found.items():
         copied.setdefault(events[n][0].key, {}).setdefault(leak.start, leak)
@@ -49,6 +44,16 @@ def with_donors(
             result.append((b, event))
     drawn = ((key, event) for key, event in foreign.items() if key not in copied)
     return [*result, *((candidate.completions[key], event) for key, event in drawn)]
+
+
+def _searched(events: Sequence[Drawn], donors: Callable[[], Donors]) -> dict[int, Leak]:
+    """By the number of the event: what stands elsewhere in the run."""
+    asked = [n for n, (_, event) in enumerate(events) if _is_loose(event)]
+    if not asked:
+        return {}
+    leaks = donors().search([_query(*events[n]) for n in asked])
+    named = ((n, leak) for n, leak in zip(asked, leaks, strict=True) if leak is not None)
+    return {n: leak for n, leak in named if _is_enough(*events[n], leak)}
 
 
 def _is_loose(event: Event) -> bool:

@@ -202,11 +202,11 @@ def break_rules(baseline: Arm, candidate: Arm, pairs: Pairs) -> Broken:
     ours, theirs = _looks(keys, candidate), _looks(keys, baseline)
     excused, unknown = _habits(theirs), _served_habits(ours, candidate)
     accused: dict[Key, tuple[Event, ...]] = {}
-    alone: dict[Key, Message] = {}
     both: dict[Key, Message] = {}
     unheeded: dict[Key, Message] = {}
     parted = {pairs.keys[row] for row in np.flatnonzero(~pairs.identical).tolist()}
-    for key in [key for key in keys if key in ours.of or key in theirs.of] if ours.of or theirs.of else ():
+    looked_at = [key for key in keys if key in ours.of or key in theirs.of] if ours.of or theirs.of else []
+    for key in looked_at:
         look, other = ours.at(key), theirs.at(key).broken
         for rule, events in look.broken.items():
             if rule == OVERRUN.name and key in parted:
@@ -217,17 +217,24 @@ def break_rules(baseline: Arm, candidate: Arm, pairs: Pairs) -> Broken:
                 unheeded.setdefault(key, events[0].evidence.why)
             else:
                 accused[key] = (*accused.get(key, ()), *events)
-        for rule, events in other.items():
-            if rule not in look.broken:
-                alone.setdefault(key, events[0].evidence.why)
     return Broken(
         accused,
-        alone,
+        _by_baseline_alone(looked_at, ours, theirs),
         both,
         unheeded,
         sum(look.unread_words for look in ours.of.values()),
         tuple(look.open_grammar for look in ours.of.values() if look.open_grammar is not None),
     )
+
+
+def _by_baseline_alone(keys: Sequence[Key], ours: Looks, theirs: Looks) -> dict[Key, Message]:
+    """Where the baseline breaks a rule that the candidate keeps, and the first such rule."""
+    found: dict[Key, Message] = {}
+    for key in keys:
+        kept = (events for rule, events in theirs.at(key).broken.items() if rule not in ours.at(key).broken)
+        for events in kept:
+            found.setdefault(key, events[0].evidence.why)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,21 +82,31 @@ def kind_of_numbers(tops: Iterable[TopLogprobs], vocab_size: int | None) -> Numb
     if len(known) < FEW:
         return None
     if float(known.min()) >= 0 and float(known.max()) > ROUNDING:
-        sums = np.concatenate([np.where(np.isfinite(values), values, 0.0).sum(axis=0) for values in blocks])
-        fits = float(known.max()) <= 1 + ROUNDING and float((sums <= 1 + 2 * ROUNDING).mean()) >= MOST
-        return PROBABILITIES if fits else NEGATED
+        return PROBABILITIES if _add_up(blocks) else NEGATED
     if float((known > ROUNDING).mean()) > SHARE:
         return None  # neither: a few values above zero are faults of their own
     shown = [_shown(values, 1.0) for values in blocks]
     sums = np.concatenate([one.sum(axis=0) for one in shown])
     if _are_too_large(sums) and not _too_large(blocks, float(np.log(10))) and _were_measured(sums):
         return BASE_10
-    size = vocab_size or LARGEST_VOCABULARY
-    if _too_small(blocks, shown, size):
-        halves = [_shown(values, float(np.log(2))) for values in blocks]
-        if not (_too_small(blocks, halves, size) or _too_large(blocks, float(np.log(2)))):
-            return BASE_2
-    return None
+    return BASE_2 if _are_of_base_2(blocks, shown, vocab_size or LARGEST_VOCABULARY) else None
+
+
+def _add_up(blocks: Sequence[FloatArray]) -> bool:
+    """May these numbers, none below 0, be probabilities?"""
+    finite = [np.where(np.isfinite(values), values, 0.0) for values in blocks]
+    if max(float(values.max(initial=0.0)) for values in finite) > 1 + ROUNDING:
+        return False
+    sums = np.concatenate([values.sum(axis=0) for values in finite])
+    return float((sums <= 1 + 2 * ROUNDING).mean()) >= MOST
+
+
+def _are_of_base_2(blocks: Sequence[FloatArray], shown: Sequence[FloatArray], vocab_size: int) -> bool:
+    """Do they say too little as natural logarithms, and neither too little nor too much as these?"""
+    if not _too_small(blocks, shown, vocab_size):
+        return False
+    halves = [_shown(values, float(np.log(2))) for values in blocks]
+    return not (_too_small(blocks, halves, vocab_size) or _too_large(blocks, float(np.log(2))))
 
 
 LISTS = 4_096

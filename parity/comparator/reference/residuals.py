@@ -135,8 +135,7 @@ def paired_residuals(
     prompt = np.array([len(one.prompt_token_ids) for one in sides[1]], dtype=np.int64)
     first = np.array([since.get(key, 0) for key in keys], dtype=np.int64)
     known = np.isfinite(residuals[0]) & np.isfinite(residuals[1]) & (place >= np.repeat(first, size))
-    if vocab_size is not None:
-        known &= _before_invalid(tokens, place, size, vocab_size)
+    known &= _before_invalid(tokens, place, size, vocab_size)
     if not known.any():
         return None
     keep = slice(None) if known.all() else known
@@ -210,9 +209,11 @@ def _before_invalid(
     tokens: Sequence[RaggedTokens],
     place: np.typing.NDArray[np.int64],
     size: np.typing.NDArray[np.int64],
-    most: int,
+    most: int | None,
 ) -> BoolArray:
-    """Tokens that stand before the first id that is none, on either side; shape of `place`."""
+    """Tokens that stand before the first id that is none, on either side; shape of `place`. `most`: ids there are."""
+    if most is None:
+        return np.ones(len(place), dtype=np.bool_)
     first = np.full(len(size), np.iinfo(np.int64).max)
     for side in tokens:
         wrong = (side.flat >= most) | (side.flat < 0)
