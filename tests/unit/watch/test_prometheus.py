@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from parity.messages import verbatim
-from parity.pipeline import Outcome
+from parity.pipeline.outcome import Outcome
 from parity.records import Verdict
 from parity.watch import Metrics, Probe
 
