@@ -60,7 +60,6 @@ class Oracle:
         self._kinds, self._clock = kinds, clock
         self._began = clock()
         self._seconds: float | None = None
-        self.decisions = 0
         self._seen: dict[tuple[str, str], int] = {}
         """Shots that decisions have seen, by setup and case."""
 
@@ -92,7 +91,6 @@ class Oracle:
 
     def decide(self, case: Case, setup: Setup, question: Question) -> Decision:
         """Asks until there is an answer. Raises OutOfTime, BackendError, Interrupted."""
-        self.decisions += 1
         tally = Tally(question)
         seen: list[Shot] = []
         try:

@@ -48,8 +48,8 @@ FIRST = 20
 WHOLE = 200
 """Cards with their gap plot and all of their texts; those after them show what is near the place."""
 
-SHORT_TOKENS, SHORT_PROMPT = 40, 120
-"""Of the others: tokens of a stream, characters of a prompt."""
+SHORT_TOKENS = 40
+"""Of the others: tokens of a stream."""
 
 COLUMNS = ("arm", "completions", "identical", "near", "corrupt", "shortest", "acceptance", "speed")
 
