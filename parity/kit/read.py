@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import tarfile
 import threading
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ import msgspec
 
 from parity.capture.steps import steps_path
 from parity.errors import BackendError, ParityError, writing
+from parity.kit.archive import MOST_BYTES, first_name, members
 from parity.messages import Message, message, verbatim
 from parity.pipeline.capturing import Session
 from parity.pipeline.directory import RunDirectory, write_whole
@@ -34,8 +36,9 @@ from parity.run.words import one_line
 
 ABOUT: Final = "about.json"
 
-MOST_BYTES: Final = 2 * 1024**3
-"""Of one file of a result; more is no kit's."""
+MOST_ABOUT: Final = 16 << 20
+MOST_PLAN: Final = 64 << 20
+"""Bytes; what is larger is no kit's."""
 
 LOG_TAIL: Final = 20_000
 """Characters of a log's end in which an adapter looks for what went wrong."""
@@ -77,12 +80,7 @@ class Result:
 
 def is_result(path: Path) -> bool:
     """Whether a file is what a kit sends back: its first member says so."""
-    try:
-        with tarfile.open(path, "r:gz") as archive:
-            first = archive.next()
-            return first is not None and first.name == ABOUT
-    except (OSError, tarfile.TarError, EOFError):
-        return False
+    return first_name(path) == ABOUT
 
 
 def read_result(path: Path, directory: Path | None, run_id: str, about: Mapping[str, Json]) -> Result:
@@ -143,24 +141,18 @@ class _Done:
 # ------------------------------------------------------------------ the file
 
 
-def _members(path: Path, wanted: Mapping[str, object]) -> Iterator[tuple[str, bytes]]:
-    """The files of these names, and their bytes. Raises ParityError for a file that is cut off or too large."""
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raises ParityError for an archive that is cut off, damaged or too large."""
     try:
-        with tarfile.open(path, "r:gz") as archive:
-            for member in archive:
-                if member.name not in wanted or not member.isfile():
-                    continue
-                if member.size > MOST_BYTES:
-                    raise _no_result(path, message("kit.too_large", "{name} is too large", name=member.name))
-                file = archive.extractfile(member)
-                assert file is not None
-                yield member.name, file.read()
-    except (OSError, tarfile.TarError, EOFError) as error:
+        yield
+    except (OSError, tarfile.TarError, EOFError, ValueError, zlib.error) as error:
         raise _no_result(path, verbatim(str(error))) from error
 
 
 def _opening(path: Path) -> tuple[About, Plan]:
-    found = dict(_members(path, {ABOUT: None, "plan.json": None}))
+    with _reading(path):
+        found = {name: file.read() for name, file in members(path, {ABOUT: MOST_ABOUT, "plan.json": MOST_PLAN})}
     try:
         about = msgspec.json.decode(found[ABOUT], type=About)
         plan = Plan.from_json(msgspec.json.decode(found["plan.json"]), str(path))
@@ -188,9 +180,11 @@ def _unpacked(path: Path, plan: Plan, folder: Path) -> dict[str, Path]:
     """The files that a result of this plan has, in `folder`, by their names."""
     wanted = _places(plan, RunDirectory(folder)).values()
     found = {}
-    for name, data in _members(path, dict.fromkeys(wanted)):
-        found[name] = folder / name
-        found[name].write_bytes(data)
+    with _reading(path):
+        for name, file in members(path, dict.fromkeys(wanted, MOST_BYTES)):
+            found[name] = folder / name
+            with found[name].open("wb") as target:
+                shutil.copyfileobj(file, target, 1 << 20)
     return found
 
 

@@ -88,7 +88,7 @@ def write_plots(found: Mapping[str, str], directory: Path) -> list[Path]:
 
 def edges(columns: Iterable[Sequence[float]]) -> list[float]:
     """At most 24 bins of a whole number of tokens from 0 to the largest value."""
-    largest = max((max(column) for column in columns if len(column)), default=0)
+    largest = max([0, *(max(column) for column in columns if len(column))])
     width = max(1, -(-(int(largest) + 1) // 24))
     count = int(largest) // width + 1
     return [float(width * at) for at in range(count + 1)]

@@ -63,12 +63,24 @@ def _scalar_fields(row: type) -> list[tuple[str, tuple[type, ...]]]:
     return found
 
 
+LONGEST: Final = 1 << 20
+"""Characters of a name, a path, a state."""
+LONGER: Final = {"prompt": 16 << 20, "text": 16 << 20, "command": 16 << 20}
+"""Of what may be long: a million tokens have some 5 million."""
+COUNTS: Final = ("ordinal", "round", "sample", "n_tokens", "first_divergence", "position", "length")
+
+
 def _typed(row: Made) -> Made:
-    """The row as its type says it is. Raises TypeError."""
+    """The row as its type says it is, no count below 0, no name without end. Raises TypeError, ValueError."""
     kind: type = type(row)
     for name, types in _scalar_fields(kind):
         if type(getattr(row, name)) not in types:
             raise TypeError(f"{name} is {type(getattr(row, name)).__name__}")
+        most = LONGER.get(name, LONGEST)
+        if isinstance(value := getattr(row, name), str) and len(value) > most:
+            raise ValueError(f"{name} has more than {most} characters")
+        if name in COUNTS and (getattr(row, name) or 0) < 0:
+            raise ValueError(f"{name} is {getattr(row, name)}")
     return row
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import secrets
@@ -96,6 +97,41 @@ class Place:
         ended.problems += [f"wrote {path}" for path in sorted(before(self.root) - outside)]
         ended.problems += leaks(self.root, ended)
         return ended
+
+    def run_several(
+        self, name: str, commands: Sequence[Sequence[str]], *, seconds: float = 60.0, mib: int = 700
+    ) -> Iterator[Ended]:
+        """Each command by itself, forked from one process that has loaded parity: for many commands on one place.
+
+        Processes that stay, files where none belong and leaks are looked for at the end, and are the last one's."""
+        mark, outside = secrets.token_hex(8), before(self.root)
+        process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("several.py")), str(seconds)], cwd=self.work,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+            env={**self.environment({}), MARK: mark},
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(commands).encode())
+        process.stdin.close()
+        for at, (command, line) in enumerate(zip(commands, process.stdout, strict=False)):
+            said = json.loads(line)
+            ended = Ended(
+                f"{name}: {' '.join(command[:3])}",
+                said["code"],
+                said["seconds"],
+                said["kib"] >> 10,
+                said["out"],
+                said["err"],
+            )
+            ended.problems += judged(ended, (0, 2, 3, 4), mib)
+            ended.problems += leaks(self.root, ended) if at + 1 == len(commands) else []
+            if at + 1 == len(commands):
+                process.wait(10)
+                ended.problems += [f"left: {pid}" for pid in orphans(mark)]
+                ended.problems += [f"wrote {path}" for path in sorted(before(self.root) - outside)]
+            yield ended
+        assert process.wait(10) == 0
 
 
 def judged(ended: Ended, fine: Sequence[int], mib: int) -> list[str]:

@@ -243,16 +243,20 @@ def killed(here: Place, site: Site, args: tuple[str, ...], draw: random.Random, 
             [sys.executable, "-m", "parity", *args], cwd=here.work, env={**here.environment(site.env), MARK: mark},
             stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True,
         )  # fmt: skip
-        leader = Process(process.pid, started(process.pid))
-        at = moment(draw, usual, lines, here.work / "run", process)
-        there = {} if at is None else targets_with(wanted, site, leader, process)
-        target = wanted if there.get(wanted) else "parity"
-        seen = site.processes(process.pid)
-        if process.poll() is not None:
-            at = None
-        if at is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(draw.choice(there[target]).pid, number)
+        try:
+            leader = Process(process.pid, started(process.pid))
+            at = moment(draw, usual, lines, here.work / "run", process)
+            there = {} if at is None else targets_with(wanted, site, leader, process)
+            target = wanted if there.get(wanted) else "parity"
+            seen = site.processes(process.pid)
+            if process.poll() is not None:
+                at = None
+            if at is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(draw.choice(there[target]).pid, number)
+        except BaseException:
+            process.kill()
+            raise
         problems = []
         try:
             code: int | None = process.wait(usual + MARGIN)
@@ -296,7 +300,7 @@ def one_run(here: Place, site: Site, seed: int, most: int, alone: dict[str, Any]
     """A run of this seed: each kill that hit, and how it ended."""
     draw = random.Random(f"{site.engine} {seed}")
     run, began = here.work / "run", time.monotonic()
-    for turn in range(min(draw.randint(1, MOST), most)):
+    for turn in range(min(MOST if site.real else draw.randint(1, MOST), most)):
         resumed = (run / "plan.json").exists()
         if not resumed and run.exists():
             left = sorted(path.name for path in run.rglob("*"))
@@ -342,9 +346,9 @@ def left_alone(site: Site, keep: Path | None) -> tuple[dict[str, Any], list[Ende
 def campaign(asked: Asked) -> Iterator[Ended]:
     """Runs from `first` on, until `count` kills hit."""
     count = 2 if asked.short else asked.count or KILLS
-    for number in (signal.SIGHUP, signal.SIGTERM):  # what this process ignores (nohup) its children would ignore
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+        # What this process ignores (nohup) its children would ignore; what is caught here is not caught by them.
+        signal.signal(number, signal.default_int_handler)
     with contextlib.ExitStack() as stack:
         try:
             site = stack.enter_context(site_of(asked.engine))

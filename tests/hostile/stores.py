@@ -255,26 +255,16 @@ def databases(first: Place, names: list[str], commands: tuple[tuple[str, ...], .
                 database.commit()
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             database.close()
-            for command in commands:
-                if "a million" in name and command[-1] == "check":
-                    continue
-                said = " ".join(command)
-                yield here.run(f"store: {name}: {said}", *command, "--db", str(path), seconds=SECONDS, mib=MIB)
-            ended = here.run(
-                f"store: {name}: delete",
-                "runs",
-                "delete",
-                "2",
-                "--files",
-                "--yes",
-                "--db",
-                str(path),
-                seconds=SECONDS,
-                mib=MIB,
-            )
-            if not (victim / "plan.json").exists():
-                ended.problems.append("deleted what is not its own")
-            yield ended
+            deleted = ("runs", "delete", "2", "--files", "--yes")
+            asked = [
+                (*one, "--db", str(path))
+                for one in (*commands, deleted)
+                if "a million" not in name or one[-1] != "check"
+            ]
+            for ended in here.run_several(f"store: {name}", asked, seconds=SECONDS, mib=MIB):
+                if " runs delete" in ended.name and not (victim / "plan.json").exists():
+                    ended.problems.append("deleted what is not its own")
+                yield ended
 
 
 def campaign(asked: Asked) -> Iterator[Ended]:

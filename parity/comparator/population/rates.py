@@ -42,6 +42,8 @@ def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -
     for finding in findings:
         if finding.severity is Severity.CORRUPT:
             by_kind.setdefault(str(finding.kind), set()).add(finding.key)
+    # What a finding says of the whole run ("*") is no completion beside those that it is said of one by one.
+    counts = {kind: len(keys & classes.keys()) or len(keys) for kind, keys in sorted(by_kind.items())}
     return Rates(
         completions=total,
         identical=by_class["identical"],
@@ -53,11 +55,11 @@ def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -
         judged=judged,
         rates={
             kind: Rate(
-                completions=len(keys),
-                rate=len(keys) / total if total else 0.0,
-                interval_95=wilson_interval(len(keys), total),
+                completions=count,
+                rate=count / total if total else 0.0,
+                interval_95=wilson_interval(count, total),
             )
-            for kind, keys in sorted(by_kind.items())
+            for kind, count in counts.items()
         },
         first_faults=first_faults(findings),
     )

@@ -86,6 +86,8 @@ def _computed(row: Parameter, value: Json) -> float | tuple[tuple[int, float], .
     """The value as Penalties have it; None for what cannot be computed."""
     if row.name not in _COMPUTED:
         return None
+    if isinstance(value, Mapping) != (row.name == "logit_bias"):
+        return None  # of somebody else's capture
     if isinstance(value, Mapping):
         try:
             return tuple((int(token), float(added)) for token, added in value.items())

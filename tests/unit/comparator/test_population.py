@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from captures import TEXT, capture, completion, score, texts
 
-from parity.comparator import compare
-from parity.comparator.population.rates import drift, ends_in_loop, loop_period, position_in_step
+from parity.comparator import CompletionClass, compare
+from parity.comparator.population.rates import drift, ends_in_loop, loop_period, position_in_step, rates
 from parity.comparator.reference.gaps import token_gaps
+from parity.comparator.reference.shaping import shaping_of
 from parity.comparator.streams.steps import places_of
-from parity.records import Completion, Key, Kind, ScoreKey, SpecTrace, TopLogprobs, Verdict
+from parity.records import (
+    Completion,
+    Finding,
+    Key,
+    Kind,
+    ScoreKey,
+    Severity,
+    SpecTrace,
+    TopLogprobs,
+    Verdict,
+    evidence_from_json,
+)
 
 
 def test_a_clean_run_says_what_it_could_have_missed() -> None:
@@ -154,3 +167,22 @@ def test_rounds_that_are_copies_of_each_other_are_no_more_proof_than_one() -> No
 def test_without_rounds_there_is_no_such_floor() -> None:
     arm = capture("cpu/base", completion(TEXT))
     assert compare(arm, arm).stats.noise_floor is None
+
+
+def test_what_is_said_of_the_whole_run_is_no_completion_more() -> None:
+    """Found by fuzzing: requests for other sampling, said of the run and of each completion, made a rate of 5 in 4."""
+    classes: dict[Key, CompletionClass] = {Key(f"p{number}", 0, 0): "corrupt" for number in range(4)}
+    evidence = evidence_from_json(Kind.INPUT_MISMATCH, "*", {"why": "x"})
+    found = [
+        Finding("b", "a", request, 0, 0, Kind.INPUT_MISMATCH, Severity.CORRUPT, None, 1, evidence)
+        for request in ("*", *(key.request for key in classes))
+    ]
+    (rate,) = rates(classes, found).rates.values()
+    assert (rate.completions, rate.rate) == (4, 1.0)
+    assert rates(classes, found[:1]).rates["input_mismatch"].completions == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("logit_bias", 5), ("presence_penalty", {"7": 1.0})])
+def test_values_of_another_shape_are_not_computed(name: str, value: Any) -> None:
+    """Found by fuzzing: a capture whose logit_bias was a number ended the comparison."""
+    assert shaping_of({name: value}).unknown == (name,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +21,9 @@ from pathlib import Path
 import pytest
 
 from parity.capture.checksum import seal_of
-from parity.kit.read import is_result
+from parity.errors import ParityError
+from parity.kit import archive
+from parity.kit.read import is_result, read_result
 from parity.kit.write import KitRequest, kit_plan, write_kit
 from parity.plan.trusting import of_plan
 from parity.run import load_backend
@@ -342,6 +346,56 @@ def test_names_that_no_kit_writes_are_passed_over(result: There) -> None:
             target.addfile(member, io.BytesIO(data))
     assert result.compare()[0] == 0
     assert [*result.folder.parent.rglob("*escaped*"), *Path("/tmp").glob("escaped*")] == []
+
+
+def bomb(path: Path, *members: tuple[tarfile.TarInfo, int]) -> Path:
+    """An archive whose members hold so many zeros: a thousandth of that as gzip."""
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for member, size in members:
+            member.size = size
+            file.write(member.tobuf())
+            for _ in range(size >> 20):
+                file.write(bytes(1 << 20))
+        file.write(bytes(1024))
+    return path
+
+
+def named(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type = kind
+    return member
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [(tarfile.REGTYPE, 64), (tarfile.XHDTYPE, 64), (tarfile.GNUTYPE_LONGNAME, 64)],
+    ids=["about", "pax", "name"],
+)
+def test_a_small_file_that_unpacks_to_much_asks_for_little(tmp_path: Path, kind: bytes, size: int) -> None:
+    path = bomb(tmp_path / "result.tar.gz", (named("about.json", kind), size << 20), (named("about.json"), 0))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ParityError, match="is not what a kit writes"):
+            read_result(path, tmp_path / "run", "r", {})
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_passed_over_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MOST_BYTES", 8 << 20)
+    path = bomb(tmp_path / "result.tar.gz", (named("other"), 16 << 20), (named("about.json"), 0))
+    with pytest.raises(ParityError, match="holds more than 8 MiB"):
+        read_result(path, tmp_path / "run", "r", {})
+    monkeypatch.setattr(archive, "MOST_MEMBERS", 50)
+    path = bomb(tmp_path / "many.tar.gz", *[(named(f"x{number}"), 0) for number in range(60)])
+    with pytest.raises(ParityError, match="more than 50 files"):
+        read_result(path, tmp_path / "run", "r", {})
+
+
+def test_a_pipe_is_no_result(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert not is_result(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize(

@@ -122,3 +122,8 @@ def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ParityError, match="cannot write"):
         write_plots({"a": "<svg/>"}, tmp_path / "file" / "below")
+
+
+def test_lengths_below_nothing_are_one_bin() -> None:
+    """Of a database that somebody else has written into."""
+    assert edges([[-5], []]) == [0.0, 1.0]

@@ -164,6 +164,8 @@ def written_into(store: Store) -> None:
         ("UPDATE arms SET verdict = 'MAYBE'", "MAYBE"),
         ("UPDATE runs SET verdict = 'MAYBE'", "MAYBE"),
         ("UPDATE runs SET number = 0", "has no arms"),
+        ("UPDATE requests SET ordinal = -5 WHERE ordinal = 0", "ordinal is -5"),
+        ("UPDATE runs SET model = printf('%.*c', 2000000, 'x')", "model has more than"),
     ],
 )
 def test_a_run_that_parity_never_wrote_is_an_error_in_words(tmp_path: Path, change: str, said: str) -> None:
