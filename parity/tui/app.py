@@ -229,7 +229,8 @@ class ParityApp(App[None]):
         self.set_timer(HOLD_SECONDS, self.release)
 
     def release(self) -> None:
-        self._held.close()
+        if self.screen_stack:  # not while the application ends
+            self._held.close()
 
     def action_stop_writing(self) -> None:
         self._stopped.set()

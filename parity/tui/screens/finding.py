@@ -84,6 +84,7 @@ class FindingScreen(SeekingScreen):
 
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _: self.call_after_refresh(self._show_panel))
+        self.set_class(self.panel == "steps", "-opened")  # lanes say nothing in two lines
         self.load()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -377,6 +378,7 @@ class FindingScreen(SeekingScreen):
         wanted = _panel_of(finding)
         if wanted != "logprobs" or self.panel in ("origin", "steps"):
             self.panel = wanted
+        self.set_class(self.has_class("-opened") or self.panel == "steps", "-opened")
         store, drawing = self.store, self.drawing
         if same and drawing is not None and store is not None:
             view = self.parity.attempt(lambda: drawing.view.at(store, finding), drawing.view)
