@@ -231,6 +231,7 @@ class ParityApp(App[None]):
     def release(self) -> None:
         if self.screen_stack:  # not while the application ends
             self._held.close()
+            self.screen.check_idle()  # else it would wait for the next key
 
     def action_stop_writing(self) -> None:
         self._stopped.set()
