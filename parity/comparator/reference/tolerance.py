@@ -120,7 +120,7 @@ def doubt_of(options: CompareOptions, floor: Floor | None, tolerance: float, sco
         return Doubt(tolerance)
     step = logit_step(islice(scores, STEP_SAMPLE))
     if floor is None:
-        return Doubt(DOUBT * tolerance, free=2 * step)
+        return Doubt(DOUBT * tolerance, free=2 * step, believed=DOUBT * tolerance, far=FAR_DOUBT * tolerance)
     limit = max(tolerance, min(DOUBT * tolerance, FLOOR_HEADROOM * floor.largest))
     if floor.largest > DOUBT * DEFAULT_TOLERANCE - 1e-3:  # the baseline itself goes beyond that
         limit = max(limit, min(DOUBT * floor.largest, NOT_NOISE))
