@@ -232,7 +232,8 @@ class FindingsScreen(PreviewingScreen):
                 kinds[facet.kind, facet.severity] = kinds.get((facet.kind, facet.severity), 0) + facet.findings
         if not view.text:  # text is not a facet
             self.query_one(SummaryStrip).show_kinds(
-                sorted(((kind, severity, n) for (kind, severity), n in kinds.items()), key=lambda k: -k[2])
+                sorted(((kind, severity, n) for (kind, severity), n in kinds.items()), key=lambda k: -k[2]),
+                filtered=bool(view.chosen),
             )
         everything = sum(facet.findings for facet in facets)
         hidden = Hidden.of(view, facets)

@@ -132,13 +132,14 @@ class SummaryStrip(Widget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.kinds: Sequence[tuple[str, str, int]] = ()
+        self.filtered = False
         self.positions: Sequence[int] = ()
         self.last = 0
 
-    def show_kinds(self, kinds: Sequence[tuple[str, str, int]]) -> None:
-        """`kinds`: (kind, severity, findings), the most frequent first."""
-        if kinds != self.kinds:
-            self.kinds = kinds
+    def show_kinds(self, kinds: Sequence[tuple[str, str, int]], *, filtered: bool) -> None:
+        """`kinds`: (kind, severity, findings), the most frequent first. `filtered`: somebody chose what to see."""
+        if (kinds, filtered) != (self.kinds, self.filtered):
+            self.kinds, self.filtered = kinds, filtered
             self.refresh()
 
     def show_positions(self, positions: Sequence[int], last: int) -> None:
@@ -161,7 +162,7 @@ class SummaryStrip(Widget):
                 drawn, style=self.get_component_rich_style(f"strip--{'high' if severity == 'corrupt' else 'low'}")
             )
             used += len(part) + len(drawn)
-        if not self.kinds:
+        if self.filtered and not self.kinds:
             text.append(render(message("tui.nothing_passes", "nothing passes the filter")), style="dim")
         text.append("\n")
         if self.positions:
