@@ -193,15 +193,16 @@ def _write(path: Path, backend: str) -> None:
 def _write_recorder(path: Path, backend: str) -> None:
     from parity.errors import ParityError, writing
     from parity.run import load_backend
+    from parity.run.backend import Recording
 
-    plugin = getattr(load_backend(backend), "recorder_plugin", None)
-    if plugin is None:
+    engine = load_backend(backend)
+    if not isinstance(engine, Recording):
         raise ParityError(
             message("cli.no_recorder", "backend {backend!r} has no flight recorder", backend=backend),
             hint=message("cli.recorder_of_vllm", "vLLM's has one: --backend cpu, cuda or ascend"),
         )
     with writing(path, message("cli.name_another_file_2", "name another file")):
-        path.write_bytes(plugin())
+        path.write_bytes(engine.recorder_plugin())
     say(
         message(
             "cli.carry_recorder",

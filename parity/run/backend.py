@@ -149,6 +149,15 @@ class OfRelease(Protocol):
 
 
 @runtime_checkable
+class Recording(Protocol):
+    """A backend whose engine records its steps where somebody else starts it."""
+
+    def recorder_plugin(self) -> bytes:
+        """A zip file for the engine's PYTHONPATH (docs/steps.md)."""
+        ...
+
+
+@runtime_checkable
 class OfCheckpoint(Protocol):
     """A backend whose engine needs other arguments for some checkpoints."""
 

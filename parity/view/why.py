@@ -142,35 +142,48 @@ def explained(
     """
     needed = ("handed", "computed", "scheduled", "drafts", "arrival")
     ledgers = [Ledger(steps, prompts) for steps in starts if len(steps) and steps.has(*needed)]
-    last = {key: at for at, ledger in enumerate(ledgers) for key in _begun(ledger).values()}
-    masks: list[dict[str, Mask]] = []
-    faults: list[Ints] = []
-    among: list[Mask] = []
-    offset = 0
-    placed: set[Key] = set()
-    for at, ledger in enumerate(ledgers):
-        steps = ledger.steps
-        again = {number for number, key in _begun(ledger).items() if last[key] != at}
-        first = _first_faults(ledger, places, [one.index for one in check(steps, prompts).violations] * violations)
-        first = {number: index for number, index in first.items() if number not in again}
-        placed |= {key for number in first if (key := steps.requests[number].key) is not None}
-        limit = np.full(int(ledger.request.max()) + 1, len(ledger))
-        for number, index in first.items():
-            limit[number] = index
-        faulty = np.array(sorted(first.values()), dtype=np.int64)
-        could = (ledger.emitted > 0) & ledger.known & (np.arange(len(ledger)) <= limit[ledger.request])
-        could[faulty] = True
-        could &= ~np.isin(ledger.request, list(again))
-        masks.append(asked_of(ledger))
-        faults.append(faulty + offset)
-        among.append(could)
-        offset += len(ledger)
-    if not masks:
+    if not ledgers:
         return Why(arm, Associated(0, 0, 0, ()), len(set(places)))
-    names = [name for name in masks[0] if all(name in one for one in masks)]
-    joined = {name: np.concatenate([one[name] for one in masks]) for name in names}
-    associated = associate(joined, np.concatenate(faults), np.concatenate(among))
-    return Why(arm, associated, len(set(places) - placed))
+    last = {key: at for at, ledger in enumerate(ledgers) for key in _begun(ledger).values()}
+    parts = []
+    for at, ledger in enumerate(ledgers):
+        broken = [one.index for one in check(ledger.steps, prompts).violations] if violations else []
+        again = {number for number, key in _begun(ledger).items() if last[key] != at}
+        parts.append(_asked(ledger, _first_faults(ledger, places, broken), again))
+    offsets = np.cumsum([0, *(len(ledger) for ledger in ledgers)])
+    joined = {
+        name: np.concatenate([part.masks[name] for part in parts])
+        for name in parts[0].masks
+        if all(name in part.masks for part in parts)
+    }
+    faults = np.concatenate([part.faults + offset for part, offset in zip(parts, offsets, strict=False)])
+    associated = associate(joined, faults, np.concatenate([part.among for part in parts]))
+    return Why(arm, associated, len(set(places).difference(*(part.placed for part in parts))))
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One start of an engine: conditions by row-step, its faulty row-steps, and those that could have been faulty."""
+
+    masks: Mapping[str, Mask]
+    faults: Ints
+    among: Mask
+    placed: frozenset[Key]
+    """Completions whose first fault is in it."""
+
+
+def _asked(ledger: Ledger, first: Mapping[int, int], again: set[int]) -> _Part:
+    """`first`: the first faulty row-step by request; `again`: requests that began once more in a later start."""
+    kept = {number: index for number, index in first.items() if number not in again}
+    limit = np.full(int(ledger.request.max()) + 1, len(ledger))
+    for number, index in kept.items():
+        limit[number] = index
+    faulty = np.array(sorted(kept.values()), dtype=np.int64)
+    could = (ledger.emitted > 0) & ledger.known & (np.arange(len(ledger)) <= limit[ledger.request])
+    could[faulty] = True
+    could &= ~np.isin(ledger.request, list(again))
+    keys = (ledger.steps.requests[number].key for number in kept)
+    return _Part(asked_of(ledger), faulty, could, frozenset(key for key in keys if key is not None))
 
 
 def _begun(ledger: Ledger) -> dict[int, Key]:
