@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from parity.capture.sealing import FIELD, sealed
 from parity.capture.steps import steps_path
 from parity.errors import ParityError
 from parity.pipeline.directory import RunDirectory
@@ -57,10 +58,13 @@ def published(record: dict[str, Any]) -> dict[str, Any]:
 
 def compress(source: Path, target: Path) -> None:
     """JSON Lines, made public, as gzip that is the same for the same content."""
-    lines = [json.dumps(published(json.loads(line)), separators=(",", ":")) for line in source.open(encoding="utf-8")]
+    records = [json.loads(line) for line in source.open(encoding="utf-8")]
+    for record in records:
+        record.pop(FIELD, None)  # of the bytes before they were made public
+    lines = [json.dumps(published(record), separators=(",", ":")) for record in records]
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as file:
-        file.write(neutral("\n".join(lines) + "\n").encode())
+        file.writelines(sealed(neutral(line).encode() + b"\n") for line in lines)
     target.write_bytes(buffer.getvalue())
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from parity.capture.steps import RowSteps, StepRequest, StepsSummary, read_steps, steps_path
 from parity.comparator import Comparison
+from parity.comparator.population.rates import recounted
 from parity.explain.invariants import INVARIANTS
 from parity.explain.violations import Checked, Violation, check
 from parity.messages import Message, joined, message, words_heard
@@ -128,6 +129,7 @@ def with_steps(comparison: Comparison, baseline: Inside, candidate: Inside) -> C
         notes=tuple(notes),
         findings=every,
         classes=classes,  # type: ignore[arg-type]
+        stats=recounted(comparison.stats, classes, every) if findings else comparison.stats,  # type: ignore[arg-type]
         next_steps=comparison.next_steps if verdict is comparison.verdict else (),
     )
 

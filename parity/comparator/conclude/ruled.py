@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UnsetType
 
 from parity.comparator.population import missed
-from parity.comparator.population.rates import rates
+from parity.comparator.population.rates import recounted
 from parity.comparator.reference.arbiter import ARBITER_TOLERANCE, Ruling, Side
 from parity.comparator.reference.floor import NOT_NOISE
 from parity.comparator.types import Comparison, CompletionClass
@@ -174,8 +174,7 @@ def _noisy(comparison: Comparison, found: Mapping[Key, Ruling]) -> dict[Key, Com
 
 def _counted(comparison: Comparison, classes: Mapping[Key, CompletionClass]) -> Comparison:
     """The comparison with these classes, and the numbers that follow from them."""
-    counted = msgspec.structs.asdict(rates(classes, comparison.findings))
-    return replace(comparison, classes=classes, stats=msgspec.structs.replace(comparison.stats, **counted))
+    return replace(comparison, classes=classes, stats=recounted(comparison.stats, classes, comparison.findings))
 
 
 def _finding(comparison: Comparison, ruling: Ruling, arbiter: str) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,7 +18,7 @@ from parity.comparator.statistics import (
     sign_flip_more,
     wilson_interval,
 )
-from parity.comparator.stats import Drift, Loops, PositionInStep, Rate, Rates, Unsupported
+from parity.comparator.stats import Drift, Loops, PositionInStep, Rate, Rates, Stats, Unsupported
 from parity.comparator.streams.steps import places_of
 from parity.comparator.types import CompletionClass
 from parity.records import Completion, Finding, Key, Severity, TokenIds
@@ -63,6 +64,14 @@ def rates(classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -
         },
         first_faults=first_faults(findings),
     )
+
+
+def recounted(stats: Stats, classes: Mapping[Key, CompletionClass], findings: Iterable[Finding]) -> Stats:
+    """The numbers of a comparison to which findings were added, or whose classes changed. What a run without a fault
+    could have missed is said of none that has one."""
+    counted = rates(classes, findings)
+    found = msgspec.structs.replace(stats, **msgspec.structs.asdict(counted))
+    return msgspec.structs.replace(found, missed=(), fault_rate_not_excluded=None) if counted.corrupt else found
 
 
 def loop_period(tokens: TokenIds) -> int | None:
