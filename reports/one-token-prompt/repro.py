@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-# bookkeeping that a step broke, garbled text, tokens of another request in 6 of 16 completions with cpu/mtp (mtp k=2) (tiny-qwen3-next-mtp, vllm 0.32.0)
+# bookkeeping that a step broke, among 6 corrupt of 16 completions with cpu/mtp (mtp k=2) (tiny-qwen3-next-mtp, vllm 0.32.0)
 #
-# Written by parity 0.1.0 from run 20261122-174839-bb9f.
+# Written by parity 0.1.0 from run 20261123-012314-10ba.
 # Needs the checkpoint tiny-qwen3-next-mtp and vLLM, nothing else; Python 3.9 or newer.
 # Seen with vllm 0.32.0, torch 2.13.0+cpu, transformers 5.19.0.
 #

@@ -12,6 +12,7 @@ from parity.text import visible
 from parity.tui.app import ParityApp
 from parity.tui.screens.finding import FindingScreen
 from parity.tui.screens.findings import FindingsScreen
+from parity.tui.stop import Stop
 
 PANELS: Final = ("1", "3", "5", "m")
 SIZE: Final = (100, 30)
@@ -67,7 +68,7 @@ class Interface:
         await self._app.push_screen(FindingsScreen(run))
         await self._check()
         for row in store.page_findings("r", limit=2):
-            await self._app.push_screen(FindingScreen(run, row))
+            await self._app.push_screen(FindingScreen(run, Stop.at(row)))
             await self._check()
             for key in PANELS:
                 await self._pilot.press(key)

@@ -223,8 +223,8 @@ def test_a_lone_token_little_beyond_the_tolerance(gap: float, floor: float | Non
 def test_a_lone_token_that_the_engine_itself_believed_in(
     gap: float, own: float, floor: float | None, verdict: Verdict
 ) -> None:
-    """Its logits moved; or it handed out another token than they say. Whether the baseline is scored is no matter of it:
-    a clean arm of which only differing completions were scored was accused of a token 0.625 nats below the best."""
+    """Its logits moved; or it handed out another token than they say. Whether the baseline is scored is no matter of
+    it: a clean arm of which only differing completions were scored was accused of a token 0.625 nats below the best."""
     scored = score(LONE, {10: gap}, TEXT)
     column = (scored.ids == np.array(LONE)[:, None]).argmax(axis=1)
     said = np.take_along_axis(scored.values, column[:, None], axis=1)

@@ -46,6 +46,9 @@ def test_a_violation_is_enough_where_tokens_are_equal() -> None:
     assert evidence.found == wrong.numbers("accepted/1")[index] != evidence.expected
     assert finding.key == steps.requests[int(steps.numbers("request")[index])].key
     assert found.classes[finding.key] == "corrupt"
+    assert (found.stats.corrupt, found.stats.first_faults) == (1, {"violation": 1})
+    assert found.stats.rates["violation"].completions == 1
+    assert (alone.stats.corrupt, found.stats.missed, found.stats.fault_rate_not_excluded) == (0, (), None)
     assert ViolationEvidence.from_json(evidence.to_json()).to_json() == evidence.to_json()
 
 

@@ -126,13 +126,13 @@ def test_every_surface_has_the_same_order(tmp_path: Any) -> None:
         store.finish_run("r1", RunStatus.FINISHED, verdict="DIVERGED")
         stored = of_store(store, "r1")
         pages = [row for at in (0, 5, 10, 15) for row in store.page_findings("r1", offset=at, limit=5)]
+        said = report_value(stored, Texts())["findings"]
+        logged = json.loads(sarif_log(stored, Wanted(Texts())))["runs"][0]["results"]
     with Browser.open(path) as browser:
         browsed = browser.page_findings("r1", limit=-1)
     for rows in (stored.findings, pages, browsed):
         assert [(one.kind, one.request, one.position) for one in rows] == expected
     assert [one.weight for one in pages] == [one.weight for one in stored.findings]
-    said = report_value(stored, Texts())["findings"]
     assert [(one["kind"], one["request"], one["position"]) for one in said] == expected
-    logged = json.loads(sarif_log(stored, Wanted(Texts())))["runs"][0]["results"]
     corrupt = {one.kind for one in mixed if one.severity is Severity.CORRUPT}
     assert [one["ruleId"] for one in logged] == [kind for kind, _, _ in expected if kind in corrupt]
