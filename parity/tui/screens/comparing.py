@@ -18,7 +18,7 @@ from parity.store import FindingRow, RunRow
 from parity.tui.bindings import APP, COMPARING, bindings
 from parity.tui.format import moment, plain
 from parity.tui.names import FIELDS
-from parity.tui.screens.base import ParityScreen
+from parity.tui.screens.listing import ListScreen
 from parity.tui.stop import Stop
 from parity.tui.view import place
 from parity.tui.widgets.keybar import KeyBar
@@ -55,7 +55,7 @@ COLUMNS: list[Column[Pair]] = [
 ]
 
 
-class ComparingScreen(ParityScreen):
+class ComparingScreen(ListScreen[Pair]):
     """What is new, changed, gone from the older to the newer of two runs, and the settings that differ."""
 
     BINDINGS: ClassVar[list[Any]] = [*bindings(COMPARING)]
@@ -90,10 +90,6 @@ class ComparingScreen(ParityScreen):
         self.set_text("#title", render(title))
         self._draw()
         self.load()
-
-    @property
-    def table(self) -> VirtualTable[Pair]:
-        return self.query_one("#table", VirtualTable)
 
     def reload(self) -> None:
         self.load()
@@ -158,18 +154,6 @@ class ComparingScreen(ParityScreen):
         self._say()
 
     # ------------------------------------------------------------------ actions
-
-    def action_move(self, step: int) -> None:
-        self.table.go(self.table.cursor + step)
-
-    def action_page(self, step: int) -> None:
-        self.table.page(step)
-
-    def action_first(self) -> None:
-        self.table.go(0)
-
-    def action_last(self) -> None:
-        self.table.go(self.table.total - 1)
 
     def action_same(self) -> None:
         self.all = not self.all

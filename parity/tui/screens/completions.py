@@ -19,8 +19,8 @@ from parity.store.browse import CompletionLine
 from parity.tui.bindings import APP, COMPLETIONS, bindings
 from parity.tui.format import plain
 from parity.tui.names import CLASS_NAMES, FIELDS, class_counts, class_name, value_name
-from parity.tui.screens.base import ParityScreen
 from parity.tui.screens.dialogs import ChooseFilter
+from parity.tui.screens.listing import ListScreen
 from parity.tui.stop import Stop
 from parity.tui.view import WIDE, badge, place
 from parity.tui.widgets.keybar import KeyBar
@@ -90,7 +90,7 @@ class Shown:
         return sorted(found, key=ORDERS[self.sort], reverse=self.descending)
 
 
-class CompletionsScreen(ParityScreen):
+class CompletionsScreen(ListScreen[CompletionLine]):
     """Those that the findings say nothing of can be looked at too."""
 
     BINDINGS: ClassVar[list[Any]] = [*bindings(COMPLETIONS)]
@@ -116,10 +116,6 @@ class CompletionsScreen(ParityScreen):
     def on_mount(self) -> None:
         self._draw()
         self.load()
-
-    @property
-    def table(self) -> VirtualTable[CompletionLine]:
-        return self.query_one("#table", VirtualTable)
 
     def reload(self) -> None:
         store = self.store
@@ -179,18 +175,6 @@ class CompletionsScreen(ParityScreen):
         self._say()
 
     # ------------------------------------------------------------------ moving and opening
-
-    def action_move(self, step: int) -> None:
-        self.table.go(self.table.cursor + step)
-
-    def action_page(self, step: int) -> None:
-        self.table.page(step)
-
-    def action_first(self) -> None:
-        self.table.go(0)
-
-    def action_last(self) -> None:
-        self.table.go(self.table.total - 1)
 
     def on_virtual_table_opened(self) -> None:
         self.action_open()

@@ -23,6 +23,7 @@ from parity.tui.bindings import APP, FINDINGS, bindings
 from parity.tui.format import plain
 from parity.tui.names import value_name
 from parity.tui.screens.dialogs import ChooseFilter
+from parity.tui.screens.listing import ListScreen
 from parity.tui.screens.nothing import classes_of, nothing_found
 from parity.tui.screens.previewing import PreviewingScreen
 from parity.tui.stop import Stop
@@ -43,7 +44,7 @@ SETTLED = 0.15
 """Seconds that a filter must stand before its positions are counted: not for every letter that is typed."""
 
 
-class FindingsScreen(PreviewingScreen):
+class FindingsScreen(ListScreen[FindingRow], PreviewingScreen):
     """A table over all findings of a run. Near-ties are hidden at first: they are hundreds and benign; and so is what
     follows the first fault of a completion, which mostly follows from it."""
 
@@ -297,18 +298,6 @@ class FindingsScreen(PreviewingScreen):
         self.preview_soon()
 
     # ------------------------------------------------------------------ moving and opening
-
-    def action_move(self, step: int) -> None:
-        self.table.go(self.table.cursor + step)
-
-    def action_page(self, step: int) -> None:
-        self.table.page(step)
-
-    def action_first(self) -> None:
-        self.table.go(0)
-
-    def action_last(self) -> None:
-        self.table.go(self.table.total - 1)
 
     def on_virtual_table_opened(self) -> None:
         self.action_open()

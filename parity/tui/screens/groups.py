@@ -18,6 +18,7 @@ from parity.store.browse import Browser
 from parity.tui.bindings import APP, GROUP_KEYS, bindings
 from parity.tui.format import plain
 from parity.tui.names import FIELDS
+from parity.tui.screens.listing import ListScreen
 from parity.tui.screens.triaging import TriageScreen
 from parity.tui.stop import Stop
 from parity.tui.view import View, place
@@ -46,7 +47,7 @@ COLUMNS: list[Column[Group]] = [
 ]
 
 
-class GroupsScreen(TriageScreen):
+class GroupsScreen(ListScreen[Group], TriageScreen):
     """Groups of the findings that pass the filter of the list."""
 
     BINDINGS: ClassVar[list[Any]] = [*bindings(GROUP_KEYS)]
@@ -72,10 +73,6 @@ class GroupsScreen(TriageScreen):
         self.set_text("#title", Text(render(title)))
         self._draw()
         self.load()
-
-    @property
-    def table(self) -> VirtualTable[Group]:
-        return self.query_one("#table", VirtualTable)
 
     def reload(self) -> None:
         self.load()
@@ -136,18 +133,6 @@ class GroupsScreen(TriageScreen):
             self.table.go(self.table.cursor + 1)
 
     # ------------------------------------------------------------------ moving and opening
-
-    def action_move(self, step: int) -> None:
-        self.table.go(self.table.cursor + step)
-
-    def action_page(self, step: int) -> None:
-        self.table.page(step)
-
-    def action_first(self) -> None:
-        self.table.go(0)
-
-    def action_last(self) -> None:
-        self.table.go(self.table.total - 1)
 
     def action_next_new(self) -> None:
         found = self.groups or ()

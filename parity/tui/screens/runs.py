@@ -19,9 +19,9 @@ from parity.tui.bindings import APP, RUNS, bindings
 from parity.tui.format import error_text, moment, plain, seconds, short_path
 from parity.tui.names import status_name
 from parity.tui.progress import drawn
-from parity.tui.screens.base import ParityScreen
 from parity.tui.screens.dialogs import Confirm
 from parity.tui.screens.findings import FindingsScreen
+from parity.tui.screens.listing import ListScreen
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.table import Column, VirtualTable
 from parity.view.lines import RunLine, run_line
@@ -62,7 +62,7 @@ COLUMNS: list[Column[RunLine]] = [
 ]
 
 
-class RunsScreen(ParityScreen):
+class RunsScreen(ListScreen[RunLine]):
     """All runs, the newest first; below, what the run under the cursor is about."""
 
     BINDINGS: ClassVar[list[Any]] = [*bindings(RUNS)]
@@ -90,10 +90,6 @@ class RunsScreen(ParityScreen):
         self.set_text("#title", "parity  " + render(message("tui.runs_in", "runs in {path}", path=path)))
         self.say(Text(render(message("tui.opening", "opening the database …"))))
         self.reload()
-
-    @property
-    def table(self) -> VirtualTable[RunLine]:
-        return self.query_one("#table", VirtualTable)
 
     def say(self, text: Text) -> None:
         """Show words in place of the table."""
@@ -190,18 +186,6 @@ class RunsScreen(ParityScreen):
         return text
 
     # ------------------------------------------------------------------ actions
-
-    def action_move(self, step: int) -> None:
-        self.table.go(self.table.cursor + step)
-
-    def action_page(self, step: int) -> None:
-        self.table.page(step)
-
-    def action_first(self) -> None:
-        self.table.go(0)
-
-    def action_last(self) -> None:
-        self.table.go(self.table.total - 1)
 
     def on_virtual_table_opened(self) -> None:
         self.action_open()

@@ -1,0 +1,30 @@
+"""A screen whose body is one long table: how the cursor moves in it."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from parity.tui.screens.base import ParityScreen
+from parity.tui.widgets.table import VirtualTable
+
+Line = TypeVar("Line")
+
+
+class ListScreen(ParityScreen, Generic[Line]):
+    """`Line`: what a row of the table is."""
+
+    @property
+    def table(self) -> VirtualTable[Line]:
+        return self.query_one("#table", VirtualTable)
+
+    def action_move(self, step: int) -> None:
+        self.table.go(self.table.cursor + step)
+
+    def action_page(self, step: int) -> None:
+        self.table.page(step)
+
+    def action_first(self) -> None:
+        self.table.go(0)
+
+    def action_last(self) -> None:
+        self.table.go(self.table.total - 1)
