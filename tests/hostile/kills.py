@@ -224,7 +224,7 @@ def moment(draw: random.Random, usual: float, lines: int, run: Path, process: su
     after = draw.uniform(0.0, 0.3) if written is not None else draw.uniform(0.2, usual)
     already = lines_of(run)
     while written is not None and lines_of(run) < max(written, already + 1):
-        if process.poll() is not None:
+        if process.poll() is not None or time.monotonic() - began > usual + MARGIN:
             return None
         time.sleep(0.01)
     with contextlib.suppress(subprocess.TimeoutExpired):
