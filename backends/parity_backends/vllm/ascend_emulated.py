@@ -108,6 +108,12 @@ class EmulatedAscendBackend(AscendBackend):
     def default_model(self) -> Path | None:
         return CpuBackend().default_model()
 
+    def engine_defaults(self, variant: str, *, num_speculative_tokens: int) -> dict[str, Any]:
+        """As on `ascend`, but eager in `deployed` too: left to itself vllm-ascend compiles the model and captures
+        graphs, which no emulated device has."""
+        asked = super().engine_defaults(variant, num_speculative_tokens=num_speculative_tokens)
+        return {**asked, "enforce_eager": True}
+
     def env_spec(self) -> EnvSpec | None:
         return self._spec()
 

@@ -10,6 +10,7 @@ import pytest
 
 from parity.errors import BackendError, ParityError
 from parity.kit.write import KitRequest, kit_plan
+from parity.pipeline.deployed import arm_settings
 from parity.records.emulated import BACKEND
 from parity.run import Portable, Seeded, load_backend
 from parity.run.backend import impossible
@@ -44,6 +45,17 @@ def test_a_release_has_an_environment_and_a_name_of_its_own() -> None:
     with pytest.raises(ParityError, match=r"no environment for vllm-ascend 0\.9\.1") as caught:
         load_backend("ascend-emulated@0.9.1")
     assert "0.23.0" in str(caught.value.hint)
+
+
+def test_deployed_is_eager_where_there_are_no_graphs(tmp_path: Path) -> None:
+    emulated, real = load_backend("ascend-emulated"), load_backend("ascend")
+    asked = emulated.engine_defaults("deployed", num_speculative_tokens=3)
+    assert asked == {**real.engine_defaults("deployed", num_speculative_tokens=3), "enforce_eager": True}
+    assert impossible(emulated, asked, {}) is None
+    like = emulated.deployment("vllm serve /models/x --async-scheduling")  # type: ignore[attr-defined]
+    engine, _ = arm_settings("deployed", like, asked, {})
+    assert engine["enforce_eager"] is True
+    assert engine["async_scheduling"] is True
 
 
 def test_the_records_name_the_same_backend() -> None:

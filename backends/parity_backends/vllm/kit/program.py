@@ -123,7 +123,7 @@ class Files:
 
     def __init__(self, kit: Kit, arm: str) -> None:
         self.kit, self.arm, self.open_files = kit, arm, {}  # type: Kit, str, dict[str, IO[bytes]]
-        self.keep, self.done, self.said_at = True, 0, time.monotonic()
+        self.keep, self.done, self.said_at = True, 0, None  # type: bool, int, Optional[float]
         for ending in {".jsonl", *BESIDE.values()}:
             if os.path.exists(kit.file(arm, ending)):
                 os.unlink(kit.file(arm, ending))
@@ -136,18 +136,22 @@ class Files:
             self.open_files[ending] = open(self.kit.file(self.arm, ending), "wb")  # noqa: SIM115 - see close
         self.open_files[ending].write(sealed(line))
         self.open_files[ending].flush()
-        self.done += record["record"] == "completion"
-        if time.monotonic() - self.said_at > PROGRESS_SECONDS:
+        if record["record"] != "completion":
+            return
+        self.done += 1
+        if self.said_at is None:  # the first one: an engine's start is no progress
             self.said_at = time.monotonic()
-            say("%s: %d completions" % (self.arm, self.done))
+        elif time.monotonic() - self.said_at > PROGRESS_SECONDS:
+            self.said_at = time.monotonic()
+            say("%s: %d completions so far" % (self.arm, self.done))
 
     def close(self) -> None:
         for file in self.open_files.values():
             file.close()
 
 
-def run_arm(kit: Kit, arm: Record, until: float) -> None:
-    """One arm's capture. Raises Failed and TimeOver."""
+def run_arm(kit: Kit, arm: Record, until: float) -> int:
+    """Writes one arm's capture; how many completions it has. Raises Failed and TimeOver."""
     name, files = arm["name"], Files(kit, arm["name"])
     asked = {**kit.plan, "record": True}
     try:
@@ -161,6 +165,7 @@ def run_arm(kit: Kit, arm: Record, until: float) -> None:
             engine.answer(lambda said: said.get("record") == "footer", until, files.take)
     finally:
         files.close()
+    return files.done
 
 
 def rehearse(kit: Kit, engine: Engine, until: float, take: Callable[[Record, bytes], None]) -> Record:
@@ -223,8 +228,9 @@ def run_all(kit: Kit) -> list[str]:
         state: Record = {}
         kit.about["arms"][name] = state
         try:
-            run_arm(kit, arm, last)
+            done = run_arm(kit, arm, last)
             whole.append(name)
+            say("%s: %d completions in %.0f s" % (name, done, time.monotonic() - began))
         except Failed as error:
             state["failed"] = str(error)[:2000]
             say("%s failed: %s" % (name, str(error).split("\n", 1)[0][:300]))
