@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -61,6 +62,11 @@ class Unit:
     baseline: str = BASELINE
     each: int = 6
     """Requests of each kind."""
+    shared: int = 0
+    """Tokens that every prompt begins with, before up to a block of its own; 0: prompts of the suite."""
+    max_tokens: int = 24
+    counts: Sequence[str] = ()
+    """Counters of the engine that must not stay 0, or the unit has not asked what it says."""
 
 
 UNITS: Mapping[str, Unit] = {
@@ -69,9 +75,12 @@ UNITS: Mapping[str, Unit] = {
         ("base", "ngram", "k2"),
         {"prefix caching, prompts in pieces, preemption, aborts": {}},
         rounds=2,
-        engine={"enable_prefix_caching": True, "max_num_batched_tokens": 48, "max_num_seqs": 12},
+        engine={"enable_prefix_caching": True, "max_num_batched_tokens": 96, "max_num_seqs": 12, "max_model_len": 512},
         churn=True,
         each=24,
+        shared=160,
+        max_tokens=48,
+        counts=("preemptions", "prefix_cache_hits"),
     ),
     "samples": Unit(
         ("base", "k2"), {"n = 4, scored there by prompt_logprobs": {}},
@@ -84,6 +93,8 @@ NOT_ON_CPU: Mapping[str, Mapping[str, Any]] = {"deepseek_v3": {"enable_chunked_p
 
 ONE_PIECE = {"enable_chunked_prefill": False, "max_num_batched_tokens": 512}
 """A generator of the CPU cannot be rewound after a part of a prompt."""
+SAFE_IDS = (16, 2000)
+"""Of a tiny checkpoint's 2,048: no special ones."""
 BLOCK = {"block_size": 128}
 """vllm-ascend 0.23.0 sets it by itself, but not where prompts come in one piece without a prefix cache."""
 
@@ -92,6 +103,8 @@ def questions(unit: Unit) -> list[dict[str, Any]]:
     """Prompts of the suite, in turn to each kind of request: (lines of a prompts file)."""
     from parity.plan.prompts import load_suite
 
+    if unit.shared:
+        return [line for kind, sampling in unit.asked.items() for line in _long(kind, sampling, unit)]
     texts = [prompt.text for prompt in load_suite("mixed") if prompt.text and len(prompt.text) < 200]
     found = []
     for kind, sampling in unit.asked.items():
@@ -99,6 +112,15 @@ def questions(unit: Unit) -> list[dict[str, Any]]:
             text = texts[len(found) % len(texts)]
             found.append({"id": f"{kind} {number}", "prompt": text, "sampling": dict(sampling)})
     return found
+
+
+def _long(kind: str, sampling: Mapping[str, Any], unit: Unit) -> Iterator[dict[str, Any]]:
+    """Prompts of token ids that begin alike and end near a block's end, so that their completions need one more."""
+    draw = random.Random(kind)
+    prefix = [draw.randrange(*SAFE_IDS) for _ in range(unit.shared)]
+    for number in range(unit.each):
+        own = [draw.randrange(*SAFE_IDS) for _ in range(draw.randrange(1, BLOCK["block_size"]))]
+        yield {"id": f"{kind} {number}", "prompt_token_ids": prefix + own, "sampling": dict(sampling)}
 
 
 def plan_of(unit: Unit, model: Path, family: str, backend: str, folder: Path) -> Any:
@@ -119,9 +141,9 @@ def plan_of(unit: Unit, model: Path, family: str, backend: str, folder: Path) ->
         baseline=unit.baseline.replace(EMULATED, backend),
         model=model,
         prompts=prompts,
-        sampling=Sampling(max_tokens=24, logprobs=0, **unit.sampling),
+        sampling=Sampling(max_tokens=unit.max_tokens, logprobs=0, **unit.sampling),
         rounds=unit.rounds,
-        engine={"max_num_seqs": 32, "max_model_len": 256},
+        engine={"max_num_seqs": 32, "max_model_len": engine["max_model_len"]},
         positive_controls=unit.controls,
         named_variants={
             name: Variant(name, "base", engine={"speculative_config": dict(how)}) for name, how in SPECULATION.items()
@@ -190,7 +212,9 @@ def rows(unit: str, family: str, backend: str, out: Path) -> Iterator[tuple[str,
     for control in UNITS[unit].controls:
         said = [str(reason) for reason in result["reasons"] if control in str(reason)]
         yield f"control {control}", {"k2": " ".join(said).partition(": ")[2].partition(": ")[2] or "?"}
-    if unit == "mixed":
+    for counter in UNITS[unit].counts:
+        yield counter.replace("_", " "), {name: counted(out, f"{backend}/{name}", counter) for name in arms}
+    if unit in ("mixed", "churn"):
         watched = {name: invariants(result, f"{backend}/{name}") for name in arms}
         yield "rows watched", watched
 
@@ -218,6 +242,15 @@ def verdict(result: Mapping[str, Any], arm: str, kind: str, count: int) -> str:
         return f"DIVERGED, the run as a whole: {', '.join(sorted(whole))}"
     said = comparison["verdict"]
     return f"{'PASS' if said == 'DIVERGED' else said} {count}"  # what diverged is in another line
+
+
+def counted(out: Path, arm: str, counter: str) -> str:
+    """What the engine counted, over all rounds: the last record of its capture."""
+    capture = out / f"{arm.replace('/', '-')}.jsonl"
+    if not capture.exists():
+        return "-"
+    last = json.loads(capture.read_text(encoding="utf-8").rstrip().rpartition("\n")[2])
+    return str(last.get("counters", {}).get(counter, "not counted"))
 
 
 def invariants(result: Mapping[str, Any], arm: str) -> str:

@@ -200,7 +200,17 @@ def _compare_all(
         raise _controls_only()
     failed = {name: error.message for name, error in captured.failed.items()}
     ladders = partial(first_rung, plan)
-    return conclude(directory.run_id, directory.root, plan.baseline, comparisons, controlled, failed, ladders)
+    as_deployed = {arm.backend for arm in plan.candidates if arm.deployed and arm.name in captured.captures}
+    return conclude(
+        directory.run_id,
+        directory.root,
+        plan.baseline,
+        comparisons,
+        controlled,
+        failed,
+        ladders,
+        as_deployed=as_deployed,
+    )
 
 
 def _inside(plan: Plan, directory: RunDirectory, capture: Capture) -> Inside:

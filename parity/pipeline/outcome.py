@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,9 +69,12 @@ def conclude(
     controlled: Sequence[Control],
     failed: Mapping[str, Message],
     ladders: Callable[[Mapping[str, Verdict]], Sequence[Message]] = lambda verdicts: (),
+    *,
+    as_deployed: Container[str] = (),
 ) -> Outcome:
     """The run's verdict and reasons, from those of its arms. `comparisons` holds one at least; `ladders` says what
-    these come to along the arms of a ladder.
+    these come to along the arms of a ladder; `as_deployed` are the backends with an arm as production runs them, whose
+    pinned arms need not say what they leave out.
     """
     verdicts = comparisons.verdicts()
     verdict = min(verdicts.values(), key=_ORDER.index)
@@ -81,7 +84,7 @@ def conclude(
     worst = {name: comparisons.reasons(name) for name, one in verdicts.items() if one is verdict}
     reasons = (
         *(_failed(name, why) for name, why in failed.items()),
-        *_of_arms(worst, several),
+        *_of_arms(worst, several, as_deployed),
         *ladders(verdicts),
         *(() if suspect is None else (_suspect(suspect),)),
         *(control.sentence for control in controlled),
@@ -91,16 +94,24 @@ def conclude(
     return Outcome(run_id, directory, Verdict.ERROR if failed else verdict, reasons, comparisons, suspect, failed)
 
 
-def _of_arms(reasons: Mapping[str, Sequence[Message]], several: bool) -> Iterator[Message]:
-    """Each with its arm's name where there are several; what is said of the pinned settings once."""
+def _of_arms(reasons: Mapping[str, Sequence[Message]], several: bool, as_deployed: Container[str]) -> Iterator[Message]:
+    """Each with its arm's name where there are several; what is said of the pinned settings once, where it is the same
+    of all arms of which it is said."""
+    pinned: dict[str, list[str]] = {}
     last: dict[str, Message] = {}
     for name, said in reasons.items():
         for reason in said:
-            if several and reason.id == PINNED:
+            if reason.id != PINNED:
+                yield _of_arm(name, reason) if several else reason
+            elif name.partition("/")[0] not in as_deployed:
                 last[str(reason)] = reason
-            else:
-                yield message("pipeline.of_arm", "{arm}: {reason}", arm=name, reason=reason) if several else reason
-    yield from last.values()
+                pinned.setdefault(str(reason), []).append(name)
+    for text, reason in last.items():
+        yield reason if len(last) == 1 else _of_arm(", ".join(pinned[text]), reason)
+
+
+def _of_arm(names: str, reason: Message) -> Message:
+    return message("pipeline.of_arm", "{arm}: {reason}", arm=names, reason=reason)
 
 
 def _failed(arm: str, why: Message) -> Message:

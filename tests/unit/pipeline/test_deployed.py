@@ -245,3 +245,30 @@ def test_it_is_said_once_for_a_run_of_many_arms(tmp_path: Path) -> None:
     run = conclude("run", tmp_path, "cpu/base", comparisons, [], {}, lambda verdicts: [message("x.y", "the ladder")])
     assert [reason.id for reason in run.reasons].count(PINNED) == 1
     assert "the ladder" in [str(reason) for reason in run.reasons]
+
+
+def test_arms_that_leave_out_different_things_are_named(tmp_path: Path) -> None:
+    base = capture("cpu/base", completion(TEXT), engine=PINNED_ENGINE)
+    asynchronous = {
+        **PINNED_ENGINE, "asked": {**default_settings(), "async_scheduling": True}, "async_scheduling": True
+    }  # fmt: skip
+    comparisons = Compared(tmp_path)
+    for name, engine in (("cpu/a", PINNED_ENGINE), ("cpu/b", asynchronous), ("cpu/c", PINNED_ENGINE)):
+        comparisons.add(name, compare(base, capture(name, completion(TEXT), engine=engine)))
+    said = [
+        str(one)
+        for one in conclude("run", tmp_path, "cpu/base", comparisons, [], {}).reasons
+        if "production" in str(one)
+    ]
+    assert [one.partition(": ")[0] for one in said] == ["cpu/a, cpu/c", "cpu/b"]
+
+
+def test_a_run_with_a_deployed_arm_says_nothing_of_its_pinned_ones(tmp_path: Path) -> None:
+    base = capture("cpu/base", completion(TEXT), engine=PINNED_ENGINE)
+    comparisons = Compared(tmp_path)
+    for name, engine in (("cpu/mtp", PINNED_ENGINE), ("cpu/deployed", {}), ("cuda/mtp", PINNED_ENGINE)):
+        comparisons.add(name, compare(base, capture(name, completion(TEXT), engine=engine)))
+    run = conclude("run", tmp_path, "cpu/base", comparisons, [], {}, as_deployed={"cpu"})
+    assert [one.id for one in run.reasons].count(PINNED) == 1  # cuda/mtp
+    run = conclude("run", tmp_path, "cpu/base", comparisons, [], {}, as_deployed={"cpu", "cuda"})
+    assert PINNED not in [one.id for one in run.reasons]

@@ -263,7 +263,7 @@ def run(kit: Kit) -> int:
     finally:
         kit.about["seconds"] = round(time.monotonic() - began, 1)
         kit.pack()
-        say("send back: %s (%.1f MB; `tar tzf` lists it)" % (kit.output, os.path.getsize(kit.output) / 1e6))
+        say("send back: %s (%.0f KB; `tar tzf` lists it)" % (kit.output, os.path.getsize(kit.output) / 1e3))
     return 0 if complete else 3
 
 
