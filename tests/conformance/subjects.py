@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gaps
 from fake_server import MODEL, VOCABULARY, fake_server
 from plans import plan_of
 from real_server import SPECULATION, vllm_server
@@ -156,10 +157,7 @@ FAST: dict[str, Callable[[Path], AbstractContextManager[Up]]] = {
     "server-text": lambda directory: fake(directory, vllm=False),
     "replay": replay,
 }
-HARDWARE: dict[str, Callable[[Path], AbstractContextManager[Up]]] = {
-    "cuda": hardware("cuda"),
-    "ascend": hardware("ascend"),
-}
+HARDWARE = {name: hardware(name) for name in gaps.HARDWARE}
 ENGINES: dict[str, Callable[[Path], AbstractContextManager[Up]]] = {
     "cpu": cpu,
     "transformers": transformers,

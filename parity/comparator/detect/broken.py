@@ -15,7 +15,6 @@ def _look(case: Case, setup: Setup) -> Case:
 
 
 DETECTOR = Detector(
-    "rules",
     frozenset({Kind.FORBIDDEN_TOKEN, Kind.GRAMMAR_VIOLATION, Kind.EARLY_STOP, Kind.OVERRUN, Kind.TEXT_MISMATCH}),
     pair_by_pair(_look),
 )

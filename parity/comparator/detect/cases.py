@@ -108,7 +108,6 @@ class Case(msgspec.Struct, frozen=True):
 class Detector:
     """One question to the pairs of a greedy run; registry.py has them in the order in which they are asked."""
 
-    name: str
     kinds: frozenset[Kind]
     """What it can find."""
     look: Callable[[list[Case], Setup], list[Case]]

@@ -56,7 +56,6 @@ def _after_the_end(case: Case, walked: Walk) -> Walk:
 
 
 DETECTOR = Detector(
-    "divergences",
     frozenset(
         {
             Kind.DUPLICATION,

@@ -156,7 +156,7 @@ def _look(case: Case, setup: Setup) -> Case:
     return case
 
 
-DETECTOR = Detector("ends", frozenset({Kind.EARLY_STOP, Kind.OVERRUN}), pair_by_pair(_look))
+DETECTOR = Detector(frozenset({Kind.EARLY_STOP, Kind.OVERRUN, Kind.OMISSION, Kind.DUPLICATION}), pair_by_pair(_look))
 
 
 # ---------------------------------------------------------------------- what the rules ask

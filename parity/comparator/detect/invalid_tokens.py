@@ -46,4 +46,4 @@ def _with_invalid(case: Case, vocab_size: int | None) -> Case:
     return replace(case, events=(*case.events, *invalid_tokens(case.b.token_ids, vocab_size)))
 
 
-DETECTOR = Detector("invalid tokens", frozenset({Kind.INVALID_TOKEN}), _look)
+DETECTOR = Detector(frozenset({Kind.INVALID_TOKEN}), _look)

@@ -242,4 +242,4 @@ def _look(case: Case, setup: Setup) -> Case:
     return case if event is None else replace(case, events=(*case.events, event))
 
 
-DETECTOR = Detector("logprobs", frozenset({Kind.LOGPROB_MISMATCH}), pair_by_pair(_look))
+DETECTOR = Detector(frozenset({Kind.LOGPROB_MISMATCH}), pair_by_pair(_look))

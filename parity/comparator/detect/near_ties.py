@@ -135,5 +135,5 @@ def _is_shown_otherwise(event: Event) -> bool:
     return event.is_corroborated or (long and not event.is_ambiguous)
 
 
-DOUBTFUL = Detector("near-ties little beyond the tolerance", frozenset({Kind.NEAR_TIE}), pair_by_pair(_doubtful))
-DETECTOR = Detector("near-ties", frozenset({Kind.NEAR_TIE}), pair_by_pair(_at_the_divergence))
+DOUBTFUL = Detector(frozenset({Kind.NEAR_TIE}), pair_by_pair(_doubtful))
+DETECTOR = Detector(frozenset({Kind.NEAR_TIE}), pair_by_pair(_at_the_divergence))

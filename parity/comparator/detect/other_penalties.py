@@ -170,4 +170,4 @@ def did(name: str) -> Message:
     return reason_of(name) if name else did_another()
 
 
-DETECTOR = Detector("choices of other penalties", frozenset({Kind.UNJUSTIFIED}), _look)
+DETECTOR = Detector(frozenset({Kind.UNJUSTIFIED}), _look)

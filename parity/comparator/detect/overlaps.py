@@ -31,4 +31,4 @@ def _look(case: Case, setup: Setup) -> Case:
     return case if len(case.events) < 2 else replace(case, events=without_overlaps(case.events))
 
 
-DETECTOR = Detector("overlaps", frozenset(), pair_by_pair(_look))
+DETECTOR = Detector(frozenset(), pair_by_pair(_look))

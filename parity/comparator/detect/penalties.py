@@ -106,4 +106,4 @@ def did_another() -> Message:
     return message("penalties.applies_another", "apply the penalties of another request")
 
 
-DETECTOR = Detector("penalties", frozenset({Kind.UNJUSTIFIED}), pair_by_pair(_look))
+DETECTOR = Detector(frozenset({Kind.UNJUSTIFIED}), pair_by_pair(_look))

@@ -235,5 +235,5 @@ def _unscored(cases: list[Case], bare: list[int], donors: Donors, setup: Setup) 
     return result
 
 
-TAKEN = Detector("rows taken over", frozenset({Kind.ROW_LEAK}), taken_over)
-DETECTOR = Detector("row leaks", frozenset({Kind.ROW_LEAK, Kind.DUPLICATION}), _look)
+TAKEN = Detector(frozenset({Kind.ROW_LEAK}), taken_over)
+DETECTOR = Detector(frozenset({Kind.ROW_LEAK, Kind.DUPLICATION}), _look)

@@ -37,4 +37,4 @@ def _look(case: Case, setup: Setup) -> Case:
     return case if event is None else replace(case, events=(*case.events, event))
 
 
-DETECTOR = Detector("texts", frozenset({Kind.TEXT_MISMATCH}), pair_by_pair(_look))
+DETECTOR = Detector(frozenset({Kind.TEXT_MISMATCH}), pair_by_pair(_look))

@@ -74,18 +74,13 @@ SYSTEM = "the words of an OSError, which are the system's otherwise"
 REPR = "what Python shows of an object"
 SARIF = "help of a rule, which code hosts show: in English, as all of that file"
 MARKUP = "markup"
-DETECTOR = "the name of a detector, which no surface shows"
 
 NOT_SHOWN = {
     ("backends/parity_backends/vllm/serve/flags.py", "vllm serve"): COMMAND,
     ("parity/cli/output.py", "nowhere to write"): "caught where it is raised for",
     ("parity/comparator/grammar/ebnf.py", "the last column returns"): "an assertion",
-    ("parity/comparator/detect/invalid_tokens.py", "invalid tokens"): DETECTOR,
     ("parity/comparator/detect/leak.py", "baseline completion"): KEY,
     ("parity/comparator/detect/leak.py", "candidate completion"): KEY,
-    ("parity/comparator/detect/near_ties.py", "near-ties little beyond the tolerance"): DETECTOR,
-    ("parity/comparator/detect/row_leaks.py", "rows taken over"): DETECTOR,
-    ("parity/comparator/detect/row_leaks.py", "row leaks"): DETECTOR,
     ("parity/comparator/detect/unscored.py", "candidate completion"): KEY,
     ("parity/records/evidence.py", "logprobs at the first divergent token"): KEY,
     ("parity/records/evidence.py", "the candidate's own logprobs"): KEY,
@@ -126,7 +121,6 @@ NOT_SHOWN = {
     ("backends/parity_backends/vllm/cpu_v2.py", "; import triton; triton.runtime.driver.active"): "source",
     ("backends/parity_backends/vllm/local.py", "Metadata-Version: 2.1\nName: parity-record\nVersion: 1\n"): "metadata",
     ("parity/__main__.py", "error: parity failed unexpectedly: "): "when nothing can be imported, no catalogue either",
-    ("parity/comparator/detect/other_penalties.py", "choices of other penalties"): DETECTOR,
     ("parity/files.py", "it is a pipe or a device, no file"): SYSTEM,
     ("parity/files.py", "it is larger than "): SYSTEM,
     ("parity/kit/archive.py", "a header is too large"): SYSTEM,
