@@ -11,6 +11,7 @@ down stdin, so nothing has to be there but the interpreter.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -31,12 +32,22 @@ from parity.text import visible
 DEFAULT_PYTHON = "python3"
 """Looked up on the far side's PATH where a host names no interpreter."""
 
+_BASH_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Of a variable that a script can change at all."""
+
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 """More than this from a small program is not an answer."""
 
-_SETUP = 'eval "$0" </dev/null >&2 && exec "$@"; echo "parity: this setup ended with status $?" >&2; exit 78'
+_SETUP = (
+    '{before}eval "$0" </dev/null >&2{after} && exec "$@"; echo "parity: this setup ended with status $?" >&2; exit 78'
+)
 """Run by bash: the text of SETUP as $0, then the rest in its place. A setup script that prints or reads does
 not touch the protocol."""
+
+_PLAIN_SETUP = _SETUP.format(before="", after="")
+_KEEPING_SETUP = _SETUP.format(before="parity_kept=$(declare -p $1) && shift && ", after=' && eval "$parity_kept"')
+"""On this machine the variables that $1 names keep the values that they came with, whatever SETUP exports, and stand in
+no argument that others could read."""
 
 _READ_AND_RUN = (
     "import os,sys,threading;s=os.fdopen(os.dup(0),'rb');c=compile(s.read({size}),'probe','exec');"
@@ -63,12 +74,20 @@ class Launch:
 def command_line(host: Host, program: Sequence[str], env: Mapping[str, str]) -> Launch:
     """The launch of `program` (an interpreter and its arguments) on `host` with `env` set there."""
     words = list(program)
-    if host.far and env:
+    if not host.far:
+        if host.setup:
+            kept = " ".join(name for name in env if _BASH_NAME.fullmatch(name))
+            words = [
+                "bash",
+                "-c",
+                *((_KEEPING_SETUP, host.setup, kept) if kept else (_PLAIN_SETUP, host.setup)),
+                *words,
+            ]
+        return Launch(words, worker_environment(env))
+    if env:
         words = ["env", *(f"{name}={value}" for name, value in env.items()), *words]
     if host.setup:
-        words = ["bash", "-c", _SETUP, host.setup, *words]
-    if not host.far:
-        return Launch(words, worker_environment(env))
+        words = ["bash", "-c", _PLAIN_SETUP, host.setup, *words]
     return Launch([*_kept_alive(host.command), *(quoted(word, host.quoting) for word in words)], dict(os.environ))
 
 

@@ -85,6 +85,19 @@ def test_what_a_setup_script_does_reaches_the_program(tools: Path) -> None:
     assert said == "from it\n"
 
 
+@pytest.mark.parametrize("prefix", PREFIXES, ids=" ".join)
+def test_the_environment_goes_over_what_a_setup_script_exports(tools: Path, prefix: tuple[str, ...]) -> None:
+    """ATB's set_env.sh exports LCCL_DETERMINISTIC=0, whoever has set it to 1 before."""
+    host = Host("h", "cpu", command=prefix, setup="export PARITY_T=0")
+    assert ask(host, AWKWARD, AWKWARD + "\nmore") == [[AWKWARD], AWKWARD + "\nmore"]
+
+
+def test_values_of_this_machine_s_environment_stand_in_no_argument() -> None:
+    argv = command_line(Host("h", "cpu", setup="true"), ["python"], {"A": "secret", "not a name": "secret"}).argv
+    assert argv[-2:] == ["A", "python"]
+    assert "secret" not in " ".join(argv)
+
+
 def test_a_setup_script_that_fails_is_told(tools: Path) -> None:
     host = Host("h", "cpu", command=("ssh", "gpu1"), setup="source /no/such/set_env.sh")
     with pytest.raises(BackendError, match="ended with status"):
