@@ -72,13 +72,13 @@ class Unit:
 UNITS: Mapping[str, Unit] = {
     "mixed": Unit(("base", *SPECULATION), ASKED, controls=("row_swap:rate=0.4",)),
     "churn": Unit(
-        ("base", "ngram", "k2"),
+        ("base", "k1", "k2"),
         {"prefix caching, prompts in pieces, preemption, aborts": {}},
         rounds=2,
         engine={"enable_prefix_caching": True, "max_num_batched_tokens": 96, "max_num_seqs": 12, "max_model_len": 512},
         churn=True,
         each=24,
-        shared=160,
+        shared=300,
         max_tokens=48,
         counts=("preemptions", "prefix_cache_hits"),
     ),
