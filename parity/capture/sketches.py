@@ -26,7 +26,7 @@ from parity.capture.sketch_table import (
     split_sketch_name,
     unpack_sketches,
 )
-from parity.capture.steps import StepRequest
+from parity.capture.steps import Count, StepRequest
 from parity.messages import Message, message
 
 Numbers: TypeAlias = npt.NDArray[Any]
@@ -69,7 +69,7 @@ class SketchesHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="recor
 
 
 class SketchesBlock(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="sketches"):
-    tokens: int
+    tokens: Count
     requests: list[StepRequest] = []
     columns: list[tuple[str, int]]
     data: str
@@ -84,8 +84,17 @@ class SketchesStopped(msgspec.Struct, frozen=True, kw_only=True, tag_field="reco
     replica: int = 0
 
 
+MOST_UNPACKED: Final = 64
+SMALL_UNPACKED: Final = 32 << 20
+"""A sketches file may take MOST_UNPACKED times its own size in memory, and SMALL_UNPACKED more: what engines gave
+comes to 1.2 times."""
+
 SketchesLine: TypeAlias = SketchesHeader | SketchesBlock | SketchesStopped
 _DECODER: Final = msgspec.json.Decoder(SketchesLine)
+
+MODULE_BYTES: Final = 4 + 2 * PROJECTIONS
+TOKEN_BYTES: Final = 64
+"""In memory, of one token: for each module, and of its own."""
 
 _PLAIN: Final = ("step", "row", "request", "position", "token", "entry", "best", "ties")
 _ABSENT: Final = {"best": -1}
@@ -123,6 +132,8 @@ class _Begun:
     header: SketchesHeader
     requests: dict[int, StepRequest] = field(default_factory=dict)
     blocks: list[tuple[int, dict[str, Numbers]]] = field(default_factory=list)
+    widths: dict[str, int] = field(default_factory=dict)
+    """Of experts, by column."""
     stopped: SketchesStopped | None = None
 
     def done(self) -> Sketches:
@@ -160,6 +171,7 @@ def read_sketches(path: str | Path) -> tuple[Sketches, ...]:
     path = Path(path)
     starts: list[_Begun] = []
     current: dict[int, _Begun] = {}
+    read = unpacked = 0
 
     def fail(number: int | None, what: Message) -> None:
         hint = message("capture.sketches_spec", "docs/sketches.md says what a sketches file holds")
@@ -168,6 +180,7 @@ def read_sketches(path: str | Path) -> tuple[Sketches, ...]:
     for number, _, raw in raw_lines(path, fail):
         if not raw.endswith(b"\n"):
             break  # cut off: the writer was interrupted
+        read += len(raw)
         try:
             line = _DECODER.decode(raw)
             if isinstance(line, SketchesHeader):
@@ -181,7 +194,10 @@ def read_sketches(path: str | Path) -> tuple[Sketches, ...]:
             if isinstance(line, SketchesStopped):
                 start.stopped = line
                 continue
-            start.blocks.append((line.tokens, sketch_block(line, start)))
+            unpacked += line.tokens * (len(start.header.modules) * MODULE_BYTES + TOKEN_BYTES)
+            if unpacked > SMALL_UNPACKED + MOST_UNPACKED * read:
+                raise ValueError("it unpacks to more than any engine gives")
+            start.blocks.append((line.tokens, sketch_block(line, start.header, start.widths)))
             start.requests.update((one.number, one) for one in line.requests)
         except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
             fail(number, message("capture.sketches_damaged", "a damaged line of sketches: {said}", said=str(error)))
@@ -197,17 +213,16 @@ def check_sketches_header(header: SketchesHeader) -> None:
         raise ValueError(f"{len(names)} modules, or two of one name")
 
 
-def sketch_block(line: SketchesBlock, start: _Begun) -> dict[str, Numbers]:
-    """The columns of a block. Raises ValueError, KeyError."""
+def sketch_block(line: SketchesBlock, header: SketchesHeader, widths: dict[str, int]) -> dict[str, Numbers]:
+    """The columns of a block. `widths`: of experts by column, which is added to. Raises ValueError, KeyError."""
     found: dict[str, Numbers] = unpack_sketches(line.tokens, line.columns, line.data)
     missing = [name for name in ("step", "row", "request", "position", "token") if name not in found]
     if missing:
         raise ValueError(f"no column {missing[0]}")
-    known = start.blocks[0][1] if start.blocks else found
     for name, values in found.items():
         column, module = split_sketch_name(name)
-        if column.of_module and module >= len(start.header.modules):
+        if column.of_module and module >= len(header.modules):
             raise ValueError(f"{name} is of no module")
-        if column.name == "experts" and name in known and known[name].shape[1] != values.shape[1]:
+        if column.name == "experts" and widths.setdefault(name, values.shape[1]) != values.shape[1]:
             raise ValueError(f"{name} changes its width")
     return found

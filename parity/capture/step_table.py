@@ -27,6 +27,13 @@ MAX_BLOCK_VALUES = 1 << 24
 """Numbers in all columns of a block together: a reader takes no more, for steps files come from other hosts."""
 
 
+MOST_PLACE = 1 << 24
+"""Of a number of a request, of rows, of tokens that a row computes in a step."""
+
+MOST_WRITTEN = 1 << 53
+"""Of any number in a block as it is written."""
+
+
 class StepColumn(NamedTuple):
     """One column of a steps file."""
 
@@ -40,26 +47,30 @@ class StepColumn(NamedTuple):
     it with a length of -1 and no values."""
     counts_up: bool = False
     """Written as the difference from the entry before it."""
+    least: int = -(1 << 53)
+    most: int = 1 << 53
+    """What its numbers are between; of lists their entries. Narrow where they are used as places or lengths; else a
+    number may be as wrong as an engine makes it."""
 
 
 STEP_TABLE = (
     StepColumn("step", "step", counts_up=True),
     StepColumn("time_us", "step", counts_up=True),
-    StepColumn("rows", "step"),
+    StepColumn("rows", "step", least=0, most=MOST_PLACE),
     StepColumn("tokens", "step"),
     StepColumn("padded", "step", like="tokens"),
     StepColumn("padded_rows", "step"),
     StepColumn("graph", "step"),
     StepColumn("waiting", "step"),
     StepColumn("finished", "step", lists=True),
-    StepColumn("request", "row"),
-    StepColumn("arrival", "row"),
+    StepColumn("request", "row", least=0, most=MOST_PLACE),
+    StepColumn("arrival", "row", least=0, most=MOST_PLACE),
     StepColumn("index_row", "row"),
     StepColumn("output_row", "row", like="index_row"),
     StepColumn("computed", "row"),
     StepColumn("position", "row", like="computed"),
     StepColumn("positions_off", "row"),
-    StepColumn("scheduled", "row"),
+    StepColumn("scheduled", "row", least=0, most=MOST_PLACE),
     StepColumn("query_length", "row", like="scheduled"),
     StepColumn("logits_first", "row"),
     StepColumn("logits_off", "row"),
@@ -193,6 +204,8 @@ def unpack_block(layout: Any, data: str) -> dict[str, Any]:
     """What `pack_block` was given, as int64 arrays and Ragged of them. Raises ValueError for anything else."""
     raw: dict[str, Any] = {}
     wanted = values = 0
+    if len({name for name, _, _ in layout}) < len(layout):
+        raise ValueError("a column twice")
     for entry in layout:
         name, kind, count = entry
         values += max(0, int(count))
@@ -212,7 +225,19 @@ def unpack_block(layout: Any, data: str) -> dict[str, Any]:
     for name, kind, count in layout:
         raw[name] = np.frombuffer(numbers, dtype=kind, count=int(count), offset=at).astype(np.int64)
         at += int(count) * np.dtype(kind).itemsize
-    return _restored(raw)
+        if not _between(raw[name], -MOST_WRITTEN, MOST_WRITTEN):
+            raise ValueError("numbers of %s that no engine has" % name)
+    found = _restored(raw)
+    for name, column_values in found.items():
+        column, _ = split_name(name)
+        inner = column_values.values if column.lists else column_values
+        if not _between(inner, column.least, column.most):
+            raise ValueError("numbers of %s that no engine has" % name)
+    return found
+
+
+def _between(values: Any, least: int, most: int) -> bool:
+    return not len(values) or (int(values.min()) >= least and int(values.max()) <= most)
 
 
 def _restored(raw: dict[str, Any]) -> dict[str, Any]:
@@ -229,6 +254,8 @@ def _restored(raw: dict[str, Any]) -> dict[str, Any]:
         elif other is not None and len(other) == len(values):
             found[name] = values + other
         else:
+            if column.counts_up and float(np.abs(values).sum(dtype=np.float64)) > 2.0 * MOST_WRITTEN:
+                raise ValueError("numbers of %s that no engine has" % name)
             found[name] = np.cumsum(values) if column.counts_up else values
     return found
 
@@ -238,6 +265,8 @@ def _restored_lists(name: str, counts: Any, values: Any, other: Any) -> Ragged:
         raise ValueError("%s has no lengths" % name)
     same = counts < 0
     own = np.where(same, 0, counts)
+    if not _between(own, 0, MAX_BLOCK_VALUES):
+        raise ValueError("the lengths of %s do not add up" % name)
     if int(own.sum()) != len(values) or (same.any() and (other is None or len(other.counts) != len(counts))):
         raise ValueError("the lengths of %s do not add up" % name)
     if not same.any():

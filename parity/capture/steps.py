@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ from parity.capture.checksum import hint_for
 from parity.capture.lines import raw_lines
 from parity.capture.problems import CaptureError
 from parity.capture.step_table import (
+    MOST_PLACE,
     NOTHING,
     STEPS_SCHEMA,
     Ragged,
@@ -34,6 +35,15 @@ from parity.records import Key
 from parity.records.recording import ALL
 
 Ints: TypeAlias = npt.NDArray[np.int64]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_PLACE)]
+Counted: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+
+MOST_GROUPS: Final = 1024
+MOST_UNPACKED: Final = 256
+SMALL_UNPACKED: Final = 32 << 20
+"""A steps file may hold MOST_UNPACKED times its own size in numbers of eight bytes, and SMALL_UNPACKED more: recorded
+engines come to 2 to 75 times."""
 
 SUFFIX: Final = ".steps"
 
@@ -49,7 +59,7 @@ class CacheGroup(msgspec.Struct, frozen=True):
 
     kind: str = "unknown"
     """"attention", "state" (recurrent layers), or "unknown"."""
-    block_size: int = 0
+    block_size: Count = 0
     """Tokens in a block as the scheduler counts them; 0 where unknown."""
     layers: int = 0
 
@@ -61,10 +71,10 @@ class StepsHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="record",
     arm: str
     runner: str = ""
     device: str = ""
-    groups: tuple[CacheGroup, ...] = ()
-    speculative_tokens: int = 0
+    groups: Annotated[tuple[CacheGroup, ...], msgspec.Meta(max_length=MOST_GROUPS)] = ()
+    speculative_tokens: Count = 0
     mamba_cache_mode: str = ""
-    limits: dict[str, int] = {}
+    limits: dict[str, Count] = {}
     how: str = ""
     unseen: dict[str, Any] = {}
     """Columns that could not be seen, and why (as `parity.messages.words_heard` reads it); "*" is all of them,
@@ -77,15 +87,15 @@ class StepsHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="record",
 class StepRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request that rows name by `number`: which completion it makes, and what bounds it."""
 
-    number: int
+    number: Number
     engine_id: str = ""
     request: str | None = None
-    round: int = 0
-    sample: int = 0
-    prompt_tokens: int = 0
+    round: Count = 0
+    sample: Count = 0
+    prompt_tokens: Count = 0
     plain: bool = False
     """Greedy, and nothing shapes its logits."""
-    max_tokens: int | None = None
+    max_tokens: Count | None = None
     stops: tuple[int, ...] = ()
     """Token ids that end it."""
 
@@ -95,8 +105,8 @@ class StepRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepsBlock(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="steps"):
-    steps: int
-    rows: int
+    steps: Count
+    rows: Count
     requests: list[StepRequest] = []
     columns: list[tuple[str, str, int]]
     data: str
@@ -114,23 +124,27 @@ class StepsStopped(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"
 class StepsSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="steps_summary"):
     """What the invariants said of all steps of an engine, of which a ring keeps some."""
 
-    steps: int = 0
-    row_steps: int = 0
-    asked: dict[str, int] = {}
+    steps: Counted = 0
+    row_steps: Counted = 0
+    asked: dict[str, Counted] = {}
     """Row-steps that each invariant was asked of."""
-    violations: dict[str, int] = {}
+    violations: dict[str, Counted] = {}
     """By invariant."""
-    broken: int = 0
+    broken: Counted = 0
     """Row-steps that broke any."""
-    kept: int = 0
+    kept: Counted = 0
     """Row-steps in this file."""
-    let_go: int = 0
+    let_go: Counted = 0
     """Of `broken`, those that are not in this file: there were too many."""
     replica: int = 0
 
 
 StepsLine: TypeAlias = StepsHeader | StepsBlock | StepsStopped | StepsSummary
 _DECODER: Final = msgspec.json.Decoder(StepsLine)
+
+
+class Unseen(KeyError):
+    """A column that something rests on is not in a file."""
 
 
 @dataclass(frozen=True)
@@ -153,13 +167,21 @@ class RowSteps:
         return all(name in self.columns for name in names)
 
     def numbers(self, name: str) -> Ints:
-        found = self.columns[name]
+        """Raises Unseen for a column that is not there."""
+        found = self._column(name)
         assert not isinstance(found, Ragged), name
         return found
 
     def lists(self, name: str) -> Ragged:
-        found = self.columns[name]
+        """Raises Unseen for a column that is not there."""
+        found = self._column(name)
         assert isinstance(found, Ragged), name
+        return found
+
+    def _column(self, name: str) -> Ints | Ragged:
+        found = self.columns.get(name)
+        if found is None:
+            raise Unseen(name)
         return found
 
     @cached_property
@@ -214,12 +236,14 @@ def read_steps(path: str | Path) -> tuple[RowSteps, ...]:
     path = Path(path)
     starts: list[_Start] = []
     current: dict[int, _Start] = {}
+    read = unpacked = 0
 
     def fail(number: int | None, what: Message) -> None:
         spec = message("capture.steps_spec", "docs/steps.md says what a steps file holds")
         raise CaptureError(str(path), number, what, hint=hint_for(what, spec))
 
-    for number, line in _lines(path, fail):
+    for number, size, line in _lines(path, fail):
+        read += size
         if isinstance(line, StepsHeader):
             if line.schema != STEPS_SCHEMA:
                 fail(
@@ -242,20 +266,26 @@ def read_steps(path: str | Path) -> tuple[RowSteps, ...]:
         elif isinstance(line, StepsSummary):
             start.summary = line
         else:
+            unpacked += sum(8 * max(0, count) for _, _, count in line.columns)
+            if unpacked > SMALL_UNPACKED + MOST_UNPACKED * read:
+                fail(number, message("capture.steps_dense", "it unpacks to more than any engine writes"))
+            start.requests.update((one.number, one) for one in line.requests)
             try:
-                start.blocks.append(block_columns(line))
+                columns = block_columns(line)
+                check_requests(columns, start.requests)
             except (ValueError, KeyError, TypeError) as error:
                 fail(number, message("capture.steps_damaged", "a damaged block: {said}", said=str(error)))
-            start.requests.update((one.number, one) for one in line.requests)
+            start.blocks.append(columns)
     return tuple(start.done() for start in starts)
 
 
-def _lines(path: Path, fail: Any) -> Iterator[tuple[int, StepsLine]]:
+def _lines(path: Path, fail: Any) -> Iterator[tuple[int, int, StepsLine]]:
+    """(line number, its bytes, what it says)."""
     for number, _, raw in raw_lines(path, fail):
         if not raw.endswith(b"\n"):
             return  # cut off: the writer was interrupted
         try:
-            yield number, _DECODER.decode(raw)
+            yield number, len(raw), _DECODER.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             fail(number, message("capture.steps_line", "not a line of a steps file: {said}", said=str(error)))
 
@@ -266,12 +296,23 @@ def block_columns(block: StepsBlock) -> dict[str, Any]:
     rows = found.get("rows")
     if rows is None or len(rows) != block.steps or int(rows.sum()) != block.rows or (rows < 0).any():
         raise ValueError(f"{block.steps} steps of {block.rows} rows do not add up")
+    missing = [name for name in ("step", "request") if name not in found]
+    if missing:
+        raise ValueError(f"no column {missing[0]}")
     for name, values in found.items():
         column, _ = split_name(name)
         length = len(values.counts) if isinstance(values, Ragged) else len(values)
         if length != (block.steps if column.level == "step" else block.rows):
             raise ValueError(f"{name} has {length} entries")
     return found
+
+
+def check_requests(columns: Mapping[str, Any], known: Mapping[int, StepRequest]) -> None:
+    """Raises ValueError for row-steps of a request that no line describes."""
+    if "request" in columns:
+        unknown = set(np.unique(columns["request"]).tolist()) - known.keys()
+        if unknown:
+            raise ValueError(f"request {min(unknown)} is of nobody")
 
 
 __all__ = [
@@ -287,7 +328,9 @@ __all__ = [
     "StepsLine",
     "StepsStopped",
     "StepsSummary",
+    "Unseen",
     "block_columns",
+    "check_requests",
     "joined_blocks",
     "read_steps",
     "same_lists",

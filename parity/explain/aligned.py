@@ -117,6 +117,8 @@ def _by_key(candidate: Sequence[Sketches]) -> dict[Key, tuple[Sketches, Ints]]:
 
 def _rows_of_requests(sketches: Sketches) -> Iterable[tuple[int, Ints]]:
     request = sketches.columns["request"]
+    if not len(request):
+        return
     order = np.argsort(request, kind="stable")
     numbers, begins = np.unique(request[order], return_index=True)
     yield from zip(numbers.tolist(), np.split(order, begins[1:]), strict=True)

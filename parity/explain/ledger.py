@@ -211,7 +211,7 @@ class Owned:
         """`counts` blocks of each row-step from its block `begin` on; NOTHING for those that it does not own."""
         index = spans(begin, counts)
         rows = np.repeat(np.arange(len(counts)), counts)
-        owned = index < self.count[rows]
+        owned = (index >= 0) & (index < self.count[rows])
         place = np.where(owned, self.first[rows] + index, 0)
         values = self.values[place] if len(self.values) else np.full(len(place), NOTHING)
         return Ragged(counts, np.where(owned, values, NOTHING))

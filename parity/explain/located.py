@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from parity.explain.aligned import Aligned, Ints
 from parity.explain.noise import LEAST_DISTANCE, Judged, judge
+from parity.messages import Message
 from parity.records import Key
 
 MODULE, SAMPLER = "module", "sampler"
@@ -95,6 +96,8 @@ class Locating:
     unpaired: Mapping[str, int]
     """Completions that were not paired to their end, by why."""
     noise: tuple[Noise, ...]
+    unread: Message | None = None
+    """Why the file could not be read."""
 
 
 def locate(aligned: Aligned) -> Locating:

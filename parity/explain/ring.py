@@ -25,6 +25,7 @@ from parity.capture.steps import (
     StepsStopped,
     StepsSummary,
     block_columns,
+    check_requests,
     joined_blocks,
 )
 from parity.explain.ledger import Ledger
@@ -100,6 +101,7 @@ class Ring:
             return
         columns = block_columns(line)
         self._requests.update((one.number, one) for one in line.requests)
+        check_requests(columns, self._requests)
         numbers = frozenset(np.unique(columns["request"]).tolist())
         self._held.append(_Held(self._count, line, numbers, self._count <= self._marked_to, columns))
         for number in numbers - self._born.keys():
@@ -142,7 +144,7 @@ class Ring:
         window = [one for one in self._held if one.number >= self._floor]
         columns = joined_blocks([one.columns or block_columns(one.block) for one in window])
         steps = RowSteps(self._header, self._requests, columns)
-        found = check(steps, self._prompts)
+        found = check(steps, self._prompts, most=None)
         old = len(steps) - self._new
         asked = int(Ledger(steps).known[old:].sum())
         violations = [one for one in found.violations if one.index >= old]

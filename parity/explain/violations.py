@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from parity.capture.step_table import NOTHING, Ragged
-from parity.capture.steps import Ints, RowSteps, StepRequest
+from parity.capture.steps import Ints, RowSteps, StepRequest, Unseen
 from parity.explain.invariants import INVARIANTS, Broken, Invariant
-from parity.explain.ledger import Ledger
+from parity.explain.ledger import Ledger, Mask
 from parity.records import Key, TokenIds
 
 Value = int | tuple[int, ...]
@@ -48,19 +51,29 @@ class Checked:
     row_steps: int
     """Of requests whose first step is among them: of others nothing is known that they could be held to."""
     violations: tuple[Violation, ...]
-    """By step and row."""
+    """By step and row; of a request that breaks one invariant again and again only the first."""
     asked: Mapping[str, int]
     """Row-steps that each invariant was asked of."""
     unasked: tuple[str, ...] = ()
     """Invariants whose columns were not seen."""
     why_not: Mapping[str, Any] = field(default_factory=dict)
     """Why columns were not seen (`StepsHeader.unseen`)."""
+    broken: Mapping[int, int] = field(default_factory=dict)
+    """Row-steps that broke any invariant, by the number of the request."""
+
+
+MOST_OF_EACH: Final = 256
+"""Row-steps of one request that break one invariant, which are listed; all are counted."""
 
 
 def check(
-    steps: RowSteps, prompts: Mapping[Key, TokenIds] | None = None, invariants: Sequence[Invariant] = INVARIANTS
+    steps: RowSteps,
+    prompts: Mapping[Key, TokenIds] | None = None,
+    invariants: Sequence[Invariant] = INVARIANTS,
+    most: int | None = MOST_OF_EACH,
 ) -> Checked:
-    """Ask every invariant of every row-step. `prompts`: token ids by completion, as far as known."""
+    """Ask every invariant of every row-step. `prompts`: token ids by completion, as far as known. `most`: how many
+    row-steps of a request are listed for each invariant; None: all."""
     if not len(steps):
         return Checked(0, (), {}, tuple(one.name for one in invariants), steps.header.unseen)
     ledger = Ledger(steps, prompts)
@@ -68,14 +81,21 @@ def check(
     found: list[Violation] = []
     asked: dict[str, int] = {}
     unasked: list[str] = []
+    broken = np.zeros(len(ledger), dtype=bool)
     for one in invariants:
-        if not _can_ask(steps, one):
+        try:
+            broke = list(_violations(ledger, one, most, broken)) if _can_ask(steps, one) else None
+        except Unseen:
+            broke = None
+        if broke is None:
             unasked.append(one.name)
             continue
         asked[one.name] = count
-        found += _violations(ledger, one)
+        found += broke
     ordered = sorted(found, key=lambda violation: (violation.index, violation.invariant))
-    return Checked(count, tuple(ordered), asked, tuple(unasked), steps.header.unseen)
+    numbers, counts = np.unique(ledger.request[broken], return_counts=True)
+    by_request = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    return Checked(count, tuple(ordered), asked, tuple(unasked), steps.header.unseen, by_request)
 
 
 def _can_ask(steps: RowSteps, invariant: Invariant) -> bool:
@@ -89,17 +109,23 @@ def _can_ask(steps: RowSteps, invariant: Invariant) -> bool:
     )
 
 
-def _violations(ledger: Ledger, invariant: Invariant) -> Iterator[Violation]:
-    """Each row-step once, however many parts of the equality it breaks."""
-    seen: set[int] = set()
+def _violations(ledger: Ledger, invariant: Invariant, most: int | None, broken_at: Mask) -> Iterator[Violation]:
+    """Each row-step once, however many parts of the equality it breaks; all are marked in `broken_at`."""
+    seen = np.zeros(len(ledger), dtype=bool)
+    listed: Counter[int] = Counter()
     for broken in invariant.find(ledger):
-        for index in broken.rows.tolist():
-            if index not in seen and ledger.known[index]:
-                seen.add(index)
-                yield _violation(ledger, invariant, broken, index)
+        rows = broken.rows[ledger.known[broken.rows] & ~seen[broken.rows]]
+        seen[rows] = broken_at[rows] = True
+        expected, found = _Numbers(broken.expected), _Numbers(broken.found)
+        for index, number in zip(rows.tolist(), ledger.request[rows].tolist(), strict=True):
+            listed[number] += 1
+            if most is None or listed[number] <= most:
+                yield _violation(ledger, invariant, broken, index, expected.at(index), found.at(index))
 
 
-def _violation(ledger: Ledger, invariant: Invariant, broken: Broken, index: int) -> Violation:
+def _violation(
+    ledger: Ledger, invariant: Invariant, broken: Broken, index: int, expected: Value, found: Value
+) -> Violation:
     steps = ledger.steps
     other = NOTHING if broken.other is None else int(broken.other[index])
     handed = steps.has("handed")
@@ -111,15 +137,24 @@ def _violation(ledger: Ledger, invariant: Invariant, broken: Broken, index: int)
         request=ledger.request_of(index),
         position=int(ledger.emitted_before[index]) if handed else 0,
         length=int(ledger.emitted[index]) if handed else 0,
-        expected=_value(broken.expected, index),
-        found=_value(broken.found, index),
+        expected=expected,
+        found=found,
         row_before=_row_before(ledger, index),
         shared_with=None if other == NOTHING else ledger.request_of(other),
     )
 
 
-def _value(values: Ints | Ragged, index: int) -> Value:
-    return tuple(values.row(index)) if isinstance(values, Ragged) else int(values[index])
+class _Numbers:
+    """A number or a list of them by row-step."""
+
+    def __init__(self, values: Ints | Ragged) -> None:
+        self._starts = values.starts if isinstance(values, Ragged) else None
+        self._values: Ints = values.values if isinstance(values, Ragged) else values
+
+    def at(self, index: int) -> Value:
+        if self._starts is None:
+            return int(self._values[index])
+        return tuple(self._values[self._starts[index] : self._starts[index + 1]].tolist())
 
 
 def _row_before(ledger: Ledger, index: int) -> StepRequest | None:

@@ -81,8 +81,15 @@ def with_sketches(
     )
 
 
+def unreadable(why: Message) -> Locating:
+    """Nothing, of sketches that are damaged."""
+    return Locating((), 0, 0, judged=False, unpaired={}, noise=(), unread=why)
+
+
 def unjudged(found: Locating) -> list[Message]:
     """What was not judged, and why."""
+    if found.unread is not None:
+        return [message("beneath.unread", "the sketches cannot be read: {why}", why=found.unread)]
     said = [replace(MISSED[why], parameters={"count": count}) for why, count in sorted(found.unpaired.items())]
     if not found.judged:
         said.append(

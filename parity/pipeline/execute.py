@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from parity.capture import ScoreFile
+from parity.capture.problems import CaptureError
 from parity.comparator import DEFAULT_ALPHA, Comparison
 from parity.errors import ParityError, writing
 from parity.explain.located import Locating
@@ -21,7 +22,7 @@ from parity.messages import Message, Say, message
 from parity.pipeline import controls
 from parity.pipeline.analyse import analyse, arm_result, for_store
 from parity.pipeline.arbitrate import arbitrate, with_arbitration
-from parity.pipeline.beneath import look_beneath, with_sketches
+from parity.pipeline.beneath import look_beneath, unreadable, with_sketches
 from parity.pipeline.capturing import Captured, Runner, capture_all
 from parity.pipeline.compared import Compared
 from parity.pipeline.crossing import crossed
@@ -214,8 +215,12 @@ def _compare_all(
 
 
 def _inside(plan: Plan, directory: RunDirectory, capture: Capture) -> Inside:
-    """What the recorder saw of an arm, where it was recorded."""
-    found = look_inside(capture, steps_beside(directory.capture(capture.header.arm)))
+    """What the recorder saw of an arm, where it was recorded. A damaged file says nothing and ends nothing."""
+    try:
+        steps = steps_beside(directory.capture(capture.header.arm))
+    except CaptureError as error:
+        return Inside((), unrecorded=error.message)
+    found = look_inside(capture, steps)
     if not plan.record or found.row_steps or found.unrecorded:
         return found
     why = message("pipeline.no_recorder", "its backend {backend} has no recorder", backend=capture.header.backend)
@@ -223,8 +228,11 @@ def _inside(plan: Plan, directory: RunDirectory, capture: Capture) -> Inside:
 
 
 def _beneath(directory: RunDirectory, capture: Capture) -> Locating | None:
-    """What the sketches of an arm say."""
-    return look_beneath(capture, directory.capture(capture.header.arm), directory.scores)
+    """What the sketches of an arm say. A damaged file says nothing and ends nothing."""
+    try:
+        return look_beneath(capture, directory.capture(capture.header.arm), directory.scores)
+    except CaptureError as error:
+        return unreadable(error.message)
 
 
 def _controls_only() -> ParityError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -53,8 +54,17 @@ class Inside:
     @property
     def broken(self) -> int:
         """Row-steps that broke an invariant."""
-        whole = sum(len({one.index for one in start.violations}) for start in self.starts)
+        whole = sum(sum(start.broken.values()) for start in self.starts)
         return whole + sum(one.broken for one in self.summaries)
+
+    @property
+    def broken_of(self) -> Mapping[Key, int]:
+        """Row-steps of each completion that broke an invariant, those that are not listed too."""
+        found: Counter[Key] = Counter()
+        for one in (*self.starts, *self.stretches):
+            keys = {violation.request.number: violation.key for violation in one.violations}
+            found.update({key: one.broken[number] for number, key in keys.items() if key is not None})
+        return found
 
     @property
     def names(self) -> list[str]:
@@ -232,10 +242,11 @@ def _findings(comparison: Comparison, inside: Inside) -> list[Finding]:
     for one in inside.violations:
         if one.key is not None:
             by_key.setdefault(one.key, []).append(one)
-    return [_finding(comparison, key, violations) for key, violations in sorted(by_key.items())]
+    counts = inside.broken_of
+    return [_finding(comparison, key, violations, counts[key]) for key, violations in sorted(by_key.items())]
 
 
-def _finding(comparison: Comparison, key: Key, violations: list[Violation]) -> Finding:
+def _finding(comparison: Comparison, key: Key, violations: list[Violation], row_steps: int) -> Finding:
     at = [list(group) for _, group in groupby(violations, key=lambda one: one.index)]
     first = at[0][0]
     damaged = _damaged(comparison, key, first.position)
@@ -257,7 +268,7 @@ def _finding(comparison: Comparison, key: Key, violations: list[Violation]) -> F
             expected=first.expected,
             found=first.found,
             broken=tuple(one.invariant for one in at[0]),
-            row_steps=len(at),
+            row_steps=row_steps,
             places=tuple((one[0].step, one[0].row, one[0].position) for one in at[:PLACES]),
             row_before=_name(first.row_before),
             shared_with=_name(first.shared_with),

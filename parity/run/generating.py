@@ -21,7 +21,7 @@ from parity.run.failures import Doing
 from parity.run.link import Link
 from parity.run.messages import Completion, Footer, FromWorker, Generate, ProtocolError, Round, count, line_of
 from parity.run.resume import Held, Kept, digest, keep
-from parity.run.ringing import RingFile
+from parity.run.ringing import Recorded, RingFile
 from parity.run.sketching import SketchesFile, whole_lines
 
 REPEATED = 100
@@ -42,6 +42,7 @@ class Generation:
         self._done: dict[int, Counters] = {}
         self._path = path
         self._steps: Appender | RingFile | None = None
+        self._recorded = Recorded()
         self._sketches = SketchesFile(path, link.plan, resumed=held.header is not None)
 
     def run(self, header: Header) -> None:
@@ -104,6 +105,7 @@ class Generation:
         if isinstance(self._steps, RingFile):
             self._steps.add(said, replica)
         else:
+            self._recorded.check(said, replica)
             self._steps.add(line_of(msgspec.structs.replace(said, replica=replica)))
 
     def _completion(self, completion: Completion, replica: int) -> None:

@@ -1,4 +1,6 @@
-"""The steps file of an arm of whose steps a ring is kept: what is sure, and after it what the ring holds now."""
+"""Steps as a worker sends them, each block checked; and the file of an arm of which a ring is kept.
+
+It has what is sure, and after it what the ring holds now."""
 
 from __future__ import annotations
 
@@ -8,12 +10,39 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from parity.capture.steps import StepsBlock, StepsHeader, StepsStopped
+from parity.capture.steps import (
+    STEPS_SCHEMA,
+    StepRequest,
+    StepsBlock,
+    StepsHeader,
+    StepsStopped,
+    block_columns,
+    check_requests,
+)
 from parity.explain.ring import LIMITS, Limits, Ring
 from parity.plan import Plan
 from parity.records import Key, TokenIds
 from parity.run.appending import Appender
 from parity.run.messages import line_of
+
+
+class Recorded:
+    """The steps of an arm as they come, each block checked: a damaged file would hold up whatever reads it."""
+
+    def __init__(self) -> None:
+        self._requests: dict[int, dict[int, StepRequest]] = {}
+        """By replica and number."""
+
+    def check(self, line: StepsHeader | StepsBlock | StepsStopped, replica: int) -> None:
+        """Raises ValueError, KeyError, TypeError for a damaged line."""
+        if isinstance(line, StepsHeader):
+            if line.schema != STEPS_SCHEMA:
+                raise ValueError(f"schema is {line.schema!r}")
+            self._requests[replica] = {}
+        elif isinstance(line, StepsBlock):
+            known = self._requests[replica]
+            known.update((one.number, one) for one in line.requests)
+            check_requests(block_columns(line), known)
 
 
 class RingFile:

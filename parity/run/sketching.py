@@ -6,7 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from parity.capture.sketches import SketchesLine, sketches_path
+from parity.capture.sketches import (
+    SketchesBlock,
+    SketchesHeader,
+    SketchesLine,
+    check_sketches_header,
+    sketch_block,
+    sketches_path,
+)
 from parity.messages import message
 from parity.plan import Plan
 from parity.run.appending import Appender
@@ -19,11 +26,19 @@ class SketchesFile:
     def __init__(self, capture: Path, plan: Plan, *, resumed: bool) -> None:
         self._path, self._asked, self._resumed = sketches_path(capture), bool(plan.sketch), resumed
         self._file: Appender | None = None
+        self._headers: dict[int, SketchesHeader] = {}
+        self._widths: dict[int, dict[str, int]] = {}
+        """By replica."""
 
     def add(self, said: SketchesLine, replica: int) -> None:
-        """Raises ProtocolError where nobody asked for sketches."""
+        """Raises ProtocolError where nobody asked for sketches, ValueError and KeyError for a damaged line."""
         if not self._asked:
             raise ProtocolError(message("run.unasked_sketches", "sketches that nobody asked for"))
+        if isinstance(said, SketchesHeader):
+            check_sketches_header(said)
+            self._headers[replica], self._widths[replica] = said, {}
+        elif isinstance(said, SketchesBlock):
+            sketch_block(said, self._headers[replica], self._widths[replica])
         if self._file is None:
             self._file = Appender(self._path, keep_bytes=whole_lines(self._path) if self._resumed else 0)
         self._file.add(line_of(msgspec.structs.replace(said, replica=replica)))

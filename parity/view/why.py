@@ -140,7 +140,7 @@ def explained(
 
     Of a completion that began in several starts (an engine started anew, a file joined to itself) the last counts.
     """
-    needed = ("handed", "computed", "scheduled", "drafts", "arrival")
+    needed = ("request", "handed", "computed", "scheduled", "drafts", "arrival")
     ledgers = [Ledger(steps, prompts) for steps in starts if len(steps) and steps.has(*needed)]
     if not ledgers:
         return Why(arm, Associated(0, 0, 0, ()), len(set(places)))

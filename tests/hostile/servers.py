@@ -132,6 +132,7 @@ DEEDS: dict[str, Deed] = {
     "chunk of text": raw(OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}"), "chunk negative": raw(OK + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n{}"),
     "endless 100": raw(b"HTTP/1.1 100 Continue\r\n\r\n" * 20_000), "endless body": endless(b"x" * 65536), "endless blanks": endless(b" " * 65536),
     "endless lists": endless(b"[" * 65536), "drip": endless(b" ", 0.2), "waits": waits, "closes": raw(b""), "45 MB of lists": body(b"[" + b"[]," * (15 << 20) + b"0]"),
+    "40 MB of numbers inside": body(b'{"choices":[' + b"1," * (20 << 20) + b"0]}"), "12 MB of numbers": body(b"[" + b"1," * (6 << 20) + b"0]"),
     "40 MB of numbers": body(b"[" + b"1," * (20 << 20) + b"0]"), "deep": body(b"[" * 300_000 + b"]" * 300_000), "not UTF-8": body(b'{"choices":"\xff\xfe"}'),
     "NaN": body(b'{"choices":[{"index":NaN,"text":"x"}]}'), "digits": body(b'{"choices":[{"index":' + b"9" * 100_000 + b"}]}"), "gzip bomb": packed,
     "redirect": body(b"{}", status=307, Location="http://127.0.0.1:1/" + KEY), "redirect to a file": body(b"{}", status=302, Location="file:///etc/passwd"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.capture.step_table import NOTHING, Ragged, same_lists, spans
 from parity.capture.steps import Ints
-from parity.explain.invariants.check import Broken, Invariant, unequal, unequal_lists
+from parity.explain.invariants.check import Broken, Invariant, no_longer, unequal, unequal_lists
 from parity.explain.ledger import Ledger
 from parity.messages import message
 
@@ -46,8 +46,9 @@ def positions_go_on(ledger: Ledger) -> Iterator[Broken]:
 def inputs_due(ledger: Ledger) -> Ragged:
     """The input ids after the prompt: tokens emitted before, then the drafts."""
     computed, scheduled, prompt = ledger.numbers("computed"), ledger.numbers("scheduled"), ledger.prompt_tokens
-    counts = np.clip(computed + scheduled - prompt, 0, scheduled)
-    place = spans(computed + scheduled - prompt - counts, counts)
+    due = np.clip(computed + scheduled - prompt, 0, scheduled)
+    counts = no_longer(due, ledger.lists("inputs"))
+    place = spans(computed + scheduled - prompt - due, counts)
     rows = np.repeat(np.arange(len(ledger)), counts)
     stream, base = ledger.stream
     drafts = ledger.lists("drafts")

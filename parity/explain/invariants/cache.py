@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.capture.step_table import NOTHING, Ragged, spans
-from parity.explain.invariants.check import Broken, Invariant, groups_with, unequal, unequal_lists
+from parity.explain.invariants.check import Broken, Invariant, groups_with, no_longer, unequal, unequal_lists
 from parity.explain.ledger import RESUMED, Ledger, Owned
 from parity.messages import message
 
@@ -36,7 +36,8 @@ def slots_are_the_rows_own(ledger: Ledger) -> Iterator[Broken]:
             continue
         begin = computed // size
         counts = np.where(scheduled > 0, (computed + scheduled - 1) // size - begin + 1, 0)
-        yield from unequal_lists(ledger.lists(f"written/{group}"), ledger.owned(group).at(begin, counts))
+        written = ledger.lists(f"written/{group}")
+        yield from unequal_lists(written, ledger.owned(group).at(begin, no_longer(counts, written)))
         yield from unequal(ledger.numbers(f"slots_off/{group}"), np.zeros(len(ledger), dtype=np.int64))
 
 

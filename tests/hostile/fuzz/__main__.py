@@ -26,7 +26,7 @@ MOST_MIB = 256
 """Of memory that one small input asks for, beyond all before it (the fuzzer itself keeps its corpus in memory)."""
 
 INSTRUMENTED = {
-    "reader": ["parity.capture"], "comparator": ["parity.comparator"], "store": ["parity.store", "parity.pipeline.analyse"],
+    "reader": ["parity.capture"], "recorded": ["parity.explain", "parity.capture"], "sketched": ["parity.explain", "parity.capture"], "comparator": ["parity.comparator"], "store": ["parity.store", "parity.pipeline.analyse"],
     "cells": ["parity.store", "parity.view", "parity.report"], "reports": ["parity.view", "parity.report"],
     "screens": ["parity.view", "parity.tui"], "app": ["parity.tui"],
 }  # fmt: skip
@@ -105,17 +105,18 @@ def peak_mib() -> int:
 
 def another(rng: random.Random, session: Session, seeds: list[bytes], data: bytes) -> bytes:
     """A mutation of this input, of a beginning or of one that was let in; of a capture mostly one that leaves it one."""
-    from tests.hostile.fuzz.doors import CAPTURES
+    from tests.hostile.fuzz.doors import CAPTURES, GENTLE
     from tests.hostile.fuzz.gentle import gently
     from tests.hostile.fuzz.mutation import mutated
 
     how = rng.random()
     begin = data if how < 0.4 and data else rng.choice(seeds if how < 0.5 or not session.taken else session.taken)
-    if session.door in CAPTURES and rng.random() < 0.7:
+    gentle = GENTLE.get(session.door, gently if session.door in CAPTURES else None)
+    if gentle is not None and rng.random() < 0.7:
         try:
-            return gently(rng, begin)
+            return gentle(rng, begin)
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-            return gently(rng, rng.choice(seeds))  # this one is no capture any more
+            return gentle(rng, rng.choice(seeds))  # this one is no capture any more
     return mutated(rng, begin)
 
 

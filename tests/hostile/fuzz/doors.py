@@ -50,6 +50,7 @@ from parity.tui.widgets.paneltext import Palette
 from parity.tui.widgets.sides import flow
 from parity.view import of_store
 from parity.view.completion import CompletionView
+from tests.hostile.fuzz import inner
 from tests.hostile.fuzz.interface import Interface
 
 
@@ -122,6 +123,8 @@ def seeds() -> dict[str, list[bytes]]:
     return {
         "reader": [whole, unsealed(first), b"".join(map(sealed, lines))],
         "steps": [steps[:LARGEST]],
+        "recorded": inner.step_seeds(),
+        "sketched": inner.sketch_seeds(SCRATCH),
         "worker": [*lines, *events],
         "plan": [plan],
         **{door: [whole] for door in CAPTURES[1:]},
@@ -158,6 +161,14 @@ def reader(data: bytes) -> None:
 def steps(data: bytes) -> None:
     for start in read_steps(written(data, "in.steps")):
         len(start)
+
+
+def recorded(data: bytes) -> None:
+    inner.recorded(written(data, "recorded.steps"))
+
+
+def sketched(data: bytes) -> None:
+    inner.beneath(written(data, "in.sketches"), SCRATCH / "reference.sketches")
 
 
 def worker(data: bytes) -> None:
@@ -372,11 +383,13 @@ def interface(path: Path) -> Interface:
 
 
 DOORS: dict[str, Callable[[bytes], None]] = {
-    "reader": reader, "steps": steps, "worker": worker, "plan": plan, "comparator": comparator, "store": store,
+    "reader": reader, "steps": steps, "recorded": recorded, "sketched": sketched, "worker": worker, "plan": plan, "comparator": comparator, "store": store,
     "cells": cells, "reports": reports, "screens": screens, "app": app,
 }  # fmt: skip
 CAPTURES = ("reader", "comparator", "store", "reports", "screens", "app")
 """Doors whose inputs are captures."""
+GENTLE = {"recorded": inner.gently_recorded, "sketched": inner.gently_sketched}
+"""Mutations of other inputs that leave them what they are."""
 
 
 def tried(door: str, data: bytes) -> bool:

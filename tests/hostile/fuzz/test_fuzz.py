@@ -15,6 +15,8 @@ from tests.hostile.fuzz.doors import DOORS, beginnings, tried
 INPUTS = {
     "reader": 900,
     "steps": 200,
+    "recorded": 150,
+    "sketched": 60,
     "worker": 1500,
     "plan": 400,
     "comparator": 60,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Iterable
 
 from parity_backends.worker.records import number
 from parity_backends.worker.sentences import Sentence, message
 
-from .transport import ServerError, excerpt
+from .transport import ServerError, excerpt, in_brief
 
 ID_PREFIX = "token_id:"
 """What vLLM writes in place of a token's text with return_tokens_as_token_ids."""
@@ -76,7 +75,7 @@ class Answer:
         """The choices of an answer, or a chunk of one, with the sample each belongs to."""
         choices = body.get("choices")
         if not isinstance(choices, list):
-            said = excerpt(json.dumps(body))
+            said = excerpt(in_brief(body))
             raise NoAnswer(message("server.no_choices", "an answer without choices: {said}", said=said))
         found = []
         for choice in choices:
@@ -110,7 +109,7 @@ class Answer:
 def whole(body: Any, attempts: int) -> Answer:
     """An answer that came in one piece. Raises ServerError where it is not one."""
     if not isinstance(body, dict):
-        said = excerpt(json.dumps(body))
+        said = excerpt(in_brief(body))
         raise NoAnswer(message("server.no_object", "an answer that is not a JSON object: {said}", said=said))
     answer = Answer()
     answer.attempts = attempts
