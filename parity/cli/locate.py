@@ -7,53 +7,31 @@ from pathlib import Path
 import click
 
 from parity.cli.options import database_option, json_option
-from parity.cli.output import console, emit_json, say
+from parity.cli.output import emit_json, say
 from parity.messages import joined, verbatim
 
 
 @click.command()
 @click.argument("run_or_finding", required=False)
 @click.option("--arm", help="Only this arm.")
-@click.option(
-    "--profile",
-    nargs=2,
-    metavar="A B",
-    help="Set the modules of two arms beside each other: how far each is from the prefill of the same tokens.",
-)
 @database_option
 @json_option
-def locate(
-    run_or_finding: str | None, arm: str | None, profile: tuple[str, str] | None, db: Path | None, as_json: bool
-) -> None:
+def locate(run_or_finding: str | None, arm: str | None, db: Path | None, as_json: bool) -> None:
     """Name the first module that went wrong, with its token, step and row.
 
     RUN_OR_FINDING as for `parity report`. The run needs --sketch: what each module gave is set against the baseline
     engine's own prefill of the same tokens. The noise of each module is that of the run's own tokens, and where
     nothing is beyond it that is said. docs/sketches.md has the rule and its error rate.
     """
-    from rich.table import Table
-
     from parity.pipeline.beneath import evidence_of
     from parity.store import Store
     from parity.view.located import locating
-    from parity.view.located import profile as table_of
     from parity.view.strip import strip_lines
 
     with Store.open(db, create=False) as store:
         found = locating(store, run_or_finding, arm)
-    if profile:
-        found = [one for name in profile for one in found if one.arm == name]
     if as_json:
         emit_json([one.to_json() for one in found])
-        return
-    if profile:
-        head, rows = table_of(found)
-        table = Table(box=None, pad_edge=False)
-        for number, title in enumerate(head):
-            table.add_column(title, justify="right" if number else "left", no_wrap=True)
-        for row in rows:
-            table.add_row(*row)
-        console().print(table)
         return
     for one in found:
         first, *rest = one.said()

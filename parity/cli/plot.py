@@ -25,20 +25,23 @@ from parity.messages import message
 def plot(run: str | None, output: Path, db: Path | None, as_json: bool) -> None:
     """Draw a run: gaps, where completions part, lengths, acceptance by draft position.
 
-    Writes gaps.svg, divergences.svg, lengths.svg and acceptance.svg, as far as the run's captures and scores are
-    still there. RUN is an id or its beginning; the newest run without it.
+    Writes gaps.svg, divergences.svg, lengths.svg, acceptance.svg and, of sketched arms, modules.svg, as far as the
+    run's captures and scores are still there. RUN is an id or its beginning; the newest run without it.
     """
     from parity.errors import ParityError
     from parity.report.plots import plots, write_plots
+    from parity.report.profile import drawn
     from parity.store import Store
     from parity.view import of_store
 
     with Store.open(db, create=False) as store:
         view = of_store(store, run, limit=1)
-        evidence = view.evidence
+        evidence, profile = view.evidence, view.profile
     for problem in evidence.missing:
         say(message("cli.left_out", "left out: {problem}", problem=problem))
     found = plots(evidence, tolerance=view.tolerance)
+    if profile is not None:
+        found["modules"] = drawn(profile)
     if not found:
         raise ParityError(
             message(

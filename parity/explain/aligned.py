@@ -81,9 +81,15 @@ class _Side:
     """Position of the first of them."""
 
 
-def align(capture: Capture, candidate: Sequence[Sketches], reference: Sequence[Sketches]) -> Aligned:
-    """Pair the tokens of every completion of a capture. `reference` holds prefills of whole sequences."""
+def align(
+    capture: Capture, candidate: Sequence[Sketches], reference: Sequence[Sketches], *, prefixes: bool = False
+) -> Aligned:
+    """Pair the tokens of every completion of a capture. `reference` holds prefills of whole sequences.
+
+    With `prefixes` a completion whose sequence is not among them is paired as far as one of the same prompt is
+    equal: for a reference that computed another engine's completions."""
     sequences = _sequences(reference)
+    of_prompt = _by_prompt(sequences, capture) if prefixes else {}
     found: list[tuple[Key, _Side, _Side]] = []
     unpaired: dict[Key, str] = {}
     of_key = _by_key(candidate)
@@ -92,6 +98,8 @@ def align(capture: Capture, candidate: Sequence[Sketches], reference: Sequence[S
         if not len(completion.token_ids):
             continue
         ours, theirs = of_key.get(completion.key), sequences.get(tokens.tobytes())
+        if theirs is None and prefixes:
+            theirs = _longest(of_prompt.get(completion.prompt_token_ids.astype(np.int64).tobytes(), ()), tokens)
         if ours is None or theirs is None:
             unpaired[completion.key] = UNPAIRED[0] if ours is None else UNPAIRED[1]
             continue
@@ -135,6 +143,30 @@ def _sequences(reference: Sequence[Sketches]) -> dict[bytes, _Side]:
     return found
 
 
+def _by_prompt(sequences: Mapping[bytes, _Side], capture: Capture) -> dict[bytes, list[_Side]]:
+    """Prefills by the prompts of a capture with which they begin."""
+    lengths = sorted({len(one.prompt_token_ids) for one in capture})
+    wanted = {one.prompt_token_ids.astype(np.int64).tobytes() for one in capture}
+    found: dict[bytes, list[_Side]] = {}
+    for raw, side in sequences.items():
+        for length in lengths:
+            if raw[: 8 * length] in wanted and len(raw) > 8 * length:
+                found.setdefault(raw[: 8 * length], []).append(side)
+    return found
+
+
+def _longest(sides: Sequence[_Side], tokens: Ints) -> _Side | None:
+    """The prefill that is equal to `tokens` longest, cut to what is equal."""
+    best: _Side | None = None
+    for side in sides:
+        theirs = side.sketches.columns["token"][side.by_position][: len(tokens)]
+        differs = theirs != tokens[: len(theirs)]
+        equal = int(differs.argmax()) if differs.any() else len(theirs)
+        if best is None or equal > len(best.by_position):
+            best = _Side(side.sketches, side.by_position[:equal], 0)
+    return best
+
+
 def _last_of_each(position: Ints, rows: Ints) -> tuple[Ints, int] | None:
     """The last row of each position, and the first position; None where positions are missing between."""
     if not len(rows):
@@ -170,6 +202,8 @@ def _paired(ours: _Side, theirs: _Side, fed: int) -> tuple[tuple[_Side, _Side] |
     """Both sides cut to what is equal, and why that is not all of the `fed` tokens."""
     end = min(ours.first + len(ours.by_position), fed)
     why = "" if end == fed else UNPAIRED[2]
+    if len(theirs.by_position) < end:
+        end, why = len(theirs.by_position), UNPAIRED[1]
     if not (ours.sketches.has_entry and theirs.sketches.has_entry):
         return None, UNPAIRED[3]
     rows, other = ours.by_position[: end - ours.first], theirs.by_position[ours.first : end]

@@ -14,7 +14,7 @@ from parity.errors import ParityError
 from parity.messages import Say, message
 from parity.pipeline.capturing import Runner, anew
 from parity.pipeline.directory import RunDirectory
-from parity.pipeline.scoring import disputed
+from parity.pipeline.scoring import disputed, every
 from parity.plan import DEFAULT_TOLERANCE, Arm, Plan
 from parity.records import Capture, Scores
 from parity.run import Backend, OwnSettings, load_backend
@@ -50,13 +50,14 @@ def with_arbiter(plan: Plan, name: str | None) -> Plan:
 def arbitrate(
     plan: Plan, directory: RunDirectory, runner: Runner, captures: Mapping[str, Capture], say: Say
 ) -> ScoreFile | None:
-    """The arbiter's scores, kept in the run's directory; None without an arbiter or where nothing differs.
+    """The arbiter's scores, kept in the run's directory; None without an arbiter or where nothing differs. Where a run
+    is sketched it computes all completions: what its modules give is what the profile sets others against.
 
     Raises BackendError, Interrupted, ParityError as any arm does; what was scored stays.
     """
     if plan.arbiter is None:
         return None
-    items = disputed(plan, captures)
+    items = every(plan, captures) if plan.sketch else disputed(plan, captures)
     if not items:
         return None
     with_arbiter = replace(plan, arms=(*plan.arms, plan.arbiter))

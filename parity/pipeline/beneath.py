@@ -86,11 +86,16 @@ def unreadable(why: Message) -> Locating:
     return Locating((), 0, 0, judged=False, unpaired={}, noise=(), unread=why)
 
 
+def missed(unpaired: Mapping[str, int]) -> list[Message]:
+    """Why completions were not paired to their end, by how many."""
+    return [replace(MISSED[why], parameters={"count": count}) for why, count in sorted(unpaired.items())]
+
+
 def unjudged(found: Locating) -> list[Message]:
     """What was not judged, and why."""
     if found.unread is not None:
         return [message("beneath.unread", "the sketches cannot be read: {why}", why=found.unread)]
-    said = [replace(MISSED[why], parameters={"count": count}) for why, count in sorted(found.unpaired.items())]
+    said = missed(found.unpaired)
     if not found.judged:
         said.append(
             message(

@@ -69,5 +69,14 @@ def disputed(plan: Plan, captures: Mapping[str, Capture]) -> list[ScoreItem]:
     return chosen.items
 
 
+def every(plan: Plan, captures: Mapping[str, Capture]) -> list[ScoreItem]:
+    """All completions of the baseline and of its candidates."""
+    chosen = Items(plan)
+    for arm in (plan.baseline, *(one.name for one in plan.candidates)):
+        for completion in captures.get(arm, ()):
+            chosen.add(arm, completion)
+    return chosen.items
+
+
 def _same_tokens(one: Completion | None, other: Completion) -> bool:
     return one is not None and np.array_equal(one.token_ids, other.token_ids)

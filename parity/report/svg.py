@@ -1,6 +1,6 @@
 """Small charts as SVG, written by hand.
 
-Four kinds of chart are all that reports need. They stand in a page that follows its reader's theme, they are text
+Five kinds of chart are all that reports need. They stand in a page that follows its reader's theme, they are text
 that a test can count the bars of, and they need no dependency that is larger than parity. matplotlib would draw
 them as well, and far more than that.
 """
@@ -8,7 +8,7 @@ them as well, and far more than that.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from parity.report.escape import markup
 
@@ -242,3 +242,56 @@ def gap_line(
         x = scale.x(mark + 0.5)
         body.append(f'<path class="mark" d="M{x:.1f} {low + 2}l-4 7h8z" fill="#d00"/>')
     return _frame(title, x_label, y_label, body, ticks, alone=alone)
+
+
+def spreads(
+    title: str,
+    x_label: str,
+    y_label: str,
+    series: Mapping[str, Sequence[tuple[float, float, float] | None]],
+    groups: Sequence[str],
+    *,
+    marked: Mapping[str, Collection[int]],
+    limit: float | None = None,
+    names: Sequence[str] = (),
+    alone: bool = True,
+) -> str:
+    """Low, middle and high of each series at each place, on a logarithmic axis: a line through the middles in a band.
+
+    `groups` says to which group each place belongs; the first place of each is labelled. `marked` places have a
+    triangle. What is below the axis (0 too) lies on its lowest line.
+    """
+    known = [value for row in series.values() for one in row if one is not None for value in one if value > 0]
+    finite = [value for value in [*known, *([limit] if limit else [])] if math.isfinite(value)] or [1.0]
+    least, most = (max(-9, math.floor(math.log10(min(finite)))), math.ceil(math.log10(max(finite)) + 1e-9))
+    scale = _Scale((0, max(1, len(groups))), float(max(1, most - least)))
+
+    def y(value: float) -> float:
+        return scale.y(min(max(0.0, math.log10(value) - least), most - least) if value > 0 else 0.0)
+
+    powers = range(least, most + 1)
+    ticks = _y_ticks(scale, [float(power - least) for power in powers], [f"{10.0**power:g}" for power in powers])
+    begins = [at for at, group in enumerate(groups) if at == 0 or groups[at - 1] != group]
+    every = max(1, math.ceil(len(begins) / 16))
+    ticks += _x_ticks(scale, [at + 0.5 for at in begins[::every]], [markup(groups[at]) for at in begins[::every]])
+    colours = _colours(series, None)
+    body = []
+    for name, row in series.items():
+        colour = colours[name]
+        places = [(scale.x(at + 0.5), one) for at, one in enumerate(row) if one is not None]
+        if not places:
+            continue
+        around = [f"{x:.1f},{y(high):.1f}" for x, (_, _, high) in places]
+        around += [f"{x:.1f},{y(low):.1f}" for x, (low, _, _) in reversed(places)]
+        body.append(f'<polygon points="{" ".join(around)}" fill="{colour}" fill-opacity="0.15"/>')
+        line = " ".join(f"{x:.1f},{y(middle):.1f}" for x, (_, middle, _) in places)
+        body.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        for at in sorted(marked.get(name, ())):
+            one = row[at]
+            if one is not None:
+                x, top = scale.x(at + 0.5), y(one[1])
+                title_ = f"<title>{markup(names[at])}</title>" if names else ""
+                body.append(f'<path class="mark" d="M{x:.1f} {top - 3:.1f}l-4 -7h8z" fill="#d00">{title_}</path>')
+    if limit:
+        body.append(f'<line class="limit" x1="{LEFT}" y1="{y(limit):.1f}" x2="{WIDTH - RIGHT}" y2="{y(limit):.1f}"/>')
+    return _frame(title, x_label, y_label, [*body, *_legend(colours, list(series))], ticks, alone=alone)

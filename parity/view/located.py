@@ -1,4 +1,4 @@
-"""`parity locate`: what the sketches of a stored run say of each arm, and the profile of its modules."""
+"""`parity locate`: what the sketches of a stored run say of each arm."""
 
 from __future__ import annotations
 
@@ -91,25 +91,3 @@ def locating(store: Store, target: str | None, arm: str | None = None) -> list[A
             hint=message("locate.sketch_it", "run it again with `parity run --sketch`"),
         )
     return found
-
-
-def profile(arms: list[ArmLocated]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table of modules: for each arm the median and 99th percentile of the relative distance from
-    the prefill of the same tokens, and routers' flips; with two arms how many times the first one's median."""
-    head = ["module"]
-    for one in arms:
-        head += [f"{one.arm} median", "99 %", "flips"]
-    if len(arms) == 2:
-        head.append("times")
-    by_name = [{each.module: each for each in one.locating.noise} for one in arms]
-    rows = []
-    for name in [each.module for each in arms[0].locating.noise] if arms else []:
-        row = [name]
-        known = [modules.get(name) for modules in by_name]
-        for each in known:
-            row += ["", "", ""] if each is None else [f"{each.middle:.4f}", f"{each.high:.4f}", str(each.flips or "")]
-        if len(known) == 2:
-            first, second = known
-            row.append(f"{second.middle / first.middle:.2f}" if first and second and first.middle else "")
-        rows.append(row)
-    return head, rows

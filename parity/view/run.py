@@ -21,6 +21,7 @@ from parity.view.finding import FindingView
 from parity.view.tokens import TokenText
 
 if TYPE_CHECKING:
+    from parity.view.profile import Profiled
     from parity.view.why import Why
 
 EXAMPLES: Final = 3
@@ -119,6 +120,7 @@ class RunView:
     siblings: tuple[Sibling, ...] = ()
     read_evidence: Callable[[], Evidence] = field(default=Evidence, compare=False, repr=False)
     read_why: Callable[[], Sequence[Why]] = field(default=tuple, compare=False, repr=False)
+    read_profile: Callable[[], Profiled | None] = field(default=lambda: None, compare=False, repr=False)
     read_classes: Callable[[str], Mapping[Key, str]] = field(default=lambda arm: {}, compare=False, repr=False)
 
     @cached_property
@@ -130,6 +132,11 @@ class RunView:
     def why(self) -> tuple[Why, ...]:
         """Of arms whose steps were recorded and that have faults: the conditions that these go with."""
         return tuple(self.read_why())
+
+    @cached_property
+    def profile(self) -> Profiled | None:
+        """How far the modules of sketched arms are from the reference's prefill; None of fewer than two arms."""
+        return self.read_profile()
 
     @property
     def violations(self) -> list[FindingView]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parity.capture import read_capture, read_scores
+from parity.capture.sketches import sketches_path
 from parity.capture.steps import steps_path
 from parity.comparator import Comparison
 from parity.errors import ParityError
@@ -28,6 +29,7 @@ from parity.view.run import TEXT, WORST, Output, Run, RunView, Sibling
 from parity.view.settings import told_apart
 
 if TYPE_CHECKING:
+    from parity.view.profile import Profiled
     from parity.view.why import Why
 
 MOST_FINDINGS = 1000
@@ -67,12 +69,26 @@ def of_store(store: Store, target: str | None = None, *, limit: int = MOST_FINDI
         siblings=tuple(_siblings(store, row)),
         read_evidence=lambda: _evidence(store, run, views),
         read_why=(lambda: _why(store, row.id, asked)) if any(map(_recorded, arms)) else tuple,
+        read_profile=(lambda: _profile(store, row.id)) if sum(map(_sketched, arms)) > 1 else lambda: None,
         read_classes=lambda arm: classes(store, row.id, arm),
     )
 
 
 def _recorded(arm: ArmRow) -> bool:
     return bool(arm.capture) and is_file(steps_path(Path(str(arm.capture))))
+
+
+def _sketched(arm: ArmRow) -> bool:
+    return bool(arm.capture) and is_file(sketches_path(Path(str(arm.capture))))
+
+
+def _profile(store: Store, run: str) -> Profiled | None:
+    from parity.view.profile import profiled
+
+    try:
+        return profiled(store, [run])
+    except ParityError:
+        return None
 
 
 def _why(store: Store, run: str, asked: FindingRow | None) -> Sequence[Why]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from engine_plan import BaseArm
+from plans import plan_of
 
 from parity.capture import read_capture
 from parity.capture.sketches import read_sketches
 from parity.explain.aligned import align
 from parity.explain.located import locate
+from parity.explain.profile import ROUNDING
+from parity.run import load_backend, run_arm
 
 pytestmark = pytest.mark.engine
 
@@ -37,3 +43,26 @@ def test_every_token_is_the_same_token_and_differs_by_rounding_alone(base_arm: B
     assert chosen[sampled].mean() > 0.9  # of equal logits none is the largest
     assert (aligned.best == aligned.follows)[sampled & chosen].all()
     assert not locate(aligned).located
+
+
+def test_transformers_in_float32_is_the_arbiter_of_every_module(
+    base_arm: BaseArm, base_plan: dict[str, Any], tmp_path: Path
+) -> None:
+    """The engine's modules have the arbiter's names, start from the same bits, and are a few roundings away from it."""
+    arbiter = load_backend("transformers")
+    engine = arbiter.engine_defaults("base", num_speculative_tokens=1)
+    arm = {"name": "transformers/arbiter", "backend": "transformers", "variant": "arbiter", "engine": engine, "env": {}}
+    plan = plan_of({**base_plan, "arms": [*base_plan["arms"], arm], "sketch": "parts"})
+    own = [one for one in base_arm.asked if one.arm == "cpu/base"]
+    with run_arm(plan, arm["name"], tmp_path / "arm.jsonl", tmp_path / "log") as session:
+        session.score(own, tmp_path / "arbiter.jsonl", top=5)
+    aligned = align(
+        read_capture(base_arm.capture),
+        read_sketches(base_arm.directory / "cpu-base.sketches"),
+        read_sketches(tmp_path / "arbiter.sketches"),
+    )
+    assert not aligned.unpaired
+    of_engine = read_sketches(base_arm.directory / "cpu-base.sketches")[0].modules
+    assert {one.name for one in aligned.modules} == {one.name for one in of_engine if one.order >= 0}
+    middle = np.nanmedian(aligned.distance, axis=0)
+    assert ((middle > ROUNDING["bfloat16"] / 2) & (middle < 0.03)).all()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parity_backends.vllm.worker.sketch_blocks import SketchStep, packed_sketches
+from parity_backends.worker.sketch_blocks import SketchStep, packed_sketches
 from sketch_world import World, write_sketches
 
 from parity.capture.problems import CaptureError
@@ -158,7 +158,7 @@ def test_steps_in_which_other_modules_ran_are_blocks_of_their_own() -> None:
 
 
 def test_modules_are_chosen_by_their_place_in_the_model() -> None:
-    from parity_backends.vllm.worker.sketch_modules import sketched_modules
+    from parity_backends.worker.sketch_modules import sketched_modules
 
     class Module:
         def __init__(self, **children: Any) -> None:
@@ -196,7 +196,7 @@ def test_modules_are_chosen_by_their_place_in_the_model() -> None:
 
 
 def test_sums_lengths_and_ties_on_the_host() -> None:
-    from parity_backends.vllm.worker.sketching import OnHost
+    from parity_backends.worker.sketch_sums import OnHost
 
     rows = np.random.default_rng(3).standard_normal((5, 40)).astype(np.float32)
     rows[1, [3, 7]], rows[2, 9] = 50, 60

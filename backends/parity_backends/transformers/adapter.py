@@ -27,6 +27,12 @@ MODULES = (
     "parity.records:plan_digest",
     "parity_backends.worker:planned",
     "parity_backends.worker:identity",
+    "parity.capture:sketch_table",
+    "parity_backends.worker:copies",
+    "parity_backends.worker:sketch_sums",
+    "parity_backends.worker:sketch_modules",
+    "parity_backends.worker:sketch_blocks",
+    "reference_sketches",
     "reference",
     "transformers_arm",
 )

@@ -49,16 +49,19 @@ WORKER_MODULES = (
     "parity_backends.worker:counters", "parity.records:plan_digest", "parity_backends.worker:planned",
     "parity_backends.worker:identity", "faults",
     "parity_backends.worker:seeds", "schedule", "rounds", "asynchronous", "logits",
-    "parity.capture:step_table", "step_sight", "step_requests", "step_blocks", "host_copies", "recorder",
+    "parity.capture:step_table", "step_sight", "step_requests", "step_blocks",
+    "parity_backends.worker:copies", "host_copies", "recorder",
     "first_runner", "second_runner", "recording",
-    "parity.capture:sketch_table", "sketch_modules", "sketch_blocks", "sketching", "memory", "arm", "main",
+    "parity.capture:sketch_table", "parity_backends.worker:sketch_sums", "parity_backends.worker:sketch_modules",
+    "parity_backends.worker:sketch_blocks", "sketching", "memory", "arm", "main",
 )  # fmt: skip
 """Of parity_backends.vllm.worker where no other is named, each after those it imports."""
 
 
 RECORDER_MODULES = (
     "parity:plurals", "parity_backends.worker:sentences",
-    "parity.capture:step_table", "step_sight", "step_requests", "step_blocks", "host_copies", "recorder",
+    "parity.capture:step_table", "step_sight", "step_requests", "step_blocks",
+    "parity_backends.worker:copies", "host_copies", "recorder",
     "first_runner", "second_runner", "rows", "recording", "steps_plugin",
 )  # fmt: skip
 

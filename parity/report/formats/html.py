@@ -31,6 +31,7 @@ from parity.report.format import Document, Format
 from parity.report.formats.md import environment_lines
 from parity.report.overview import overview
 from parity.report.plots import plots
+from parity.report.profile import drawn as profile_drawn
 from parity.report.prose import in_html
 from parity.report.sections import Part, Stream, Verbatim, runs
 from parity.report.texts import Texts
@@ -110,7 +111,8 @@ def html_report(view: RunView, texts: Texts | None = None) -> str:
             # Ours, not escaped: the style sheet, the script that the policy names by its hash, and drawings.
             style=Markup(data("report.css")),
             script=Markup(script),
-            plots=[Markup(one) for one in drawn.values()],
+            plots=[Markup(one) for one in [*drawn.values(), *_profile(view, texts)]],
+            profile=shown(iter(view.profile.said() if view.profile is not None else ())),
             digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             lead=shown(_lead(view)),
             inside=shown(facts.inside(view)),
@@ -146,6 +148,10 @@ def html_report(view: RunView, texts: Texts | None = None) -> str:
         )
         + "\n"
     )
+
+
+def _profile(view: RunView, texts: Texts) -> list[str]:
+    return [] if view.profile is None else [profile_drawn(view.profile, texts, alone=False)]
 
 
 def _in_lines(text: str) -> Markup:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from captures import written
 from click.testing import CliRunner
+from lxml import etree
 from sketch_world import World, write_sketches
 
 from parity.capture.sketches import sketches_path
@@ -108,13 +109,47 @@ def test_a_report_says_where_and_shows_the_strip(stored: list[str], form: str) -
     assert "|█|" in said.output
 
 
-def test_a_profile_sets_two_arms_beside_each_other(stored: list[str]) -> None:
-    said = CliRunner().invoke(cli, ["locate", "r1", "--profile", "cpu/base", "cpu/mtp", *stored])
+def test_a_profile_sets_two_arms_beside_each_other(stored: list[str], tmp_path: Path) -> None:
+    drawing = tmp_path / "modules.svg"
+    said = CliRunner().invoke(cli, ["profile", "r1", "--plot", str(drawing), *stored])
     assert said.exit_code == 0, said.output
-    rows = [line.split() for line in said.output.splitlines() if "model.layers" in line]
+    rows = [line.split() for line in said.output.splitlines() if line.startswith("model.layers")]
     assert len(rows) == 15
     medians = [(float(row[1]), float(row[3])) for row in rows]
     assert all(0.002 < one < 0.01 and 0.002 < other < 0.01 for one, other in medians)
+    assert "cpu/mtp: no module adds 1.5 times what it adds in cpu/base" in said.output
+    lines = etree.fromstring(drawing.read_bytes()).findall(".//{http://www.w3.org/2000/svg}polyline")
+    assert [len(one.get("points", "").split()) for one in lines] == [16, 16]  # an arm each, all modules and the logits
+    asked = json.loads(CliRunner().invoke(cli, ["profile", "--json", "--arm", "cpu/mtp", *stored]).stdout)
+    assert (asked["arms"], asked["reference"], asked["reference_arm"]) == (["cpu/mtp"], "own", "cpu/base")
+
+
+def test_a_profile_of_two_runs_names_their_arms_apart(stored: list[str], folder: Path) -> None:
+    with Store.open(Path(stored[1])) as store:
+        base, plan = World().capture("cpu/base"), store.run("r1").plan
+        store.create_run(NewRun("r2", plan, "parity run", directory=str(folder), versions={}))
+        store.save_arm("r2", "cpu/base", base, str(folder / "cpu-base.jsonl"), arm_result(base))
+    asked = json.loads(CliRunner().invoke(cli, ["profile", "r1", "r2", "--json", *stored]).stdout)
+    assert asked["arms"] == ["r1:cpu/base", "r1:cpu/mtp", "r2:cpu/base"]
+    assert asked["tokens"] == [24 * 39] * 3
+    first, _, same = asked["modules"][1]["of_arms"]
+    assert (first["middle"], same["times"]) == (same["middle"], 1.0)
+
+
+def test_a_profile_without_the_reference_or_the_arm_says_so(stored: list[str]) -> None:
+    for options in (["--reference", "arbiter"], ["--arm", "npu/base"]):
+        said = CliRunner().invoke(cli, ["profile", "r1", *options, *stored])
+        assert said.exit_code == 2
+        assert "--sketch" in said.stderr
+
+
+def test_a_page_and_the_plots_of_a_run_have_its_profile(stored: list[str], tmp_path: Path) -> None:
+    said = CliRunner().invoke(cli, ["report", "r1", "--format", "html", *stored])
+    assert "no module adds 1.5 times what it adds in cpu/base" in said.output
+    assert said.output.count("<polyline") == 2
+    drawn = CliRunner().invoke(cli, ["plot", "r1", "-o", str(tmp_path), *stored])
+    assert drawn.exit_code == 0, drawn.output
+    assert (tmp_path / "modules.svg").is_file()
 
 
 def test_a_run_without_sketches_says_how_to_get_them(stored: list[str], folder: Path) -> None:

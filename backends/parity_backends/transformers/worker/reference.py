@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Optional
 
 from parity_backends.worker.asked import Record, Rows, Sampling
 from parity_backends.worker.protocol import Stopped
 from parity_backends.worker.records import number
 from parity_backends.worker.sentences import WorkerError, message
+
+from .reference_sketches import ReferenceSketches
 
 MOST_LOGIT_BYTES = 1 << 30
 """Of one batch's logits (tokens × vocabulary × 4)."""
@@ -47,6 +49,7 @@ class Reference:
         self.max_length = getattr(self.config, "max_position_embeddings", None)
         self.batch_tokens = max(1, min(batch_tokens, MOST_LOGIT_BYTES // (4 * self.vocab_size)))
         self.attention = getattr(model.config, "_attn_implementation", None)
+        self.sketches: Optional[ReferenceSketches] = None
 
     # ------------------------------------------------------------------ scoring
 
@@ -70,8 +73,12 @@ class Reference:
         width = max(len(row) for row in rows)
         # Padded on the right and without a mask: every layer is causal, so what follows changes nothing before it.
         ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.device)
+        if self.sketches is not None:
+            self.sketches.begin(rows, [len(prompt) for prompt, _ in batch])
         with torch.inference_mode():
             logits = self.model(input_ids=ids, use_cache=False).logits
+            if self.sketches is not None:
+                self.sketches.end(logits)
             found = []
             for row, (prompt, out) in enumerate(batch):
                 mine = logits[row, len(prompt) - 1 : len(prompt) + len(out) - 1].float()

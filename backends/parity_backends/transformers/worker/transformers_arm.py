@@ -16,6 +16,7 @@ from parity_backends.worker.sampling import rows_of, sampling_of
 from parity_backends.worker.sentences import Sentence, WorkerError, message, of_request, outside_vocabulary
 
 from .reference import Reference, Writer, refuse_sampling
+from .reference_sketches import ReferenceSketches
 
 MOST_ROWS = 64
 """Requests decoded together."""
@@ -57,8 +58,17 @@ class TransformersArm(PlannedArm):
             },
             model_fingerprint=fingerprint(path),
         )
+        if plan.get("sketch"):
+            self.reference.sketches = ReferenceSketches(
+                self.reference.model, self.channel.record, self.arm["name"], plan["sketch"], self._engine_dtype()
+            )
         self.channel.event("ready", engine_start_seconds=round(self.start_seconds, 3))
         self.channel.record(header)
+
+    def _engine_dtype(self) -> str:
+        """What the plan's baseline computes in."""
+        settings = [one["engine"] for one in self.plan["arms"] if one["name"] == self.plan.get("baseline")]
+        return next((str(one["dtype"]) for one in settings if one.get("dtype")), "auto")
 
     def generate(self, rounds: list[int]) -> None:
         for asked in [self.plan["sampling"], *(sampling_of(self.plan, one) for one in self.requests)]:
@@ -160,6 +170,8 @@ class TransformersArm(PlannedArm):
                     done += 1
                 tokens += len(scored["logprobs"])
             self.channel.event("progress", running=len(sequences), completions=done, tokens=tokens)
+        if self.reference.sketches is not None:
+            self.reference.sketches.close()
         self.channel.event("scored", items=len(items), sequences=len(sequences), tokens=tokens)
         return done
 

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from parity.capture.step_table import NOTHING, Ragged
+from parity_backends.worker.copies import host_copy
 from parity_backends.worker.sentences import message
 
-from .host_copies import copied, first_best, host_copy, is_of_state, state_readings
+from .host_copies import copied, first_best, is_of_state, state_readings
 from .recorder import NO_TOKENS, Recorder, nothing_kept, unknown_metadata
 from .step_sight import Sight, flat, ragged_rows
 

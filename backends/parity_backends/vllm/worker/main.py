@@ -12,9 +12,9 @@ from typing import IO, Any, Callable
 from parity_backends.worker.protocol import Channel, end_children, serve
 from parity_backends.worker.records import items_to_score
 from parity_backends.worker.sentences import WorkerError
+from parity_backends.worker.sketch_modules import PARTS
 
 from .arm import Arm
-from .sketch_modules import PARTS
 
 ENGINE_PACKAGES = ("vllm", "torch", "numpy")
 NO_ENGINE = "%s has no %s: run this file with the Python that has vLLM, as /path/to/its/bin/python %s PLAN --arm ARM\n"

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from parity.capture.step_table import Ragged, spans
+from parity_backends.worker.copies import host_copy
 
-from .host_copies import copied, first_best, host_copy, is_of_state, state_readings
+from .host_copies import copied, first_best, is_of_state, state_readings
 from .recorder import Recorder, nothing_kept, unknown_metadata
 from .step_sight import Sight, flat, looked_up, ragged_rows
 

@@ -18,11 +18,12 @@ from typing import Any, Callable, Optional
 
 import numpy as np
 
-from parity.capture.sketch_table import PROJECTIONS, SKETCHES_SCHEMA, signs
+from parity.capture.sketch_table import PROJECTIONS, SKETCHES_SCHEMA
+from parity_backends.worker.copies import host_copy
+from parity_backends.worker.sketch_blocks import SketchBlocks, SketchStep
+from parity_backends.worker.sketch_modules import LOGITS, Sketched, sketched_modules, token_vectors
+from parity_backends.worker.sketch_sums import SketchSums
 
-from .host_copies import host_copy
-from .sketch_blocks import SketchBlocks, SketchStep
-from .sketch_modules import LOGITS, Sketched, sketched_modules, token_vectors
 from .step_requests import Named, is_plain
 
 LOGITS_AT_ONCE = 1 << 23
@@ -31,68 +32,6 @@ LOGITS_AT_ONCE = 1 << 23
 
 class Unsketchable(Exception):
     """Why nothing can be sketched of this engine."""
-
-
-class OnHost:
-    """Sums and norms by numpy: for a handful of tokens a product of torch's takes hundreds of times as long, as it
-    wakes threads for each."""
-
-    def zeros(self, shape: Any) -> Any:
-        return np.zeros(shape, dtype=np.float32)
-
-    def held(self, array: Any) -> Any:
-        return array
-
-    def copy(self, array: Any) -> Any:
-        return np.array(array)
-
-    def joined(self, arrays: Any) -> Any:
-        return np.concatenate(arrays)
-
-    def sketch(self, vectors: Any, matrix: Any) -> tuple[Any, Any]:
-        """Products with the signs, and lengths."""
-        array = vectors.numpy()
-        return array @ matrix, np.sqrt(np.einsum("ij,ij->i", array, array))
-
-    def largest(self, logits: Any) -> tuple[Any, Any]:
-        """The argmax of each row, and how many are as large."""
-        array = logits.numpy()
-        best = array.argmax(axis=1)
-        return best, (array == array[np.arange(len(array)), best][:, None]).sum(axis=1)
-
-
-class OnDevice:
-    """The same by torch, copies queued after the step's own work."""
-
-    def __init__(self, device: Any) -> None:
-        self.device = device
-
-    def zeros(self, shape: Any) -> Any:
-        import torch
-
-        return torch.zeros(shape, dtype=torch.float32, device=self.device)
-
-    def held(self, array: Any) -> Any:
-        import torch
-
-        return torch.from_numpy(array).to(self.device)
-
-    def copy(self, array: Any) -> Any:
-        return host_copy(array)
-
-    def joined(self, arrays: Any) -> Any:
-        import torch
-
-        return host_copy(torch.cat(list(arrays)))
-
-    def sketch(self, vectors: Any, matrix: Any) -> tuple[Any, Any]:
-        import torch
-
-        return vectors @ matrix, torch.linalg.vector_norm(vectors, dim=1)
-
-    def largest(self, logits: Any) -> tuple[Any, Any]:
-        highest = logits.max(dim=1, keepdim=True)
-        return highest.indices[:, 0], (logits == highest.values).sum(dim=1)
 
 
 class Sketcher:
@@ -111,7 +50,8 @@ class Sketcher:
         if len(self.modules) < 3:
             raise Unsketchable("no decoder layers are to be seen in %s" % type(self.model).__name__)
         self.device = runner.device
-        self.arithmetic = OnHost() if self.device.type == "cpu" else OnDevice(self.device)
+        self.held = SketchSums(self.device)
+        self.arithmetic = self.held.arithmetic
         self.on = self.stopped = self.header_sent = False
         self.phase = ""
         self.output: Any = None
@@ -124,8 +64,6 @@ class Sketcher:
         self.numbers: dict[str, int] = {}
         """Of the requests that the engine has, by its name for them."""
         self.fresh: list[dict[str, Any]] = []
-        self.signs: dict[int, Any] = {}
-        self.weights: dict[int, Any] = {}
         self.room = 0
         self.fired: dict[int, int] = {}
         """When modules ran, in the first step in which they did."""
@@ -259,11 +197,6 @@ class Sketcher:
             shape = (len(self.modules), self.room, PROJECTIONS)
             self.sums, self.norms = self.arithmetic.zeros(shape), self.arithmetic.zeros(shape[:2])
 
-    def _signs(self, width: int) -> Any:
-        if width not in self.signs:
-            self.signs[width] = self.arithmetic.held(signs(width))
-        return self.signs[width]
-
     def _see(self, number: int, one: Sketched, given: Any, args: Any, kwargs: Any) -> None:
         live = self.live
         assert live is not None
@@ -273,7 +206,7 @@ class Sketcher:
         vectors = vectors[:tokens].detach().float()
         place = len(live.seen)
         self.sums[place, :tokens], self.norms[place, :tokens] = self.arithmetic.sketch(
-            vectors, self._signs(vectors.shape[1])
+            vectors, self.held.signs(vectors.shape[1])
         )
         live.seen.append(number)
         if one.experts and one.experts < vectors.shape[1]:
@@ -281,24 +214,12 @@ class Sketcher:
             gap = best.values[:, -2] - best.values[:, -1]
             live.routed[number] = (host_copy(best.indices[:, :-1].sort(dim=1).values), host_copy(gap))
 
-    def _digests(self, vectors: Any) -> Any:
-        """A number of 32 bits for the bits of each row: equal rows have equal ones, on every device."""
-        import torch
-
-        flat = vectors.detach().reshape(vectors.shape[0], -1).contiguous()
-        bits = flat.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()])
-        wide = bits.shape[1]
-        if wide not in self.weights:
-            odd = (np.arange(wide, dtype=np.int64) * 0x9E3779B1 % (1 << 31)) | 1
-            self.weights[wide] = torch.from_numpy(odd).to(self.device)
-        return host_copy((bits.to(torch.int64) * self.weights[wide]).sum(dim=1))
-
     def _digest_entry(self, args: Any, kwargs: Any) -> None:
         live = self.live
         assert live is not None
         entering = token_vectors("part", kwargs.get("hidden_states"), args, {})
         if entering is not None and entering.shape[0] >= live.tokens:
-            live.entry = self._digests(entering[: live.tokens])
+            live.entry = self.held.digests(entering[: live.tokens])
 
     def _finish(self, number: int, given: Any, args: Any, kwargs: Any) -> None:
         live = self.live
@@ -306,7 +227,7 @@ class Sketcher:
         self._see(number, self.modules[number], given, (), {})
         last = token_vectors("output", given, (), {})
         if last is not None and last.shape[0] >= live.tokens:
-            live.last = self._digests(last[: live.tokens])
+            live.last = self.held.digests(last[: live.tokens])
         seen = len(live.seen)
         live.sums = self.arithmetic.copy(self.sums[:seen, : live.tokens])
         live.norms = self.arithmetic.copy(self.norms[:seen, : live.tokens])
@@ -321,14 +242,14 @@ class Sketcher:
         assert done is not None
         if done.last is None or logits.dim() != 2 or logits.shape[0] != hidden.shape[0]:
             return
-        matrix = self._signs(logits.shape[1])
+        matrix = self.held.signs(logits.shape[1])
         parts = []
         for part in torch.split(logits.detach(), max(1, LOGITS_AT_ONCE // logits.shape[1])):
             values = part.float()
             parts.append([*self.arithmetic.sketch(values, matrix), *self.arithmetic.largest(values)])
         if parts:
             made = [self.arithmetic.joined(each) for each in zip(*parts)]  # noqa: B905
-            done.logits.append((self._digests(hidden), *made))
+            done.logits.append((self.held.digests(hidden), *made))
             self.fired.setdefault(len(self.modules) - 1, len(self.modules))
 
     # ------------------------------------------------------------------ blocks

@@ -50,13 +50,13 @@ def _routers(path: str, block: Any) -> list[Sketched]:
     gate, experts = getattr(block, "gate", None), getattr(block, "experts", None)
     if not (hasattr(gate, "register_forward_hook") and experts is not None):
         return []
-    return [Sketched(path + ".gate", "router", gate, _plain_choice(experts))]
+    return [Sketched(path + ".gate", "router", gate, _plain_choice(gate, experts))]
 
 
-def _plain_choice(experts: Any) -> int:
+def _plain_choice(gate: Any, experts: Any) -> int:
     """Experts of a token where those of the largest logits are chosen, else 0: groups of experts and a correction of
     the scores choose otherwise."""
-    holders = [experts, getattr(experts, "router", None), getattr(experts, "moe_config", None)]
+    holders = [experts, getattr(experts, "router", None), getattr(experts, "moe_config", None), gate]
     for holder in holders:
         if getattr(holder, "use_grouped_topk", False) or getattr(holder, "custom_routing_function", None):
             return 0

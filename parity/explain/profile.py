@@ -1,0 +1,182 @@
+"""How far the modules of several engines are from one reference, set beside each other: whose rounding is larger than
+it must be, and where that begins.
+
+What one engine's module adds is seen from how its distance grows relative to the first engine's, beyond what ran before
+it in the model. Only tokens are counted that are alike in what routers chose otherwise before the module (`noise`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+
+from parity.explain.aligned import Aligned, Floats
+from parity.explain.noise import LEAST_COMPLETIONS, LEAST_TOKENS, QUANTUM, after_flips, majority
+
+GROWN: Final = 1.5
+"""A module stands out where its distance grows by more than this factor relative to the first engine's."""
+
+BY_CHANCE: Final = 0.01
+"""Rate at which any module of a profile stands out by which completions were drawn alone."""
+
+DRAWS: Final = 200
+"""Of completions with replacement, for the spread of a growth."""
+
+OFFSET: Final = 0.25
+"""Quantile over modules. Where the reference is the first engine's own, another one is farther from it everywhere, for
+they share no rounding: that much is no module's own."""
+
+ROUNDING: Final[Mapping[str, float]] = {"bfloat16": 1.66e-3, "float16": 2.1e-4, "float32": 2.5e-8}
+"""Relative length of what one rounding of a vector takes off: steps of 2^-7 (2^-10, 2^-23) of each number's own power
+of two, uniform, over mantissas that are spread as their logarithms: 2^-7 sqrt(3 / (8 ln 2) / 12)."""
+
+_LAYER: Final = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)(?:\.|$)")
+
+
+@dataclass(frozen=True)
+class Distances:
+    """Relative distances of one module of one arm from the reference."""
+
+    tokens: int
+    low: float
+    middle: float
+    high: float
+    """Quantiles 0.1, 0.5 and 0.99."""
+    flips: int
+    """Tokens at which a router chose other experts than the reference."""
+    times: float = 1.0
+    """Its median (over completions) as a multiple of the first arm's."""
+    grows: float = 1.0
+    """By which factor `times` is larger than at any module before."""
+    stands_out: bool = False
+
+
+@dataclass(frozen=True)
+class ProfiledModule:
+    name: str
+    role: str
+    layer: int
+    """-1 for what is in no layer."""
+    of_arms: tuple[Distances | None, ...]
+    """None where an arm has too few tokens of it."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The modules of several arms, in the order in which they run."""
+
+    arms: tuple[str, ...]
+    tokens: tuple[int, ...]
+    completions: tuple[int, ...]
+    modules: tuple[ProfiledModule, ...]
+
+    def standing_out(self, arm: int) -> tuple[ProfiledModule, ...]:
+        """Modules in which this arm adds more than the first."""
+        return tuple(one for one in self.modules if (of := one.of_arms[arm]) is not None and of.stands_out)
+
+
+def profile(arms: Sequence[tuple[str, Aligned]], *, own_reference: bool) -> Profile:
+    """Set arms beside the first of them. `own_reference`: the reference was computed by the first arm's engine."""
+    names = [one.name for one in arms[0][1].modules] if arms else []
+    common = [name for name in names if all(name in {each.name for each in one.modules} for _, one in arms)]
+    columns = [[[each.name for each in one.modules].index(name) for name in common] for _, one in arms]
+    measured = [_distances(one, places) for (_, one), places in zip(arms, columns, strict=True)]
+    medians = [_of_completions(one, logs) for (_, one), logs in zip(arms, measured, strict=True)]
+    spreads = [_quantiles(one, logs, at) for (_, one), logs, at in zip(arms, measured, columns, strict=True)]
+    found = [
+        spreads[0],
+        *(_beside(medians[0], *each, own_reference) for each in zip(medians[1:], spreads[1:], strict=True)),
+    ]
+    roles = {one.name: one.role for one in arms[0][1].modules} if arms else {}
+    return Profile(
+        arms=tuple(name for name, _ in arms),
+        tokens=tuple(len(one) for _, one in arms),
+        completions=tuple(len(one.keys) for _, one in arms),
+        modules=tuple(
+            ProfiledModule(name, roles[name], layer_of(name), tuple(of_arm[place] for of_arm in found))
+            for place, name in enumerate(common)
+        ),
+    )
+
+
+def layer_of(module: str) -> int:
+    """The number of a module's decoder layer, -1 where it is in none."""
+    found = _LAYER.search(module)
+    return int(found[1]) if found else -1
+
+
+def _distances(aligned: Aligned, columns: Sequence[int]) -> Floats:
+    """Logarithms of relative distances, shape (tokens, modules); NaN where nothing is known or a router's flip before
+    makes a token unlike most."""
+    alike = majority(after_flips(aligned), ~np.isnan(aligned.distance))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.log(np.maximum(aligned.distance, QUANTUM))
+    found: Floats = np.where(alike & np.isfinite(logs), logs, np.nan)[:, list(columns)]
+    return found
+
+
+def _quantiles(aligned: Aligned, logs: Floats, columns: Sequence[int]) -> list[Distances | None]:
+    found: list[Distances | None] = []
+    for place, column in enumerate(columns):
+        kept = ~np.isnan(logs[:, place])
+        if kept.sum() < LEAST_TOKENS:
+            found.append(None)
+            continue
+        low, middle, high = (float(one) for one in np.quantile(aligned.distance[kept, column], (0.1, 0.5, 0.99)))
+        found.append(Distances(int(kept.sum()), low, middle, high, int(aligned.flipped[:, column].sum())))
+    return found
+
+
+def _of_completions(aligned: Aligned, logs: Floats) -> Floats:
+    """The median of each completion and module, shape (completions, modules)."""
+    found = np.full((len(aligned.keys), logs.shape[1]), np.nan)
+    for number in range(len(aligned.keys)):
+        rows = logs[aligned.completion == number]
+        seen = ~np.isnan(rows).all(axis=0)
+        found[number, seen] = np.nanmedian(rows[:, seen], axis=0)
+    return found
+
+
+def _beside(
+    first: Floats, other: Floats, spreads: list[Distances | None], own_reference: bool
+) -> list[Distances | None]:
+    """The distances of another arm, with what its modules add beside the first one's."""
+    known = [place for place, one in enumerate(spreads) if one is not None and not np.isnan(first[:, place]).all()]
+    if not known or min(len(first), len(other)) < LEAST_COMPLETIONS:
+        return spreads
+    first, other = first[:, known], other[:, known]
+    rng = np.random.default_rng(len(first) * 1000 + len(other))
+    ratio = np.nanmedian(other, axis=0) - np.nanmedian(first, axis=0)
+    grows = _growth(ratio[None], own_reference)[0]
+    drawn = np.stack([_median_of_draw(rng, other) - _median_of_draw(rng, first) for _ in range(DRAWS)])
+    spread = _growth(drawn, own_reference).std(axis=0)
+    level = NormalDist().inv_cdf(1 - BY_CHANCE / len(known))
+    found = list(spreads)
+    for at, place in enumerate(known):
+        one = spreads[place]
+        assert one is not None
+        out = bool(grows[at] > np.log(GROWN) and grows[at] > level * spread[at])
+        times, factor = float(np.exp(ratio[at])), float(np.exp(grows[at]))
+        found[place] = Distances(one.tokens, one.low, one.middle, one.high, one.flips, times, factor, out)
+    return found
+
+
+def _median_of_draw(rng: np.random.Generator, values: Floats) -> Floats:
+    drawn = values[rng.integers(0, len(values), len(values))]
+    missing = np.isnan(drawn).all(axis=0)
+    drawn[:, missing] = np.nanmedian(values[:, missing], axis=0)
+    found: Floats = np.nanmedian(drawn, axis=0)
+    return found
+
+
+def _growth(ratio: Floats, own_reference: bool) -> Floats:
+    """By how much each ratio is above all before it, shape (draws, modules), as logarithms."""
+    offset = np.quantile(ratio, OFFSET, axis=1, keepdims=True) if own_reference else np.zeros((len(ratio), 1))
+    before = np.maximum.accumulate(np.hstack([np.maximum(offset, 0.0), ratio[:, :-1]]), axis=1)
+    found: Floats = ratio - before
+    return found

@@ -1,0 +1,189 @@
+"""The profile of a run's modules, of one run or of several: how far what each engine's modules gave is from one
+reference, as rows of a table and as a drawing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from parity.capture import read_capture
+from parity.capture.sketches import Sketches, read_sketches, sketches_path
+from parity.errors import ParityError
+from parity.explain.aligned import align
+from parity.explain.profile import GROWN, ROUNDING, Distances, Profile, profile
+from parity.files import is_file
+from parity.messages import Message, message
+from parity.pipeline.beneath import missed
+from parity.records import Json
+from parity.store import ArmRow, Store
+
+OWN, ARBITER = "own", "arbiter"
+REFERENCES: Final = (OWN, ARBITER)
+"""The prefill of the first run's baseline engine, or that of its arbiter."""
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A profile and what it rests on."""
+
+    profile: Profile
+    reference: str
+    """One of REFERENCES."""
+    reference_arm: str
+    reference_dtype: str
+    dtype: str
+    """Of the first arm."""
+    notes: tuple[Message, ...]
+
+    @property
+    def rounding(self) -> float:
+        """The relative length of one rounding of what the first arm computes in; 0 where that is not known."""
+        return ROUNDING.get(self.dtype.removeprefix("torch."), 0.0)
+
+    def said(self) -> list[Message]:
+        """What stands out, as sentences."""
+        return [*self._of_arms(), *self.notes]
+
+    def _of_arms(self) -> list[Message]:
+        first, *others = self.profile.arms
+        found = [
+            message(
+                "profile.reference",
+                "distances from {arm}'s prefill of the same tokens, in {dtype}; one rounding of {own} is {rounding}",
+                arm=self.reference_arm,
+                dtype=self.reference_dtype.removeprefix("torch.") or "?",
+                own=self.dtype.removeprefix("torch.") or "?",
+                rounding=f"{self.rounding:.4f}",
+            )
+        ]
+        for place, name in enumerate(others, start=1):
+            out = self.profile.standing_out(place)
+            if not out:
+                found.append(
+                    message(
+                        "profile.nothing",
+                        "{arm}: no module adds {grown} times what it adds in {first}",
+                        arm=name,
+                        first=first,
+                        grown=f"{GROWN:g}",
+                    )
+                )
+            for one in out:
+                of = one.of_arms[place]
+                assert of is not None
+                found.append(
+                    message(
+                        "profile.stands_out",
+                        "{arm}: {module} is {times} times as far off as in {first}, and {grows} times more so than any "
+                        "module before it",
+                        arm=name,
+                        module=one.name,
+                        first=first,
+                        times=f"{of.times:.2g}",
+                        grows=f"{of.grows:.2g}",
+                    )
+                )
+        return found
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "reference": self.reference,
+            "reference_arm": self.reference_arm,
+            "reference_dtype": self.reference_dtype,
+            "dtype": self.dtype,
+            "rounding": self.rounding,
+            **asdict(self.profile),
+        }
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Head and rows: of each arm median, 99th percentile and routers' flips, and beside the first one's how many
+        times its median, with a mark where a module stands out."""
+        head = ["module"]
+        for place, name in enumerate(self.profile.arms):
+            head += [name, "99 %", "flips", *(["times"] if place else [])]
+        rows = [
+            [one.name, *(cell for place, of in enumerate(one.of_arms) for cell in _cells(of, bool(place)))]
+            for one in self.profile.modules
+        ]
+        return head, rows
+
+
+def _cells(of: Distances | None, beside: bool) -> list[str]:
+    if of is None:
+        return [""] * (3 + beside)
+    cells = [f"{of.middle:.4f}", f"{of.high:.4f}", str(of.flips or "")]
+    return [*cells, f"{of.times:.2f}{' <' if of.stands_out else ''}"] if beside else cells
+
+
+def profiled(
+    store: Store, runs: Sequence[str | None], *, arms: Sequence[str] = (), reference: str | None = None
+) -> Profiled:
+    """The profile of the sketched arms of these runs (None: the newest), or of those named, in that order.
+
+    The reference is that of the first run; where there are several runs an arm is called RUN:ARM. Raises ParityError
+    where nothing was sketched or a file is damaged.
+    """
+    ids = [store.run(one).id for one in runs or [None]]
+    found = {name: path for run in ids for name, path in _sketched(store, run, apart=len(ids) > 1)}
+    missing = [name for name in arms if name not in found]
+    if missing or not found:
+        raise ParityError(
+            message(
+                "profile.not_sketched",
+                "no sketches of {arms}; there are those of {known}",
+                arms=missing or ["any arm"],
+                known=sorted(found) or ["none"],
+            ),
+            hint=message("locate.sketch_it", "run it again with `parity run --sketch`"),
+        )
+    kind, theirs = _reference(Path(store.run(ids[0]).directory or ""), reference)
+    captures = {
+        name: (read_capture(path, partial=True), read_sketches(sketches_path(path))) for name, path in found.items()
+    }
+    chosen = list(arms) or list(found)
+    pairs = [(name, align(*captures[name], theirs, prefixes=True)) for name in chosen]
+    headers = [one.header for _, ours in [captures[chosen[0]]] for one in ours]
+    notes = [
+        message("profile.missed", "{arm}: {why}", arm=name, why=why)
+        for name, pair in pairs
+        for why in missed(Counter(pair.unpaired.values()))
+    ]
+    return Profiled(
+        profile=profile(pairs, own_reference=kind == OWN),
+        reference=kind,
+        reference_arm=theirs[0].header.arm,
+        reference_dtype=theirs[0].header.dtype,
+        dtype=headers[0].dtype if headers else "",
+        notes=tuple(notes),
+    )
+
+
+def _sketched(store: Store, run: str, *, apart: bool) -> list[tuple[str, Path]]:
+    def has(one: ArmRow) -> bool:
+        return bool(one.capture) and is_file(sketches_path(Path(str(one.capture))))
+
+    return [(f"{run}:{one.name}" if apart else one.name, Path(str(one.capture))) for one in store.arms(run) if has(one)]
+
+
+def _reference(directory: Path, wanted: str | None) -> tuple[str, tuple[Sketches, ...]]:
+    """Which reference, and its sketches: the arbiter's where it was sketched and nobody asks for the other."""
+    paths = {ARBITER: sketches_path(directory / "arbiter.jsonl"), OWN: sketches_path(directory / "scores.jsonl")}
+    for kind, path in paths.items():
+        if wanted in (None, kind) and is_file(path):
+            found = tuple(one for one in read_sketches(path) if len(one))
+            if found:
+                return kind, found
+    raise ParityError(
+        message(
+            "profile.no_reference",
+            "the run has no sketches of its reference: {paths}",
+            paths=[str(paths[wanted])] if wanted else [str(one) for one in paths.values()],
+        ),
+        hint=message(
+            "profile.run_arbiter",
+            "run it again with `parity run --sketch`, and `--arbiter transformers` for an arbiter in float32",
+        ),
+    )
