@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +15,13 @@ from parity.cli.speaking import Misused
 from parity.errors import ExitCode, ParityError, writing
 from parity.language import render
 from parity.messages import message
+from parity.plan.types import SKETCHED
 
 if TYPE_CHECKING:
     from parity.reduce.result import Reduction
     from parity.reduce.subject import Subject
     from parity.store import Store
+    from parity.view.located import ArmLocated
     from parity.view.recorded import Broke
 
 
@@ -49,6 +52,11 @@ if TYPE_CHECKING:
 @click.option(
     "--record", is_flag=True, help="Record the steps of the engines that show it again, and say what broke in them."
 )
+@click.option(
+    "--sketch",
+    is_flag=True,
+    help="Sketch the activations of the engines that show it again, and name the first module that is wrong.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the reduced plan here as well.")
 @search_options
 def reduce(
@@ -63,6 +71,7 @@ def reduce(
     settings: bool,
     rerun: bool,
     record: bool,
+    sketch: bool,
     output: Path | None,
     options: SearchOptions,
 ) -> int:
@@ -79,14 +88,21 @@ def reduce(
     from parity.store import Store
     from parity.view.recorded import what_broke
 
-    if record and not rerun:
+    if (record or sketch) and not rerun:
         raise Misused(
-            message("cli.record_rerun", "--record is of the engines that show it again: leave out --no-rerun")
+            message(
+                "cli.record_rerun", "--record and --sketch are of the engines that show it again: leave out --no-rerun"
+            )
         )
     with Store.open(options.db) as store:
         subject, hosts = placed_subject(_subject(store, finding, run_id, arm, request, plan_file), options)
-        if record:
-            subject = replace(subject, plan=replace(subject.plan, record=True))
+        if record or sketch:
+            looked = replace(
+                subject.plan,
+                record=subject.plan.record or record,
+                sketch=SKETCHED[-1] if sketch else subject.plan.sketch,
+            )
+            subject = replace(subject, plan=looked)
         directory = options.out or subject.directory("reduce")
         before = subject.case.tokens * subject.plan.rounds
         wanted = Wanted(
@@ -116,22 +132,38 @@ def reduce(
             )
         again = result.reproduced or (result.attempts[-1] if result.attempts else None)
         broke = what_broke(store, again) if record and again else None
+        found = _located(store, again) if sketch and again else []
     if output is not None and result.plan is not None:
         _copy(result, output)
-    _show(result, broke, as_json=options.as_json)
+    _show(result, broke, found, as_json=options.as_json)
     shown = result.reproduced is not None or (not rerun and result.plan is not None)
     return ExitCode.PASS if shown else ExitCode.INCONCLUSIVE
 
 
-def _show(result: Reduction, broke: Broke | None, *, as_json: bool) -> None:
+def _located(store: Store, run: str) -> list[ArmLocated]:
+    """What the run's sketches say; an engine that cannot be sketched takes nothing back of what was reduced."""
+    from parity.view.located import locating
+
+    try:
+        return locating(store, run)
+    except ParityError as error:
+        say(error.message)
+        return []
+
+
+def _show(result: Reduction, broke: Broke | None, found: Sequence[ArmLocated], *, as_json: bool) -> None:
     from parity.view.recorded import said
 
     if as_json:
-        emit_json({**result.to_json(), **({"recorded": broke.to_json()} if broke else {})})
+        recorded = {"recorded": broke.to_json()} if broke else {}
+        emit_json({**result.to_json(), **recorded, **({"sketched": [one.to_json() for one in found]} if found else {})})
         return
     _print(result)
     for line in said(broke) if broke else ():
         say(line)
+    for one in found:
+        for line in [*one.said(), *one.msprobe()]:
+            say(line)
 
 
 def _subject(

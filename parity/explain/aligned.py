@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,37 @@ class Aligned:
 
     def __len__(self) -> int:
         return len(self.completion)
+
+
+def pooled(one: Aligned, other: Aligned) -> Aligned:
+    """The completions of `one`, and after them those of `other`, with the modules that both have."""
+    there = {each.name: place for place, each in enumerate(other.modules)}
+    modules = [place for place, each in enumerate(one.modules) if each.name in there]
+    theirs = [there[one.modules[place].name] for place in modules]
+
+    def tokens(name: str) -> npt.NDArray[Any]:
+        return np.concatenate([getattr(one, name), getattr(other, name)])
+
+    def by_module(name: str) -> npt.NDArray[Any]:
+        return np.concatenate([getattr(one, name)[:, modules], getattr(other, name)[:, theirs]])
+
+    return Aligned(
+        keys=(*one.keys, *other.keys),
+        modules=tuple(one.modules[place] for place in modules),
+        completion=np.concatenate([one.completion, other.completion + len(one.keys)]),
+        position=tokens("position"),
+        prompt_tokens=tokens("prompt_tokens"),
+        plain=tokens("plain"),
+        step=tokens("step"),
+        row=tokens("row"),
+        distance=by_module("distance"),
+        flipped=by_module("flipped"),
+        gap=by_module("gap"),
+        best=tokens("best"),
+        reference_best=tokens("reference_best"),
+        follows=tokens("follows"),
+        unpaired=one.unpaired,
+    )
 
 
 UNPAIRED: Final = ("no sketches", "no reference", "other tokens", "other input")

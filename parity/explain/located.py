@@ -15,12 +15,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from parity.explain.aligned import Aligned, Ints
+from parity.explain.aligned import Aligned, Ints, pooled
 from parity.explain.noise import LEAST_DISTANCE, Judged, judge
 from parity.messages import Message
 from parity.records import Key
 
 MODULE, SAMPLER = "module", "sampler"
+
+FEW: Final = 24
+"""Completions; the error rate has been measured on runs of as many."""
 
 STRIP_TOKENS: Final = 8
 """Tokens before and after the located one that its strip shows."""
@@ -100,10 +103,12 @@ class Locating:
     """Why the file could not be read."""
 
 
-def locate(aligned: Aligned) -> Locating:
-    """What is beyond the noise of the run's own tokens."""
-    judged = judge(aligned)
-    found = [_of_completion(aligned, judged, number) for number in range(len(aligned.keys))]
+def locate(aligned: Aligned, baseline: Aligned | None = None) -> Locating:
+    """What is beyond the noise of the run's own tokens; of few completions those of the baseline's own decode steps are
+    counted with them, as a case that was made small may fail in most of its completions."""
+    together = aligned if baseline is None or len(aligned.keys) >= FEW else pooled(aligned, baseline)
+    judged = judge(together)
+    found = [_of_completion(together, judged, number) for number in range(len(aligned.keys))]
     return Locating(
         located=tuple(one for one in found if one is not None),
         tokens=len(aligned),

@@ -10,7 +10,7 @@ from parity.capture.sketches import Sketches, read_sketches, sketches_path
 from parity.comparator import Comparison
 from parity.comparator.population.rates import recounted
 from parity.explain.aligned import align
-from parity.explain.located import MODULE, Located, Locating, locate
+from parity.explain.located import FEW, MODULE, Located, Locating, locate
 from parity.explain.noise import ERROR_RATE, LEAST_COMPLETIONS
 from parity.files import is_file
 from parity.messages import Message, message, words_heard
@@ -40,12 +40,19 @@ def sketched(path: Path) -> tuple[Sketches, ...]:
     return read_sketches(beside) if is_file(beside) else ()
 
 
-def look_beneath(capture: Capture, path: Path, reference: Path) -> Locating | None:
+def look_beneath(
+    capture: Capture, path: Path, reference: Path, baseline: tuple[Capture, Path] | None = None
+) -> Locating | None:
     """What the sketches beside a capture say, set against those beside the scores; None where there are none.
 
-    Raises CaptureError for a damaged file."""
+    `baseline`: its capture and where that lies, for the noise of a run with few completions. Raises CaptureError for a
+    damaged file."""
     ours, theirs = sketched(path), sketched(reference)
-    return locate(align(capture, ours, theirs)) if ours and theirs else None
+    if not (ours and theirs):
+        return None
+    aligned = align(capture, ours, theirs)
+    beside = sketched(baseline[1]) if baseline is not None and len(aligned.keys) < FEW else ()
+    return locate(aligned, align(baseline[0], beside, theirs) if baseline is not None and beside else None)
 
 
 def with_sketches(

@@ -227,10 +227,11 @@ def _inside(plan: Plan, directory: RunDirectory, capture: Capture) -> Inside:
     return replace(found, unrecorded=why) if "steps" not in capture.header.extra else found
 
 
-def _beneath(directory: RunDirectory, capture: Capture) -> Locating | None:
+def _beneath(directory: RunDirectory, capture: Capture, baseline: Capture) -> Locating | None:
     """What the sketches of an arm say. A damaged file says nothing and ends nothing."""
+    path, beside = (directory.capture(one.header.arm) for one in (capture, baseline))
     try:
-        return look_beneath(capture, directory.capture(capture.header.arm), directory.scores)
+        return look_beneath(capture, path, directory.scores, None if capture is baseline else (baseline, beside))
     except CaptureError as error:
         return unreadable(error.message)
 
@@ -268,7 +269,7 @@ def _compare_one(
     comparison = with_arbitration(comparison, plan, baseline, candidate, arbiter_scores)
     comparison = with_steps(comparison, *(_inside(plan, directory, one) for one in (baseline, candidate)))
     if plan.sketch:
-        theirs, ours = (_beneath(directory, one) for one in (baseline, candidate))
+        theirs, ours = (_beneath(directory, one, baseline) for one in (baseline, candidate))
         comparison = with_sketches(comparison, candidate, ours, theirs)
     recorder.comparison(arm.name, comparison)
     if arm.control:

@@ -181,7 +181,7 @@ class Engines:
             if there == identity:
                 return live
             self._end(role)
-        plan = replace(self._plan, arms=(replace(arm, control=None),), baseline=arm.name, record=False)
+        plan = replace(self._plan, arms=(replace(arm, control=None),), baseline=arm.name, record=False, sketch="")
         self._logs_begun += 1
         log = self._logs / f"{self._logs_begun:03d}-{role}-{arm.name.replace('/', '-')}.log"
         self._say(message("reduce.starting", "starting {arm} ({role})", arm=arm.name, role=role))

@@ -78,13 +78,17 @@ def locating(store: Store, target: str | None, arm: str | None = None) -> list[A
     wanted = arm or (finding.arm if finding is not None else None)
     only = None if finding is None else Key(finding.request, finding.round, finding.sample)
     found = []
-    for one in store.arms(run):
-        path = Path(one.capture) if one.capture and wanted in (None, one.name) else None
-        if path is None or not is_file(sketches_path(path)):
+    paths = {one.name: Path(one.capture) for one in store.arms(run) if one.capture}
+    paths = {name: path for name, path in paths.items() if is_file(sketches_path(path))}
+    beside = paths.get(of_run.baseline)
+    baseline = None if beside is None else (read_capture(beside, partial=True), beside)
+    for name, path in paths.items():
+        if wanted not in (None, name):
             continue
-        looked = look_beneath(read_capture(path, partial=True), path, scores)
+        own = name == of_run.baseline
+        looked = look_beneath(read_capture(path, partial=True), path, scores, None if own else baseline)
         if looked is not None:
-            found.append(ArmLocated(one.name, one.name == of_run.baseline, looked, only))
+            found.append(ArmLocated(name, own, looked, only))
     if not found:
         raise ParityError(
             message("locate.nothing_sketched", "nothing was sketched in run {run}, or the files are gone", run=run),

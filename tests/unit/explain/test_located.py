@@ -176,6 +176,25 @@ def test_completions_without_sketches_or_reference_are_said() -> None:
     assert set(align(world.capture(), [candidate], []).unpaired.values()) == {"no reference"}
 
 
+@pytest.mark.parametrize("wrong", [0, 4])
+def test_a_small_case_that_fails_nearly_always_is_judged_beside_its_baseline(wrong: int) -> None:
+    """Of six completions four are wrong: among themselves they would be what is usual, and six are too few."""
+
+    def change(name: str, at: int, module: int, vector: np.ndarray) -> np.ndarray:
+        return vector * 1.5 if int(name[1:]) < wrong and at == 20 and module >= ATTENTION else vector
+
+    small, healthy = World(completions=6, change=change), World(completions=6, seed=5)
+    aligned = align(small.capture(), [small.candidate()], [small.reference()])
+    baseline = align(healthy.capture("cpu/base"), [healthy.candidate()], [healthy.reference()])
+    found = locate(aligned, baseline)
+    assert found.judged
+    assert {(one.key.request, one.module, one.position) for one in found.located} == {
+        (f"p{number}", "model.layers.1.attn", 20) for number in range(wrong)
+    }
+    assert (found.completions, found.tokens) == (6, 6 * 39)  # the baseline's own are not counted
+    assert not locate(aligned).judged
+
+
 def test_few_completions_say_nothing() -> None:
     found = located(World(completions=LEAST_COMPLETIONS - 1, change=scaled("p2", 20, ATTENTION, 1.0)))
     assert not found.judged

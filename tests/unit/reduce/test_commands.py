@@ -227,15 +227,16 @@ def test_the_reduced_case_is_recorded_and_what_broke_in_it_is_said(parity: Toy, 
     done = parity("reduce", "--record", "--no-settings", "--no-rerun", toy=ALWAYS)
     assert done.returncode == 2
     assert "leave out --no-rerun" in done.stderr
-    done = parity("reduce", "--record", "--no-settings", "--json", "-o", str(reduced), toy=ALWAYS)
+    done = parity("reduce", "--record", "--sketch", "--no-settings", "--json", "-o", str(reduced), toy=ALWAYS)
     assert done.returncode == 0, done.stderr
+    assert "nothing was sketched" in done.stderr  # this engine cannot be
     found = json.loads(done.stdout)
     recorded = found["recorded"]
     assert recorded["run"] == found["reproduced"]
     assert recorded["violations"] > 0
     assert {one["evidence"]["invariant"] for one in recorded["first"]} == {"kept"}
     assert [one["arm"] for one in recorded["why"]] == ["toy/mtp"]
-    assert read_plan(reduced).record is True
+    assert (read_plan(reduced).record, read_plan(reduced).sketch) == (True, "parts")
 
 
 def test_a_watch_of_engines_records_each_probe_and_tells_of_a_violation(parity: Toy) -> None:
