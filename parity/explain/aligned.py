@@ -25,6 +25,10 @@ RARE_NORM: Final = 0.5
 """A vector shorter than this share of its module's median is measured by that share: what is nearly nothing differs by
 its own size from one rounding to the next."""
 
+TIED: Final = 0.02
+"""Relative distance of a block of experts beyond which a router's exact tie was decided otherwise: which of two equal
+logits an engine takes is not in the logits."""
+
 AT_ONCE: Final = 4096
 """Tokens whose sketches are held in double precision together."""
 
@@ -274,14 +278,15 @@ def _measured(
         one = completions[key]
         tokens = np.concatenate([one.prompt_token_ids, one.token_ids])
         follows[here] = tokens[columns["position"][here] + 1]
+    distance = _relative(distance, lengths)
     return Aligned(
         keys=keys,
         modules=modules,
         completion=np.repeat(np.arange(len(keys)), counts),
         prompt_tokens=np.array([len(completions[key].prompt_token_ids) for key in keys], dtype=np.int64),
         plain=np.array([_is_plain(ours) for _, ours, _ in found], dtype=bool),
-        distance=_relative(distance, lengths),
-        flipped=flipped,
+        distance=distance,
+        flipped=flipped | _tied(modules, gap, distance),
         gap=gap,
         best=best,
         reference_best=theirs_best,
@@ -346,6 +351,18 @@ def _routed(ours: _Side, theirs: _Side, modules: Sequence[SketchedModule]) -> tu
         if gaps[0] is not None and gaps[1] is not None:
             gap[:, place] = np.fmin(gaps[0][ours.by_position], gaps[1][theirs.by_position])
     return gap, flipped
+
+
+def _tied(modules: Sequence[SketchedModule], gap: Floats, distance: Floats) -> npt.NDArray[np.bool_]:
+    """Where a router's logits are equal and its block of experts gave something else."""
+    places = {one.name: place for place, one in enumerate(modules)}
+    found = np.zeros(gap.shape, dtype=bool)
+    for place, one in enumerate(modules):
+        block = places.get(one.name.rpartition(".")[0])
+        if one.role == "router" and block is not None:
+            with np.errstate(invalid="ignore"):
+                found[:, place] = (gap[:, place] == 0) & (distance[:, block] > TIED)
+    return found
 
 
 def _only_best(side: _Side) -> Ints:

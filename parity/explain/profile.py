@@ -2,7 +2,8 @@
 it must be, and where that begins.
 
 What one engine's module adds is seen from how its distance grows relative to the first engine's, beyond what ran before
-it in the model. Only tokens are counted that are alike in what routers chose otherwise before the module (`noise`).
+it in the model. That takes a reference which shares its rounding with neither. Only tokens are
+counted that are alike in what routers chose otherwise before the module (`noise`).
 """
 
 from __future__ import annotations
@@ -26,10 +27,6 @@ BY_CHANCE: Final = 0.01
 
 DRAWS: Final = 200
 """Of completions with replacement, for the spread of a growth."""
-
-OFFSET: Final = 0.25
-"""Quantile over modules. Where the reference is the first engine's own, another one is farther from it everywhere, for
-they share no rounding: that much is no module's own."""
 
 ROUNDING: Final[Mapping[str, float]] = {"bfloat16": 1.66e-3, "float16": 2.1e-4, "float32": 2.5e-8}
 """Relative length of what one rounding of a vector takes off: steps of 2^-7 (2^-10, 2^-23) of each number's own power
@@ -81,7 +78,8 @@ class Profile:
 
 
 def profile(arms: Sequence[tuple[str, Aligned]], *, own_reference: bool) -> Profile:
-    """Set arms beside the first of them. `own_reference`: the reference was computed by the first arm's engine."""
+    """Set arms beside the first of them. `own_reference`: the reference was computed by the first arm's engine, which
+    may have computed the same to the last bit; then nothing is said to stand out."""
     names = [one.name for one in arms[0][1].modules] if arms else []
     common = [name for name in names if all(name in {each.name for each in one.modules} for _, one in arms)]
     columns = [[[each.name for each in one.modules].index(name) for name in common] for _, one in arms]
@@ -90,7 +88,7 @@ def profile(arms: Sequence[tuple[str, Aligned]], *, own_reference: bool) -> Prof
     spreads = [_quantiles(one, logs, at) for (_, one), logs, at in zip(arms, measured, columns, strict=True)]
     found = [
         spreads[0],
-        *(_beside(medians[0], *each, own_reference) for each in zip(medians[1:], spreads[1:], strict=True)),
+        *(_beside(medians[0], *each, judged=not own_reference) for each in zip(medians[1:], spreads[1:], strict=True)),
     ]
     roles = {one.name: one.role for one in arms[0][1].modules} if arms else {}
     return Profile(
@@ -142,9 +140,7 @@ def _of_completions(aligned: Aligned, logs: Floats) -> Floats:
     return found
 
 
-def _beside(
-    first: Floats, other: Floats, spreads: list[Distances | None], own_reference: bool
-) -> list[Distances | None]:
+def _beside(first: Floats, other: Floats, spreads: list[Distances | None], *, judged: bool) -> list[Distances | None]:
     """The distances of another arm, with what its modules add beside the first one's."""
     known = [place for place, one in enumerate(spreads) if one is not None and not np.isnan(first[:, place]).all()]
     if not known or min(len(first), len(other)) < LEAST_COMPLETIONS:
@@ -152,15 +148,15 @@ def _beside(
     first, other = first[:, known], other[:, known]
     rng = np.random.default_rng(len(first) * 1000 + len(other))
     ratio = np.nanmedian(other, axis=0) - np.nanmedian(first, axis=0)
-    grows = _growth(ratio[None], own_reference)[0]
+    grows = _growth(ratio[None])[0]
     drawn = np.stack([_median_of_draw(rng, other) - _median_of_draw(rng, first) for _ in range(DRAWS)])
-    spread = _growth(drawn, own_reference).std(axis=0)
+    spread = _growth(drawn).std(axis=0)
     level = NormalDist().inv_cdf(1 - BY_CHANCE / len(known))
     found = list(spreads)
     for at, place in enumerate(known):
         one = spreads[place]
         assert one is not None
-        out = bool(grows[at] > np.log(GROWN) and grows[at] > level * spread[at])
+        out = judged and bool(grows[at] > np.log(GROWN) and grows[at] > level * spread[at])
         times, factor = float(np.exp(ratio[at])), float(np.exp(grows[at]))
         found[place] = Distances(one.tokens, one.low, one.middle, one.high, one.flips, times, factor, out)
     return found
@@ -174,9 +170,8 @@ def _median_of_draw(rng: np.random.Generator, values: Floats) -> Floats:
     return found
 
 
-def _growth(ratio: Floats, own_reference: bool) -> Floats:
-    """By how much each ratio is above all before it, shape (draws, modules), as logarithms."""
-    offset = np.quantile(ratio, OFFSET, axis=1, keepdims=True) if own_reference else np.zeros((len(ratio), 1))
-    before = np.maximum.accumulate(np.hstack([np.maximum(offset, 0.0), ratio[:, :-1]]), axis=1)
+def _growth(ratio: Floats) -> Floats:
+    """By how much each ratio is above all before it and above none, shape (draws, modules), as logarithms."""
+    before = np.maximum.accumulate(np.hstack([np.zeros((len(ratio), 1)), ratio[:, :-1]]), axis=1)
     found: Floats = ratio - before
     return found

@@ -59,6 +59,14 @@ class Profiled:
                 rounding=f"{self.rounding:.4f}",
             )
         ]
+        if others and self.reference == OWN:
+            unjudged = message(
+                "profile.own_reference",
+                "whose rounding is worse is not judged: {arm} may compute its own prefill to the last bit. "
+                "`--arbiter transformers` gives a reference that no engine shares",
+                arm=first,
+            )
+            return [*found, unjudged]
         for place, name in enumerate(others, start=1):
             out = self.profile.standing_out(place)
             if not out:
@@ -130,15 +138,7 @@ def profiled(
     found = {name: path for run in ids for name, path in _sketched(store, run, apart=len(ids) > 1)}
     missing = [name for name in arms if name not in found]
     if missing or not found:
-        raise ParityError(
-            message(
-                "profile.not_sketched",
-                "no sketches of {arms}; there are those of {known}",
-                arms=missing or ["any arm"],
-                known=sorted(found) or ["none"],
-            ),
-            hint=message("locate.sketch_it", "run it again with `parity run --sketch`"),
-        )
+        raise _not_sketched(missing, sorted(found))
     kind, theirs = _reference(Path(store.run(ids[0]).directory or ""), reference)
     captures = {
         name: (read_capture(path, partial=True), read_sketches(sketches_path(path))) for name, path in found.items()
@@ -159,6 +159,15 @@ def profiled(
         dtype=headers[0].dtype if headers else "",
         notes=tuple(notes),
     )
+
+
+def _not_sketched(missing: Sequence[str], known: Sequence[str]) -> ParityError:
+    said = (
+        message("profile.not_sketched", "no sketches of {arms}; there are those of {known}", arms=missing, known=known)
+        if known
+        else message("profile.none_sketched", "nothing was sketched in these runs, or the files are gone")
+    )
+    return ParityError(said, hint=message("locate.sketch_it", "run it again with `parity run --sketch`"))
 
 
 def _sketched(store: Store, run: str, *, apart: bool) -> list[tuple[str, Path]]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as structs_replace
 from sketch_world import MODULES, World
 
 from parity.explain.aligned import Aligned, align
@@ -86,6 +87,25 @@ def test_a_flip_of_a_router_at_a_near_tie_is_no_fault() -> None:
 
     assert located(World(change=change)).located  # without the flip it is one
     assert not located(World(change=change, flips={("p5", 15, gate): True})).located
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_router_whose_logits_are_equal_may_have_chosen_either(tied: bool) -> None:
+    """Which of two equal logits is taken is not in the logits: one backend takes the first, another the last."""
+    gate, block = 7, "model.layers.1.mlp"
+    world = World(change=scaled("p5", 15, gate + 1, 0.3))
+    assert MODULES[gate + 1].name == block
+    candidate = world.candidate()
+    modules = [
+        structs_replace(one, name=block + ".gate") if place == gate else one
+        for place, one in enumerate(candidate.modules)
+    ]
+    header = structs_replace(candidate.header, modules=tuple(modules))
+    gaps = {**candidate.gaps, gate: np.where((candidate.columns["position"] == 15) & tied, 0, candidate.gaps[gate])}
+    reference = world.reference()
+    theirs = replace(reference, header=structs_replace(reference.header, modules=tuple(modules)))
+    found = locate(align(world.capture(), [replace(candidate, header=header, gaps=gaps)], [theirs])).located
+    assert [(one.module, one.position) for one in found] == ([] if tied else [(block, 15)])
 
 
 @pytest.mark.parametrize(("by", "found"), [(0.5, 0), (2.0, 1)])
