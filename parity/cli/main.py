@@ -38,7 +38,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "table": ("parity.cli.table:table", "Show an experiment as a table: lengths, stop counts, speed, corruption."),
     "why": ("parity.cli.why:why", "Say under which conditions the faults of a recorded run happen."),
     "locate": ("parity.cli.locate:locate", "Name the first module that went wrong, with its token, step and row."),
-    "profile": ("parity.cli.profile:profile", "Set the modules of engines beside each other: whose rounding is worse."),
+    "profile": (
+        "parity.cli.profile:profile",
+        "Say whether an engine's modules round worse than another's, and where that begins.",
+    ),
     "power": ("parity.cli.power:power", "Say how many requests show a fault of a given rate."),
     "runs": ("parity.cli.runs:runs", "List, show, check and delete stored runs."),
     "report": ("parity.cli.report:report", "Write a report on a finding or a run."),
