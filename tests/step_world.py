@@ -55,6 +55,9 @@ class World:
         self.free = list(range(1, 400))
         self.columns: dict[str, list[object]] = {}
         self.finished: list[int] = []
+        self.digests = random.Random(seed)
+        self.states: dict[int, int] = {}
+        """A digest of what each state slot holds."""
         for number in range(steps):
             self._step(number)
 
@@ -116,7 +119,7 @@ class World:
         self._put(
             step=number, time_us=number * 1000, rows=len(chosen), tokens=sum(count for _, count in chosen),
             padded=sum(count for _, count in chosen), padded_rows=NOTHING, graph=0, waiting=len(self.waiting),
-            finished=self.finished,
+            finished=self.finished, states_found_in=1, states_left_in=1,
         )  # fmt: skip
         self.finished = []
         start, ends = 0, []
@@ -150,6 +153,9 @@ class World:
         slots = one.blocks[STATE]
         path = 0 if decodes else 2
         after = one.emitted + handed
+        used = slots[: self.k + 1] if decodes else slots[:1]
+        begins = [self.states.setdefault(slot, 0) for slot in used]
+        self.states.update({slot: self.digests.randrange(1 << 31) for slot in used})
         proposed = [self.random.randrange(2, 500) for _ in range(self.k)]
         self._put(**{
             "request": one.number, "arrival": one.arrival, "index_row": row, "output_row": row, "computed": computed,
@@ -164,7 +170,8 @@ class World:
             "slots_off/0": 0, "sequence_length/0": computed + count, "path/1": path,
             "accepted/1": one.accepted if decodes else NOTHING,
             "initial/1": int(computed > 0) if path == 2 else NOTHING,
-            "state_slots/1": slots[: self.k + 1] if decodes else slots[:1], "split_off/1": 0,
+            "state_slots/1": used, "split_off/1": 0, "state_found/1": begins,
+            "state_left/1": [self.states[slot] for slot in used],
         })  # fmt: skip
         one.computed = computed + count - (len(one.drafts) - agree if emits else 0)
         one.emitted, one.accepted, one.arrival = after, len(sampled), 0

@@ -196,6 +196,29 @@ def state_slots_exchanged(state: Any, runner: Any, draw: Any, rows: list[int], b
     return [speculating[a], speculating[b]]
 
 
+def state_overwritten(state: Any, runner: Any, draw: Any, rows: list[int], built: Any) -> Planted:
+    """A speculating row's recurrent states are another row's, written into its slots between two steps; every number is
+    right."""
+    slots = built.spec_state_indices_tensor
+    masks = getattr(built, "spec_sequence_masks_cpu", None)
+    masks = getattr(built, "spec_sequence_masks", None) if masks is None else masks
+    if slots is None or masks is None:
+        return []
+    speculating = [row for row, flag in enumerate(masks[: runner.input_batch.num_reqs].tolist()) if flag]
+    # What a row's first step after its prompt left in slots but its first is nothing.
+    able = [place for place, row in enumerate(speculating) if len(outputs_of(runner, row)) > 1]
+    if len(able) < 2:
+        return []
+    victim, donor = draw.sample(able, 2)
+    for layer in runner.compilation_config.static_forward_context.values():
+        caches = getattr(layer, "kv_cache", None)
+        if isinstance(caches, tuple):  # recurrent layers have two; those of attention are one tensor
+            for cache in caches:
+                for to, of in zip(slots[victim].tolist(), slots[donor].tolist()):  # noqa: B905 - Python 3.9
+                    cache[to].copy_(cache[of])
+    return [speculating[victim]]
+
+
 BUILT: dict[str, Callable[..., Planted]] = {
     "query_start_off": query_start_off,
     "row_map": row_map,
@@ -205,7 +228,10 @@ BUILT: dict[str, Callable[..., Planted]] = {
     "slot_shared": slot_shared,
 }
 """In the metadata of attention."""
-BUILT_STATE: dict[str, Callable[..., Planted]] = {"state_slots_exchanged": state_slots_exchanged}
+BUILT_STATE: dict[str, Callable[..., Planted]] = {
+    "state_slots_exchanged": state_slots_exchanged,
+    "state_overwritten": state_overwritten,
+}
 """In the metadata of recurrent layers."""
 
 

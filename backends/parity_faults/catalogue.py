@@ -348,6 +348,13 @@ FAULTS.update(
         ("slot_off", _ANY_BUILD, False, "", "a token's keys and values go into another place of its block"),
         ("slot_shared", _ANY_BUILD, False, _TWO, "a token's keys and values go where another row's go"),
         ("state_slots_exchanged", _BUILD, True, _TWO, "two rows have each other's state slots for a step"),
+        (
+            "state_overwritten",
+            _BUILD,
+            True,
+            _TWO,
+            "a row's recurrent states are overwritten by another's between steps",
+        ),
         ("kept_off", _HAND, True, "a hybrid model", "the accepted count kept for the next step is one too large"),
         ("buffer_off", _HAND, False, "", "the last token in the runner's buffer is another than was handed out"),
     )

@@ -7,6 +7,7 @@ each capture. The job:
     {"model": DIR, "engine": {LLM keyword arguments}, "sampling": {SamplingParams keyword arguments},
      "requests": [{"id": "p0", "prompt_token_ids": [...]}, ...], "out": DIR, "variant": "base" or "mtp",
      "recorder": FILE, a worker's source with a Recorder in it (docs/steps.md); absent: steps are not recorded,
+     "states": true, with digests of recurrent states,
      "sketcher": FILE, the same with a Sketcher (docs/sketches.md); absent: activations are not sketched,
      "captures": [{"name": "row_swap-0.1", "fault": "row_swap:rate=0.1:seed=0",
                    "requests": a number, the first so many only, or requests of its own; absent: all,
@@ -105,7 +106,7 @@ def recorder_of(llm: Any, job: dict[str, Any]) -> Any | None:
         return None
     worker = ModuleType("worker")
     exec(compile(Path(job["recorder"]).read_text(encoding="utf-8"), job["recorder"], "exec"), worker.__dict__)
-    return worker.recorder_of(llm, say, "cpu/%s" % job["variant"], lambda name: None)
+    return worker.recorder_of(llm, say, "cpu/%s" % job["variant"], lambda name: None, bool(job.get("states")))
 
 
 def capture(

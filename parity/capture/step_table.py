@@ -99,6 +99,10 @@ STEP_TABLE = (
     StepColumn("initial", "group"),
     StepColumn("state_slots", "group", lists=True),
     StepColumn("split_off", "group"),
+    StepColumn("state_found", "group", lists=True),
+    StepColumn("state_left", "group", lists=True),
+    StepColumn("states_found_in", "step"),
+    StepColumn("states_left_in", "step"),
 )
 """In the order in which a block holds them; what a column is `like` stands before it."""
 

@@ -88,7 +88,7 @@ def check(
         except Unseen:
             broke = None
         if broke is None:
-            unasked.append(one.name)
+            unasked += [] if one.optional else [one.name]
             continue
         asked[one.name] = count
         found += broke

@@ -213,7 +213,7 @@ def _of_a_ring(arm: str, inside: Inside) -> list[Message]:
 def _not_asked(inside: Inside) -> list[Message]:
     if not inside.row_steps:
         return []
-    unasked = [one for one in INVARIANTS if one.name not in inside.asked]
+    unasked = [one for one in INVARIANTS if one.name not in inside.asked and not one.optional]
     if not unasked:
         return []
     needed = {need.removesuffix("/*") for one in unasked for need in one.needs}

@@ -232,7 +232,7 @@ ENGLISH: dict[str, str] = {
     "plot.divergence": "Where completions part",
     "plot.lengths": "Output lengths",
     "plot.acceptance": "Acceptance by draft position",
-    "plot.modules": "How far modules are from the reference's prefill",
+    "plot.modules": "How far modules are off",
     "plot.x.layer": "decoder layer",
     "plot.y.distance": "distance",
     "plot.x.gap": "nats below the best token",

@@ -3,6 +3,7 @@ reference, as rows of a table and as a drawing."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from parity.errors import ParityError
 from parity.explain.aligned import align
 from parity.explain.profile import GROWN, ROUNDING, Distances, Profile, profile
 from parity.files import is_file
-from parity.messages import Message, message
+from parity.messages import Message, message, verbatim
 from parity.pipeline.beneath import missed
 from parity.records import Json
 from parity.store import ArmRow, Store
@@ -49,7 +50,9 @@ class Profiled:
 
     def _of_arms(self) -> list[Message]:
         first, *others = self.profile.arms
+        names = ", ".join(f"{place} {name}" for place, name in enumerate(self.profile.arms, start=1))
         found = [
+            verbatim(names),
             message(
                 "profile.reference",
                 "distances from {arm}'s prefill of the same tokens, in {dtype}; one rounding of {own} is {rounding}",
@@ -57,7 +60,7 @@ class Profiled:
                 dtype=self.reference_dtype.removeprefix("torch.") or "?",
                 own=self.dtype.removeprefix("torch.") or "?",
                 rounding=f"{self.rounding:.4f}",
-            )
+            ),
         ]
         if others and self.reference == OWN:
             unjudged = message(
@@ -107,23 +110,34 @@ class Profiled:
         }
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Head and rows: of each arm median, 99th percentile and routers' flips, and beside the first one's how many
-        times its median, with a mark where a module stands out."""
+        """Head and rows: of each arm (by its number) the median, of one or two the 99th percentile and routers' flips
+        too; beside the first one's how many times its median, with a mark where a module stands out."""
+        whole = len(self.profile.arms) <= WHOLE
         head = ["module"]
-        for place, name in enumerate(self.profile.arms):
-            head += [name, "99 %", "flips", *(["times"] if place else [])]
+        for place in range(len(self.profile.arms)):
+            head += [str(place + 1), *(["99 %", "flips"] if whole else []), *(["times"] if place else [])]
         rows = [
-            [one.name, *(cell for place, of in enumerate(one.of_arms) for cell in _cells(of, bool(place)))]
+            [
+                LAYERS.sub("", one.name),
+                *(cell for place, of in enumerate(one.of_arms) for cell in _cells(of, beside=bool(place), whole=whole)),
+            ]
             for one in self.profile.modules
         ]
         return head, rows
 
 
-def _cells(of: Distances | None, beside: bool) -> list[str]:
+WHOLE: Final = 2
+"""Arms, beyond which a table has the medians alone: it must fit into 80 columns."""
+
+LAYERS: Final = re.compile(r"^.*?\blayers\.(?=\d)")
+
+
+def _cells(of: Distances | None, *, beside: bool, whole: bool) -> list[str]:
+    more = [] if of is None or not whole else [f"{of.high:.4f}", str(of.flips or "")]
+    times = [] if of is None or not beside else [f"{of.times:.2f}{' <' if of.stands_out else ''}"]
     if of is None:
-        return [""] * (3 + beside)
-    cells = [f"{of.middle:.4f}", f"{of.high:.4f}", str(of.flips or "")]
-    return [*cells, f"{of.times:.2f}{' <' if of.stands_out else ''}"] if beside else cells
+        return [""] * (1 + 2 * whole + beside)
+    return [f"{of.middle:.4f}", *more, *times]
 
 
 def profiled(

@@ -30,6 +30,7 @@ BREAKS = {
     "slot_off": "slots",
     "slot_shared": "owner",
     "state_slots_exchanged": "state_slot",
+    "state_overwritten": "state_kept",
     "kept_off": "kept",
     "buffer_off": "buffer",
 }
@@ -49,6 +50,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "requests": short_requests(model)[:24],
         "engine": {**ENGINE, **SPECULATION},
         "recorder": str(folder / "worker.py"),
+        "states": True,
         "captures": [{"name": name, "fault": f"{name}:rate=0.1:seed=3"} for name in BREAKS],
     }
     run_job(CpuBackend().interpreter(print), folder, "mtp", job)

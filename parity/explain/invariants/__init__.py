@@ -7,7 +7,8 @@ from parity.explain.invariants.cache import CACHE
 from parity.explain.invariants.check import Broken, Invariant
 from parity.explain.invariants.handover import HANDOVER
 from parity.explain.invariants.sampling import SAMPLING
+from parity.explain.invariants.state import STATES
 
-INVARIANTS: tuple[Invariant, ...] = (*BATCH, *CACHE, *SAMPLING, *HANDOVER)
+INVARIANTS: tuple[Invariant, ...] = (*BATCH, *CACHE, *STATES, *SAMPLING, *HANDOVER)
 
 __all__ = ["INVARIANTS", "Broken", "Invariant"]

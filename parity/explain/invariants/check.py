@@ -40,6 +40,8 @@ class Invariant:
     find: Finder = field(compare=False)
     roughly: tuple[str, ...] = ()
     """Columns of which it needs no more than that they are not too low: numbers that run ahead will do."""
+    optional: bool = False
+    """It rests on what is recorded on demand alone, and is not missed where that was not."""
     number: Message | None = None
     """What its two numbers are, where it compares one thing."""
     values: Mapping[int, Message] = field(default_factory=dict)

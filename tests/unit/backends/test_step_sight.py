@@ -32,7 +32,8 @@ def sights(worker: ModuleType, world: World, steps: RowSteps) -> list[Any]:
         one.names = [request.engine_id for request in requests]
         one.finished = steps.lists("finished").row(number)
         one.step_numbers = {
-            name: int(steps.numbers(name)[number]) for name in ("padded", "padded_rows", "graph", "waiting")
+            name: int(steps.numbers(name)[number])
+            for name in ("padded", "padded_rows", "graph", "waiting", "states_found_in", "states_left_in")
         }
         one.prompt_lengths = np.array([request.prompt_tokens for request in requests])
         one.plain = np.array([request.plain for request in requests])
@@ -114,7 +115,17 @@ def state(steps: RowSteps, rows: range) -> dict[str, Any]:
         "initial": initial[other] if len(other) else None,
         "spec_tokens": np.flatnonzero(of_spec),
         "other_tokens": np.flatnonzero(~of_spec),
+        **{name: digests(steps, rows, f"state_{name}/1", spec, other) for name in ("found", "left")},
     }
+
+
+def digests(steps: RowSteps, rows: range, column: str, spec: Any, other: Any) -> list[Any]:
+    """Of the slots of speculative rows, and of the others'."""
+    lists = [steps.lists(column).row(row) for row in rows]
+    return [
+        np.array([lists[row] for row in spec]) if len(spec) else None,
+        np.array([lists[row][0] for row in other]) if len(other) else None,
+    ]
 
 
 def equal(a: Any, b: Any) -> bool:

@@ -66,6 +66,7 @@ def plants(steps: RowSteps) -> dict[str, tuple[str, int | None, object]]:
         "path": number(f"path/{STATE}", spec, 2),
         "accepted": number(f"accepted/{STATE}", spec),
         "state_slot": tokens(f"state_slots/{STATE}", every),
+        "state_kept": tokens(f"state_found/{STATE}", running & (steps.lists(f"state_slots/{STATE}").counts == 1)),
         "first_state": number(f"initial/{STATE}", prefill & (steps.numbers(f"initial/{STATE}") == 0)),
         "split": number(f"split_off/{STATE}", every),
         "logits": number("logits_first", every),

@@ -113,9 +113,12 @@ def test_a_profile_sets_two_arms_beside_each_other(stored: list[str], tmp_path: 
     drawing = tmp_path / "modules.svg"
     said = CliRunner().invoke(cli, ["profile", "r1", "--plot", str(drawing), *stored])
     assert said.exit_code == 0, said.output
-    rows = [line.split() for line in said.output.splitlines() if line.startswith("model.layers")]
+    rows = [line.split() for line in said.output.splitlines() if line[:2] in ("0.", "1.", "2.")]
+    assert [row[0] for row in rows[:2]] == ["0.norm", "0.attn"]
     assert len(rows) == 15
     medians = [(float(row[1]), float(row[3])) for row in rows]
+    assert "1 cpu/base, 2 cpu/mtp" in said.output
+    assert max(len(line) for line in said.output.splitlines() if line[:2] in ("0.", "1.", "2.")) < 80
     assert all(0.002 < one < 0.01 and 0.002 < other < 0.01 for one, other in medians)
     assert "not judged" in said.output
     lines = etree.fromstring(drawing.read_bytes()).findall(".//{http://www.w3.org/2000/svg}polyline")
@@ -152,7 +155,7 @@ def test_a_page_and_the_plots_of_a_run_have_its_profile(stored: list[str], folde
     finally:
         beside.unlink()
     assert "no module adds 1.5 times what it adds in cpu/base" in said.output
-    assert said.output.count('aria-label="How far modules are') == 1
+    assert said.output.count('aria-label="How far modules are off"') == 1
     assert drawn.exit_code == 0, drawn.output
     assert (tmp_path / "modules.svg").is_file()
 

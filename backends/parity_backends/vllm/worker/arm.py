@@ -104,7 +104,8 @@ class Arm(PlannedArm):
     def _recorded(self) -> Record:
         """Starts the flight recorder; what the capture's header says of it."""
         try:
-            self.recorder = recorder_of(self.llm, self.write_steps or self.channel.record, self.arm["name"], self.named)
+            write, states = self.write_steps or self.channel.record, bool(self.plan.get("sketch"))
+            self.recorder = recorder_of(self.llm, write, self.arm["name"], self.named, states)
         except Unrecordable as error:
             return {"schema": STEPS_SCHEMA, "unrecorded": error.said}
         return {"schema": STEPS_SCHEMA}

@@ -24,6 +24,7 @@ from parity_backends.worker.sentences import message
 
 from .host_copies import copied, first_best, is_of_state, state_readings
 from .recorder import NO_TOKENS, Recorder, nothing_kept, unknown_metadata
+from .state_digests import StateDigests, states_of
 from .step_sight import Sight, flat, ragged_rows
 
 FORWARD_DOORS = ("_generate_process_reqs_hidden_states", "_model_forward")
@@ -123,6 +124,7 @@ class FirstRunner(Recorder):
         if is_of_state(given):
             self.kinds[group] = "state"
             found["state"] = state_readings(given)
+            self._states_found(sight, group, found["state"])
         elif hasattr(given, "slot_mapping") and hasattr(given, "seq_lens"):
             self.kinds[group] = "attention"
             found["sequence_length"] = copied(given, "seq_lens", count)
@@ -130,6 +132,32 @@ class FirstRunner(Recorder):
                 found["slots"], found["size"] = copied(given, "slot_mapping", total), self.sizes[group]
         else:
             self.not_seen("*", group, unknown_metadata(given))
+
+    def _states_found(self, sight: Sight, group: int, state: dict[str, Any]) -> None:
+        """What the slots of the step hold as it begins."""
+        if not self.with_states:
+            return
+        if group not in self.states:
+            layers = states_of(self.runner, self.groups[group])
+            self.states[group] = StateDigests(layers) if layers else None
+        digests = self.states[group]
+        if digests is None:
+            for name in ("state_found", "state_left"):
+                self.not_seen(name, group, message("unseen.states", "states that are not on the host"))
+            return
+        sight.step_numbers["states_found_in"] = digests.which
+        state["found"] = [None if slots is None else digests.of(slots) for slots in _slots(state)]
+
+    def _states_left(self, sight: Sight) -> None:
+        """What they hold when it is over."""
+        for group, digests in self.states.items():
+            state = sight.groups.get(group, {}).get("state")
+            if digests is None or state is None:
+                continue
+            slots = _slots(state)
+            digests.turn(sight.step, sum(one.size for one in slots if one is not None))
+            sight.step_numbers["states_left_in"] = digests.which
+            state["left"] = [None if one is None else digests.of(one) for one in slots]
 
     def _table(self, group: int) -> Any:
         return self.runner.input_batch.block_table.block_tables[group]
@@ -157,6 +185,7 @@ class FirstRunner(Recorder):
             sight.arrays["matrix"] = host_copy(output.sampled_token_ids)
 
     def _handed(self, sight: Sight, output: Any) -> None:
+        self._states_left(sight)
         if "sampled" not in self.unseen:
             self._tokens(sight, output)
         if self.scheduler is None:
@@ -183,3 +212,8 @@ class FirstRunner(Recorder):
             self.unseen["proposed"] = message("unseen.drafts_on", "the drafts are on {device}", device=device)
         else:
             sight.lists["proposed"] = ragged_rows(host_copy(proposed, count))
+
+
+def _slots(state: dict[str, Any]) -> tuple[Any, Any]:
+    """State slots of speculative rows, shape (rows, k + 1), and of others."""
+    return state["spec_slots"], state["other_slots"]

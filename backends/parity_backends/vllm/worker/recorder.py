@@ -54,8 +54,11 @@ class Recorder:
     """Attributes of the model runner without which nothing can be recorded."""
     how = ""
 
-    def __init__(self, runner: Any, scheduler: Any, write: Write, arm: str, named: Named) -> None:
-        """`scheduler`: None where it is in another process. `write` takes records of the steps file."""
+    def __init__(
+        self, runner: Any, scheduler: Any, write: Write, arm: str, named: Named, with_states: bool = False
+    ) -> None:
+        """`scheduler`: None where it is in another process. `write` takes records of the steps file. `with_states`:
+        recurrent states are digested too."""
         self.runner, self.scheduler = runner, scheduler
         self.arm, self.named = arm, named
         self.on = False
@@ -70,6 +73,9 @@ class Recorder:
         self.groups = list(runner.attn_groups)
         self.sizes = [block_size(runner, group) for group in range(len(self.groups))]
         self.kinds = ["unknown"] * len(self.groups)
+        self.with_states = with_states
+        self.states: dict[int, Any] = {}
+        """By cache group its `StateDigests`; None where there are none."""
         if scheduler is None:
             why = message("unseen.other_process", "the scheduler is in another process")
             self.unseen.update(dict.fromkeys(("given", "finish", "waiting"), why))

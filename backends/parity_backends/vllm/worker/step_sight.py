@@ -75,6 +75,10 @@ class Sight:
             self.numbers["finish"] = looked_up(ends, names) if ends else np.full(len(names), NOTHING)
 
 
+STATE_DIGESTS = ("found", "left")
+"""Of recurrent states, as a step begins and as it ends."""
+
+
 class Columns:
     """The columns of several steps. A column that any of them lacks is left out."""
 
@@ -258,6 +262,7 @@ class Columns:
         off = np.zeros(count, dtype=np.int64)
         wide = max([1, *(seen["spec_slots"].shape[1] for seen in steps if seen["spec_slots"] is not None)])
         slots = np.full((count, wide), NOTHING, dtype=np.int64)
+        digests = {name: np.zeros((count, wide), dtype=np.int64) for name in STATE_DIGESTS}
         begin = 0
         for seen, rows in zip(steps, self.rows):  # noqa: B905
             end = begin + int(rows)
@@ -273,6 +278,12 @@ class Columns:
                 slots[spec, : seen["spec_slots"].shape[1]] = seen["spec_slots"][: len(spec)]
             if len(other) and seen["other_slots"] is not None:
                 slots[other, 0] = seen["other_slots"][: len(other)]
+            for name, values in digests.items():
+                of_spec, of_others = seen.get(name, (None, None))
+                if len(spec) and of_spec is not None:
+                    values[spec, : of_spec.shape[1]] = of_spec[: len(spec)]
+                if len(other) and of_others is not None:
+                    values[other, 0] = of_others[: len(other)]
             if seen["initial"] is not None:
                 initial[other] = seen["initial"][: len(other)]
             if len(spec) and len(other) and seen["spec_tokens"] is not None and seen["other_tokens"] is not None:
@@ -283,6 +294,10 @@ class Columns:
         named = {"path": path, "accepted": accepted, "initial": initial, "split_off": off}
         self.found.update(("%s/%d" % (name, group), values) for name, values in named.items())
         self.found["state_slots/%d" % group] = Ragged(counts, slots[np.arange(wide) < counts[:, None]])
+        for name, values in digests.items():
+            if all(name in seen for seen in steps):
+                column = "state_%s/%d" % (name, group)
+                self.found[column] = Ragged(counts, values[np.arange(wide) < counts[:, None]])
 
     def _split_off(self, begin: int, end: int, mask: Any, seen: dict[str, Any]) -> Any:
         """How many tokens of each row the split into speculative and other rows puts into another's place."""
