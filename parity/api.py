@@ -28,6 +28,7 @@ from parity.pipeline.inside import look_inside, steps_beside, with_steps
 from parity.pipeline.saving import save_comparison
 from parity.plan.checkpoint import shipped_checkpoint
 from parity.records import Capture, Completion, Finding, Json, Key, ScoreKey, Scores, TopLogprobs, Verdict
+from parity.text import visible
 from parity.view import Evidence, RunView, of_captures
 
 TEXT_COLUMNS = 200
@@ -76,7 +77,7 @@ class Result:
     def __repr__(self) -> str:
         found = ", ".join(f"{kind} {count}" for kind, count in self.counts.items()) or "no findings"
         arms = f"{self.candidate.header.arm} compared with {self.baseline.header.arm}"
-        return f"<parity.Result {self.verdict}: {arms}, {len(self.classes)} completions, {found}>"
+        return visible(f"<parity.Result {self.verdict}: {arms}, {len(self.classes)} completions, {found}>")
 
     def __bool__(self) -> bool:
         raise TypeError("a parity.Result is neither true nor false: ask for result.verdict, such as == 'PASS'")

@@ -24,6 +24,7 @@ from parity.records.kinds import Severity as Severity
 from parity.records.ragged import RaggedTokens as RaggedTokens
 from parity.records.ragged import TokenIds as TokenIds
 from parity.records.weight import weight_of
+from parity.text import visible
 
 Json = Any  # what json.loads gives
 
@@ -280,7 +281,9 @@ class Capture:
     source: str = ""
 
     def __repr__(self) -> str:
-        return f"<parity.Capture {self.header.arm}: {len(self.completions)} completions of {self.header.model}>"
+        return visible(
+            f"<parity.Capture {self.header.arm}: {len(self.completions)} completions of {self.header.model}>"
+        )
 
     def __iter__(self) -> Iterator[Completion]:
         return iter(self.completions.values())

@@ -11,6 +11,7 @@ from parity.report.examples import example
 from parity.report.prose import in_html
 from parity.report.sections import Stream, runs
 from parity.report.texts import Texts
+from parity.text import visible
 from parity.view import RunView
 
 TOKENS = 60
@@ -43,7 +44,8 @@ def as_html(view: RunView, texts: Texts | None = None) -> Markup:
             for part in section.parts:
                 if isinstance(part, Stream):
                     parts.append(_stream(part, view))
-    return Markup("<div>{}</div>").format(Markup("").join(parts))
+    whole = Markup("<div>{}</div>").format(Markup("").join(parts))
+    return Markup(visible(whole, keep="\n\t"))  # of markup only text can have what is escaped there
 
 
 def _stream(part: Stream, view: RunView) -> Markup:

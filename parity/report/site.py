@@ -5,6 +5,8 @@ A page that is there is kept: only what is new is written, so the command may ru
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +16,10 @@ from typing import Final
 from markupsafe import Markup
 
 from parity._version import __version__
-from parity.errors import writing
+from parity.errors import ParityError, writing
+from parity.files import is_file, read_whole
 from parity.messages import message
+from parity.pipeline.directory import write_whole
 from parity.report.formats.html import data, environment, html_report
 from parity.report.texts import Texts
 from parity.store import RunRow, Store
@@ -23,7 +27,9 @@ from parity.view import of_store
 from parity.view.lines import RunLine, run_line
 
 INDEX: Final = "index.html"
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+GENERATOR: Final = b'<meta name="generator" content="parity '
+MOST_INDEX: Final = 64 << 20
+_NAME: Final = re.compile(r"(?!index$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """An id that may name a file: a database may be somebody else's."""
 
 
@@ -53,10 +59,26 @@ def write_site(store: Store, directory: Path, *, limit: int, language: str = "en
         new = [run for run in runs if run.verdict is not None and not _page(directory, run).exists()]
         for run in new:
             text = html_report(of_store(store, run.id, limit=limit), texts)
-            _page(directory, run).write_text(text, encoding="utf-8")
-        index = _index(store, directory, runs, texts)
-        (directory / INDEX).write_text(index, encoding="utf-8")
+            _put(_page(directory, run), text)
+        _refuse_others(directory / INDEX)
+        _put(directory / INDEX, _index(store, directory, runs, texts))
     return len(new)
+
+
+def _put(page: Path, text: str) -> None:
+    """Raises OSError, where a link or a pipe has its place too: it would say where is written."""
+    if page.is_symlink() or (page.exists() and not page.is_file()):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(page))
+    write_whole(page, [text.encode()])
+
+
+def _refuse_others(index: Path) -> None:
+    """Raises ParityError for an index that is no page of parity's: somebody else's site is not written over."""
+    if os.path.lexists(index) and not (is_file(index) and GENERATOR in read_whole(index, MOST_INDEX)):
+        raise ParityError(
+            message("report.site_of_others", "{path} is there, and parity did not write it", path=str(index)),
+            hint=message("report.name_empty_folder", "name a folder of its own for the pages, or move that file away"),
+        )
 
 
 def _page(directory: Path, run: RunRow) -> Path:

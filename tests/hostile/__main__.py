@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from asked import Asked
 from judging import Ended
 
-CAMPAIGNS = ("bombs", "far", "models", "servers", "stores", "kills")
+CAMPAIGNS = ("bombs", "far", "models", "servers", "stores", "likes", "sites", "notebooks", "insides", "kits", "kills")
 
 
 def main() -> int:

@@ -185,6 +185,10 @@ class Liar(Handler):
         what, _, name = self.case.partition(": ")
         if self.path == "/metrics" and what == "metrics":
             return self.send_plain(METRICS[name], "text/plain")
+        if what == "like":
+            from likes import REPORTS
+
+            return self.send_plain(json.dumps(REPORTS[name]).encode(), kind)
         if self.path == "/v1/models" and what == "models":
             return self.send_plain(json.dumps(MODELS[name]).encode(), kind)
         lied = {"answer": CHANGES, "deed": DEEDS, "first": DEEDS}.get(what)

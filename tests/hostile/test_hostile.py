@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterator
 
 import bombs
 import far
+import insides
 import kills
+import kits
+import likes
 import models
+import notebooks
 import pytest
 import servers
+import sites
 import stores
 from asked import Asked
 from judging import Ended
@@ -20,8 +25,10 @@ Campaign = Callable[[Asked], Iterator[Ended]]
 
 @pytest.mark.skipif(os.name != "posix", reason="processes are killed and looked at as POSIX has them")
 @pytest.mark.parametrize(
-    "campaign", [bombs.campaign, far.campaign, kills.campaign, models.campaign, servers.campaign, stores.campaign]
-)
+    "campaign",
+    [bombs.campaign, far.campaign, insides.campaign, kills.campaign, kits.campaign, likes.campaign, models.campaign,
+     notebooks.campaign, servers.campaign, sites.campaign, stores.campaign],
+)  # fmt: skip
 def test_nothing_hostile_gets_through(campaign: Campaign) -> None:
     tried = list(campaign(Asked(short=True)))
     assert tried

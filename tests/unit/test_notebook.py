@@ -42,6 +42,16 @@ def test_it_shows_itself(result: parity.Result) -> None:
     assert not page.findall(".//script")
 
 
+def test_nothing_of_a_capture_moves_the_cursor(tmp_path: Path) -> None:
+    moves = "\x1b[2J\u202e"
+    rows = [completion(TEXT, f"p{at}") for at in range(64)]
+    base, other = capture("cpu/base", *rows), capture(f"cpu/{moves}", *rows[1:])
+    found = parity.compare(written(tmp_path / "a.jsonl", base), written(tmp_path / "b.jsonl", other))
+    shown = (repr(found), repr(found.candidate), str(found._repr_html_()))
+    assert not any(sign in one for one in shown for sign in moves if sign in "\x1b\u202e")
+    assert "\\x1b" in repr(found)
+
+
 def test_rows_have_the_text(result: parity.Result) -> None:
     (row,) = result.to_rows()
     assert (row["baseline_text"], row["candidate_text"]) == ("<b>said 0</b>", None)

@@ -19,6 +19,7 @@ from parity_backends.vllm.worker.table import VLLM_READ
 
 from parity.errors import BackendError, ParityError
 from parity.run import load_backend
+from parity.trust import trust
 
 MTP = {"method": "qwen3_next_mtp", "num_speculative_tokens": 2}
 
@@ -207,3 +208,72 @@ def test_deployed_pins_nothing_that_can_be_done_without(name: str) -> None:
         "VLLM_ENABLE_V1_MULTIPROCESSING",
         "VLLM_USE_V2_MODEL_RUNNER",
     }
+
+
+LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join(['*' + before] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [LAUGHS, "a: " + "[" * 20_000, "speculative-config: &a {b: *a}", "max-model-len: 2024-01-01",
+     "max-model-len: 2024-99-99", "model: !!binary aGFsbG8=", "stop: !!set {a, b}", "max-model-len: 1" + "0" * 400,
+     "a: " + "x" * (2 << 20)],
+)  # fmt: skip
+def test_a_recipe_of_somebody_else_is_refused_in_words(tmp_path: Path, text: str) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(text)
+    with pytest.raises(ParityError):
+        deployment(str(recipe))
+
+
+@pytest.mark.parametrize("how", ["{recipe}", "vllm serve m --config {recipe}"])
+@pytest.mark.parametrize(
+    "text",
+    ["worker-cls: evil.Worker", "trust-remote-code: true",
+     "kv-transfer-config: '{\"kv_connector_module_path\": \"evil\"}'"],
+)  # fmt: skip
+def test_a_recipe_has_code_imported_only_where_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, text: str
+) -> None:
+    monkeypatch.setenv("PARITY_HOME", str(tmp_path / "home"))
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(text)
+    source = how.format(recipe=recipe)
+    with pytest.raises(ParityError, match="is not trusted, and would have set"):
+        deployment(source)
+    trust(tmp_path)
+    assert deployment(source).engine
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["--max-model-len " + "9" * 400 + "k", "--speculative-config.a 1 --speculative-config.a.b 2",
+     "--speculative-config '{\"a\":" + "[" * 500 + "]" * 500 + "}'",
+     "--speculative-config." + ".".join("a" * 5000) + " 1"],
+)  # fmt: skip
+def test_a_line_with_odd_values_is_refused_in_words(line: str) -> None:
+    with pytest.raises(ParityError):
+        deployment(f"vllm serve m {line}")
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        (
+            200,
+            json.dumps({"vllm_config": {"model_config": {"dtype": "evil.module"}}}).encode(),
+        )
+    ],
+    indirect=True,
+)
+def test_a_server_has_no_code_imported_here(server: str) -> None:
+    with pytest.raises(BackendError, match="reports settings that name code"):
+        deployment(server)
+
+
+@pytest.mark.parametrize("server", [(200, b"[" * 100_000 + b"]" * 100_000)], indirect=True)
+def test_a_server_that_answers_in_lists_is_silent(server: str) -> None:
+    with pytest.raises(BackendError, match="does not report its arguments"):
+        deployment(server)

@@ -248,3 +248,19 @@ def test_a_site_is_an_index_and_a_page_for_each_run(db: Path, tmp_path: Path) ->
     assert "new pages: 0" in parity("report", "--site", site, "--db", db).stderr
     assert page.read_text(encoding="utf-8") == "mine", "what is there is kept"
     assert parity("report", bad, "--site", site, "--db", db).exit_code == 2
+
+
+def test_a_site_writes_over_nobodys_index_and_through_no_link(db: Path, tmp_path: Path) -> None:
+    site, outside = tmp_path / "site", tmp_path / "outside.html"
+    site.mkdir()
+    (site / "index.html").write_text("mine")
+    done = parity("report", "--site", site, "--db", db)
+    assert done.exit_code == 2
+    assert "parity did not write it" in done.stderr
+    assert (site / "index.html").read_text() == "mine"
+    (site / "index.html").unlink()
+    run = next(path for path in site.glob("*.html"))
+    run.unlink()
+    run.symlink_to(outside)
+    assert parity("report", "--site", site, "--db", db).exit_code == 2
+    assert not outside.exists()

@@ -7,9 +7,11 @@ deployment("http://127.0.0.1:8000")
 
 from __future__ import annotations
 
+from parity.messages import message
 from parity.records.deployment import Deployment
 from parity_backends.vllm.serve.command import from_words, words_of
-from parity_backends.vllm.serve.recipe import is_recipe, words_of_recipe
+from parity_backends.vllm.serve.flags import refused
+from parity_backends.vllm.serve.recipe import is_recipe
 from parity_backends.vllm.serve.running import from_server
 
 
@@ -20,8 +22,11 @@ def deployment(source: str) -> Deployment:
     server that does not report its arguments.
     """
     source = source.strip()
-    if source.startswith(("http://", "https://")):
-        return from_server(source)
-    if is_recipe(source):
-        return from_words(words_of_recipe(source))
-    return from_words(*words_of(source))
+    try:
+        if source.startswith(("http://", "https://")):
+            return from_server(source)
+        if is_recipe(source):
+            return from_words(["--config", source])
+        return from_words(*words_of(source))
+    except (RecursionError, OverflowError):
+        raise refused(message("serve.too_deep", "a value in it is nested too deeply, or too large")) from None

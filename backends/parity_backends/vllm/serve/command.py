@@ -6,14 +6,17 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from parity.errors import ParityError
 from parity.messages import message
+from parity.plan.trusting import of_settings
 from parity.records.deployment import Deployment
 from parity.secrecy import without_secrets
+from parity.trust import Trust, trust_in
 from parity_backends.vllm.serve import flags
-from parity_backends.vllm.serve.recipe import words_of_recipe
+from parity_backends.vllm.serve.recipe import DEEPEST, words_of_recipe
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _OF_THE_SHELL = re.compile(r"[;&|]+|\d*(>|<).*")
@@ -70,13 +73,7 @@ def _begins(words: Sequence[str]) -> tuple[int, int] | None:
 
 def from_words(words: Sequence[str], env: Mapping[str, str] | None = None, aside: Sequence[str] = ()) -> Deployment:
     """What these flags ask of an engine. Raises ParityError for one that vLLM does not have or would not take."""
-    parser = flags.parser()
-    given, rest = parser.parse_known_args(_nested([_dashed(word) for word in _with_recipe(words)]))
-    for word in rest:
-        if word.startswith("-"):
-            raise flags.unknown(word)
-        raise flags.refused(message("serve.stray", "{word!r} belongs to no flag", word=word))
-    values: dict[str, Any] = vars(given)
+    values = _values(_with_recipe(words))
     model = values.pop("model_tag", None) or values.get("model")
     left_out = [name for name in values if flags.is_aside(name)]
     engine = _speculation({name: value for name, value in values.items() if name not in left_out})
@@ -95,6 +92,48 @@ def from_words(words: Sequence[str], env: Mapping[str, str] | None = None, aside
     return Deployment(engine, dict(env or {}), model, tuple(named))
 
 
+def _values(words: Sequence[str]) -> dict[str, Any]:
+    """What each flag is given. Raises ParityError."""
+    given, rest = flags.parser().parse_known_args(_nested([_dashed(word) for word in words]))
+    for word in rest:
+        if word.startswith("-"):
+            raise flags.unknown(word)
+        raise flags.refused(message("serve.stray", "{word!r} belongs to no flag", word=word))
+    values = vars(given)
+    for name, value in values.items():
+        if _too_large(value):
+            said = message("serve.too_large", "{name}: a number of more than 64 bits, or lists in lists", name=name)
+            raise flags.refused(said)
+    return values
+
+
+def _too_large(value: Any, depth: int = 0) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    large = isinstance(value, int) and abs(value) >= 1 << 63
+    return large or depth > DEEPEST or any(_too_large(one, depth + 1) for one in inner)
+
+
+def _recipe(path: str) -> list[str]:
+    """The words of a recipe. Raises ParityError for one of somebody else that would have code imported."""
+    words = words_of_recipe(path)
+    would = list(of_settings({name: value for name, value in _values(words).items() if not flags.is_aside(name)}))
+    if would and trust_in(Path(path).expanduser()) is Trust.NONE:
+        raise ParityError(
+            message(
+                "serve.untrusted",
+                "the recipe {path} is not trusted, and would have set: {found}",
+                path=path,
+                found=would[:20],
+            ),
+            hint=message(
+                "trust.look",
+                "read it; then `parity trust {directory}` takes what lies there",
+                directory=str(Path(path).expanduser().resolve().parent),
+            ),
+        )
+    return words
+
+
 def _speculation(engine: dict[str, Any]) -> dict[str, Any]:
     """The short forms `--spec-method`, `--spec-model` and `--spec-tokens` as parts of the speculative settings."""
     short = {"spec_method": "method", "spec_model": "model", "spec_tokens": "num_speculative_tokens"}
@@ -111,7 +150,7 @@ def _with_recipe(words: Sequence[str]) -> list[str]:
     for word in left:
         flag, equals, value = word.partition("=")
         if flag == "--config":
-            found += words_of_recipe(value if equals else next(left, ""))
+            found += _recipe(value if equals else next(left, ""))
         else:
             rest.append(word)
     model = rest[:1] if rest and not rest[0].startswith("-") else []
@@ -145,6 +184,8 @@ def _nested(words: Sequence[str]) -> list[str]:
         inner = collected.setdefault(key, {})
         for name in keys[:-1]:
             inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise flags.refused(message("serve.two_values", "{flag} sets a value and parts of it", flag=key))
         listed = keys[-1].endswith("+")
         inner[keys[-1].removesuffix("+")] = value.split(",") if listed else _value(value)
     return [*plain, *(word for key, inner in collected.items() for word in (key, json.dumps(inner)))]

@@ -9,7 +9,13 @@ from typing import Any
 import yaml
 
 from parity.errors import ParityError
-from parity.messages import message
+from parity.files import read_whole
+from parity.messages import Message, message
+
+MOST_BYTES = 1 << 20
+MOST_VALUES = 10_000
+DEEPEST = 32
+"""Of a recipe: an alias of YAML is a few bytes, and stands for any number of values."""
 
 ENDINGS = (".yaml", ".yml")
 
@@ -25,7 +31,7 @@ def words_of_recipe(path: str) -> list[str]:
     Raises ParityError for a file that cannot be read or holds no settings.
     """
     try:
-        value = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
+        value = yaml.safe_load(read_whole(Path(path).expanduser(), MOST_BYTES).decode("utf-8"))
     except OSError as error:
         raise ParityError(
             message(
@@ -36,14 +42,39 @@ def words_of_recipe(path: str) -> list[str]:
             ),
             hint=message("serve.name_file", "name the YAML file that `vllm serve --config` gets"),
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise _no_recipe(path, str(error).splitlines()[0]) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _no_recipe(path, (str(error).splitlines() or [type(error).__name__])[0]) from None
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise _no_recipe(path, type(value).__name__)
-    return [word for name, setting in value.items() for word in _flag(name, setting)]
+    found = json_of(value)
+    if found is None:
+        raise _no_recipe(path, message("serve.not_plain", "it holds more than plain values, lists and mappings"))
+    return [word for name, setting in found.items() for word in _flag(name, setting)]
 
 
-def _no_recipe(path: str, said: str) -> ParityError:
+def json_of(value: dict[str, Any]) -> dict[str, Any] | None:
+    """The mapping as JSON has it, aliases written out; None where it is too much, nested too deeply, or no JSON."""
+    left = MOST_VALUES
+
+    def plain(one: Any, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0 or depth > DEEPEST or not isinstance(one, dict | list | str | int | float | bool | None):
+            raise TypeError
+        if isinstance(one, dict):
+            return {
+                name if isinstance(name, str) else str(name): plain(inner, depth + 1) for name, inner in one.items()
+            }
+        return [plain(inner, depth + 1) for inner in one] if isinstance(one, list) else one
+
+    try:
+        found: dict[str, Any] = plain(value, 0)
+    except TypeError:
+        return None
+    return found
+
+
+def _no_recipe(path: str, said: str | Message) -> ParityError:
     return ParityError(
         message("serve.no_recipe", "{path} holds no settings as NAME: VALUE: {said}", path=path, said=said),
         hint=message("serve.name_file", "name the YAML file that `vllm serve --config` gets"),

@@ -8,22 +8,21 @@ are read along their paths. What has no row is not taken over.
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 from parity.errors import BackendError
 from parity.messages import Message, message
 from parity.plan.matrix import set_nested
+from parity.plan.trusting import of_settings
 from parity.records import Json
 from parity.records.deployment import Deployment
 from parity.records.engine_settings import engine_settings
+from parity_backends.server.worker.transport import Endpoint, Refused, ServerError, is_too_dense
 
 TIMEOUT = 30.0
 """Seconds: the server looks at its environment before it answers."""
-
-MOST_BYTES = 8 * 1024 * 1024
 
 _GRAPHS = {"0": "NONE", "1": "PIECEWISE", "2": "FULL", "(2, 0)": "FULL_DECODE_ONLY", "(2, 1)": "FULL_AND_PIECEWISE"}
 """`CUDAGraphMode` by value, which is what JSON has of it (vLLM 0.32, config/compilation.py)."""
@@ -45,6 +44,14 @@ def from_server(url: str) -> Deployment:
         if row.asked == _COMPILATION:
             value = _GRAPHS.get(str(tuple(value) if isinstance(value, list) else value), value)
         set_nested(engine, row.asked, value.removeprefix("torch.") if isinstance(value, str) else value)
+    would = list(of_settings(engine))
+    if would:
+        raise BackendError(
+            message("serve.server_names_code", "{url} reports settings that name code: {found}", url=url, found=would),
+            hint=message(
+                "serve.own_command", "where you want them, give the command that started it: --like 'vllm serve …'"
+            ),
+        )
     model = _at(config, "model_config.model")
     return Deployment(engine, {}, model if isinstance(model, str) else None)
 
@@ -55,16 +62,19 @@ def _at(config: Mapping[str, Any], path: str) -> Json:
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
     listed = value if isinstance(value, list) else [value]
-    return value if all(isinstance(one, bool | int | float | str) for one in listed) else None
+    plain = all(isinstance(one, bool | int | float | str) for one in listed)
+    large = any(isinstance(one, int) and abs(one) >= 1 << 63 for one in listed)
+    return value if plain and not large else None
 
 
 def _asked(url: str) -> Mapping[str, Any]:
+    server = Endpoint(url, None, TIMEOUT, 0, threading.Event())
     try:
-        with urllib.request.urlopen(f"{url}/server_info?config_format=json", timeout=TIMEOUT) as answer:
-            found = json.loads(answer.read(MOST_BYTES))
-    except urllib.error.HTTPError as error:
-        raise _silent(url, f"HTTP {error.code}") from None
-    except (OSError, ValueError) as error:
+        _, data = server.get("/server_info?config_format=json")
+        found = None if is_too_dense(data) else json.loads(data)
+    except Refused as error:
+        raise _silent(url, f"HTTP {error.status}") from None
+    except (ServerError, OSError, ValueError, RecursionError) as error:
         raise _silent(url, str(error)) from None
     if not isinstance(found, Mapping):
         raise _silent(url, type(found).__name__)
