@@ -13,6 +13,7 @@ from parity.plan.matrix import SPECULATION, Axis, Point, apply, check_axes, cont
 from parity.plan.types import Skipped
 from parity.plan.variants import DEPLOYED, SPECULATION_DECIDES, Variant, resolve
 from parity.records import Json
+from parity.records.control import CONTROL
 from parity.records.deployment import Deployment
 from parity.records.engine_settings import speculates
 from parity.run import Backend, OwnSettings, impossible
@@ -213,7 +214,7 @@ def default_baseline(arms: Sequence[Arm]) -> str | None:
 
 def control_arm(arm: Arm, fault: str, backend: Backend) -> Arm:
     """A copy of an arm with a fault planted in its engine. Raises ParityError for an unknown fault."""
-    variant = f"{arm.variant}-control-{fault.partition(':')[0]}"
+    variant = f"{arm.variant}{CONTROL}{fault.partition(':')[0]}"
     return replace(
         arm,
         name=f"{arm.backend}/{variant}",

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from parity.messages import Message
+from parity.records.conditions import CONDITIONS, conditions
 from parity.report import facts, table_text
 from parity.report.escape import block, code, inline, table, without_paths
 from parity.report.format import REPOSITORIES
-from parity.report.known import CONDITIONS, Match, conditions, known_bugs, link, matches
+from parity.report.known import Match, known_bugs, link, matches
 from parity.report.prose import in_markdown
 from parity.report.texts import Texts
 from parity.view import NextCommand, RunView, next_commands

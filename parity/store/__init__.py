@@ -19,15 +19,20 @@ from parity.store.rows import (
     FindingRow,
     FindingSort,
     KindCount,
+    Occurrence,
     RequestRow,
+    Rule,
+    RuleUse,
+    RunFilter,
     RunRow,
+    RunSort,
     RunStatus,
     Triage,
     TriageChange,
     TriageState,
     TriageStep,
 )
-from parity.store.triage import Triager
+from parity.store.rules import RuleBook
 from parity.store.write import ArmComparison, ArmResult, NewRun, fingerprint
 
 __all__ = [
@@ -40,8 +45,13 @@ __all__ = [
     "FindingSort",
     "KindCount",
     "NewRun",
+    "Occurrence",
     "RequestRow",
+    "Rule",
+    "RuleUse",
+    "RunFilter",
     "RunRow",
+    "RunSort",
     "RunStatus",
     "Store",
     "Triage",
@@ -52,8 +62,9 @@ __all__ = [
 ]
 
 
-class Store(Triager):
-    """The whole store: reading (`Reader`), recording runs (`Writer`), triage (`Triager`).
+class Store(RuleBook):
+    """The whole store: reading (`Reader`), recording runs (`Writer`), triage (`Triager`), known bugs
+    (`RuleBook`).
 
     Open it with `Store.open(path)`. One object may be used from several threads; a file may be open in
     several processes. Every method raises ParityError, never sqlite3.Error.

@@ -8,7 +8,8 @@ from typing import Any
 
 from parity.records import Key, Kind
 from parity.records.first_faults import FOLLOWS
-from parity.store import FindingFilter, FindingRow, FindingSort, Store
+from parity.store import FindingFilter, FindingRow, FindingSort
+from parity.store.across import AcrossRuns
 from parity.store.read import TRIAGED_WITH_TEXT
 
 CACHE_KIB = 8 * 1024
@@ -82,7 +83,7 @@ _LINES = (
 )
 
 
-class Browser(Store):
+class Browser(AcrossRuns):
     """A store for a person who looks around. Open it with `Browser.open(path)`."""
 
     def _prepare(self) -> None:
@@ -281,15 +282,6 @@ class Browser(Store):
             )
             for row in rows
         ]
-
-    def runs_with(self, fingerprint: str, *, limit: int = 20) -> list[tuple[str, str]]:
-        """(id, time of creation) of the newest runs in which a finding occurs."""
-        rows = self._read(
-            "SELECT DISTINCT runs.id, runs.created FROM findings JOIN runs ON runs.number = findings.run"
-            " WHERE fingerprint = ? ORDER BY runs.created DESC, runs.number DESC LIMIT ?",
-            (fingerprint, limit),
-        )
-        return [(row["id"], row["created"]) for row in rows]
 
     def finding_of(self, run_id: str, fingerprint: str) -> FindingRow | None:
         """The finding of a run that has this name."""

@@ -18,7 +18,7 @@ from parity.records.gaps import KeptGaps
 from parity.records.next_steps import steps_from
 from parity.store.packing import unpack_gaps, unpack_tokens
 from parity.store.plans import plan_from
-from parity.store.rows import ArmRow, CompletionRow, FindingRow, RequestRow, RunRow, RunStatus, TriageState
+from parity.store.rows import ArmRow, CompletionRow, FindingRow, RequestRow, Rule, RunRow, RunStatus, TriageState
 
 Made = TypeVar("Made")
 
@@ -120,6 +120,8 @@ def run_row(row: sqlite3.Row) -> RunRow:
         versions={name: str(version) for name, version in _object(row["versions"]).items()},
         directory=row["directory"],
         duration=row["duration"],
+        name=row["name"],
+        tags=tuple(row["tags"].split()),
     )
 
 
@@ -206,6 +208,22 @@ def finding_row(row: sqlite3.Row) -> FindingRow:
         weight=row["weight"],
         label=row["label"],
         followed=row["followed"],
+        rule=row["rule"],
+    )
+
+
+@_readable
+def rule_row(row: sqlite3.Row) -> Rule:
+    return Rule(
+        row["kind"],
+        row["link"],
+        {str(name): str(value) for name, value in _object(row["signs"]).items()},
+        tuple(str(name) for name in orjson.loads(row["conditions"])),
+        {str(name): str(value) for name, value in _object(row["versions"]).items()},
+        row["model"],
+        row["id"],
+        row["author"],
+        row["created"],
     )
 
 

@@ -19,7 +19,12 @@ def by_fingerprint(store: Store, beginning: str) -> list[FindingRow]:
 
 
 def triaged(store: Store, states: frozenset[TriageState]) -> Mapping[str, Triage]:
-    """Every finding that somebody gave one of these states, by fingerprint."""
+    """Every finding that somebody, or a rule, gave one of these states, by fingerprint."""
     names = sorted(str(state) for state in states)
-    rows = store._read(f"SELECT fingerprint FROM triage WHERE state IN ({','.join('?' * len(names))})", names)
+    marks = ",".join("?" * len(names))
+    rows = store._read(
+        f"SELECT fingerprint FROM triage WHERE state IN ({marks})"
+        f" UNION SELECT fingerprint FROM findings WHERE rule IS NOT NULL AND state IN ({marks})",
+        [*names, *names],
+    )
     return {row["fingerprint"]: store.triage(row["fingerprint"]) for row in rows}

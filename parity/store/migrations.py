@@ -248,6 +248,33 @@ def m006_steps_of_triage(db: Database) -> None:
         db.conn.execute(statement)
 
 
+@migrations()
+def m007_rules_of_known_bugs(db: Database) -> None:
+    """Rules by which later findings are known, which rule took a finding, an index of what is not a near-tie by state;
+    names and tags of runs."""
+    for statement in (
+        """
+        CREATE TABLE rules (
+            id INTEGER PRIMARY KEY,
+            link TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            signs TEXT NOT NULL DEFAULT '{}',
+            conditions TEXT NOT NULL DEFAULT '[]',
+            versions TEXT NOT NULL DEFAULT '{}',
+            model TEXT NOT NULL DEFAULT '',
+            author TEXT NOT NULL DEFAULT '',
+            created TEXT NOT NULL
+        ) STRICT
+        """,
+        "ALTER TABLE findings ADD COLUMN rule INTEGER REFERENCES rules (id)",
+        "CREATE INDEX findings_by_rule ON findings (rule, run, arm) WHERE rule IS NOT NULL",
+        "CREATE INDEX findings_open ON findings (run, state, arm, followed, id) WHERE kind <> 'near_tie'",
+        "ALTER TABLE runs ADD COLUMN name TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runs ADD COLUMN tags TEXT NOT NULL DEFAULT ''",
+    ):
+        db.conn.execute(statement)
+
+
 def _weight(kind: str, severity: str, request: str, length: int | None, evidence: str) -> float:
     try:
         facts = evidence_from_json(kind, request, orjson.loads(evidence))

@@ -10,7 +10,6 @@ from parity.messages import message
 from parity.records import Key
 from parity.records.first_faults import FOLLOWS
 from parity.records.gaps import KeptGaps
-from parity.store.connection import Connection
 from parity.store.decode import arm_row, completion_row, finding_row, gaps_row, request_row, run_row
 from parity.store.rows import (
     ArmRow,
@@ -22,6 +21,7 @@ from parity.store.rows import (
     RequestRow,
     RunRow,
 )
+from parity.store.run_list import RunLister
 
 _FINDING = """
     SELECT findings.*, runs.id AS run_id, arms.name AS arm_name, coalesce(triage.label, '') AS label
@@ -38,21 +38,8 @@ TRIAGED_WITH_TEXT = (
 )
 
 
-_RUN_HAS = (
-    "(:text = '' OR instr(lower(id || ' ' || model || ' ' || command || ' ' || coalesce(verdict, status)), :text))"
-)
-
-
-class Reader(Connection):
+class Reader(RunLister):
     """The half of the store that never writes."""
-
-    def runs(self, *, limit: int | None = None, offset: int = 0, text: str = "") -> list[RunRow]:
-        """Runs, newest first; with `text` those that have it in id, model, command, verdict or status."""
-        rows = self._read(
-            f"SELECT * FROM runs WHERE {_RUN_HAS} ORDER BY created DESC, number DESC LIMIT :limit OFFSET :offset",
-            {"text": text.lower(), "limit": -1 if limit is None else limit, "offset": offset},
-        )
-        return [run_row(row) for row in rows]
 
     def compared_with_plan(self, plan_hash: str) -> list[str]:
         """Ids of the runs of a plan that came to a verdict, oldest first."""
@@ -60,9 +47,6 @@ class Reader(Connection):
             "SELECT id FROM runs WHERE plan_hash = ? AND verdict IS NOT NULL ORDER BY created, number", (plan_hash,)
         )
         return [str(row["id"]) for row in rows]
-
-    def count_runs(self, text: str = "") -> int:
-        return int(self._read(f"SELECT count(*) FROM runs WHERE {_RUN_HAS}", {"text": text.lower()})[0][0])
 
     def run(self, run_id: str | None = None) -> RunRow:
         """The run whose id is, or uniquely starts with, `run_id`; without one the newest.

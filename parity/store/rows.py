@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from parity.messages import Message
@@ -44,6 +44,32 @@ class FindingSort(StrEnum):
     ARM = "arm"
 
 
+class RunSort(StrEnum):
+    """Orders of runs; ties are broken by the date."""
+
+    DATE = "date"
+    VERDICT = "verdict"
+    NEW = "new"
+    FOUND = "found"
+    TIME = "time"
+    MODEL = "model"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs; an empty set means no restriction.
+
+    `text` is looked for, ignoring case, in id, name, tags, model, command, verdict and status. `verdicts` names a
+    status where a run has no verdict.
+    """
+
+    text: str = ""
+    verdicts: frozenset[str] = frozenset()
+    models: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class RunRow:
     """One run. `plan` is without its requests, which come from `Store.requests`; `rounds` is 0 where nobody said."""
@@ -68,6 +94,9 @@ class RunRow:
     versions: Mapping[str, str]
     directory: str | None
     duration: float | None
+    name: str = ""
+    """What somebody calls it."""
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +187,8 @@ class FindingRow:
     """The label of its triage."""
     followed: int = 0
     """Faults that come after it in its completion; FOLLOWS where it is one that comes after the first."""
+    rule: int | None = None
+    """The rule of a known bug that it fits."""
 
     @property
     def follows(self) -> bool:
@@ -257,3 +288,44 @@ class KindCount:
     kind: str
     severity: str
     findings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A known bug, as it is told in later runs: prompts and places may be others there."""
+
+    kind: str
+    link: str = ""
+    """The issue in which it is on file."""
+    signs: Mapping[str, str] = field(default_factory=dict)
+    """What the evidence must say (`parity.records.signs`)."""
+    conditions: tuple[str, ...] = ()
+    """What must hold for the arm (`parity.records.conditions`)."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Packages of the arm that must have this version."""
+    model: str = ""
+    """The model that it is known of; "" for any."""
+    id: int = 0
+    author: str = ""
+    created: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleUse:
+    """A rule, how many findings of how many runs it has taken, and the newest of those runs."""
+
+    rule: Rule
+    findings: int
+    runs: int
+    newest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """A run that asked a request of an arm, and what came of one kind of finding there: None where it did not occur."""
+
+    run: str
+    created: str
+    finding: int | None
+    position: int | None
+    state: TriageState | None

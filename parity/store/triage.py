@@ -40,10 +40,11 @@ class Triager(Writer):
     """Reading, setting and undoing triage. The history is append-only: an undo is one more entry."""
 
     def triage(self, fingerprint: str) -> Triage:
-        """The current state; `Triage()` (new, no note) for a finding nobody has looked at."""
+        """The current state; `Triage()` (new, no note) for a finding nobody has looked at and no rule fits."""
         rows = self._read("SELECT * FROM triage WHERE fingerprint = ?", (fingerprint,))
         if not rows:
-            return Triage()
+            with self._lock:
+                return _ruled(self._db.conn, [fingerprint]).get(fingerprint, Triage())
         row = rows[0]
         return Triage(TriageState(row["state"]), row["note"], row["link"], row["duplicate_of"], row["label"])
 
@@ -64,14 +65,12 @@ class Triager(Writer):
         `going_on` is called with how many are done and may end it early; what is done by then stays, and is one step.
         Returns the step.
         """
-        return self._step(
-            fingerprints, lambda before: replace(before or Triage(), **changes), run=run, going_on=going_on
-        )
+        return self._step(fingerprints, lambda before: replace(before, **changes), run=run, going_on=going_on)
 
     def _step(
         self,
         fingerprints: Sequence[str],
-        then: Callable[[Triage | None], Triage],
+        then: Callable[[Triage], Triage],
         *,
         run: str | None,
         all_of_them: bool = False,
@@ -84,8 +83,9 @@ class Triager(Writer):
             with self._write() as conn:
                 batch = batch if begun else _next_batch(conn)
                 known = _current(conn, chunk)
-                made = [(name, known.get(name), then(known.get(name))) for name in chunk]
-                changed = [one for one in made if all_of_them or one[2] != (one[1] or Triage())]
+                held = _ruled(conn, chunk) | known
+                made = [(name, known.get(name), then(held.get(name, Triage()))) for name in chunk]
+                changed = [one for one in made if all_of_them or one[2] != held.get(one[0], Triage())]
                 _record(conn, changed, batch=batch, author=author, run=run)
                 begun = begun or bool(changed)
             if not going_on(start + len(chunk)):
@@ -184,6 +184,20 @@ def _current(conn: sqlite3.Connection, fingerprints: Sequence[str]) -> dict[str,
     return found
 
 
+def _ruled(conn: sqlite3.Connection, fingerprints: Sequence[str]) -> dict[str, Triage]:
+    """Those of these findings that a rule fits, as the rule has them."""
+    found: dict[str, Triage] = {}
+    for start in range(0, len(fingerprints), 500):
+        chunk = fingerprints[start : start + 500]
+        rows = conn.execute(
+            "SELECT f.fingerprint, rules.link FROM findings AS f JOIN rules ON rules.id = f.rule"
+            f" WHERE f.fingerprint IN ({','.join('?' * len(chunk))})",
+            list(chunk),
+        )
+        found |= {name: Triage(TriageState.KNOWN, link=link) for name, link in rows}
+    return found
+
+
 def _record(
     conn: sqlite3.Connection,
     changes: Sequence[tuple[str, Triage | None, Triage | None]],
@@ -217,7 +231,9 @@ def _record(
         ),
     )
     conn.executemany(
-        "UPDATE findings SET state = ?1 WHERE fingerprint = ?2 AND state <> ?1",
-        ((str(after.state if after else TriageState.NEW), name) for name, _, after in changes),
+        # What nobody says anything of any more is as the rule has it that fits.
+        "UPDATE findings SET state = coalesce(?1, CASE WHEN rule IS NULL THEN 'new' ELSE 'known' END)"
+        " WHERE fingerprint = ?2",
+        ((str(after.state) if after else None, name) for name, _, after in changes),
     )
     return [TriageChange(batch, at, name, before, after, undoes, author, run) for name, before, after in changes]

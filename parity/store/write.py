@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -20,11 +20,12 @@ from parity.errors import ParityError
 from parity.messages import Message, as_message, message
 from parity.plan import Plan
 from parity.plan.digest import plan_hash
-from parity.records import RUN, Capture, Finding, Json, Key, Severity
-from parity.records.first_faults import Fault, followed
+from parity.records import Capture, Finding, Json, Key
 from parity.records.gaps import KeptGaps
 from parity.records.next_steps import NextStep
 from parity.store.connection import to_text
+from parity.store.finding_rows import Decided, finding_rows
+from parity.store.fitting import rules_for
 from parity.store.packing import pack_gaps, pack_tokens
 from parity.store.plans import column_of
 from parity.store.read import Reader
@@ -197,13 +198,13 @@ class Writer(Reader):
     def save_comparison(self, run_id: str, arm: str, comparison: ArmComparison) -> None:
         """Store what comparing an arm found, replacing what an earlier attempt stored.
 
-        A finding whose fingerprint was triaged in an earlier run gets that state.
+        A finding whose fingerprint was triaged in an earlier run gets that state, one that a rule fits is known.
         """
         with self._write() as conn:
             arm_id = _arm_id(conn, run_id, arm)
             number, plan = conn.execute("SELECT number, plan_hash FROM runs WHERE id = ?", (run_id,)).fetchone()
             ordinals = dict(conn.execute("SELECT name, ordinal FROM requests WHERE run = ?", (number,)))
-            triaged = dict(conn.execute("SELECT fingerprint, state FROM triage"))
+            decided = Decided(dict(conn.execute("SELECT fingerprint, state FROM triage")), rules_for(conn, arm_id))
             conn.execute("DELETE FROM findings WHERE arm = ?", (arm_id,))
             conn.executemany(
                 "UPDATE completions SET class = ?, first_divergence = ?"
@@ -215,9 +216,11 @@ class Writer(Reader):
             _save_gaps(conn, baseline_id, comparison.baseline_gaps)
             conn.executemany(
                 "INSERT INTO findings (run, arm, ordinal, request, round, sample, kind, severity, position,"
-                " length, gap, state, evidence, fingerprint, weight, followed)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                _finding_rows(number, arm_id, plan, ordinals, triaged, comparison.findings),
+                " length, gap, state, evidence, fingerprint, weight, followed, rule)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                finding_rows(
+                    number, arm_id, ordinals, ((fingerprint(plan, one), one) for one in comparison.findings), decided
+                ),
             )
             conn.execute(
                 "UPDATE arms SET status = 'compared', verdict = ?, reasons = ?, counts = ?, stats = ? WHERE id = ?",
@@ -268,6 +271,16 @@ class Writer(Reader):
         """Give the memory of cached pages back: the next stage is about other rows."""
         self._read("PRAGMA shrink_memory")
 
+    def name_run(self, run_id: str, *, name: str | None = None, tags: Sequence[str] | None = None) -> None:
+        """Call a run something, and tag it; what is None stays. Tags are words."""
+        kept = None if tags is None else " ".join(dict.fromkeys(word for tag in tags for word in tag.split()))
+        with self._write() as conn:
+            changed = conn.execute(
+                "UPDATE runs SET name = coalesce(?, name), tags = coalesce(?, tags) WHERE id = ?", (name, kept, run_id)
+            ).rowcount
+            if not changed:
+                raise _no_run(run_id)
+
     def delete_run(self, run_id: str) -> None:
         """Remove a run and all its rows. Triage stays: it belongs to the fingerprints. Files stay too."""
         with self._write() as conn:
@@ -307,45 +320,3 @@ def _no_run(run_id: str) -> ParityError:
         message("store.there_no_run_database", 'there is no run "{run_id}" in this database', run_id=run_id),
         hint=message("store.shows_those_there", "`parity runs list` shows those there are"),
     )
-
-
-def _finding_rows(
-    number: int,
-    arm_id: int,
-    plan: str,
-    ordinals: Mapping[str, int],
-    triaged: Mapping[str, str],
-    findings: Sequence[Finding],
-) -> Iterable[tuple[Any, ...]]:
-    def place(finding: Finding) -> tuple[int, str, int, int, int]:
-        position = -1 if finding.position is None else finding.position
-        ordinal = ordinals.get(finding.request, len(ordinals))
-        return ordinal, finding.request, finding.round, finding.sample, position
-
-    ordered = sorted(findings, key=place)
-    for finding, after in zip(ordered, followed([_fault(one) for one in ordered]), strict=True):
-        gap = finding.evidence.gap
-        name = fingerprint(plan, finding)
-        yield (
-            number,
-            arm_id,
-            ordinals.get(finding.request, len(ordinals)),
-            finding.request,
-            finding.round,
-            finding.sample,
-            str(finding.kind),
-            str(Severity(finding.severity)),
-            finding.position,
-            finding.length,
-            gap if gap is not None and np.isfinite(gap) else None,
-            triaged.get(name, "new"),
-            to_text(finding.evidence.to_json()),
-            name,
-            finding.weight,
-            after,
-        )
-
-
-def _fault(finding: Finding) -> Fault:
-    alone = finding.request == RUN or finding.severity != Severity.CORRUPT
-    return Fault(None if alone else finding.key, finding.kind, finding.position)

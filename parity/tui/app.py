@@ -31,7 +31,8 @@ from parity.tui.bindings import APP, GROUPS, bindings
 from parity.tui.format import error_text, plain, short_path
 from parity.tui.outside import FollowUp, Outside
 from parity.tui.screens.base import ParityScreen
-from parity.tui.screens.dialogs import AskText, Choose, Confirm, Help, Reading
+from parity.tui.screens.dialogs import AskText, Choose, Confirm, Reading
+from parity.tui.screens.help import Help
 from parity.tui.screens.runs import RunsScreen
 from parity.tui.suspended import run_in_terminal
 from parity.tui.themes import DARK, LIGHT

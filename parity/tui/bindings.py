@@ -110,7 +110,7 @@ RUNS: Final = (
     Command(
         "slash",
         "search",
-        message("tui.key.search_runs", "Filter by text in id, model, command and verdict"),
+        message("tui.key.search_runs_by", "Filter by text in id, name, tag, model, command and verdict"),
         message("tui.bar.search", "Search"),
     ),
     Command(
@@ -125,7 +125,24 @@ RUNS: Final = (
         message("tui.key.compare_runs", "Compare the marked run with the one under the cursor"),
         message("tui.bar.compare", "Compare"),
     ),
-    Command("escape", "clear", message("tui.key.clear_runs", "Clear the mark, then the text")),
+    Command(
+        "i",
+        "inbox",
+        message("tui.key.inbox", "Inbox: findings of all runs that nobody has decided about"),
+        message("tui.bar.inbox", "Inbox"),
+    ),
+    Command("f", "filter", message("tui.key.filter_runs", "Filter by verdict, tag and model")),
+    Command("s", "sort", message("tui.key.sort", "Sort by the next column"), message("tui.bar.sort", "Sort")),
+    Command("S", "reverse", message("tui.key.reverse", "Reverse the order")),
+    Command(
+        "a",
+        "about",
+        message("tui.key.about", "About the run: arms, notes, settings and environments that differ, versions"),
+        message("tui.bar.about", "About"),
+    ),
+    Command("n", "name", message("tui.key.name", "Name the run, and tag it")),
+    Command("B", "known_bugs", message("tui.key.known_bugs", "Known bugs: the rules, and what each takes")),
+    Command("escape", "clear", message("tui.key.clear_runs_all", "Clear the mark, then the text and the filter")),
     OPEN_COMPLETIONS,
     Command(
         "D,delete",
@@ -341,12 +358,29 @@ GROUP_KEYS: Final = (
     *TRIAGE,
 )
 
+KNOWN_BUGS: Final = (
+    Command(
+        "enter,l,right",
+        "open",
+        message("tui.key.open_rule", "Look at what it took of the newest run"),
+        message("tui.bar.open", "Open"),
+    ),
+    Command("y", "copy_link", message("tui.key.copy_link", "Copy the link"), message("tui.bar.copy_link", "Copy link")),
+    Command(
+        "D,delete",
+        "delete",
+        message("tui.key.delete_rule", "Forget the rule: what it took is new again"),
+        message("tui.bar.delete", "Delete"),
+    ),
+)
+
 GROUPS: Final = {
     "runs": (message("tui.group.runs", "Runs"), RUNS),
     "completions": (message("tui.group.completions", "Completions"), COMPLETIONS),
     "findings": (message("tui.group.findings", "Findings"), FINDINGS),
     "comparing": (message("tui.group.comparing", "Two runs"), COMPARING),
     "groups": (message("tui.group.groups", "Groups"), GROUP_KEYS),
+    "known_bugs": (message("tui.group.known_bugs", "Known bugs"), KNOWN_BUGS),
     "finding": (message("tui.group.finding", "One finding"), FINDING),
 }
 

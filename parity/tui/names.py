@@ -28,6 +28,14 @@ FIELDS: Final[Mapping[str, Message]] = {
     "differs": message("tui.field.differs", "differs"),
     "new": message("tui.field.new", "new"),
     "findings": message("tui.field.findings", "findings"),
+    "verdict": message("runs.verdict", "verdict"),
+    "model": message("runs.model", "model"),
+    "tag": message("tui.field.tag", "tag"),
+    "name": message("tui.field.name", "name"),
+    "date": message("tui.column.date", "date"),
+    "found": message("tui.column.found", "found"),
+    "time": message("tui.column.time", "time"),
+    "known": message("tui.field.known", "known"),
     "original": message("tui.field.original", "duplicate of"),
 }
 
@@ -120,7 +128,9 @@ def class_counts(counts: Mapping[str, int]) -> Message:
 
 def value_name(field: str, value: str) -> str:
     """A value of a field that findings are filtered by."""
-    return _named({"severity": _SEVERITIES, "state": _STATES, "class": CLASS_NAMES}.get(field, {}), value)
+    return _named(
+        {"severity": _SEVERITIES, "state": _STATES, "class": CLASS_NAMES, "verdict": _STATUS}.get(field, {}), value
+    )
 
 
 def named(name: Message, value: object) -> str:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from parity.messages import Message, message
-from parity.records import Kind
-from parity.records.evidence import LeakEvidence, LocatedEvidence, RuleEvidence, TokensEvidence, ViolationEvidence
-from parity.records.kinds import Stretch
+from parity.records.signs import Sign, signs
 from parity.store import FindingRow, TriageState
-
-Sign = tuple[str, str]
-"""What is the same of all of them, and its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +19,7 @@ class Alike:
     signs: tuple[Sign, ...] = ()
 
     def said(self) -> list[Message]:
-        return [_said(name, value) for name, value in self.signs]
+        return [sign_said(name, value) for name, value in self.signs]
 
 
 @dataclass(slots=True)
@@ -37,10 +32,11 @@ class Group:
     new: int = 0
     """Those that nobody has decided about."""
     requests: set[str] = field(default_factory=set)
+    runs: set[str] = field(default_factory=set)
 
 
 def alike(row: FindingRow) -> Alike:
-    return Alike(row.kind, row.arm, tuple(_signs(row)))
+    return Alike(row.kind, row.arm, tuple(signs(row.kind, row.position, row.length, row.facts)))
 
 
 def groups(rows: Iterable[FindingRow]) -> list[Group]:
@@ -51,29 +47,12 @@ def groups(rows: Iterable[FindingRow]) -> list[Group]:
         group = found.setdefault(key, Group(key, row))
         group.ids.append(row.id)
         group.requests.add(row.request)
+        group.runs.add(row.run)
         group.new += row.state is TriageState.NEW
     return sorted(found.values(), key=lambda one: -len(one.ids))
 
 
-def _signs(row: FindingRow) -> Iterator[Sign]:
-    facts = row.facts
-    if isinstance(facts, LeakEvidence):
-        yield "donor", facts.donor_part
-        if row.position is not None and isinstance(facts.donor_start, int):
-            yield "offset", f"{facts.donor_start - row.position:+}"
-    elif isinstance(facts, ViolationEvidence):
-        yield "invariant", facts.invariant
-    elif isinstance(facts, LocatedEvidence):
-        yield "module", facts.module
-    elif isinstance(facts, RuleEvidence):
-        yield "rule", facts.rule
-    elif Kind(row.kind).row.stretch is Stretch.LOST or row.kind == Kind.DUPLICATION:
-        yield "length", str(row.length)
-    elif isinstance(facts, TokensEvidence) and facts.period:
-        yield "period", str(facts.period)
-
-
-def _said(name: str, value: str) -> Message:
+def sign_said(name: str, value: str) -> Message:
     """In words; the name itself where there are none."""
     if name == "donor":
         return message("tui.alike.donor", "from the {part} of another request", part=value)

@@ -15,12 +15,10 @@ from parity.comparator.population.power import measured_overdispersion
 from parity.comparator.statistics import wilson_interval
 from parity.messages import Message, message
 from parity.records import Json, Kind, Verdict
+from parity.records.control import CONTROL as CONTROL
 from parity.records.emulated import emulated
 from parity.records.next_steps import NextStep
 from parity.store.endings import Tally
-
-CONTROL: Final = "-control-"
-"""In the variant of an arm whose engine has a fault planted on purpose: its findings are no news."""
 
 CUT: Final = ("length", "abort")
 """Finish reasons of completions that did not end by themselves."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from parity.records import Kind
 from parity.records.emulated import emulated
-from parity.store import ArmRow, RunRow, RunStatus, Store
+from parity.store import ArmRow, RunRow, RunStatus, Store, TriageState
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,8 @@ class RunLine:
     run: RunRow
     arms: tuple[ArmRow, ...]
     status: str
+    states: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Findings but near-ties by arm and state of triage, as `Store.states_of` has them."""
 
     @cached_property
     def controls(self) -> Mapping[str, str]:
@@ -54,6 +56,19 @@ class RunLine:
         """Findings but near-ties and those of positive controls."""
         return sum(self.counts.values()) - self.near_ties
 
+    @property
+    def new(self) -> int:
+        """Those of `others` that nobody has decided about and no rule of a known bug fits."""
+        return self._in_state(TriageState.NEW)
+
+    @property
+    def known(self) -> int:
+        """Those of `others` that are known bugs."""
+        return self._in_state(TriageState.KNOWN)
+
+    def _in_state(self, state: TriageState) -> int:
+        return sum(n for (arm, one), n in self.states.items() if one == state and arm not in self.controls)
+
     def _counts(self, *, planted: bool) -> Mapping[str, int]:
         found: Counter[str] = Counter()
         for arm in self.arms:
@@ -63,7 +78,12 @@ class RunLine:
 
 
 def run_line(store: Store, run: RunRow) -> RunLine:
-    return RunLine(run, tuple(store.arms(run.id)), actual_status(run))
+    return run_lines(store, [run])[0]
+
+
+def run_lines(store: Store, runs: Sequence[RunRow]) -> list[RunLine]:
+    states = store.states_of([run.id for run in runs])
+    return [RunLine(run, tuple(store.arms(run.id)), actual_status(run), states.get(run.id, {})) for run in runs]
 
 
 def actual_status(run: RunRow) -> str:

@@ -107,14 +107,15 @@ def _pairs(before: Sequence[FaultLine], after: Sequence[FaultLine]) -> Iterator[
 def _settings(run: RunRow, arms: Sequence[ArmRow]) -> dict[str, Json]:
     """Everything that was asked for or found, one level deep, by a name that says where it stands."""
     found: dict[str, Json] = {"model": run.model, "rounds": run.plan.rounds or 1, "baseline": run.baseline}
-    found |= _flat("sampling", run.plan.sampling.to_json())
-    found |= _flat("version", run.versions)
+    found |= flat("sampling", run.plan.sampling.to_json())
+    found |= flat("version", run.versions)
     for arm in arms:
-        found |= _flat(arm.name, arm.engine) | _flat(f"{arm.name} environment", arm.environment)
+        found |= flat(arm.name, arm.engine) | flat(f"{arm.name} environment", arm.environment)
     return found
 
 
-def _flat(where: str, values: Mapping[str, Json]) -> dict[str, Json]:
+def flat(where: str, values: Mapping[str, Json]) -> dict[str, Json]:
+    """One level deep, by names that begin with `where`."""
     found: dict[str, Json] = {}
     for name, value in values.items():
         inner = value if isinstance(value, Mapping) else {"": value}

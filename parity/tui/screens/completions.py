@@ -20,7 +20,7 @@ from parity.tui.bindings import APP, COMPLETIONS, bindings
 from parity.tui.format import plain
 from parity.tui.names import CLASS_NAMES, FIELDS, class_counts, class_name, value_name
 from parity.tui.screens.dialogs import ChooseFilter
-from parity.tui.screens.listing import ListScreen
+from parity.tui.screens.listing import SearchedScreen
 from parity.tui.stop import Stop
 from parity.tui.view import WIDE, badge, place
 from parity.tui.widgets.keybar import KeyBar
@@ -90,7 +90,7 @@ class Shown:
         return sorted(found, key=ORDERS[self.sort], reverse=self.descending)
 
 
-class CompletionsScreen(ListScreen[CompletionLine]):
+class CompletionsScreen(SearchedScreen[CompletionLine]):
     """Those that the findings say nothing of can be looked at too."""
 
     BINDINGS: ClassVar[list[Any]] = [*bindings(COMPLETIONS)]
@@ -225,20 +225,9 @@ class CompletionsScreen(ListScreen[CompletionLine]):
             self.query_one("#search", Input).value = ""
         self.change_view(replace(self.view, text="", chosen=frozenset()))
 
-    def action_search(self) -> None:
-        search = self.query_one("#search", Input)
-        search.disabled = False
-        search.add_class("open")
-        search.focus()
-
     def on_input_changed(self, event: Input.Changed) -> None:
         if event.value != self.view.text:
             self.change_view(replace(self.view, text=event.value))
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.input.remove_class("open")
-        self.table.focus()
-        event.input.disabled = True
 
     def action_filter(self) -> None:
         counts: dict[tuple[str, str], int] = {}

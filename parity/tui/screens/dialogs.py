@@ -1,24 +1,22 @@
-"""Small windows: confirm, read, write a path, choose a filter, triage, help."""
+"""Small windows: confirm, read, write a path, choose a filter, pick one of several."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList, Select, Static
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from parity.language import render
 from parity.messages import Message, message
-from parity.store import Triage, TriageChange, TriageState
-from parity.tui.bindings import APP, GROUPS, MOVE, Command
-from parity.tui.format import fit, moment, plain
-from parity.tui.names import FIELDS, named, state_name, value_name
+from parity.tui.format import fit, plain
+from parity.tui.names import FIELDS, value_name
 from parity.tui.outside import FollowUp
 
 Result = TypeVar("Result")
@@ -76,13 +74,13 @@ class Reading(Dialog[None]):
         Binding("G", "scroll(100000)", "Last", show=False),
     ]
 
-    def __init__(self, heading: Message, body: str | Text) -> None:
+    def __init__(self, heading: Message, body: str | Text, *, wide: bool = False) -> None:
         super().__init__()
-        self.heading = heading
+        self.heading, self.wide = heading, wide
         self.body = body if isinstance(body, Text) else Text(plain(body, keep="\n"))
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
+        with Vertical(classes="dialog wide" if self.wide else "dialog"):
             yield heading(self.heading)
             with VerticalScroll():
                 yield Static(self.body)
@@ -182,70 +180,6 @@ class ChooseFilter(Listing[frozenset[tuple[str, str]]]):
         self.dismiss(self.chosen)
 
 
-class EditTriage(Dialog[Mapping[str, Any]]):
-    """State, label, note and link of a finding, or of several: `said` is None then, and only what is filled in
-    is answered. The answer has the names of `Triage`'s fields."""
-
-    BINDINGS: ClassVar[list[Any]] = [Binding("ctrl+s", "save", "Save", show=False, priority=True)]
-
-    def __init__(
-        self, heading: Message, said: Triage | None, original: str | None, history: Sequence[TriageChange]
-    ) -> None:
-        super().__init__()
-        self.heading, self.said, self.original, self.history = heading, said, original, history
-
-    def compose(self) -> ComposeResult:
-        said = self.said or Triage()
-        states = [(state_name(state), state) for state in TriageState]
-        fields = (
-            ("label", said.label, message("tui.hint.label", "a word or two to find it by")),
-            ("note", said.note, message("tui.hint.note", "why")),
-            ("link", said.link, message("tui.hint.link", "the issue it was reported in")),
-            ("original", said.duplicate_of or self.original or "", message("tui.hint.original", "fingerprint")),
-        )
-        with Vertical(classes="dialog"):
-            yield heading(self.heading)
-            with Horizontal(classes="field"):
-                yield Static(render(FIELDS["state"]), markup=False)
-                if self.said is None:
-                    as_it_is = render(message("tui.as_it_is", "as it is"))
-                    yield Select(states, prompt=as_it_is, id="state", compact=True)
-                else:
-                    yield Select(states, value=said.state, allow_blank=False, id="state", compact=True)
-            for name, value, hint in fields:
-                with Horizontal(classes="field"):
-                    yield Static(render(FIELDS[name]), markup=False)
-                    yield Input(plain(value), placeholder=render(hint), id=name)
-            if self.history:
-                yield heading(message("tui.history", "history"))
-                with VerticalScroll():
-                    yield Static(history_text(self.history[:20]))
-            yield keys(message("tui.keys.triage", "Enter or ctrl+s saves   Tab next field   Esc cancels"))
-
-    def on_mount(self) -> None:
-        self.query_one("#label", Input).focus()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self.action_save()
-
-    def action_save(self) -> None:
-        state = self.query_one("#state", Select).value
-        original = self.query_one("#original", Input).value.strip()
-        answer: dict[str, Any] = {}
-        for name in ("label", "note", "link"):
-            value = self.query_one(f"#{name}", Input).value.strip()
-            if value or self.said is not None:
-                answer[name] = value
-        if isinstance(state, TriageState):
-            if state is TriageState.DUPLICATE and not original:
-                said = message("tui.needs_original", "a duplicate needs the fingerprint of its original")
-                self.notify(render(said), severity="error", markup=False)
-                return
-            answer.update(state=state, duplicate_of=original if state is TriageState.DUPLICATE else None)
-        self.dismiss(answer)
-
-
 class Choose(Listing[tuple[str, FollowUp]]):
     """Commands to go on with: run one here, or copy it."""
 
@@ -308,48 +242,3 @@ class Pick(Listing[int]):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         self.dismiss(event.option_index)
-
-
-def history_text(changes: Sequence[TriageChange]) -> Text:
-    """The history of a finding's triage, the newest change first."""
-    text = Text()
-    for change in changes:
-        before, after = change.before or Triage(), change.after or Triage()
-        text.append(f"{moment(change.at)}  {state_name(before.state)} → {state_name(after.state)}")
-        if change.undoes is not None:
-            text.append("  " + render(message("tui.undone", "(undone)")))
-        for name, value in (
-            ("label", after.label),
-            ("note", after.note),
-            ("link", after.link),
-            ("original", after.duplicate_of),
-        ):
-            if value:
-                text.append("  " + named(FIELDS[name], value))
-        if change.author:
-            text.append("  " + render(message("tui.by_author", "by {author}", author=plain(change.author))))
-        text.append("\n")
-    return text
-
-
-class Help(Reading):
-    """All keys, from the registry that binds them."""
-
-    def __init__(self, group: str | None) -> None:
-        body = Text()
-        if group in GROUPS:
-            title, commands = GROUPS[group]
-            _keys(body, title, commands)
-        _keys(body, message("tui.group.move", "Moving"), MOVE)
-        _keys(body, message("tui.group.app", "Everywhere"), APP)
-        for name, (title, commands) in GROUPS.items():
-            if name != group:
-                _keys(body, title, commands)
-        super().__init__(message("tui.keys", "Keys"), body)
-
-
-def _keys(body: Text, title: Message, commands: Sequence[Command]) -> None:
-    body.append(f"{render(title)}\n", style="bold underline")
-    for command in commands:
-        body.append(f"  {command.shown_keys:<16}", style="bold")
-        body.append(f"{render(command.title)}\n")

@@ -14,12 +14,12 @@ from textual.widgets import Static
 from parity.language import render
 from parity.messages import message
 from parity.records import Key, Kind
-from parity.store import FindingRow, RunRow, Triage, TriageChange
+from parity.store import FindingRow, Occurrence, RunRow, Triage, TriageChange
 from parity.tui.bindings import APP, FINDING, bindings
 from parity.tui.drawing import Drawing
 from parity.tui.format import nats, plain
 from parity.tui.names import FIELDS, class_said, severity_name, state_name
-from parity.tui.screens import lanes, panels
+from parity.tui.screens import lanes, logprobs_panel, panels, triage_panel
 from parity.tui.screens.panels import PANELS
 from parity.tui.screens.seeking import SeekingScreen
 from parity.tui.stop import Stop
@@ -255,12 +255,12 @@ class FindingScreen(SeekingScreen):
             chosen = "logprobs"  # before the files were read, or where no steps were recorded
         if self.wide:
             now = self.query_one("#now", PanelText)
-            text = panels.logprobs(drawing, *position, now.size.width, palette)
-            now.update(text.append(f"\n{panels.step(drawing.view, position[1])}", palette.dim))
+            text = logprobs_panel.logprobs(drawing, *position, now.size.width, palette)
+            now.update(text.append(f"\n{logprobs_panel.step(drawing.view, position[1])}", palette.dim))
             names.remove("logprobs")
             chosen = ("origin" if panels.has_origin(self.finding) else "prompt") if chosen == "logprobs" else chosen
         if chosen == "logprobs":
-            text = panels.logprobs(drawing, *position, self.size.width - 4, palette)
+            text = logprobs_panel.logprobs(drawing, *position, self.size.width - 4, palette)
         elif chosen == "origin":
             text = panels.origin(drawing, palette)
         elif chosen == "prompt":
@@ -276,7 +276,7 @@ class FindingScreen(SeekingScreen):
         shown.update(text)
         tabs = [(str(PANELS.index(name) + 1), name, render(panels.NAMES[name])) for name in names]
         self.query_one(TabLine).show(
-            tabs, chosen, "" if self.wide else panels.step(drawing.view, position[1], short=True)
+            tabs, chosen, "" if self.wide else logprobs_panel.step(drawing.view, position[1], short=True)
         )
 
     def _panels(self) -> list[str]:
@@ -292,9 +292,10 @@ class FindingScreen(SeekingScreen):
         said = self.parity.attempt(lambda: store.triage(finding.fingerprint), Triage())
         nothing: list[TriageChange] = []
         changes = self.parity.attempt(lambda: store.triage_history(finding.fingerprint), nothing)
-        no_runs: list[tuple[str, str]] = []
-        runs = self.parity.attempt(lambda: store.runs_with(finding.fingerprint), no_runs)
-        return panels.triage(said, changes, finding.fingerprint, palette, runs)
+        none: list[Occurrence] = []
+        seen = self.parity.attempt(lambda: store.occurrences(finding), none)
+        rule = self.parity.attempt(lambda: store.rule(finding.rule) if finding.rule is not None else None, None)
+        return triage_panel.triage(said, changes, finding.fingerprint, palette, seen, rule)
 
     # ------------------------------------------------------------------ moving
 

@@ -23,7 +23,7 @@ from parity.tui.bindings import APP, FINDINGS, bindings
 from parity.tui.format import plain
 from parity.tui.names import value_name
 from parity.tui.screens.dialogs import ChooseFilter
-from parity.tui.screens.listing import ListScreen
+from parity.tui.screens.listing import SearchedScreen
 from parity.tui.screens.nothing import classes_of, nothing_found
 from parity.tui.screens.previewing import PreviewingScreen
 from parity.tui.stop import Stop
@@ -44,7 +44,7 @@ SETTLED = 0.15
 """Seconds that a filter must stand before its positions are counted: not for every letter that is typed."""
 
 
-class FindingsScreen(ListScreen[FindingRow], PreviewingScreen):
+class FindingsScreen(SearchedScreen[FindingRow], PreviewingScreen):
     """A table over all findings of a run. Near-ties are hidden at first: they are hundreds and benign; and so is what
     follows the first fault of a completion, which mostly follows from it."""
 
@@ -367,20 +367,9 @@ class FindingsScreen(ListScreen[FindingRow], PreviewingScreen):
         turned = chosen is self.view.sort and not self.view.descending
         self.change_view(replace(self.view, sort=chosen, descending=turned), stay=False)
 
-    def action_search(self) -> None:
-        search = self.query_one("#search", Input)
-        search.disabled = False
-        search.add_class("open")
-        search.focus()
-
     def on_input_changed(self, event: Input.Changed) -> None:
         if event.value != self.view.text:
             self.change_view(replace(self.view, text=event.value), stay=False)
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.input.remove_class("open")
-        self.table.focus()
-        event.input.disabled = True
 
     def action_filter(self) -> None:
         if self.facets is None:

@@ -53,6 +53,7 @@ class GroupsScreen(ListScreen[Group], TriageScreen):
     BINDINGS: ClassVar[list[Any]] = [*bindings(GROUP_KEYS)]
     AUTO_FOCUS = "#table"
     group = "groups"
+    columns: ClassVar[Sequence[Column[Group]]] = COLUMNS
 
     def __init__(self, run: RunRow, view: View) -> None:
         super().__init__()
@@ -63,16 +64,26 @@ class GroupsScreen(ListScreen[Group], TriageScreen):
 
     def compose(self) -> ComposeResult:
         yield Static(classes="title", id="title")
-        yield VirtualTable[Group](COLUMNS, self._fetch, lambda one: one.alike, id="table")
+        yield VirtualTable[Group](self.columns, self._fetch, lambda one: one.alike, id="table")
         yield Static(classes="empty", id="empty")
         yield Static(classes="status", id="status")
         yield KeyBar(GROUP_KEYS, APP)
 
     def on_mount(self) -> None:
-        title = message("tui.groups_of", "findings of {run} that are alike", run=plain(self.run.id))
-        self.set_text("#title", Text(render(title)))
+        self.set_text("#title", Text(render(self.heading())))
         self._draw()
         self.load()
+
+    def heading(self) -> Message:
+        return message("tui.groups_of", "findings of {run} that are alike", run=plain(self.run.id))
+
+    def why_empty(self) -> Message:
+        return message("tui.no_groups", "No finding passes the filter of the list.")
+
+    def read(self, store: Browser) -> tuple[Sequence[int], int]:
+        """Ids of the findings to group, the worst first, and how many more there are."""
+        ids = store.finding_ids(self.run.id, self.view.filter())
+        return ids[:MOST], max(0, len(ids) - MOST)
 
     def reload(self) -> None:
         self.load()
@@ -81,12 +92,12 @@ class GroupsScreen(ListScreen[Group], TriageScreen):
     def load(self) -> None:
         try:
             store = self.parity.background()
-            ids = store.finding_ids(self.run.id, self.view.filter())
-            found = groups(_rows(store, ids[:MOST]))
+            ids, beyond = self.read(store)
+            found = groups(_rows(store, ids))
         except ParityError as error:
             self.parity.hand_over(None, self.parity.complain, error)
             return
-        self.parity.hand_over(self, self._groups_are, found, max(0, len(ids) - MOST))
+        self.parity.hand_over(self, self._groups_are, found, beyond)
 
     def _groups_are(self, found: Sequence[Group], beyond: int) -> None:
         self.groups, self.beyond = found, beyond
@@ -103,7 +114,7 @@ class GroupsScreen(ListScreen[Group], TriageScreen):
         if self.groups is None:
             self.set_text("#empty", render(message("tui.grouping", "Looking at the findings …")))
         else:
-            self.set_text("#empty", render(message("tui.no_groups", "No finding passes the filter of the list.")))
+            self.set_text("#empty", render(self.why_empty()))
         self._say()
 
     def _say(self) -> None:
@@ -162,7 +173,7 @@ class GroupsScreen(ListScreen[Group], TriageScreen):
                 return None
             at += by
             rows = self.parity.attempt(lambda: store.findings([group.ids[at]]), nothing)
-            return Stop.at(rows[0]) if rows else None
+            return Stop.at(rows[0]) if rows and rows[0].run == self.run.id else None
 
         self.app.push_screen(FindingScreen(self.run, Stop.at(group.first), step=step))
 

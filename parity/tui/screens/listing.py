@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from textual.widgets import Input
+
 from parity.tui.screens.base import ParityScreen
 from parity.tui.widgets.table import VirtualTable
 
@@ -28,3 +30,18 @@ class ListScreen(ParityScreen, Generic[Line]):
 
     def action_last(self) -> None:
         self.table.go(self.table.total - 1)
+
+
+class SearchedScreen(ListScreen[Line]):
+    """One with a line for text to filter by, which `on_input_changed` reads."""
+
+    def action_search(self) -> None:
+        search = self.query_one("#search", Input)
+        search.disabled = False
+        search.add_class("open")
+        search.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.input.remove_class("open")
+        self.table.focus()
+        event.input.disabled = True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -11,58 +12,28 @@ from textual.widgets import Input, Static
 
 from parity.language import render
 from parity.messages import Message, joined, message
-from parity.records import Kind
-from parity.records.emulated import proves
-from parity.store import RunRow, RunStatus
+from parity.store import RunFilter, RunRow, RunSort, RunStatus
 from parity.store.browse import Browser
 from parity.tui.bindings import APP, RUNS, bindings
-from parity.tui.format import error_text, moment, plain, seconds, short_path
-from parity.tui.names import status_name
+from parity.tui.format import error_text, moment, plain, short_path
+from parity.tui.names import FIELDS, value_name
 from parity.tui.progress import drawn
-from parity.tui.screens.dialogs import Confirm
+from parity.tui.run_columns import COLUMNS
+from parity.tui.screens import about
+from parity.tui.screens.dialogs import AskText, ChooseFilter, Confirm, Reading
 from parity.tui.screens.findings import FindingsScreen
-from parity.tui.screens.listing import ListScreen
+from parity.tui.screens.listing import SearchedScreen
 from parity.tui.widgets.keybar import KeyBar
-from parity.tui.widgets.table import Column, VirtualTable
-from parity.view.lines import RunLine, run_line
+from parity.tui.widgets.table import VirtualTable
+from parity.view.lines import RunLine, run_lines
 from parity.view.progress import Progress
 
-_COLOURS = {"PASS": "good", "DIVERGED": "corrupt", "INCONCLUSIVE": "warning", "ERROR": "corrupt"}
+GROUPS = ("verdict", "tag", "model")
+TALL = 30
+"""Lines from which the arms of the run under the cursor are shown."""
 
 
-def _verdict(line: RunLine) -> tuple[str, str]:
-    word = line.run.verdict or line.status
-    return status_name(word), _COLOURS.get(word, "dim")
-
-
-def _kinds(counts: Mapping[str, int]) -> str:
-    """The counts by kind, near-ties last."""
-    kinds = sorted(counts.items(), key=lambda item: (item[0] == Kind.NEAR_TIE, -item[1]))
-    return ", ".join(f"{count:,} {plain(kind)}" for kind, count in kinds)
-
-
-def _arms(line: RunLine) -> str:
-    return " ".join(plain(arm.name) for arm in line.arms)
-
-
-COLUMNS: list[Column[RunLine]] = [
-    Column(message("runs.verdict", "verdict"), 12, _verdict),
-    Column(message("tui.column.date", "date"), 16, lambda line: (moment(line.run.created), "")),
-    Column(
-        message("tui.column.found", "found"),
-        7,
-        lambda line: (f"{line.others:,}", "corrupt" if line.others else "dim"),
-        right=True,
-    ),
-    Column(message("tui.column.ties", "ties"), 7, lambda line: (f"{line.near_ties:,}", "dim"), right=True),
-    Column(message("tui.column.time", "time"), 6, lambda line: (seconds(line.run.duration), ""), right=True),
-    Column(message("runs.arms", "arms"), 0, lambda line: (_arms(line), ""), least=12, middle=True),
-    Column(message("runs.model", "model"), 0, lambda line: (plain(line.run.model), "dim"), from_width=120),
-    Column(message("tui.column.kinds", "kinds"), 0, lambda line: (_kinds(line.counts), ""), from_width=140, least=14),
-]
-
-
-class RunsScreen(ListScreen[RunLine]):
+class RunsScreen(SearchedScreen[RunLine]):
     """All runs, the newest first; below, what the run under the cursor is about."""
 
     BINDINGS: ClassVar[list[Any]] = [*bindings(RUNS)]
@@ -72,13 +43,13 @@ class RunsScreen(ListScreen[RunLine]):
     def __init__(self) -> None:
         super().__init__()
         self.progress = Progress()
-        self.text = ""
+        self.where, self.sort, self.descending = RunFilter(), RunSort.DATE, True
         self.marked: RunRow | None = None
         """To be compared with another."""
 
     def compose(self) -> ComposeResult:
         yield Static(classes="title", id="title")
-        hint = message("tui.search_runs_hint", "text in id, model, command or verdict; Enter closes")
+        hint = message("tui.search_runs_hint", "text in id, name, tag, model, command or verdict; Enter closes")
         yield Input(placeholder=render(hint), id="search", disabled=True)
         yield VirtualTable[RunLine](COLUMNS, self._fetch, lambda line: line.run.id, id="table")
         yield Static(classes="empty", id="empty")
@@ -86,10 +57,22 @@ class RunsScreen(ListScreen[RunLine]):
         yield KeyBar(RUNS, APP)
 
     def on_mount(self) -> None:
-        path = short_path(self.parity.database)
-        self.set_text("#title", "parity  " + render(message("tui.runs_in", "runs in {path}", path=path)))
+        self._say_title()
         self.say(Text(render(message("tui.opening", "opening the database …"))))
         self.reload()
+
+    def _say_title(self) -> None:
+        path = short_path(self.parity.database)
+        parts: list[Message | str] = ["parity ", message("tui.runs_in", "runs in {path}", path=path)]
+        chosen = [value_name(group, value) for group, value in sorted(self._chosen())]
+        if self.where.text:
+            chosen.append(render(message("tui.text", 'text "{text}"', text=plain(self.where.text))))
+        if chosen:
+            parts.append(" | " + " ".join(chosen))
+        if (self.sort, self.descending) != (RunSort.DATE, True):
+            by = message("tui.by", "by {column}", column=FIELDS[self.sort.value])
+            parts += [" | ", by]
+        self.set_text("#title", render(joined(parts, " ")))
 
     def say(self, text: Text) -> None:
         """Show words in place of the table."""
@@ -107,16 +90,12 @@ class RunsScreen(ListScreen[RunLine]):
                 again = message("tui.try_again", "ctrl+l tries again, q quits")
                 self.say(error_text(error).append("\n\n" + render(again), style="dim"))
             return
-        store, text = self.store, self.text
-        total = self.parity.attempt(lambda: store.count_runs(text), 0)
-        if not total and text:
-            self.say(Text(render(message("tui.no_run_has", 'No run has "{text}". Esc clears it.', text=plain(text)))))
-            self.table.show(0)
-            return
+        store, where = self.store, self.where
+        total = self.parity.attempt(lambda: store.count_runs(where), 0)
+        self._say_title()
+        self.table.sorted_by, self.table.descending = self.sort.value, self.descending
         if not total:
-            none = message("tui.no_runs", "No runs in {path} yet.", path=short_path(self.parity.database))
-            start = message("tui.start_one", "Start one with")
-            self.say(Text(f"{render(none)}\n\n{render(start)}\n    parity run --backends cpu"))
+            self.say(self._why_empty())
             self.table.show(0)
             return
         self.query_one("#empty").display = False
@@ -126,13 +105,26 @@ class RunsScreen(ListScreen[RunLine]):
             self.table.focus()
         self.table.show(total, cursor=self._same_run())
 
+    def _why_empty(self) -> Text:
+        if self.where != RunFilter():
+            said = message("tui.no_run_passes", "No run passes the filter. Esc clears it.")
+            if self.where.text:
+                said = message("tui.no_run_has", 'No run has "{text}". Esc clears it.', text=plain(self.where.text))
+            return Text(render(said))
+        none = message("tui.no_runs", "No runs in {path} yet.", path=short_path(self.parity.database))
+        start = message("tui.start_one", "Start one with")
+        return Text(f"{render(none)}\n\n{render(start)}\n    parity run --backends cpu")
+
+    def _read(self, store: Browser, *, offset: int = 0, limit: int) -> list[RunRow]:
+        return store.runs(offset=offset, limit=limit, where=self.where, sort=self.sort, descending=self.descending)
+
     def _same_run(self) -> int | None:
         """Where the run under the cursor is now, since new ones come in above it. None: stay where the cursor is."""
         store, line, cursor = self.store, self.table.current, self.table.cursor
         if store is None or line is None or not cursor:
             return None
         nothing: list[str] = []
-        above = self.parity.attempt(lambda: [run.id for run in store.runs(limit=cursor + 20, text=self.text)], nothing)
+        above = self.parity.attempt(lambda: [run.id for run in self._read(store, limit=cursor + 20)], nothing)
         return above.index(line.run.id) if line.run.id in above else None
 
     def tick(self) -> None:
@@ -141,51 +133,26 @@ class RunsScreen(ListScreen[RunLine]):
         if line is not None and line.run.status is RunStatus.RUNNING:
             self.table.show(self.table.total)
 
-    def _fetch(self, offset: int, limit: int) -> list[RunLine]:
+    def _fetch(self, offset: int, limit: int) -> Sequence[RunLine]:
         store = self.store
         if store is None:
             return []
-        return self.parity.attempt(
-            lambda: [run_line(store, run) for run in store.runs(offset=offset, limit=limit, text=self.text)], []
-        )
+        return self.parity.attempt(lambda: run_lines(store, self._read(store, offset=offset, limit=limit)), [])
 
     def on_virtual_table_moved(self) -> None:
         line = self.table.current
         self.set_text("#detail", "" if line is None else self._detail(line))
 
     def _detail(self, line: RunLine) -> Text:
-        run, store = line.run, self.store
-        text = Text(no_wrap=False)
-        text.append(f"{plain(run.id)}", style="bold")
-        about = message(
-            "tui.run_about",
-            "{status}, model {model}, {count} arm",
-            plural="{status}, model {model}, {count} arms",
-            status=status_name(line.status),
-            model=plain(run.model),
-            count=len(line.arms),
-        )
-        text.append(f"  {render(about)}\n")
-        text.append((_kinds(line.counts) or render(message("tui.no_findings", "no findings"))) + "\n")
-        if line.planted:
-            planted = message(
-                "tui.planted", "in positive controls, planted on purpose: {kinds}", kinds=_kinds(line.planted)
-            )
-            text.append(render(planted) + "\n", style="dim")
-        for arm in line.emulated:
-            text.append(plain(render(proves(arm))) + "\n", style="dim")
+        text, store = about.headline(line), self.store
         if line.status == RunStatus.RUNNING:
-            requests = self.parity.attempt(lambda: store.count_requests(run.id), 0) if store is not None else 0
-            text.append_text(drawn(self.progress.look(run, line.arms, requests)))
-        elif line.status == RunStatus.INTERRUPTED:
-            finish = message("tui.finish", "finish it with: {command}", command=f"parity run --resume {plain(run.id)}")
-            text.append(render(finish) + "\n")
-        for reason in map(render, [*run.reasons, *([run.message] if run.message else [])][:2]):
-            text.append(plain(reason) + "\n", style="dim")
-        text.append(plain(run.command), style="dim")
-        return text
+            requests = self.parity.attempt(lambda: store.count_requests(line.run.id), 0) if store is not None else 0
+            text.append_text(drawn(self.progress.look(line.run, line.arms, requests)))
+        elif self.size.height >= TALL:
+            text.append_text(about.arms_table(line))
+        return text.append_text(about.reasons(line))
 
-    # ------------------------------------------------------------------ actions
+    # ------------------------------------------------------------------ opening
 
     def on_virtual_table_opened(self) -> None:
         self.action_open()
@@ -205,31 +172,100 @@ class RunsScreen(ListScreen[RunLine]):
         if line is not None:
             self.app.push_screen(CompletionsScreen(line.run))
 
-    # ------------------------------------------------------------------ searching and comparing
+    def action_about(self) -> None:
+        line = self.table.current
+        if line is not None:
+            heading = message("tui.about", "About run {run}", run=plain(line.run.id))
+            self.app.push_screen(Reading(heading, about.everything(line), wide=True))
 
-    def action_search(self) -> None:
-        search = self.query_one("#search", Input)
-        search.disabled = False
-        search.add_class("open")
-        search.focus()
+    def action_inbox(self) -> None:
+        from parity.tui.screens.inbox import InboxScreen
+
+        line = self.table.current
+        if line is not None:
+            self.app.push_screen(InboxScreen(line.run))
+
+    def action_known_bugs(self) -> None:
+        from parity.tui.screens.known_bugs import KnownBugsScreen
+
+        self.app.push_screen(KnownBugsScreen())
+
+    # ------------------------------------------------------------------ searching, filtering, sorting
+
+    def change_view(self, where: RunFilter | None = None, sort: RunSort | None = None, *, turned: bool = False) -> None:
+        """Another filter or order; `turned`: not the direction in which it is read first."""
+        self.where, self.sort = where or self.where, sort or self.sort
+        if sort is not None:
+            self.descending = turned == (sort in (RunSort.VERDICT, RunSort.MODEL, RunSort.NAME))
+        self.reload()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        if event.value != self.text:
-            self.text = event.value
-            self.reload()
+        if event.value != self.where.text:
+            self.change_view(replace(self.where, text=event.value))
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.input.remove_class("open")
-        event.input.disabled = True
-        self.table.focus()
+    def action_sort(self) -> None:
+        orders = list(RunSort)
+        self.change_view(sort=orders[(orders.index(self.sort) + 1) % len(orders)])
+
+    def action_reverse(self) -> None:
+        self.descending = not self.descending
+        self.reload()
+
+    def on_virtual_table_header_clicked(self, event: VirtualTable.HeaderClicked) -> None:
+        if event.sort == self.sort.value:
+            self.action_reverse()
+        else:
+            self.change_view(sort=RunSort(event.sort))
+
+    def _chosen(self) -> frozenset[tuple[str, str]]:
+        shown = zip(GROUPS, (self.where.verdicts, self.where.tags, self.where.models), strict=True)
+        return frozenset((group, value) for group, values in shown for value in values)
+
+    def action_filter(self) -> None:
+        store = self.store
+        if store is None:
+            return
+        nothing: list[tuple[str, str, int]] = []
+        options = self.parity.attempt(store.run_values, nothing)
+        options = sorted(options, key=lambda one: (GROUPS.index(one[0]), -one[2], one[1]))
+
+        def chosen(answer: frozenset[tuple[str, str]] | None) -> None:
+            if answer is not None:
+                of = {group: frozenset(value for name, value in answer if name == group) for group in GROUPS}
+                verdicts, tags, models = (of[group] for group in GROUPS)
+                self.change_view(replace(self.where, verdicts=verdicts, tags=tags, models=models))
+
+        self.app.push_screen(ChooseFilter(options, self._chosen()), chosen)
 
     def action_clear(self) -> None:
         if self.table.selected:
             self.marked = None
             self.table.selected.clear()
             self.table.refresh()
-        elif self.text:
+        elif self.where != RunFilter():
             self.query_one("#search", Input).value = ""
+            self.change_view(RunFilter())
+
+    # ------------------------------------------------------------------ naming, comparing, starting
+
+    def action_name(self) -> None:
+        line = self.table.current
+        if line is None:
+            return
+        run = line.run
+        heading = message("tui.name_run", "What is run {run} called?", run=plain(run.id))
+        about_it = render(message("tui.name_run.what", "a name, and tags as #nightly"))
+        before = " ".join(filter(None, [run.name, *(f"#{tag}" for tag in run.tags)]))
+
+        def named(answer: str | None) -> None:
+            if answer is None or answer == before:
+                return
+            words = answer.split()
+            tags = [word.lstrip("#") for word in words if word.startswith("#")]
+            name = " ".join(word for word in words if not word.startswith("#"))
+            self.parity.change(lambda store: _name(store, run.id, name, tags))
+
+        self.app.push_screen(AskText(heading, plain(before), about_it), named)
 
     def action_select(self) -> None:
         line = self.table.current
@@ -305,3 +341,8 @@ def _files_stay(run: RunRow) -> Message:
 def _delete(store: Browser, run_id: str) -> Message:
     store.delete_run(run_id)
     return message("tui.deleted", "deleted {run}", run=run_id)
+
+
+def _name(store: Browser, run_id: str, name: str, tags: Sequence[str]) -> Message:
+    store.name_run(run_id, name=name, tags=tags)
+    return message("tui.named_run", "named {run}", run=run_id)

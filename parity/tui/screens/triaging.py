@@ -8,16 +8,18 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from parity.errors import ParityError
-from parity.language import render
 from parity.messages import Message, message
-from parity.store import FindingRow, RunRow, Triage, TriageChange, TriageState, TriageStep
+from parity.store import FindingRow, Rule, RunRow, Triage, TriageChange, TriageState, TriageStep
 from parity.store.browse import Browser
 from parity.store.triage import user
 from parity.tui.format import moment, plain
 from parity.tui.names import FIELDS, findings, state_message, state_name
 from parity.tui.screens.base import ParityScreen
-from parity.tui.screens.dialogs import AskText, Confirm, EditTriage
+from parity.tui.screens.dialogs import Confirm
+from parity.tui.screens.known_dialog import KnownBug
+from parity.tui.screens.triage_dialog import EditTriage
 from parity.tui.view import place
+from parity.view.known import offers
 
 EXPORT_SCHEMA = "parity.findings/1"
 
@@ -27,6 +29,11 @@ class TriageScreen(ParityScreen):
 
     BINDINGS: ClassVar[list[Any]] = []
     run: RunRow
+
+    @property
+    def scope(self) -> str | None:
+        """The run whose steps `u` undoes; None for those of all runs."""
+        return self.run.id
 
     def targets(self) -> Sequence[int]:
         """Ids of the findings that an action concerns: the selection, or the one under the cursor."""
@@ -69,26 +76,34 @@ class TriageScreen(ParityScreen):
         self._amend(ids, changes, advance=state is not TriageState.NEW)
 
     def action_known(self) -> None:
-        """The link is asked for; the last one is there already."""
+        """The link is asked for (the last one is there already), and what others must be like to be known too."""
         ids = list(self.targets())
         if not ids:
             return
 
-        def named(link: str | None) -> None:
-            if link is not None:
-                self.parity.known_link = link
-                self._amend(ids, {"state": TriageState.KNOWN, "link": link, "duplicate_of": None}, advance=True)
+        row, store = self.current(), self.store
+        if row is None or store is None:
+            return
+        facts = self.parity.attempt(lambda: store.arm_facts(row.run, row.arm), None)
+
+        def named(answer: tuple[str, Rule | None] | None) -> None:
+            if answer is not None:
+                self.parity.known_link, rule = answer
+                changes = {"state": TriageState.KNOWN, "link": answer[0], "duplicate_of": None}
+                self._amend(ids, changes, advance=True, rule=rule)
 
         heading = message("tui.known_bug", "A known bug: {findings}", findings=findings(len(ids)))
-        about = render(message("tui.known_link", "The issue in which it is on file"))
-        self.app.push_screen(AskText(heading, self.parity.known_link, about), named)
+        self.app.push_screen(KnownBug(heading, self.parity.known_link, row.kind, offers(row, facts)), named)
 
-    def _amend(self, ids: Sequence[int], changes: Mapping[str, Any], *, advance: bool = False) -> None:
+    def _amend(
+        self, ids: Sequence[int], changes: Mapping[str, Any], *, advance: bool = False, rule: Rule | None = None
+    ) -> None:
+        """Change these fields of the findings, and keep a rule that makes later ones known."""
         if not ids or not changes:
             return
 
         def write(store: Browser) -> Message:
-            fingerprints = store.fingerprints(ids)
+            fingerprints = list(dict.fromkeys(store.fingerprints(ids)))  # of several runs: one may stand for two
             if not fingerprints:
                 raise ParityError(
                     message("tui.findings_gone", "these findings are no longer in the database"),
@@ -101,12 +116,20 @@ class TriageScreen(ParityScreen):
                 done = so_far
                 return self.parity.going_on(so_far, total)
 
-            store.amend(fingerprints, run=self.run.id, going_on=going_on, **changes)
+            store.amend(fingerprints, run=self.scope, going_on=going_on, **changes)
             if done < total:
                 return message(
                     "tui.stopped", "stopped: {done:,} of {total:,} were changed; u undoes it", done=done, total=total
                 )
-            return _changed(total, changes)
+            if rule is None:
+                return _changed(len(ids), changes)
+            taken = store.add_rule(rule, going_on=lambda so_far: self.parity.going_on(so_far, so_far + 1))
+            return message(
+                "tui.ruled",
+                "{findings} marked known; {taken:,} more in all runs fit the rule, and what comes will",
+                findings=findings(len(ids)),
+                taken=max(0, taken - len(ids)),
+            )
 
         self.parity.change(write, lambda: self.decided(advance=advance))
 
@@ -135,16 +158,16 @@ class TriageScreen(ParityScreen):
     def action_undo(self) -> None:
         """Undo the last step of this run; one of somebody else's only after asking."""
         self._again(
-            lambda store: store.next_undo(self.run.id),
-            lambda store, step: store.undo_triage(self.run.id, batch=step.batch),
+            lambda store: store.next_undo(self.scope),
+            lambda store, step: store.undo_triage(self.scope, batch=step.batch),
             message("tui.nothing_to_undo_here", "nothing to undo in this run"),
             lambda said: message("tui.undone_step", "undone: {step}; U redoes it", step=said),
         )
 
     def action_redo(self) -> None:
         self._again(
-            lambda store: store.next_redo(self.run.id),
-            lambda store, step: store.redo_triage(self.run.id, batch=step.batch),
+            lambda store: store.next_redo(self.scope),
+            lambda store, step: store.redo_triage(self.scope, batch=step.batch),
             message("tui.nothing_to_redo", "nothing to redo in this run"),
             lambda said: message("tui.redone_step", "redone: {step}; u undoes it", step=said),
         )
@@ -225,6 +248,7 @@ class TriageScreen(ParityScreen):
 def finding_json(store: Browser, row: FindingRow) -> dict[str, Any]:
     """A finding with its triage, as it is exported."""
     return {
+        "run": row.run,
         "arm": row.arm,
         "request": row.request,
         "round": row.round,

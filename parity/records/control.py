@@ -1,0 +1,8 @@
+"""Positive controls: arms with a fault planted on purpose."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CONTROL: Final = "-control-"
+"""In the variant of one, before the fault's name."""
