@@ -27,7 +27,8 @@ from parity.messages import Message, message
 from parity.paths import default_database
 from parity.store import FindingRow, RunRow
 from parity.store.browse import Browser
-from parity.tui.bindings import APP, GROUPS, bindings
+from parity.tui.bindings import APP, GROUPS
+from parity.tui.command import bindings
 from parity.tui.format import error_text, plain, short_path
 from parity.tui.outside import FollowUp, Outside
 from parity.tui.screens.base import ParityScreen

@@ -2,63 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from textual.binding import Binding
-
-from parity.messages import Message, message
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """Something a person can do. `keys` are Textual key names, the first is the one shown."""
-
-    keys: str
-    action: str
-    title: Message
-    footer: Message | None = None
-    """Short label at the bottom of the screen; None: not shown there."""
-    moves: bool = False
-    """Moves the cursor: pointless in the command palette."""
-
-    @property
-    def shown_keys(self) -> str:
-        return " ".join(_NAMES.get(key, key) for key in self.keys.split(","))
-
-    @property
-    def first_key(self) -> str:
-        key = self.keys.split(",")[0]
-        return _NAMES.get(key, key)
-
-
-_NAMES: Final = {
-    "question_mark": "?",
-    "slash": "/",
-    "left_square_bracket": "[",
-    "right_square_bracket": "]",
-    "pageup": "PgUp",
-    "pagedown": "PgDn",
-    "space": "Space",
-    "enter": "Enter",
-    "escape": "Esc",
-    "up": "↑",
-    "down": "↓",
-    "left": "←",
-    "right": "→",
-    "home": "Home",
-    "end": "End",
-    "delete": "Del",
-    "less_than_sign": "<",
-    "full_stop": ".",
-    "equals_sign": "=",
-    "plus": "+",
-    "colon": ":",
-    "minus": "-",
-    "tab": "Tab",
-    "greater_than_sign": ">",
-}
+from parity.messages import message
+from parity.tui.command import Command
 
 APP: Final = (
     Command("question_mark,f1", "help", message("tui.key.help", "Show all keys"), message("tui.bar.help", "Help")),
@@ -139,6 +86,12 @@ RUNS: Final = (
         "about",
         message("tui.key.about", "About the run: arms, notes, settings and environments that differ, versions"),
         message("tui.bar.about", "About"),
+    ),
+    Command(
+        "w",
+        "watch",
+        message("tui.key.watch", "Watch the run: how far and how fast each arm is, first findings, the engine's log"),
+        message("tui.bar.watch", "Watch"),
     ),
     Command("n", "name", message("tui.key.name", "Name the run, and tag it")),
     Command("B", "known_bugs", message("tui.key.known_bugs", "Known bugs: the rules, and what each takes")),
@@ -358,6 +311,17 @@ GROUP_KEYS: Final = (
     *TRIAGE,
 )
 
+LIVE: Final = (
+    Command(
+        "enter,l,right",
+        "open",
+        message("tui.key.open_run", "Show the findings of the run"),
+        message("tui.bar.findings", "Findings"),
+    ),
+    Command("tab", "next_log", message("tui.key.next_log", "The log of the next arm"), message("tui.bar.log", "Log")),
+    OPEN_COMPLETIONS,
+)
+
 KNOWN_BUGS: Final = (
     Command(
         "enter,l,right",
@@ -380,20 +344,7 @@ GROUPS: Final = {
     "findings": (message("tui.group.findings", "Findings"), FINDINGS),
     "comparing": (message("tui.group.comparing", "Two runs"), COMPARING),
     "groups": (message("tui.group.groups", "Groups"), GROUP_KEYS),
+    "live": (message("tui.group.live", "A run at work"), LIVE),
     "known_bugs": (message("tui.group.known_bugs", "Known bugs"), KNOWN_BUGS),
     "finding": (message("tui.group.finding", "One finding"), FINDING),
 }
-
-
-def bindings(commands: Sequence[Command]) -> list[Binding]:
-    """The commands as Textual bindings."""
-    return [
-        Binding(
-            command.keys,
-            command.action,
-            str(command.title),  # not shown: help, palette and the line of keys say it in words of the language
-            show=False,
-            key_display=command.first_key,
-        )
-        for command in commands
-    ]

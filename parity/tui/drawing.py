@@ -10,6 +10,7 @@ from parity.messages import message
 from parity.records.steps import TokenSteps
 from parity.store import RunRow
 from parity.tui.format import plain
+from parity.tui.spread import spread_both
 from parity.tui.tokens import Decoder, Piece
 from parity.tui.widgets.sides import Content
 from parity.view.completion import CompletionView, whole
@@ -70,6 +71,7 @@ class Drawing:
             self.trace,
             donor,
             (plain(view.run.baseline), plain(view.arm), title),
+            None if self.decoder.problem is None else spread_both(view),
         )
 
     def _donor_pieces(self) -> dict[int, tuple[Piece, bool]]:

@@ -54,7 +54,9 @@ class Decoder:
         self._known: dict[int, Piece] = {}
         if model is None or not is_file(model / "tokenizer.json"):
             self.problem = message(
-                "tui.no_tokenizer", "the model's tokenizer is not on this machine: token ids are shown"
+                "tui.no_tokenizer_here",
+                "the model's tokenizer is not on this machine: token ids are shown, and in text mode (m) the text of "
+                "the capture, shared out evenly among its tokens",
             )
             return
         try:

@@ -12,6 +12,8 @@ from parity.records import Kind
 from parity.records.emulated import emulated
 from parity.store import ArmRow, RunRow, RunStatus, Store, TriageState
 
+States = Mapping[str, Mapping[tuple[str, str], int]]
+
 
 @dataclass(frozen=True)
 class RunLine:
@@ -78,11 +80,11 @@ class RunLine:
 
 
 def run_line(store: Store, run: RunRow) -> RunLine:
-    return run_lines(store, [run])[0]
+    return run_lines(store, [run], store.states_of([run.id]))[0]
 
 
-def run_lines(store: Store, runs: Sequence[RunRow]) -> list[RunLine]:
-    states = store.states_of([run.id for run in runs])
+def run_lines(store: Store, runs: Sequence[RunRow], states: States) -> list[RunLine]:
+    """`states`: as `Store.states_of` has them."""
     return [RunLine(run, tuple(store.arms(run.id)), actual_status(run), states.get(run.id, {})) for run in runs]
 
 

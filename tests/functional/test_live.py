@@ -43,14 +43,22 @@ def test_its_progress_is_seen_and_its_end(parity: Parity) -> None:
 
     async def task(person: Person) -> None:
         await person.sees("running", "fake/base", "fake/mtp")
+        await person.press("w")
+        await person.sees("log of fake/", "so far")
         seen: set[str] = set()
+        words = {"tokens/s", "Nothing was found yet", "50% accepted"}
 
         def counts() -> int:
             seen.update(re.findall(r"(\d+ of 4)", person.screen))
+            words.difference_update({one for one in words if one in person.screen})
             return len(seen)
 
         await person.until(lambda: counts() >= 3, "the number of completions to rise")
+        await person.until(lambda: counts() and not words, f"{words} to be seen while it is at work")
         assert "█" in person.screen
+        await person.press("tab")
+        await person.sees("log of fake/base")
+        await person.press("q")
         await person.until(lambda: process.poll() is not None, "the end of the run", patience=120)
         await person.no_longer_sees("running")
         assert "PASS" in person.row or "INCONCLUSIVE" in person.row

@@ -119,7 +119,7 @@ def test_a_finding_that_comes_back_is_recognised(database: Path, tmp_path: Path)
         await person.sees("cccc", "1/1 of 27")
         assert "reported" in person.row
         await person.press("enter", "4", "z")
-        await person.sees("in 2 runs", "20261122-120000-cccc", "20261121-110000-bbbb")
+        await person.sees("in 3 of the 3 newest runs", "20261122-120000-cccc", "20261121-110000-bbbb")
 
     drive(database, task)
 

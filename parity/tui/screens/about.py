@@ -8,6 +8,7 @@ from rich.text import Text
 
 from parity.language import render
 from parity.messages import message
+from parity.records import Kind
 from parity.records.emulated import proves
 from parity.store import ArmRow, RunStatus
 from parity.tui.format import fit, moment, plain, seconds
@@ -78,7 +79,7 @@ def arms_table(line: RunLine) -> Text:
         cells = (
             plain(arm.name),
             baseline or status_name(arm.verdict or arm.status),
-            "" if arm.is_baseline else f"{sum(arm.counts.values()):,}",
+            "" if arm.is_baseline else f"{sum(n for kind, n in arm.counts.items() if kind != Kind.NEAR_TIE):,}",
             "" if arm.acceptance_rate is None else f"{arm.acceptance_rate:.1%}",
             "" if arm.acceptance_length is None else f"{arm.acceptance_length:.2f}",
             "" if arm.tokens_per_second is None else f"{arm.tokens_per_second:,.0f}",

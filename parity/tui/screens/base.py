@@ -9,7 +9,8 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from parity.messages import Message
-from parity.tui.bindings import MOVE, bindings
+from parity.tui.bindings import MOVE
+from parity.tui.command import bindings
 
 if TYPE_CHECKING:
     from textual.notifications import SeverityLevel

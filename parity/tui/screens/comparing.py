@@ -15,7 +15,8 @@ from parity.errors import ParityError
 from parity.language import render
 from parity.messages import Message, joined, message
 from parity.store import FindingRow, RunRow
-from parity.tui.bindings import APP, COMPARING, bindings
+from parity.tui.bindings import APP, COMPARING
+from parity.tui.command import bindings
 from parity.tui.format import moment, plain
 from parity.tui.names import FIELDS
 from parity.tui.screens.listing import ListScreen

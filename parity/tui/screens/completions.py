@@ -16,7 +16,8 @@ from parity.language import render
 from parity.messages import Message, joined, message
 from parity.store import FindingRow, RunRow
 from parity.store.browse import CompletionLine
-from parity.tui.bindings import APP, COMPLETIONS, bindings
+from parity.tui.bindings import APP, COMPLETIONS
+from parity.tui.command import bindings
 from parity.tui.format import plain
 from parity.tui.names import CLASS_NAMES, FIELDS, class_counts, class_name, value_name
 from parity.tui.screens.dialogs import ChooseFilter

@@ -15,7 +15,8 @@ from parity.language import render
 from parity.messages import message
 from parity.records import Key, Kind
 from parity.store import FindingRow, Occurrence, RunRow, Triage, TriageChange
-from parity.tui.bindings import APP, FINDING, bindings
+from parity.tui.bindings import APP, FINDING
+from parity.tui.command import bindings
 from parity.tui.drawing import Drawing
 from parity.tui.format import nats, plain
 from parity.tui.names import FIELDS, class_said, severity_name, state_name

@@ -19,7 +19,8 @@ from parity.messages import Message, joined, message
 from parity.records import Verdict
 from parity.store import ArmRow, FindingRow, FindingSort, RunRow
 from parity.store.browse import Facet
-from parity.tui.bindings import APP, FINDINGS, bindings
+from parity.tui.bindings import APP, FINDINGS
+from parity.tui.command import bindings
 from parity.tui.format import plain
 from parity.tui.names import value_name
 from parity.tui.screens.dialogs import ChooseFilter

@@ -15,7 +15,8 @@ from parity.language import render
 from parity.messages import Message, joined, message
 from parity.store import FindingRow, RunRow
 from parity.store.browse import Browser
-from parity.tui.bindings import APP, GROUP_KEYS, bindings
+from parity.tui.bindings import APP, GROUP_KEYS
+from parity.tui.command import bindings
 from parity.tui.format import plain
 from parity.tui.names import FIELDS
 from parity.tui.screens.listing import ListScreen

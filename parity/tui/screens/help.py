@@ -8,7 +8,8 @@ from rich.text import Text
 
 from parity.language import render
 from parity.messages import Message, message
-from parity.tui.bindings import APP, GROUPS, MOVE, Command
+from parity.tui.bindings import APP, GROUPS, MOVE
+from parity.tui.command import Command
 from parity.tui.screens.dialogs import Reading
 
 

@@ -15,7 +15,8 @@ from parity.language import render
 from parity.messages import Message, joined, message
 from parity.store import RuleUse
 from parity.store.browse import Browser
-from parity.tui.bindings import APP, KNOWN_BUGS, bindings
+from parity.tui.bindings import APP, KNOWN_BUGS
+from parity.tui.command import bindings
 from parity.tui.format import moment, plain
 from parity.tui.names import FIELDS, findings
 from parity.tui.screens.dialogs import Confirm

@@ -14,18 +14,19 @@ from parity.language import render
 from parity.messages import Message, joined, message
 from parity.store import RunFilter, RunRow, RunSort, RunStatus
 from parity.store.browse import Browser
-from parity.tui.bindings import APP, RUNS, bindings
-from parity.tui.format import error_text, moment, plain, short_path
+from parity.tui.bindings import APP, RUNS
+from parity.tui.command import bindings
+from parity.tui.format import error_text, plain, short_path
 from parity.tui.names import FIELDS, value_name
-from parity.tui.progress import drawn
+from parity.tui.progress import drawn, times
 from parity.tui.run_columns import COLUMNS
 from parity.tui.screens import about
-from parity.tui.screens.dialogs import AskText, ChooseFilter, Confirm, Reading
+from parity.tui.screens.dialogs import ChooseFilter, Reading
 from parity.tui.screens.findings import FindingsScreen
-from parity.tui.screens.listing import SearchedScreen
+from parity.tui.screens.run_actions import RunActions
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.table import VirtualTable
-from parity.view.lines import RunLine, run_lines
+from parity.view.lines import RunLine, States, run_lines
 from parity.view.progress import Progress
 
 GROUPS = ("verdict", "tag", "model")
@@ -33,7 +34,7 @@ TALL = 30
 """Lines from which the arms of the run under the cursor are shown."""
 
 
-class RunsScreen(SearchedScreen[RunLine]):
+class RunsScreen(RunActions):
     """All runs, the newest first; below, what the run under the cursor is about."""
 
     BINDINGS: ClassVar[list[Any]] = [*bindings(RUNS)]
@@ -44,8 +45,6 @@ class RunsScreen(SearchedScreen[RunLine]):
         super().__init__()
         self.progress = Progress()
         self.where, self.sort, self.descending = RunFilter(), RunSort.DATE, True
-        self.marked: RunRow | None = None
-        """To be compared with another."""
 
     def compose(self) -> ComposeResult:
         yield Static(classes="title", id="title")
@@ -137,7 +136,11 @@ class RunsScreen(SearchedScreen[RunLine]):
         store = self.store
         if store is None:
             return []
-        return self.parity.attempt(lambda: run_lines(store, self._read(store, offset=offset, limit=limit)), [])
+        nothing: list[RunRow] = []
+        rows = self.parity.attempt(lambda: self._read(store, offset=offset, limit=limit), nothing)
+        unknown: States = {}
+        states = self.parity.attempt(lambda: store.states_of([run.id for run in rows]), unknown)
+        return self.parity.attempt(lambda: run_lines(store, rows, states), [])
 
     def on_virtual_table_moved(self) -> None:
         line = self.table.current
@@ -147,7 +150,9 @@ class RunsScreen(SearchedScreen[RunLine]):
         text, store = about.headline(line), self.store
         if line.status == RunStatus.RUNNING:
             requests = self.parity.attempt(lambda: store.count_requests(line.run.id), 0) if store is not None else 0
-            text.append_text(drawn(self.progress.look(line.run, line.arms, requests)))
+            found = self.progress.look(line.run, line.arms, requests)
+            text.append(times(line.run, found) + "\n")
+            text.append_text(drawn(found))
         elif self.size.height >= TALL:
             text.append_text(about.arms_table(line))
         return text.append_text(about.reasons(line))
@@ -171,6 +176,13 @@ class RunsScreen(SearchedScreen[RunLine]):
         line = self.table.current
         if line is not None:
             self.app.push_screen(CompletionsScreen(line.run))
+
+    def action_watch(self) -> None:
+        from parity.tui.screens.live import LiveScreen
+
+        line = self.table.current
+        if line is not None:
+            self.app.push_screen(LiveScreen(line.run))
 
     def action_about(self) -> None:
         line = self.table.current
@@ -245,104 +257,3 @@ class RunsScreen(SearchedScreen[RunLine]):
         elif self.where != RunFilter():
             self.query_one("#search", Input).value = ""
             self.change_view(RunFilter())
-
-    # ------------------------------------------------------------------ naming, comparing, starting
-
-    def action_name(self) -> None:
-        line = self.table.current
-        if line is None:
-            return
-        run = line.run
-        heading = message("tui.name_run", "What is run {run} called?", run=plain(run.id))
-        about_it = render(message("tui.name_run.what", "a name, and tags as #nightly"))
-        before = " ".join(filter(None, [run.name, *(f"#{tag}" for tag in run.tags)]))
-
-        def named(answer: str | None) -> None:
-            if answer is None or answer == before:
-                return
-            words = answer.split()
-            tags = [word.lstrip("#") for word in words if word.startswith("#")]
-            name = " ".join(word for word in words if not word.startswith("#"))
-            self.parity.change(lambda store: _name(store, run.id, name, tags))
-
-        self.app.push_screen(AskText(heading, plain(before), about_it), named)
-
-    def action_select(self) -> None:
-        line = self.table.current
-        if line is not None:
-            again = line.run.id in self.table.selected
-            self.marked = None if again else line.run
-            self.table.selected.clear()
-            if not again:
-                self.table.selected.add(line.run.id)
-            self.table.refresh()
-            self.table.go(self.table.cursor + 1)
-
-    def action_compare(self) -> None:
-        from parity.tui.screens.comparing import ComparingScreen
-
-        line, marked = self.table.current, self.marked
-        if line is None or marked is None or marked.id == line.run.id:
-            self.tell(message("tui.mark_first", "Space marks one run, = on another compares the two"))
-            return
-        before, after = sorted((marked, line.run), key=lambda run: (run.created, run.id))
-        self.app.push_screen(ComparingScreen(before, after))
-
-    def action_copy_command(self) -> None:
-        line = self.table.current
-        if line is not None:
-            self.parity.copy(line.run.command)
-
-    def action_start(self) -> None:
-        line = self.table.current
-        if line is not None:
-            self.parity.start(line.run, None)
-
-    def action_delete(self) -> None:
-        line = self.table.current
-        if line is None:
-            return
-        run = line.run
-        if line.status == RunStatus.RUNNING:
-            said = message("tui.run_in_use", "another process is working on this run: wait for it, or stop it")
-            self.tell(said, severity="error")
-            return
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self.parity.change(lambda store: _delete(store, run.id))
-
-        self.app.push_screen(
-            Confirm(
-                message(
-                    "tui.delete_run", "Delete run {run} of {created}?", run=plain(run.id), created=moment(run.created)
-                ),
-                joined([_goes(line.findings), _files_stay(run)], by=" "),
-            ),
-            answered,
-        )
-
-
-def _goes(findings: int) -> Message:
-    return message(
-        "tui.goes",
-        "{count:,} finding goes from the database. Triage stays, it belongs to later runs too.",
-        plural="{count:,} findings go from the database. Triage stays, it belongs to later runs too.",
-        count=findings,
-    )
-
-
-def _files_stay(run: RunRow) -> Message:
-    if run.directory:
-        return message("tui.files_stay_in", "Files stay in {directory}.", directory=plain(run.directory))
-    return message("tui.files_stay", "Files stay.")
-
-
-def _delete(store: Browser, run_id: str) -> Message:
-    store.delete_run(run_id)
-    return message("tui.deleted", "deleted {run}", run=run_id)
-
-
-def _name(store: Browser, run_id: str, name: str, tags: Sequence[str]) -> Message:
-    store.name_run(run_id, name=name, tags=tags)
-    return message("tui.named_run", "named {run}", run=run_id)

@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from parity.language import render
-from parity.tui.bindings import Command
+from parity.tui.command import Command
 
 
 class KeyBar(Widget):

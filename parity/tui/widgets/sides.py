@@ -39,6 +39,13 @@ class Content:
     """The other request's token that lies opposite, and whether it is the same one."""
     titles: tuple[str, str, str] = ("", "", "")
     """Of the baseline, of the candidate, and of the donor; the last is empty where there is none."""
+    texts: tuple[Sequence[Piece], Sequence[Piece]] | None = None
+    """Both sides in flowing text, where it is not made of the tokens' pieces."""
+
+    @property
+    def flowing(self) -> tuple[Sequence[Piece], Sequence[Piece]]:
+        """Both sides as flowing text has them."""
+        return (self.left, self.right) if self.texts is None else self.texts
 
     def copy_number(self, position: int) -> int | None:
         """Which copy of the repeated pattern a token belongs to, counted from 0."""
@@ -78,15 +85,15 @@ class Side:
 
 def flow(content: Content, width: int) -> list[Line]:
     """Break the rows into lines such that both sides fit into `width` columns, after a newline on either side."""
-    alignment = content.alignment
+    alignment, (ours, theirs) = content.alignment, content.flowing
     differs = alignment.op != EQUAL
     # Room for the sign before the first and after the last token of a stretch that differs.
     marks = np.diff(differs.astype(np.int64), prepend=0) != 0
     sizes = [
         (_sizes(pieces, indices) + marks).tolist()
-        for pieces, indices in ((content.left, alignment.left), (content.right, alignment.right))
+        for pieces, indices in ((ours, alignment.left), (theirs, alignment.right))
     ]
-    ends = _breaks(content.left, alignment.left) | _breaks(content.right, alignment.right)
+    ends = _breaks(ours, alignment.left) | _breaks(theirs, alignment.right)
     lines: list[Line] = []
     first = used_left = used_right = 0
     for row, (left, right, end) in enumerate(zip(*sizes, ends.tolist(), strict=True)):

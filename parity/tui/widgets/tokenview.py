@@ -235,8 +235,8 @@ class TokenView(ScrollView, can_focus=True, inherit_bindings=False):
         segments = [self._margin(line.first, line.last, int(known[0]) if len(known) else -1)]
         plain = self.rich_style
         for indices, pieces, separator, candidate in (
-            (alignment.left, self.content.left, " │ ", False),
-            (alignment.right, self.content.right, "", True),
+            (alignment.left, self.content.flowing[0], " │ ", False),
+            (alignment.right, self.content.flowing[1], "", True),
         ):
             side = Side(self._half)
             for row in range(line.first, line.last):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from parity.tui.progress import drawn
 from parity.tui.tokens import Piece
 from parity.tui.widgets.sides import Content, flow
 from parity.view.alignment import DELETED, EQUAL, INSERTED, SUBSTITUTED, align
-from parity.view.progress import ArmProgress, Progress
+from parity.view.progress import ArmProgress, Progress, _Counted, seconds_left
 
 STREAM = st.lists(st.integers(0, 6), max_size=60)
 
@@ -109,16 +110,46 @@ def test_the_home_directory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_progress_counts_what_was_written_since(tmp_path: Path) -> None:
     progress, path = Progress(), tmp_path / "capture.jsonl"
-    assert progress._records(path) == 0
-    path.write_text("header\none\ntwo\nthr", encoding="utf-8")
-    assert progress._records(path) == 2
+    one = '{"record":"completion","token_ids":[1,2,3],"spec":{"accepted":[1,2],"drafted":[2,2]}}\n'
+
+    def counted() -> tuple[int, int, int, int]:
+        found = progress._read(path)
+        return found.records, found.tokens, found.accepted, found.drafted
+
+    assert counted() == (0, 0, 0, 0)
+    path.write_text('{"record":"header"}\n' + one + one[:20], encoding="utf-8")
+    assert counted() == (2, 3, 3, 4)
     with path.open("a", encoding="utf-8") as file:
-        file.write("ee\n")
-    assert progress._records(path) == 3
-    path.write_text("header\n", encoding="utf-8")
-    assert progress._records(path) == 0, "started anew"
+        file.write(one[20:] + "what is no JSON\n")
+    assert counted() == (4, 6, 6, 8)
+    path.write_text('{"record":"header"}\n', encoding="utf-8")
+    assert counted() == (1, 0, 0, 0), "started anew"
+
+
+def test_speed_is_that_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    counted, line = _Counted(), b'{"record":"completion","token_ids":[1,2,3]}\n'
+    assert counted.sampled() == (None, None)
+    for now in (10.0, 20.0):
+        clock = now
+        counted.add(line * 5)
+        assert counted.sampled() == (0.5, 1.5)
+    for now in (70.0, 80.0, 90.0, 100.0):
+        clock = now
+        counted.sampled()
+    assert counted.sampled() == (None, None), "nothing came since"
+
+
+def test_what_is_left_is_known_once_something_came() -> None:
+    half = ArmProgress("a", 2, 4, tokens_per_second=8.0, completions_per_second=0.5)
+    assert seconds_left([ArmProgress("base", 4, 4, "captured"), half, ArmProgress("b", 0, 4)]) == 12.0
+    assert seconds_left([ArmProgress("a", 0, 4)]) is None
+
+
+def test_how_far_arms_are_is_drawn() -> None:
     shown = drawn([ArmProgress("cpu/mtp", 3, 6), ArmProgress("scores", 0, 0, words=verbatim("12 so far"))]).plain
-    assert "██████████" in shown
+    assert "██████ " in shown
     assert "3 of 6" in shown
     assert "12 so far" in shown
 
@@ -139,6 +170,8 @@ def test_every_command_has_an_action() -> None:
     from parity.tui.screens.finding import FindingScreen
     from parity.tui.screens.findings import FindingsScreen
     from parity.tui.screens.groups import GroupsScreen
+    from parity.tui.screens.known_bugs import KnownBugsScreen
+    from parity.tui.screens.live import LiveScreen
     from parity.tui.screens.runs import RunsScreen
 
     screens = {
@@ -147,6 +180,8 @@ def test_every_command_has_an_action() -> None:
         "completions": CompletionsScreen,
         "findings": FindingsScreen,
         "groups": GroupsScreen,
+        "known_bugs": KnownBugsScreen,
+        "live": LiveScreen,
         "finding": FindingScreen,
     }
     assert set(screens) == set(GROUPS)
