@@ -38,28 +38,31 @@ def list_runs(db: Path | None, as_json: bool, limit: int) -> None:
 
     from parity.store import Store
     from parity.text import visible
-    from parity.view.lines import actual_status
+    from parity.view.lines import run_lines
 
     with Store.open(db) as store:
         rows = store.runs(limit=limit)
         total = store.count_runs()
-        arms = {row.id: [arm.name for arm in store.arms(row.id)] for row in rows}
+        lines = run_lines(store, rows, store.states_of([row.id for row in rows]))
     if as_json:
-        emit_json([{**run_json(row), "arms": arms[row.id]} for row in rows])
+        more = [{"arms": [arm.name for arm in line.arms], "new": line.new, "known": line.known} for line in lines]
+        emit_json([{**run_json(line.run), **about} for line, about in zip(lines, more, strict=True)])
         return
-    if not rows:
+    if not lines:
         say(message("cli.no_runs_yet", "no runs yet: start one with `parity run --backends cpu`"))
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column, whole in (
         (message("runs.run", "run"), True),
         (message("runs.verdict", "verdict"), True),
+        (message("runs.new", "new"), True),
         (message("runs.arms", "arms"), False),
         (message("runs.model", "model"), False),
     ):
         table.add_column(render(column), overflow="fold", no_wrap=whole)
-    for row in rows:
-        values = (row.id, row.verdict or actual_status(row), " ".join(arms[row.id]), row.model)
+    for line in lines:
+        run, arms = line.run, " ".join(arm.name for arm in line.arms)
+        values = (run.id, run.verdict or line.status, f"{line.new:,}", arms, run.model)
         table.add_row(*(Text(visible(value)) for value in values))
     console().print(table)
     if total > len(rows):
@@ -153,6 +156,8 @@ def run_json(run: RunRow) -> dict[str, Any]:
 
     return {
         "run": run.id,
+        "name": run.name,
+        "tags": list(run.tags),
         "source": run.source,
         "created": run.created,
         "finished": run.finished,
