@@ -12,9 +12,9 @@ import pytest
 import yaml
 from report_data import BASE, MTP, arm_case, finding_case, make_case, run_of
 
+from parity.records.conditions import CONDITIONS, conditions
 from parity.report.format import Wanted
 from parity.report.formats.md import bug_report, bug_reports
-from parity.records.conditions import CONDITIONS, conditions
 from parity.report.known import known_bugs, link, matches
 from parity.report.texts import Texts
 from parity.store import RequestRow
