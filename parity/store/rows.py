@@ -292,7 +292,7 @@ class KindCount:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A known bug, as it is told in later runs: prompts and places may be others there."""
+    """A known bug, as it is recognised in later runs: prompts and places may be others there."""
 
     kind: str
     link: str = ""

@@ -63,7 +63,7 @@ def reasons(line: RunLine) -> Text:
 
 def arms_table(line: RunLine) -> Text:
     """A line per arm: verdict, findings, acceptance, tokens per step and per second, the settings that differ."""
-    told = told_apart({arm.name: arm.engine for arm in line.arms})
+    differing = told_apart({arm.name: arm.engine for arm in line.arms})
     heads = (
         (message("runs.arms", "arms"), NAME, False),
         (FIELDS["verdict"], 12, False),
@@ -86,7 +86,7 @@ def arms_table(line: RunLine) -> Text:
         )
         shown = zip(cells, heads, strict=True)
         row = " ".join(fit(cell, width, right=right, middle=not right) for cell, (_, width, right) in shown)
-        text.append(row + f"  {plain(told[arm.name])}\n")
+        text.append(row + f"  {plain(differing[arm.name])}\n")
     return text
 
 
