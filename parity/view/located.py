@@ -46,7 +46,7 @@ class ArmLocated:
 
     def msprobe(self) -> list[Message]:
         """Where an Ascend engineer goes on with MindStudio's msprobe: its names of the located modules, and the
-        configuration of a dump."""
+        configuration of a dump (vllm-ascend 0.23.0, docs "MSProbe Debugging Guide" and `AscendConfig`)."""
         found = [one for one in self.located if one.type]
         steps = sorted({one.step for one in found})
         config = json.dumps({"task": "tensor", "level": "L0", "rank": [], "step": steps[:MOST_STEPS]})

@@ -40,7 +40,10 @@ class Sketcher:
     def __init__(
         self, runner: Any, write: Callable[[dict[str, Any]], None], arm: str, named: Named, level: str
     ) -> None:
-        missing = [name for name in ("execute_model", "get_model", "input_batch") if not hasattr(runner, name)]
+        self.second = hasattr(runner, "req_states")
+        """It is vLLM's second model runner, which makes its batch anew in each step."""
+        batch = "prepare_inputs" if self.second else "input_batch"
+        missing = [name for name in ("execute_model", "get_model", batch) if not hasattr(runner, name)]
         if missing:
             what = "%s.%s" % (type(runner).__module__, type(runner).__name__)
             raise Unsketchable("the model runner %s has no %s" % (what, ", ".join(missing)))
@@ -61,6 +64,8 @@ class Sketcher:
         self.done: Optional[SketchStep] = None
         """The step whose logits may still come."""
         self.step = self.total = -1
+        self.names: list[str] = []
+        """Of the rows of the second runner's batch."""
         self.numbers: dict[str, int] = {}
         """Of the requests that the engine has, by its name for them."""
         self.fresh: list[dict[str, Any]] = []
@@ -75,6 +80,8 @@ class Sketcher:
     def _hook(self) -> None:
         runner, model = self.runner, self.model
         runner.execute_model = self._around_execute_model(runner.execute_model)
+        if self.second:
+            runner.prepare_inputs = self._around_prepare_inputs(runner.prepare_inputs)
         model.compute_logits = self._around_compute_logits(model.compute_logits)
         model.register_forward_pre_hook(self._begin, with_kwargs=True)
         for number, one in enumerate(self.modules):
@@ -109,6 +116,21 @@ class Sketcher:
             return inner(scheduler_output, *args, **kwargs)
 
         return execute_model
+
+    def _around_prepare_inputs(self, inner: Any) -> Any:
+        def prepare_inputs(*args: Any, **kwargs: Any) -> Any:
+            inputs = inner(*args, **kwargs)
+            self.names = [] if inputs is None else list(inputs.req_ids)
+            return inputs
+
+        return prepare_inputs
+
+    def _rows(self) -> list[str]:
+        """The requests of the batch's rows, as the engine names them."""
+        if self.second:
+            return self.names
+        batch = self.runner.input_batch
+        return list(batch.req_ids[: batch.num_reqs])
 
     def _begin(self, model: Any, args: Any, kwargs: Any) -> None:
         if self.output is not None and self.live is None and self.done is None:
@@ -163,8 +185,7 @@ class Sketcher:
 
     def _start(self, args: Any, kwargs: Any) -> None:
         output, self.output = self.output, None
-        asked, batch = output.num_scheduled_tokens, self.runner.input_batch
-        names = list(batch.req_ids[: batch.num_reqs])
+        asked, names = output.num_scheduled_tokens, self._rows()
         counts = np.array([asked.get(name, 0) for name in names], dtype=np.int64)
         total = int(output.total_num_scheduled_tokens)
         if int(counts.sum()) != total:
