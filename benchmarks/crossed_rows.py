@@ -161,8 +161,8 @@ def planted(folder: Path, name: str, clean: Capture, arm: Capture) -> dict[Key, 
     numbered = [key.request for key in clean.completions]
     for record in records:
         if record["record"] == "planted":
-            donor = str(record.get("donor", "")).partition("-")[0]
-            hit.setdefault(record["prompt"], set()).update([numbered[int(donor)]] if donor.isdigit() else [])
+            donor = str(record.get("donor", "")).partition("-")[0]  # the engine's requests are counted from 1
+            hit.setdefault(record["prompt"], set()).update([numbered[int(donor) - 1]] if donor.isdigit() else [])
     return {
         key: Hit(frozenset(hit[prompt_digest(one.prompt_token_ids.tolist())]))
         for key, one in arm.completions.items()

@@ -2,6 +2,7 @@
 
     python benchmarks/wide.py clean [--tokens 10000000] [--data FOLDER]   false alarms over clean tokens
     python benchmarks/wide.py faults [--seeds 20] [--shape flat] [--only WORD]   fault x size x tokens needed
+    python benchmarks/wide.py hunt [--seeds 2] [--only WORD]   faults that nothing was tuned on: which get a PASS?
     python benchmarks/wide.py verdicts OUT [--data FOLDER]   every verdict and finding on a fixed set of trials
     python benchmarks/wide.py diff BEFORE AFTER   what two of these files differ in; exit code 1 if anything
 
@@ -30,8 +31,10 @@ os.environ["OPENBLAS_NUM_THREADS"] = os.environ.get("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
+import wide_hunt
 from worlds import FLAT, PEAKED, SURE, Fault, Truth, catalogue
 from worlds.engine import SOUND, Arm, Broken
+from worlds.seen_as import VIEWS
 from worlds.trials import SETTINGS, Faulty, Judged, Setting, Trial, clean, judge, said
 from worlds.world import PREFILL, WORDS
 
@@ -375,6 +378,17 @@ def main() -> int:
         part.add_argument("--quick", action="store_true")
         part.add_argument("--json", type=Path)
         part.add_argument("--first-seed", type=int, default=1000)
+    hunting = parts.add_parser("hunt", description=wide_hunt.__doc__)
+    hunting.add_argument("--seeds", type=int, default=2)
+    hunting.add_argument("--first-seed", type=int, default=40_000)
+    hunting.add_argument("--shape", choices=tuple(SHAPES), action="append")
+    hunting.add_argument("--only", default="", help="faults with this in their family, name or size")
+    hunting.add_argument("--view", choices=tuple(VIEWS), action="append")
+    hunting.add_argument("--said", action="store_true", help="with the first reason of each such PASS")
+    hunting.add_argument("--most", type=int, default=64, help="completions of a run")
+    hunting.add_argument(
+        "--log", type=Path, help="a line for each fault, so that the same command goes on after a stop"
+    )
     three = parts.add_parser("verdicts")
     three.add_argument("out", type=Path)
     three.add_argument("--data", type=Path, default=Path("build/wide-trials"))
@@ -385,6 +399,12 @@ def main() -> int:
     if asked.part == "verdicts":
         verdicts(asked.out, asked.data)
         return 0
+    if asked.part == "hunt":
+        shapes = {name: SHAPES[name] for name in asked.shape or SHAPES}
+        seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
+        found = wide_hunt.hunt(shapes, seeds, asked.only, asked.most, asked.view or tuple(VIEWS), asked.log)
+        wide_hunt.show(found, whole=asked.said)
+        return int(any(wide_hunt.false_passes(found)))
     if asked.part == "diff":
         return int(difference(asked.before, asked.after) > 0)
     if asked.part == "clean":

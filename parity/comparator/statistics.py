@@ -227,6 +227,17 @@ def poisson_tail(hits: int, expected: float) -> float:
     return min(1.0, total)
 
 
+def bennett(beyond: float, variance: float, largest: float) -> float:
+    """The chance, at most, of a sum of martingale differences of `beyond` or more, none of them above `largest`, the
+    variances of which add up to `variance`."""
+    if beyond <= 0:
+        return 1.0
+    if variance <= 0:
+        return 0.0
+    size = beyond * largest / variance
+    return math.exp(-variance / largest**2 * ((1 + size) * math.log1p(size) - size))
+
+
 def mean_difference(a: FloatArray, b: FloatArray, *, draws: int = 5_000, seed: int = 0) -> float:
     """One-sided permutation test that b's mean is above a's, by shuffling which value is whose.
 

@@ -99,6 +99,18 @@ class PositionInStep(_Numbers, frozen=True, kw_only=True):
     p_more_after_rejection: float
 
 
+class DrawsSeen(_Numbers, frozen=True, kw_only=True):
+    """How little of what is wrong with all draws of an arm would have been seen with a chance of 95 %."""
+
+    tokens: int
+    temperature_times: float | None
+    """A temperature so many times the one that was asked for; None: none was."""
+    best_taken: float | None
+    """The best token taken in the place of one drawn, at this share of places."""
+    last_lost: float | None
+    """This share of the probability, the least likely of it, never drawn."""
+
+
 class SamplingStats(_Numbers, frozen=True, kw_only=True):
     """Two-sample tests of a run with random sampling; pairs are [baseline's, candidate's]."""
 
@@ -119,6 +131,10 @@ class SamplingStats(_Numbers, frozen=True, kw_only=True):
     """Tests in which the arms differ."""
     odd_places: tuple[str, ...] = ()
     """Where tokens look as if drawn at another temperature, worst first (detect/drawn_places.py)."""
+    draws_seen: DrawsSeen | None = None
+    """Of the test `draws`."""
+    baseline_draws_at: float | None = None
+    """Times the temperature asked for, that explain the baseline's own draws by its scores, where 1 does not."""
 
 
 class Exercised(_Numbers, frozen=True, kw_only=True):
@@ -264,6 +280,18 @@ class OverRounds(_Numbers, frozen=True, kw_only=True):
     changed: bool
 
 
+class Moved(_Numbers, frozen=True, kw_only=True):
+    """Greedy choices of the candidate that are not the reference's, benign or not."""
+
+    turned: int
+    tokens: int
+    """Choices that were looked at."""
+    unseen: int
+    """Choices after a parting that nothing was known of."""
+    at_most: float
+    """Share of choices that can have been turned, at 95 %."""
+
+
 class Missed(_Numbers, frozen=True, kw_only=True):
     """A way to be wrong, and how often a completion could be so without being seen in this run."""
 
@@ -323,6 +351,8 @@ class Stats(Rates, frozen=True, kw_only=True):
     """What a run without a corrupt completion could have missed."""
     fault_rate_not_excluded: float | None = None
     """The largest rate in `missed`; None where completions are corrupt or nothing is excluded."""
+    moved: Moved | UnsetType = UNSET
+    """Of what was decoded greedily."""
     arbiter: ArbiterStats | UnsetType = UNSET
 
     @property

@@ -36,7 +36,10 @@ class Lapse:
     """Rules that an engine gets wrong for a row, from one output token on.
 
     values: what they are for it instead, by name; None: nothing. late: tokens by which what was said counts too late.
-    step: the place in a decode step at which alone it lapses; -1: at every one.
+    step: the place in a decode step at which alone it lapses; -1: at every one. rate: chance of it at each token.
+    prompt: "counted", tokens of the prompt count as said; "forgotten", they count for no penalty. second: the second
+    best token is taken. draft: what becomes of drafts: "accepted" unchecked, "likely": accepted from one half on,
+    "redrawn": after a rejection the token is drawn from all tokens, "second": after one the second best is taken.
     """
 
     start: int = 0
@@ -44,6 +47,10 @@ class Lapse:
     values: Mapping[str, Any] = field(default_factory=dict)
     late: int = 0
     step: int = -1
+    rate: float = 1.0
+    prompt: str = ""
+    second: bool = False
+    draft: str = ""
 
     def holds(self, at: int, place: int) -> bool:
         """Does it lapse at this output token, which is at that place of its decode step?"""
@@ -70,7 +77,7 @@ class Chooser:
         self.rules = list(rules)
         self.lapses = [lapses.get(row) for row in range(rows)]
         self.ends = [_ends(one) for one in rules]
-        self.shaped = any(_shapes(one) for one in rules)
+        self.shaped = any(_shapes(one) for one in rules) or any(one and _shapes(one.values) for one in self.lapses)
         lapsing = [one for one in lapses.values() if one]
         penalties = [name for name in NUMBERS if name.endswith("_penalty")]
         self.penal = any(self._any(name, NUMBERS[name]) for name in penalties)
@@ -78,11 +85,15 @@ class Chooser:
         self.said = [[] for _ in range(rows)] if self.shaped else None
         if self.penal:
             self.prompted = np.zeros((rows, vocabulary), dtype=np.bool_)
-            for row, prompt in enumerate(prompts):
-                self.prompted[row, list(prompt)] = True
             self.count = np.zeros((rows, vocabulary), dtype=np.int32)
+            for row, prompt in enumerate(prompts):
+                lapse = self.lapses[row]
+                self.prompted[row, list(prompt)] = lapse is None or lapse.prompt != "forgotten"
+                if lapse is not None and lapse.prompt == "counted":
+                    np.add.at(self.count[row], list(prompt), 1)
             self.waiting: list[list[int]] = [[] for _ in range(rows)]
         self.stops = any(one.get("stop_token_ids") for one in rules)
+        self.drawn, self.weights = np.empty(0, dtype=np.int64), np.empty((0, vocabulary), dtype=np.float32)
         self.random = self._any("temperature") or any("temperature" in one.values for one in lapsing)
 
     def _any(self, name: str, none: float = 0.0) -> bool:
@@ -101,12 +112,21 @@ class Chooser:
             self.prompted, self.count = self.prompted[rows], self.count[rows]
             self.waiting = [self.waiting[r] for r in picked]
 
+    def lapsing(self, at: Ints, places: Ints) -> list[int]:
+        """Rows that lapse at these output positions and places of their decode steps."""
+        found = [row for row, one in enumerate(self.lapses) if one and one.holds(int(at[row]), int(places[row]))]
+        rates = [self.lapses[row].rate for row in found]  # type: ignore[union-attr]
+        if min(rates, default=1.0) >= 1:
+            return found
+        chance = _uniform(self.seeds[found] ^ _OTHER, at[found])
+        return [row for row, rate, drawn in zip(found, rates, chance, strict=True) if drawn < rate]
+
     def choose(self, raw: Floats, at: Ints, places: Ints | None = None) -> Ints:
         """Tokens for output positions `at`, at these places of their decode steps, shape (rows,); what a row still in
         its prompt gets means nothing."""
         number, rules = self.number, self.rules
         steps = np.full(len(at), -1) if places is None else places
-        lapsed = [r for r, one in enumerate(self.lapses) if one and one.holds(int(at[r]), int(steps[r]))]
+        lapsed = self.lapsing(at, steps)
         if lapsed:
             number = {name: values.copy() for name, values in number.items()}
             rules = list(rules)
@@ -117,6 +137,7 @@ class Chooser:
                     if name in number:
                         number[name][row] = NUMBERS[name] if value is None else value
         logits = raw
+        self.drawn = self.drawn[:0]
         early = np.flatnonzero(at < number["min_tokens"])
         if self.shaped or self.penal or len(early):
             logits = raw.copy()
@@ -135,8 +156,46 @@ class Chooser:
             drawn = np.flatnonzero(number["temperature"] > 0)
             if len(drawn):
                 some = {name: values[drawn] for name, values in number.items()}
-                chosen[drawn] = _draw(logits[drawn], some, _uniform(self.seeds[drawn], at[drawn]))
+                weights = _weights(logits[drawn], some)
+                chosen[drawn] = _pick(weights, _uniform(self.seeds[drawn], at[drawn]))
+                self.drawn, self.weights = drawn, weights
+        for row in lapsed:
+            if self.lapses[row].second:  # type: ignore[union-attr]
+                chosen[row] = _second(logits[row])
+        self.chosen = chosen
         return chosen
+
+    def verified(self, chosen: Ints, drafted: Ints, raw: Floats, at: Ints, places: Ints, most: int) -> Ints:
+        """What becomes of `chosen` where drafts are not checked as they should be; `most`: tokens drafted a step."""
+        made = chosen
+        for row in self.lapsing(at, places) if any(one and one.draft for one in self.lapses) else ():
+            how, token = self.lapses[row].draft, int(drafted[row])  # type: ignore[union-attr]
+            if not how or at[row] <= 0 or places[row] >= most or token == chosen[row]:
+                continue
+            made = chosen.copy() if made is chosen else made
+            one = {name: values[[row]] for name, values in self.number.items()}
+            if how == "accepted":
+                made[row] = token
+            elif how == "second":
+                made[row] = _second(raw[row])
+            elif how == "redrawn":
+                made[row] = _pick(_weights(raw[[row]], one), _uniform(self.seeds[[row]] ^ _AGAIN, at[[row]]))[0]
+            elif np.exp(raw[row, token] - raw[row].max()) > 0.5:
+                made[row] = token
+        return made
+
+    def moved(self, sound: Chooser, mine: Ints, right: Ints) -> npt.NDArray[np.float64]:
+        """How far what this chooser draws from is from what `sound` does: total variation, which is 1 for another
+        token where either takes the best one; shape (rows,)."""
+        apart = (mine != right).astype(np.float64)
+        both, here, there = np.intersect1d(self.drawn, sound.drawn, return_indices=True)
+        same = mine[both] == self.chosen[both]  # what drafts did not change
+        sides = [
+            one[rows] / one[rows].sum(axis=1, keepdims=True)
+            for one, rows in ((self.weights, here), (sound.weights, there))
+        ]
+        apart[both] = np.where(same, np.abs(sides[0] - sides[1]).sum(axis=1) / 2, 1.0)
+        return apart
 
     def note(self, tokens: Ints, counted: npt.NDArray[np.bool_], at: Ints) -> None:
         """What was said at output positions `at`, for the rows that `counted` names."""
@@ -182,6 +241,14 @@ class Chooser:
                 logits[rows] -= strength[rows, None].astype(np.float32) * counts.astype(np.float32)
 
 
+_OTHER, _AGAIN = np.uint64(0x5851F42D4C957F2D), np.uint64(0x14057B7EF767814F)
+"""Streams of draws beside those of the tokens."""
+
+
+def _second(logits: Floats) -> int:
+    return int(np.argpartition(-logits, 1)[:2][np.argsort(-logits[np.argpartition(-logits, 1)[:2]])[1]])
+
+
 def _ends(rules: Mapping[str, Any]) -> list[int]:
     """Tokens that `min_tokens` keeps away."""
     stops = [int(token) for token in rules.get("stop_token_ids") or ()]
@@ -202,7 +269,8 @@ def _uniform(seeds: npt.NDArray[np.uint64], at: Ints) -> npt.NDArray[np.float64]
     return (mixed >> np.uint64(11)).astype(np.float64) / 2**53
 
 
-def _draw(logits: Floats, number: Mapping[str, npt.NDArray[np.float64]], chance: npt.NDArray[np.float64]) -> Ints:
+def _weights(logits: Floats, number: Mapping[str, npt.NDArray[np.float64]]) -> Floats:
+    """What tokens are drawn from, shape (rows, vocabulary); not normalised."""
     scaled = logits / number["temperature"][:, None].astype(np.float32)
     scaled -= scaled.max(axis=1, keepdims=True)
     weight = np.exp(scaled)
@@ -217,6 +285,10 @@ def _draw(logits: Floats, number: Mapping[str, npt.NDArray[np.float64]], chance:
         reached = np.cumsum(ranked, axis=1) >= top_p[rows, None] * ranked.sum(axis=1, keepdims=True)
         least = ranked[np.arange(len(rows)), reached.argmax(axis=1)]
         weight[rows] *= weight[rows] >= least[:, None]
+    return weight
+
+
+def _pick(weight: Floats, chance: npt.NDArray[np.float64]) -> Ints:
     reach = np.cumsum(weight, axis=1, dtype=np.float64)
     found = (reach <= (chance * reach[:, -1])[:, None]).sum(axis=1)
-    return np.minimum(found, logits.shape[1] - 1).astype(np.int64)
+    return np.minimum(found, weight.shape[1] - 1).astype(np.int64)

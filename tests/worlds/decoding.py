@@ -36,13 +36,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What became of a row. own: the engine's raw logprobs, ids and values of shape (T, columns), the chosen first."""
+    """What became of a row. own: the engine's raw logprobs, ids and values of shape (T, columns), the chosen first.
+    moved: how many of its choices a lapse has changed, in the mean."""
 
     tokens: Ints
     finish: str
     stop: int | None
     own_ids: Ints
     own: Floats
+    moved: float = 0.0
 
 
 @dataclass
@@ -80,15 +82,12 @@ def _decode(model: Model, arm: Arm, rows: Sequence[Row], columns: int, noise: Se
     own_ids = np.full((count, longest, columns), -1, dtype=np.int64)
     own = np.full((count, longest, columns), np.nan, dtype=np.float32)
     ends: list[tuple[str, int | None] | None] = [None] * count
-    length = np.zeros(count, dtype=np.int64)
+    length, moved = np.zeros(count, dtype=np.int64), np.zeros(count)
     batch = Batch(model, arm, count, noise)
-    chooser = Chooser(
-        [row.rules for row in rows],
-        [row.prompt for row in rows],
-        [row.seed for row in rows],
-        {index: row.lapse for index, row in enumerate(rows) if row.lapse},
-        model.shape.vocabulary,
-    )
+    asked = [row.rules for row in rows], [row.prompt for row in rows], [row.seed for row in rows]
+    lapses = {index: row.lapse for index, row in enumerate(rows) if row.lapse}
+    chooser = Chooser(*asked, lapses, model.shape.vocabulary)
+    sound = Chooser(*asked, {}, model.shape.vocabulary) if lapses else None
     leaks: dict[int, list[tuple[int, int]]] = {}
     for index, row in enumerate(rows):
         if row.leak:
@@ -110,6 +109,10 @@ def _decode(model: Model, arm: Arm, rows: Sequence[Row], columns: int, noise: Se
         chosen = np.zeros(len(here), dtype=np.int64)
         if len(logits):
             chosen = chooser.choose(logits, at, in_step)
+            if sound is not None:
+                right = sound.choose(logits, at, in_step)
+                chosen = chooser.verified(chosen, drafted, logits, at, in_step, arm.draft)
+                moved[here] += decoding * chooser.moved(sound, chosen, right)
         following = step + 1
         if following < forced.shape[1]:
             given = following < forced_until[here]
@@ -131,6 +134,8 @@ def _decode(model: Model, arm: Arm, rows: Sequence[Row], columns: int, noise: Se
                     own_ids[places[0], places[1], 1:] = ids
                     own[places[0], places[1], 1:] = values - normaliser[:, None]
             chooser.note(chosen, decoding, at)
+            if sound is not None:
+                sound.note(chosen, decoding, at)
             length[places[0]] = at[spots] + 1
             over = decoding & ((at + 1 >= limits[here]) | ((chosen == EOS) & to_eos[here]))
             if chooser.stops:
@@ -150,12 +155,14 @@ def _decode(model: Model, arm: Arm, rows: Sequence[Row], columns: int, noise: Se
                 kept = np.flatnonzero(alive)
                 batch.keep(kept)
                 chooser.keep(kept)
+                if sound is not None:
+                    sound.keep(kept)
                 here, chosen, alive, in_step = here[kept], chosen[kept], alive[kept], in_step[kept]
         feed = chosen
     made = []
     for index in range(count):
         many, end = int(length[index]), ends[index] or ("length", None)
-        made.append(Said(said[index, :many], *end, own_ids[index, :many], own[index, :many]))
+        made.append(Said(said[index, :many], *end, own_ids[index, :many], own[index, :many], float(moved[index])))
     return made
 
 

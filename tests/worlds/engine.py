@@ -36,6 +36,8 @@ class Broken:
     noise: float = 0.0
     stale: float = 0.0
     lift: float = 0.0
+    first: int = 1
+    start: int = 0
 
 
 SOUND = Broken()
@@ -81,7 +83,8 @@ class Batch:
 
     def step(self, tokens: Ints, live: int, *, wanted: bool = True) -> Floats:
         """Logits after these tokens, shape (rows, vocabulary); `live`: rows of the engine's batch."""
-        model, arm, weights, broken = self.model, self.arm, self.weights, self.arm.broken
+        model, arm, weights = self.model, self.arm, self.weights
+        broken = arm.broken if self.at >= arm.broken.start else SOUND
         at, window, parts = self.at, model.shape.window, arm.orders.split(live)
         state = model.decay * self.state + (1 - model.decay) * weights.into_state[tokens]
         if (at + 1) % arm.orders.state_every == 0:
@@ -115,7 +118,7 @@ class Batch:
         hidden = bf16(bf16(moved) + weights.experts[expert] + weights.pairs[context])
         logits = hidden @ weights.output
         if broken.bias:
-            logits[:, 1 : 1 + broken.biased] += np.float32(broken.bias)
+            logits[:, broken.first : broken.first + broken.biased] += np.float32(broken.bias)
         bf16(logits)
         if broken.noise:
             unit = np.exp2(np.floor(np.log2(np.abs(logits) + 1e-6)) - 7)

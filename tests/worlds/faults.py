@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from parity.records import Key
 from worlds.choosing import Lapse
 from worlds.engine import SOUND, Broken
 from worlds.model import EOS
@@ -33,6 +34,23 @@ Damage = Callable[[random.Random, Sequence[int], Sequence[int], int], Damaged]
 
 
 @dataclass(frozen=True, slots=True)
+class Where:
+    """The completions that a fault of the whole arm is in: with prompts of so many tokens or more, of this sample, of
+    this round (-1: the last)."""
+
+    prompt: int = 0
+    sample: int | None = None
+    round: int | None = None
+
+    def holds(self, key: Key, prompt: int, rounds: int) -> bool:
+        return (
+            prompt >= self.prompt
+            and self.sample in (None, key.sample)
+            and (self.round is None or self.round % rounds == key.round)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """One fault in one size.
 
@@ -41,6 +59,8 @@ class Fault:
     one's state; damage: its tokens are changed, after which the engine goes on from them (`again`) or as if nothing had
     happened; swap: two rows' completions are exchanged; missing: the completion is not returned. rules: what every
     request must ask for it to be a fault at all; own: what one request after the other asks besides, again and again.
+    where: the completions that it is in; rounds: how many there are. same_draws: what does not count for the draws,
+    "request", "sample" or "round".
     """
 
     name: str
@@ -58,6 +78,9 @@ class Fault:
     rules: Mapping[str, Any] = field(default_factory=dict)
     own: tuple[Mapping[str, Any], ...] = ()
     needs_donor: bool = False
+    where: Where | None = None
+    rounds: int = 1
+    same_draws: str = ""
 
     @property
     def hits_rows(self) -> bool:

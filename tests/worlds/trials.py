@@ -154,8 +154,11 @@ class Faulty:
     as many, and so on.
     """
 
-    def __init__(self, seed: int, shape: Shape, *, first: int = 32, max_tokens: int = 128) -> None:
+    def __init__(
+        self, seed: int, shape: Shape, *, first: int = 32, max_tokens: int = 128, logprobs: int | None = 0
+    ) -> None:
         self.world, self.seed, self.first, self.max_tokens = World(seed, shape), seed, first, max_tokens
+        self.logprobs = logprobs
         self._known: dict[bytes, TopLogprobs] = {}
         self._bases: dict[tuple[str, int], Capture] = {}
         self._made: dict[tuple[str, str, int], tuple[Capture, Truth, Scores]] = {}
@@ -171,7 +174,7 @@ class Faulty:
             self.baseline(fault, blocks),
             _joined([made for made, _, _ in parts]),
             scores,
-            Truth(fault, hits),
+            Truth(fault, hits, sum(truth.moved for _, truth, _ in parts)),
             CompareOptions(detokenize=WORDS),
         )
         return crossed(self.world, made) if fault.family == "sampled" else made
@@ -185,12 +188,14 @@ class Faulty:
         self._made.clear()
 
     def _base(self, fault: Fault, number: int) -> Capture:
-        name = (repr((sorted(fault.rules.items()), fault.own)), number)
+        name = (repr((sorted(fault.rules.items()), fault.own, fault.rounds)), number)
         if name not in self._bases:
-            self._bases[name] = self.world.run(
-                self._asked(fault, number), BASE, max_tokens=self.max_tokens, **fault.rules
-            ).capture
+            asked = self._asked(fault, number)
+            self._bases[name] = self.world.run(asked, BASE, **self._sampling(fault)).capture
         return self._bases[name]
+
+    def _sampling(self, fault: Fault) -> dict[str, Any]:
+        return {"max_tokens": self.max_tokens, "logprobs": self.logprobs, "rounds": fault.rounds, **fault.rules}
 
     def _asked(self, fault: Fault, number: int) -> Any:
         count = self.first << max(0, number - 1)
@@ -199,9 +204,8 @@ class Faulty:
     def _part(self, fault: Fault, number: int, arm: Arm) -> tuple[Capture, Truth, Scores]:
         name = (fault.name, fault.size, number)
         if name not in self._made:
-            made = self.world.run(
-                self._asked(fault, number), arm, fault=fault, fault_seed=number, max_tokens=self.max_tokens
-            )
+            asked = self._asked(fault, number)
+            made = self.world.run(asked, arm, fault=fault, fault_seed=number, **self._sampling(fault))
             scores = self.world.score(self._base(fault, number), made.capture, known=self._known)
             self._made[name] = made.capture, made.truth, scores
         return self._made[name]

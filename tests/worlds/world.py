@@ -74,10 +74,12 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What was planted. rows: completions whose tokens a fault of single rows has changed."""
+    """What was planted. rows: completions whose tokens a fault of single rows has changed. moved: tokens that are other
+    ones by the fault's doing, each by itself (0 for numerics, where the baseline's text must be asked)."""
 
     fault: Fault | None = None
     rows: Mapping[Key, Hit] = field(default_factory=dict)
+    moved: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +139,14 @@ class World:
         noise = (self.seed, fault_seed)
         if fault is None or not fault.hits_rows:
             broken = arm if fault is None else replace(arm, broken=fault.broken)
-            if fault and fault.lapse:
-                rows = [replace(one, lapse=fault.lapse) for one in rows]
-            said = decode(self.model, broken, rows, columns=columns, noise=noise)
-            return Made(self._capture(asked, broken, rules, keys, rows, said), Truth(fault))
+            altered = _altered(fault, keys, rows) if fault else rows
+            said = decode(self.model, broken, altered, columns=columns, noise=noise)
+            if fault and fault.where:
+                clean = decode(self.model, arm, rows, columns=columns, noise=noise)
+                odd = [fault.where.holds(key, len(row.prompt), rounds) for key, row in zip(keys, rows, strict=True)]
+                said = [one if is_odd else other for one, other, is_odd in zip(said, clean, odd, strict=True)]
+            moved = sum(one.moved for one in said)
+            return Made(self._capture(asked, broken, rules, keys, rows, said), Truth(fault, moved=moved))
         clean = decode(self.model, arm, rows, columns=columns, noise=noise)
         planted, missing, donors = self._plant(fault, fault_seed, arm, rows, clean, columns)
         hits = {
@@ -154,7 +160,7 @@ class World:
         made = self._capture(
             asked, arm, rules, [keys[r] for r in kept], [rows[r] for r in kept], [said[r] for r in kept]
         )
-        return Made(made, Truth(fault, hits))
+        return Made(made, Truth(fault, hits, sum(_moved(clean[row], said) for row, said in planted.items())))
 
     def _rows(
         self, asked: Sequence[Asked], arm: Arm, rounds: int, rules: Mapping[str, Any]
@@ -340,6 +346,33 @@ def _recorded(clean: Said, said: Said, finish: str | None) -> Said:
         own[changed, 0] = clean.own[changed, 0]
     ended = int(said.tokens[-1]) == EOS if len(said.tokens) else False
     return replace(said, finish=finish or ("stop" if ended else clean.finish), stop=None, own=own)
+
+
+def _altered(fault: Fault, keys: Sequence[Key], rows: Sequence[Row]) -> list[Row]:
+    """Rows of an arm that lapses as a whole, or draws the same where it should not."""
+    if fault.lapse:
+        rows = [replace(one, lapse=fault.lapse) for one in rows]
+    if fault.same_draws:
+        seeds: dict[Key, int] = {}
+        alike = [
+            Key(
+                "" if fault.same_draws == "request" else key.request,
+                0 if fault.same_draws == "round" else key.round,
+                0 if fault.same_draws == "sample" else key.sample,
+            )
+            for key in keys
+        ]
+        for key, row in zip(alike, rows, strict=True):
+            seeds.setdefault(key, row.seed)
+        rows = [replace(row, seed=seeds[key]) for key, row in zip(alike, rows, strict=True)]
+    return list(rows)
+
+
+def _moved(clean: Said, said: Said) -> float:
+    """Tokens that a damage of a row has changed: those that a lapse did, else all that differ."""
+    same = min(len(clean.tokens), len(said.tokens))
+    differ = int((clean.tokens[:same] != said.tokens[:same]).sum())
+    return said.moved or differ + abs(len(clean.tokens) - len(said.tokens))
 
 
 def _parts(one: np.typing.NDArray[np.int64], other: np.typing.NDArray[np.int64]) -> int:

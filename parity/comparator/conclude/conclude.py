@@ -76,7 +76,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
     stats = run.stats
     remarks = reasons.different_questions(inputs.questions.differences) + inputs.remarks + references.remarks
     if stats.sampling:
-        remarks += of_the_run.random_sampling(stats.sampling, pairs)
+        remarks += of_the_run.random_sampling(stats.sampling, pairs, bool(references.baseline))
     return (
         remarks
         + Remarks(notes=tuple(judged.notes))
@@ -164,12 +164,53 @@ def _clean(stats: Stats) -> Message:
         )
     return message(
         "conclude.clean",
-        "{completions} completions, {noise}, none is corrupt{missed}{skipped}{numerics}",
+        "{completions} completions, {noise}, none is corrupt{missed}{skipped}{moved}{draws}{numerics}",
+        moved=_moved(stats),
+        draws=_draws(stats),
         numerics=_residuals(stats),
         completions=stats.completions,
         noise=noise,
         missed=missed.said(stats.missed),
         skipped=skipped,
+    )
+
+
+def _moved(stats: Stats) -> Message | str:
+    """How many greedy choices can be others than they should be, within the tolerance."""
+    found = stats.moved or None
+    if found is None:
+        return ""
+    return message(
+        "conclude.moved",
+        "; {turned} of {tokens} greedy choices are not the reference's: what turns more than {rate:.2f} in 1,000 is "
+        "excluded, by rounding or otherwise (95 %)",
+        turned=found.turned,
+        tokens=found.tokens,
+        rate=1000 * found.at_most,
+    )
+
+
+def _draws(stats: Stats) -> Message | str:
+    """The smallest things wrong with all draws that the run would have seen."""
+    found = stats.sampling.draws_seen if stats.sampling else None
+    if found is None:
+        return ""
+    seen = [
+        message("conclude.seen_temperature", "a temperature {times:.2f} times as high", times=found.temperature_times)
+        if found.temperature_times is not None
+        else "",
+        message("conclude.seen_best", "the best token taken at {share:.1%} of all places", share=found.best_taken)
+        if found.best_taken is not None
+        else "",
+        message("conclude.seen_last", "the last {share:.2%} of the probability never drawn", share=found.last_lost)
+        if found.last_lost is not None
+        else "",
+    ]
+    said = [one for one in seen if one]
+    if not said:
+        return message("conclude.no_draws_seen", "; so few tokens do not show whether all of them are drawn as asked")
+    return message(
+        "conclude.seen_draws", "; draws that are wrong everywhere are seen from {sizes} on (95 %)", sizes=said
     )
 
 

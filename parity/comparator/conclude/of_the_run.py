@@ -80,10 +80,26 @@ def doubtful(judged: Judged, floor: Floor | None, tolerance: float) -> Remarks:
     )
 
 
-def random_sampling(tests: SamplingStats, pairs: Pairs) -> Remarks:
+_BY_LIKELIHOOD = frozenset({"likelihood", "surprisal", "places", "draws"})
+"""Tests that ask how likely the tokens are."""
+
+
+def random_sampling(tests: SamplingStats, pairs: Pairs, baseline_scored: bool) -> Remarks:
     """What could not be tested where sampling is random."""
     found = Remarks()
     equal = len(pairs.keys) and bool((pairs.identical & pairs.same_prompt).all())
+    if tests.baseline_draws_at is not None:
+        return reason(
+            message(
+                "conclude.baseline_draws",
+                "by the scores the baseline's own tokens are drawn at {times:.2f} times the temperature that was asked "
+                "for: it is at fault itself, or the scores are not those of its logits (raw, before the temperature)",
+                times=tests.baseline_draws_at,
+            ),
+            Step.SWAP,
+            Step.SCORE,
+            Step.REFERENCE,
+        )
     if not tests.scored and not equal:  # equal draws need no distribution
         found += reason(
             message(
@@ -93,7 +109,17 @@ def random_sampling(tests: SamplingStats, pairs: Pairs) -> Remarks:
             Step.SCORE,
             Step.REFERENCE,
         )
-    if tests.scored and "likelihood" not in tests.adjusted:
+    elif tests.scored and not baseline_scored and not equal and not _BY_LIKELIHOOD & tests.adjusted.keys():
+        found += reason(
+            message(
+                "conclude.random_half_scored",
+                "sampling is random and nothing is known of how likely the baseline's own tokens are: whether all of "
+                "the candidate's are drawn alike could not be tested",
+            ),
+            Step.SCORE,
+            Step.REFERENCE,
+        )
+    elif tests.scored and "likelihood" not in tests.adjusted:
         found += note(
             message(
                 "conclude.likelihood_not_compared",

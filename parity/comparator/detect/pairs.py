@@ -17,6 +17,7 @@ from parity.comparator.detect.logprobs import doubtful_rows
 from parity.comparator.detect.near_ties import is_supported
 from parity.comparator.detect.registry import detectors
 from parity.comparator.detect.rules import Broken
+from parity.comparator.reference.draw_sums import DrawSums
 from parity.comparator.reference.gaps import TokenGaps, gap_instead
 from parity.comparator.reference.scores import gaps_at_divergence, own_rejections
 from parity.comparator.types import CompletionClass
@@ -55,6 +56,11 @@ class Judged:
     """Of completions drawn at random: the share that would be found, were all of them faulty in this way."""
     places: Tested | None = None
     """Of completions drawn at random: whether tokens at certain places were drawn otherwise."""
+    draws: tuple[Mapping[Key, DrawSums], Mapping[Key, DrawSums]] = ({}, {})
+    """Of completions drawn at random: what those of baseline and candidate add up to."""
+    baseline_draws_at: float | None = None
+    """Times the temperature asked for, that the baseline's drawn tokens look like by its own scores, where these do not
+    explain them."""
     broken: Broken = field(default_factory=Broken)
     """What the arms broke of the requests' own rules, in all pairs."""
     next_steps: tuple[NextStep, ...] = ()
@@ -74,6 +80,8 @@ class Judged:
             [*self.notes, *other.notes],
             {**self.seen, **other.seen},
             other.places or self.places,
+            other.draws if any(other.draws) else self.draws,
+            other.baseline_draws_at or self.baseline_draws_at,
             self.broken,
             self.next_steps + other.next_steps,
         )

@@ -20,8 +20,10 @@ from parity.comparator.detect.rules import Broken, Requested
 from parity.comparator.detect.said import Writer
 from parity.comparator.detect.structure import GARBLED_TOKENS
 from parity.comparator.detect.temperatures import Temperatures, temperatures
+from parity.comparator.detect.whole_draws import sums_of_arms, without
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference import surprisal
+from parity.comparator.reference.draw_sums import own_temperature
 from parity.comparator.reference.gaps import FloatArray, TokenGaps
 from parity.comparator.reference.scores import Reference
 from parity.comparator.streams.pairing import Pairs
@@ -35,6 +37,11 @@ from parity.records.next_steps import NextStep, Step
 PENALTY_REACH = 5.0
 """Nats that a repetition penalty is allowed to take off a token seen before, where the logits are not recorded: one of
 1.2 takes a sixth off a logit, and logits stay below 30."""
+
+
+FEW_ODD, HALF_AS_MANY = 2, 0.5
+"""Completions of the baseline with stretches that no sampler draws, and their number by that of the candidate's, from
+which on neither arm is judged by such stretches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,17 @@ def judge_sampled(
     known = _known(inputs, reference, draws)
     bets, beyond = _bets(inputs, reference, draws, known), _cutoffs(inputs, reference, draws, known)
     foreign = named(Asking(crossed, draws.candidate, reference, draws.temperature_of, draws.alpha, draws.vocab_size))
+    listed = [
+        [(one, known[one.key]) for one in inputs.baseline if one.key in known],
+        [(one, top) for one in inputs.candidate if (top := draws.distribution(one)) is not None],
+    ]
+    asked = draws.temperature_of
+    sums, own = sums_of_arms(
+        (bets.of_baseline, bets.drawn), listed, (inputs.baseline, inputs.candidate), reference, asked
+    )
+    draws_at = own_temperature(own, inputs.temperature)
+    stretches = {one.key: made for one in pairs.candidate if (made := _unlikely(one, draws))}
+    contradicted = _unlikely_too(len(stretches), inputs.baseline, known, draws) if stretches else []
     found: list[Finding] = []
     events: list[tuple[Completion, Event]] = []
     for row, (a, b) in enumerate(zip(pairs.baseline, pairs.candidate, strict=True)):
@@ -87,7 +105,7 @@ def judge_sampled(
             found.append(findings.input_mismatch(arms, a, b))
             continue
         plain = _by_the_rules(a, b, draws, is_identical=bool(pairs.identical[row]))
-        unlikely = _unlikely(b, draws)
+        unlikely = [] if contradicted or draws_at is not None else stretches.get(b.key, [])
         warmth = None if plain else bets.event(b, draws.temperature_of(b), _judged_by(b, draws), unlikely)
         if warmth is not None:
             events.append((b, warmth))
@@ -103,9 +121,12 @@ def judge_sampled(
         findings=found,
         classes={key: "corrupt" if key in corrupt else "sampled" for key in pairs.keys},
         gaps={key: gaps for key, (gaps, _) in draws.scored.items()},
+        contradicted=contradicted,
         notes=[*bets.notes, *beyond.notes],
         seen=_seen(draws, bets, pairs.candidate) if not corrupt else {},
         places=bets.by_place(corrupt, draws.alpha),
+        draws=without(sums, corrupt),
+        baseline_draws_at=draws_at,
         next_steps=_whose(found, crossed, draws),
     )
 
@@ -236,6 +257,14 @@ def _unlikely(b: Completion, draws: Draws) -> list[Event]:
         _unlikely_event(b, stretch, draws.rules).but(judged_by=_judged_by(b, draws))
         for stretch in _stretches(b, top, draws)
     ]
+
+
+def _unlikely_too(count: int, baseline: Capture, known: Mapping[Key, TopLogprobs], draws: Draws) -> list[Key]:
+    """The baseline's own completions with tokens that no sampler draws; [] where they are few beside those of the
+    candidate, `count`. Where both arms show it, the reference does not say what they were drawn from."""
+    drawn = (one for one in baseline if one.key in known and not draws.reference.shaping(one).unknown)
+    odd = [one.key for one in drawn if _stretches(one, known[one.key], draws)]
+    return odd if len(odd) >= max(FEW_ODD, count * HALF_AS_MANY) else []
 
 
 def _stretches(b: Completion, top: TopLogprobs, draws: Draws) -> list[surprisal.Unlikely]:

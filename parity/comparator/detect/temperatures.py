@@ -34,7 +34,7 @@ HABIT = 4.0
 """Factor on what the bets win against the baseline's own completions beyond chance: so much more a completion of the
 candidate must lose to be at fault. Where an engine draws by rules that are not modelled, both arms show it."""
 
-TESTS = 7
+TESTS = 8
 """Tests of samples that share the error rate (population/sampled.py)."""
 
 USUAL = 0.95
@@ -43,7 +43,7 @@ USUAL = 0.95
 AS_WELL = 3.0
 """Nats that the bet must win outside stretches that no sampler draws, for a hotter temperature to explain them."""
 
-_OTHER_DISTRIBUTIONS = ("allowed_token_ids", "bad_words")
+OTHER_DISTRIBUTIONS = ("allowed_token_ids", "bad_words")
 """Sampling parameters with which the rest of a list is not what could be drawn."""
 
 
@@ -73,6 +73,7 @@ class Temperatures:
     places: tuple[Places, Places]
     drawn: Outcomes
     """Of the candidate."""
+    of_baseline: Outcomes
 
     def by_place(self, left_out: frozenset[Key], alpha: float) -> Tested | None:
         """Are the candidate's tokens at certain places drawn otherwise? `left_out`: completions with a fault."""
@@ -135,7 +136,7 @@ def temperatures(
         found: dict[tuple[float, Cut], list[Drawn]] = {}
         for one, top in side:
             sampling, shaping = arm.sampling_of(one), reference.shaping(one)
-            if shaping.penalises or shaping.unknown or any(sampling.get(name) for name in _OTHER_DISTRIBUTIONS):
+            if shaping.penalises or shaping.unknown or any(sampling.get(name) for name in OTHER_DISTRIBUTIONS):
                 continue
             if asked(one) >= LOWEST:
                 drawn = Drawn(one.key, *draws_of(top, one.token_ids, width, vocab_size))
@@ -164,7 +165,7 @@ def temperatures(
         if bet.log_won >= least
     }
     tried = outcomes(arms[1], sides[1][:: _step(sides[1])])
-    return Temperatures(found, len(mine), habit, _greedy_seen(tried, least), places, of_arms[1])
+    return Temperatures(found, len(mine), habit, _greedy_seen(tried, least), places, of_arms[1], of_arms[0])
 
 
 def _won(grouped: Outcomes, places: Places) -> list[tuple[Drawn, Cut, Bet]]:

@@ -28,7 +28,7 @@ def asks_for_bad_words(arm: Capture) -> bool:
 
 
 def without_bad_words(inputs: Inputs, read: Callable[[tuple[str, ...]], Words]) -> Inputs:
-    """Scores and lists of greedy completions without the tokens that were forbidden there, and `masked` saying so.
+    """Scores and lists without the tokens that were forbidden there, and `masked` saying so.
 
     `read` cuts texts into tokens by the engine's rule. A server may forbid by a rule of its own, or not at all: where
     an arm is one, and where a score may be of either arm, everything stays as it is.
@@ -44,7 +44,7 @@ def without_bad_words(inputs: Inputs, read: Callable[[tuple[str, ...]], Words]) 
         changed = {}
         for key, one in arm.completions.items():
             texts = requests.of(one).bad_words
-            if not texts or inputs.is_drawn(one):
+            if not texts:
                 continue
             words = read(texts)
             if one.lists is not None:

@@ -15,13 +15,22 @@ from parity.comparator.detect.penalties import reason_of
 from parity.comparator.reference.gaps import BoolArray, TokenGaps, token_gaps
 from parity.comparator.reference.penalties import other_ways
 from parity.comparator.reference.scores import Reference
-from parity.comparator.statistics import binomial_tail
+from parity.comparator.statistics import binomial_tail, fisher_more
 from parity.messages import message
 from parity.records import Completion, TokenIds
 from parity.records.evidence import RunEvidence
 
 BEYOND_DOUBT = 1e-6
 """p-value below which an arm did not keep to its penalties."""
+
+_SMALLER = message("penalties.smaller", "smaller penalties")
+_LARGER = message("penalties.larger", "larger penalties")
+
+LEAN = 0.6
+"""Share of turned near-ties that may lie on one side."""
+
+HABIT = 0.01
+"""p-value of the baseline's below which they lie on that side in any arm, and the candidate must show more of it."""
 
 
 def not_kept(arm: str, completions: Iterable[tuple[Completion, TokenGaps]], reference: Reference) -> RunEvidence | None:
@@ -59,6 +68,58 @@ def not_kept(arm: str, completions: Iterable[tuple[Completion, TokenGaps]], refe
         p_value=p_value,
     )
     return RunEvidence(why=why, test="penalties", p_value=p_value)
+
+
+def not_as_large(
+    arms: tuple[Iterable[tuple[Completion, TokenGaps]], Iterable[tuple[Completion, TokenGaps]]],
+    reference: Reference,
+) -> RunEvidence | None:
+    """Are the candidate's penalties or biases larger or smaller than asked? `arms`: completions of baseline and
+    candidate with their gaps.
+
+    Rounding turns near-ties of two tokens as often towards the one that is penalised more as away from it.
+    """
+    base, candidate = (_turned(some, reference) for some in arms)
+    found = []
+    for larger, words in ((False, _SMALLER), (True, _LARGER)):
+        count, total = len(candidate[larger]), sum(map(len, candidate))
+        own = len(base[larger]), sum(map(len, base))
+        chance = binomial_tail(count, total, LEAN)
+        if binomial_tail(*own) < HABIT:
+            chance = max(chance, fisher_more(count, total, *own))
+        found.append((2 * chance, count, total, words))
+    p_value, count, total, words = min(found, key=lambda one: one[0])
+    if p_value >= BEYOND_DOUBT:
+        return None
+    why = message(
+        "penalties.size",
+        "the candidate's completions are those of {words} than asked: {count} of {number} near-ties that penalties or "
+        "biases decide are turned that way (p = {p_value:.2g})",
+        words=words,
+        count=count,
+        number=total,
+        p_value=p_value,
+    )
+    return RunEvidence(why=why, test="penalties", p_value=p_value)
+
+
+def _turned(
+    completions: Iterable[tuple[Completion, TokenGaps]], reference: Reference
+) -> tuple[set[tuple[int, ...]], set[tuple[int, ...]]]:
+    """Choices that are not the best under the penalties: of a token that is penalised more than the best one, and of
+    one that is penalised less."""
+    more, less = set[tuple[int, ...]](), set[tuple[int, ...]]()
+    for one, gaps in completions:
+        penalised = reference.shaping(one).penalised(one)
+        if penalised is None:
+            continue
+        places = (gaps.gap > 0) & (gaps.best_id >= 0) & ~gaps.bounded
+        length = len(gaps.gap)
+        ids = np.stack([one.token_ids[:length], gaps.best_id], axis=1)
+        chosen, best = penalised.pushed_down(ids, one.token_ids[:length]).T
+        more.update(_choices(one, gaps.best_id, places & (chosen > best)))
+        less.update(_choices(one, gaps.best_id, places & (chosen < best)))
+    return more, less
 
 
 def _choices(one: Completion, rival: TokenIds, places: BoolArray) -> list[tuple[int, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -14,10 +14,13 @@ from parity.comparator.detect import drawn_places
 from parity.comparator.detect.drawn_places import OddPlace, Tested
 from parity.comparator.detect.other_penalties import seen_of_another
 from parity.comparator.detect.pairs import Judged
+from parity.comparator.detect.temperatures import TESTS
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population import missed, rates, sampled
+from parity.comparator.population.drawn import Drawn, in_words, test_draws
+from parity.comparator.population.moved import moved
 from parity.comparator.population.noise_floor import noise_floor
-from parity.comparator.population.penalties import not_kept
+from parity.comparator.population.penalties import not_as_large, not_kept
 from parity.comparator.population.rounds import over_rounds
 from parity.comparator.population.whole_arm import whole_arm
 from parity.comparator.reference.gaps import TokenGaps
@@ -68,8 +71,10 @@ def measure(
     gaps = _shared(references, pairs) | judged.gaps
     whole = whole_arm(inputs, references, pairs, judged, gaps, findings, alpha)
     of_drawn = inputs.without(greedy.keys)
-    tests = _tests(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else None
-    found = () if tests is None else _test_findings(inputs, tests, judged.places)
+    tests, odd = (
+        _tests(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else (None, None)
+    )
+    found = () if tests is None else _test_findings(inputs, tests, judged.places, odd)
     counted = rates.rates(classes, [*findings, *found])
     found = (*found, *whole.findings)
     cut_short, tokens_not_judged = _not_judged(pairs, judged)
@@ -106,6 +111,7 @@ def measure(
             references.tolerance,
         ),
         chance_that_any_token_passes=UNSET if chance is None else round(chance, 4),
+        moved=moved(greedy, {**gaps, **judged.gaps}, judged.limited) or UNSET,
     )
     if not counted.corrupt and not counted.missing:
         of_greedy = missed.in_greedy(*_judged_whole(greedy, judged), chance, references.tolerance)
@@ -143,8 +149,8 @@ def _tests(
     judged: Judged,
     found: Numerics | None,
     alpha: float,
-) -> SamplingStats:
-    """Two-sample tests over what was drawn at random; `inputs` and `pairs` are of that alone."""
+) -> tuple[SamplingStats, Drawn | None]:
+    """(tests over what was drawn at random, what is oddest about the draws); `inputs` and `pairs` are of that alone."""
     whole = [(a, b) for a, b in zip(pairs.baseline, pairs.candidate, strict=True) if not (a.aborted or b.aborted)]
     baseline, candidate = [a for a, _ in whole], [b for _, b in whole]
     vocab_size = inputs.candidate.header.vocab_size or inputs.baseline.header.vocab_size
@@ -157,6 +163,10 @@ def _tests(
             if top is not None
         ]
 
+    rounding = sampled.allowed_for_rounding(found, inputs.temperature)
+    odd, seen = test_draws(
+        judged.draws, {one.key: one for one in candidate}, inputs.temperature, rounding, alpha / TESTS
+    )
     tests = sampled.run_tests(
         baseline,
         candidate,
@@ -164,14 +174,19 @@ def _tests(
         {key: gaps for key, gaps in judged.gaps.items() if key in inputs.candidate.completions},
         (surprisals(inputs.baseline, baseline), surprisals(inputs.candidate, candidate)),
         places=judged.places,
+        draws=odd,
+        draws_seen=seen,
+        baseline_draws_at=judged.baseline_draws_at,
         temperature=inputs.temperature,
-        rounding=sampled.allowed_for_rounding(found, inputs.temperature),
+        rounding=rounding,
     )
     failed = sorted(name for name, p_value in tests.adjusted.items() if p_value < alpha)
-    return msgspec.structs.replace(tests, failed=tuple(failed))
+    return msgspec.structs.replace(tests, failed=tuple(failed)), odd
 
 
-def _test_findings(inputs: Inputs, tests: SamplingStats, places: Tested | None) -> tuple[Finding, ...]:
+def _test_findings(
+    inputs: Inputs, tests: SamplingStats, places: Tested | None, odd: Drawn | None
+) -> tuple[Finding, ...]:
     arms = inputs.candidate.header.arm, inputs.baseline.header.arm
     found = []
     for name in tests.failed:
@@ -184,9 +199,16 @@ def _test_findings(inputs: Inputs, tests: SamplingStats, places: Tested | None) 
         )
         if name == "places" and places is not None and places.worst is not None:
             why, kind = _odd_place(places.worst, p_value)
+        if name == "draws" and odd is not None:
+            why, kind = in_words(replace(odd, p_value=p_value)), _kind_of_draws(odd)
         evidence = RunEvidence(why=why, test=name, p_value=p_value)
         found.append(run_finding(*arms, kind, evidence))
     return tuple(found)
+
+
+def _kind_of_draws(odd: Drawn) -> Kind:
+    """Tokens that are too unlikely by their ranks may be anything."""
+    return Kind.WRONG_TEMPERATURE if odd.name == "likely" or odd.times < 1 else Kind.UNJUSTIFIED
 
 
 def _odd_place(odd: OddPlace, p_value: float) -> tuple[Message, Kind]:
@@ -235,8 +257,9 @@ def _penalty_findings(part: Inputs, references: References, gaps: Mapping[Key, T
     if not references.lookup.penalises:
         return ()
     arm = part.candidate.header.arm
-    scored = ((one, gaps[one.key]) for one in part.candidate if one.key in gaps)
-    evidence = not_kept(arm, scored, references.lookup)
+    scored = [(one, gaps[one.key]) for one in part.candidate if one.key in gaps]
+    own = ((one, references.baseline[one.key][0]) for one in part.baseline if one.key in references.baseline)
+    evidence = not_kept(arm, scored, references.lookup) or not_as_large((own, scored), references.lookup)
     return () if evidence is None else (run_finding(arm, part.baseline.header.arm, Kind.UNJUSTIFIED, evidence),)
 
 

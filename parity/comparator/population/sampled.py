@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from parity.comparator.detect.drawn_places import Tested
+from parity.comparator.population.drawn import Drawn
 from parity.comparator.population.numerics import UNIT
 from parity.comparator.population.rates import loop_period
 from parity.comparator.population.residual_tests import LEAST_SHIFT, SELECTION
@@ -28,7 +29,7 @@ from parity.comparator.statistics import (
     mean_difference,
     sign_flip_more,
 )
-from parity.comparator.stats import Numerics, SamplingStats
+from parity.comparator.stats import DrawsSeen, Numerics, SamplingStats
 from parity.records import Completion, Key, TokenIds
 
 ENOUGH = 0.02
@@ -50,6 +51,9 @@ def run_tests(
     surprisals: tuple[Sequence[float], Sequence[float]] = ((), ()),
     *,
     places: Tested | None = None,
+    draws: Drawn | None = None,
+    draws_seen: DrawsSeen | None = None,
+    baseline_draws_at: float | None = None,
     temperature: float = 1.0,
     rounding: float = 0.0,
 ) -> SamplingStats:
@@ -64,6 +68,8 @@ def run_tests(
     loops: McNemar exact, completions that end in a loop. wording: MMD over hashed token pairs, labels permuted
     within each request (Gretton et al. 2012; for model equality Gao et al. 2024, arXiv:2410.20247).
     places: `places`, that tokens at some place of the completions are drawn otherwise than asked (e-values).
+    baseline_draws_at: as in the statistics; then no test asks how likely tokens are.
+    draws: `draws`, that those of all completions are, or of one round, sample or length of prompts.
     """
     arms = baseline, candidate
     known = [np.array([value for value in arm if np.isfinite(value)]) for arm in surprisals]
@@ -77,7 +83,10 @@ def run_tests(
         "loops": _loop_test(baseline, candidate),
         "wording": _wording_test(baseline, candidate),
         "places": None if places is None else places.p_value,
+        "draws": None if draws is None else draws.p_value,
     }
+    if baseline_draws_at is not None:  # what the reference takes for likely says nothing of these arms
+        found |= dict.fromkeys(("likelihood", "surprisal", "places", "draws"))
     p_values = {name: value for name, value in found.items() if value is not None}
     return SamplingStats(
         p_values=p_values,
@@ -90,6 +99,8 @@ def run_tests(
         temperature=temperature,
         allowed_for_rounding=rounding,
         odd_places=() if places is None else places.odd,
+        draws_seen=draws_seen,
+        baseline_draws_at=baseline_draws_at,
     )
 
 

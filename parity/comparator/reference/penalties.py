@@ -115,6 +115,13 @@ class Penalised:
                 bias[ids == token] = added
         return Seen(counts.astype(np.float64), repeated, bias)
 
+    def pushed_down(self, ids: IdArray, tokens: TokenIds) -> FloatArray:
+        """How far the penalties push each of `ids` (T, K) down before position t of `tokens`; of a repetition penalty
+        only whether they do."""
+        asked, seen = self.penalties, self.seen(ids, tokens)
+        pushed = asked.frequency * seen.counts + asked.presence * (seen.counts > 0) - seen.bias
+        return np.asarray(pushed + (asked.repetition - 1.0) * seen.repeated, dtype=np.float64)
+
     def most_said(self, tokens: TokenIds) -> FloatArray:
         """The most that any token was counted before each of `tokens` (T,)."""
         counted = [self.said, self.prompt] if self.penalties.counts_prompt else [self.said]

@@ -7,7 +7,7 @@ be wrong with them. What their numbers are, base and sign, is asked before (`inp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
@@ -22,7 +22,7 @@ from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.shaping import Shaping
 from parity.comparator.streams.alignment import common_prefix
 from parity.messages import Message, message
-from parity.records import Completion, Key, Scores, TokenIds, TopLogprobs
+from parity.records import Capture, Completion, Key, Scores, TokenIds, TopLogprobs
 
 _LOOKED_AT = 256
 """Completions looked at."""
@@ -45,7 +45,7 @@ def wrong_scores(inputs: Inputs, reference: Reference) -> Message | None:
     """Why no score of these can be used, and what to do; None where they are of these arms."""
     if not inputs.scores:
         return None
-    return _of_others(inputs, inputs.scores) or _rejecting(inputs, reference)
+    return _of_others(inputs, inputs.scores) or _rejecting(inputs, reference) or _not_naming(inputs, reference)
 
 
 # ------------------------------------------------------------------ whose they are
@@ -105,8 +105,8 @@ def _rejecting(inputs: Inputs, reference: Reference) -> Message | None:
         return None
     hit = int((rejections > 0).sum())
     share = hit / len(own) if len(own) >= FEW_COMPLETIONS else rejected / tokens
-    if share < REJECTED and _at_partings(inputs, reference) < REJECTED:
-        return None
+    if share < REJECTED:
+        return _rejecting_at_partings(inputs, reference)
     return message(
         "scores.reject_all",
         "the scores reject {share:.0%} of the tokens that the engines themselves have chosen: none was used, and "
@@ -114,6 +114,77 @@ def _rejecting(inputs: Inputs, reference: Reference) -> Message | None:
         share=rejected / tokens,
         why=_why(own),
     )
+
+
+def _rejecting_at_partings(inputs: Inputs, reference: Reference) -> Message | None:
+    share = _at_partings(inputs, reference)
+    if share < REJECTED:
+        return None
+    return message(
+        "scores.reject_partings",
+        "where the arms part, the candidate's scores reject {share:.0%} of the tokens that the baseline "
+        "has chosen: none was used, and nobody is accused by them. {why}",
+        share=share,
+        why=_why(_scored_tokens(inputs.candidate, reference)),
+    )
+
+
+def _scored_tokens(
+    arm: Capture, reference: Reference, *, drawn: Callable[[Completion], bool] | None = None
+) -> list[_Own]:
+    """The first completions of an arm that are scored; with `drawn`, of those that were drawn at random."""
+    found = []
+    for one in arm:
+        top = None if drawn is not None and not drawn(one) else reference.score(arm.header.arm, one)
+        size = 0 if top is None else min(len(top), len(one.token_ids))
+        if top is not None and size and top.ids.shape[1]:
+            found.append(_Own(one.token_ids[:size], top))
+        if len(found) == _LOOKED_AT:
+            break
+    return found
+
+
+# ------------------------------------------------------------------ whether they name what was drawn
+
+
+def _not_naming(inputs: Inputs, reference: Reference) -> Message | None:
+    """Scores of drawn completions that do not name their tokens: a score names its token, however unlikely that is."""
+    for arm in (inputs.baseline, inputs.candidate):
+        own = _scored_tokens(arm, reference, drawn=inputs.is_drawn)
+        if sum(len(one.tokens) for one in own) < FEW_TOKENS:
+            continue
+        named = np.array([_named(one.tokens, one.top, 0) for one in own])
+        if float((named < REJECTED).mean()) >= REJECTED:
+            return message(
+                "scores.not_naming",
+                "the scores of {arm} name {share:.0%} of the tokens that it has drawn: none was used, and nobody is "
+                "accused by them. {why}",
+                arm=arm.header.arm,
+                share=float(np.average(named, weights=[len(one.tokens) for one in own])),
+                why=_why_not_naming(own),
+            )
+    return None
+
+
+def _named(tokens: TokenIds, top: TopLogprobs, shift: int) -> float:
+    """Share of the tokens that the list `shift` places on names; of those with a list that names any."""
+    rows = np.arange(len(tokens)) + shift
+    inside = (rows >= 0) & (rows < len(top))
+    ids = top.ids[rows[inside]]
+    known = (ids >= 0).any(axis=1)
+    return float((ids == tokens[inside][:, None])[known].any(axis=1).mean()) if known.any() else 1.0
+
+
+def _why_not_naming(own: Sequence[_Own]) -> Message:
+    for shift, why in _SHIFTED.items():
+        if float(np.median([_named(one.tokens, one.top, shift) for one in own])) > ACCEPTED:
+            return why
+    some = own[:16]
+    fitting = sum(
+        any(len(other.tokens) == len(one.tokens) and _named(other.tokens, one.top, 0) > ACCEPTED for other in own)
+        for one in some
+    )
+    return _MIXED_UP if fitting * 2 > len(some) else _OTHER_TOKENS
 
 
 def _own_tokens(inputs: Inputs, reference: Reference) -> tuple[list[_Own], npt.NDArray[np.int64]]:
@@ -216,21 +287,23 @@ def _why(own: Sequence[_Own]) -> Message:
     listed = [float((one.top.ids[: len(one.tokens)] == one.tokens[:, None]).any(axis=1).mean()) for one in own]
     if float(np.median(listed)) < 1 - ACCEPTED:
         if _fits_another(own):
-            return message(
-                "scores.mixed_up",
-                "They fit other completions of the run: the requests of the score records are mixed up",
-            )
-        return message(
-            "scores.other_tokens",
-            "Their lists do not hold these tokens at all: they are of other completions, or of another tokenizer. "
-            "Score these captures (`parity run --score all`)",
-        )
+            return _MIXED_UP
+        return _OTHER_TOKENS
     return message(
         "scores.other_model",
         "They are of another model, or of other logits: score with the baseline's own engine "
         "(`parity run --score all`)",
     )
 
+
+_MIXED_UP = message(
+    "scores.mixed_up", "They fit other completions of the run: the requests of the score records are mixed up"
+)
+_OTHER_TOKENS = message(
+    "scores.other_tokens",
+    "Their lists do not hold these tokens at all: they are of other completions, or of another tokenizer. "
+    "Score these captures (`parity run --score all`)",
+)
 
 _SHIFTED = {
     -1: message(

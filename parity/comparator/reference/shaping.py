@@ -60,8 +60,8 @@ class Shaping:
 
 def shaping_of(sampling: Mapping[str, Json], masked: frozenset[str] = frozenset()) -> Shaping:
     """From sampling parameters by name (rows of parity/records/sampling.py). `masked`: those whose forbidden tokens are
-    out of the lists of greedy completions. A drawn one needs to know besides how likely they were together."""
-    applied = APPLIED if sampling.get("temperature") else APPLIED | masked
+    out of the lists. How likely they were together, these do not say: what bounds a draw takes them for not listed."""
+    applied = APPLIED | masked
     found: dict[str, Any] = {}
     unknown = []
     for row in parameters():

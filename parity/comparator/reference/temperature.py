@@ -10,7 +10,7 @@ size is too small.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -57,20 +57,23 @@ class Draws:
     """The outcomes of N positions: which listed token was drawn, or none of them.
 
     logs: (N, K), logprobs of the K best tokens, best first. rest: (N,), probability of all others together.
-    drawn: (N,), column of the drawn token, K where it is none of them. others: how many tokens the rest are.
+    drawn: (N,), column of the drawn token, K where it is none of them. others: how many tokens the rest are. pushed:
+    (N, K), whether penalties or biases push a token down or up (1, -1); None: no token.
     """
 
     logs: FloatArray
     rest: FloatArray
     drawn: npt.NDArray[np.int64]
     others: int
+    pushed: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.drawn)
 
     def where(self, kept: npt.NDArray[np.bool_] | slice) -> Draws:
         """Some of the positions."""
-        return Draws(self.logs[kept], self.rest[kept], self.drawn[kept], self.others)
+        pushed = None if self.pushed is None else self.pushed[kept]
+        return Draws(self.logs[kept], self.rest[kept], self.drawn[kept], self.others, pushed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ def draws_of(top: TopLogprobs, tokens: TokenIds, width: int, vocab_size: int | N
     if width < 1 or top.ids.shape[1] < width or not length:
         return nothing
     ids, usable = top.ids[:length], _usable(top)[:length]
-    values = np.where(usable, np.minimum(top.values[:length], 0.0), -np.inf)
+    values = _values(top)[:length]
     chosen = np.where((ids == tokens[:length, None]) & usable, values, -np.inf).max(axis=1)
     # The drawn token stands in the list whatever its rank: where there is one more than usual, it is none of the best.
     order = np.argsort(-values, axis=1, kind="stable")[:, :width]
@@ -127,6 +130,32 @@ def draws_of(top: TopLogprobs, tokens: TokenIds, width: int, vocab_size: int | N
     drawn = np.where(hit.any(axis=1), hit.argmax(axis=1), width)
     rest = np.where(drawn == width, np.maximum(rest, np.exp(chosen[place])), rest)
     return Draws(best[place], rest, drawn, max(1, (vocab_size or 200_000) - width)), place
+
+
+def listed_alone(draws: Draws) -> Draws:
+    """The positions whose token is listed, as if no other could have come: that is known at any temperature, whatever
+    the lists leave out."""
+    kept = draws.where(draws.drawn < draws.logs.shape[1])
+    logs = kept.logs - kept.logs[:, :1]
+    logs = logs - np.log(np.exp(logs).sum(axis=1, keepdims=True))
+    return replace(kept, logs=logs, rest=np.zeros(len(logs)), others=1)
+
+
+def among_listed(
+    top: TopLogprobs, tokens: TokenIds, width: int, pushed: FloatArray | None = None
+) -> tuple[Draws, TokenIds]:
+    """`listed_alone` of the `width` best. `pushed`: of each entry of the lists."""
+    draws, places = draws_of(top, tokens, width, None)
+    places = places[draws.drawn < width]
+    if pushed is not None:
+        order = np.argsort(-_values(top)[places], axis=1, kind="stable")[:, :width]
+        pushed = np.take_along_axis(pushed[places], order, 1)
+    return replace(listed_alone(draws), pushed=pushed), places
+
+
+def _values(top: TopLogprobs) -> FloatArray:
+    """What lists say of tokens, shape (T, K); minus infinity where it is nothing."""
+    return np.where(_usable(top), np.minimum(top.values, 0.0), -np.inf)
 
 
 def _usable(top: TopLogprobs) -> npt.NDArray[np.bool_]:
@@ -215,14 +244,20 @@ def most_likely(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
     return np.asarray(np.clip(np.nan_to_num(logs, nan=0.0, neginf=_LEAST), _LEAST, 0.0), dtype=np.float64)
 
 
-def likelihood(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
-    """Log of the probability of each drawn token at a temperature, with the middle of what the rest may weigh; (N,)."""
+def drawn_from(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
+    """Weights of the listed tokens and of the rest at a temperature and cut-off, with the middle of what the rest may
+    weigh, shape (N, K + 1)."""
     listed, least, most = weights_at(draws, temperature)
     rest = np.sqrt(np.maximum(least, most * 1e-6) * most)
     kept, _ = _kept(listed, _of_rest(listed, np.full(len(listed), listed.shape[1]), rest, cut), cut)
     rest = _of_rest(listed, kept, rest, cut)
     width = listed.shape[1]
-    weights = np.concatenate([np.where(np.arange(width) < kept[:, None], listed, 0.0), rest[:, None]], axis=1)
+    return np.concatenate([np.where(np.arange(width) < kept[:, None], listed, 0.0), rest[:, None]], axis=1)
+
+
+def likelihood(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
+    """Log of the probability of each drawn token at a temperature (`drawn_from`); (N,)."""
+    weights = drawn_from(draws, temperature, cut)
     with np.errstate(divide="ignore"):
         return np.asarray(
             np.log(weights[np.arange(len(draws)), draws.drawn]) - np.log(weights.sum(axis=1)), dtype=np.float64
@@ -274,6 +309,7 @@ def joined(many: Sequence[Draws]) -> Draws:
         np.concatenate([one.rest for one in many]),
         np.concatenate([one.drawn for one in many]),
         many[0].others,
+        None if many[0].pushed is None else np.concatenate([one.pushed for one in many if one.pushed is not None]),
     )
 
 

@@ -1,0 +1,192 @@
+"""Are the tokens of a whole arm, or of one part of it, drawn as asked, though no single completion shows otherwise?
+
+The numbers of `reference/draw_sums.py` have a mean of zero where tokens were drawn as asked, and known variances, at
+every place: so their means over the two arms differ by more than x with a chance that Bennett's inequality bounds (for
+martingales: Freedman 1975, On tail probabilities for martingales). Whatever the reference takes for likelier than the
+engines do, it does so in both arms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parity.comparator.reference.draw_sums import FEWEST, LARGEST, LAST, NAMES, DrawSums, times_of
+from parity.comparator.statistics import FloatArray, bennett
+from parity.comparator.stats import DrawsSeen
+from parity.messages import Message, message
+from parity.records import Completion, Key
+
+MOST_PARTS = 64
+"""Rounds, or samples of a request, of which each is looked at by itself."""
+
+OF_ROUNDING = np.array([1.0, 0.25, 0.25, 0.25, 0.1, 0.1, 0.25])
+"""Of what rounding may do to a mean log-likelihood, that it may do to each number: a share of tokens moves by less."""
+
+SEEN = 1.645
+"""Standard errors of 95 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The oddest number of the oddest part: p_value, adjusted for all of them."""
+
+    p_value: float
+    name: str
+    part: Message
+    difference: float
+    """Of the means, candidate less baseline."""
+    times: float
+    """The temperature that explains it, over the one that was asked for."""
+    tokens: int
+
+
+def test_draws(
+    sums: tuple[Mapping[Key, DrawSums], Mapping[Key, DrawSums]],
+    completions: Mapping[Key, Completion],
+    temperature: float,
+    rounding: float,
+    alpha: float,
+) -> tuple[Drawn | None, DrawsSeen | None]:
+    """(the oddest difference of the arms, what would have been seen over all of them); None with too few tokens.
+
+    completions: those of the candidate; rounding: nats that it may take off a mean log-likelihood; alpha: the error
+    rate of this test.
+    """
+    found: list[Drawn] = []
+    parts = list(_parts(sums[1].keys(), completions))
+    seen: DrawsSeen | None = None
+    for part, keys in parts:
+        base, candidate = (DrawSums.of_all(side[key] for key in keys) for side in sums)
+        if min(base.tokens, candidate.tokens) < FEWEST:
+            continue
+        found += _of_part(base, candidate, part, temperature, rounding)
+        if keys is parts[0][1]:
+            seen = _seen(base, candidate, temperature, rounding, alpha / (2 * len(NAMES) * len(parts)))
+    if not found:
+        return None, None
+    worst = min(found, key=lambda one: one.p_value)
+    return replace(worst, p_value=min(1.0, 2 * len(NAMES) * len(parts) * worst.p_value)), seen
+
+
+def _parts(keys: Collection[Key], completions: Mapping[Key, Completion]) -> Iterator[tuple[Message, list[Key]]]:
+    """All, each round, each sample, and the shortest and the longest third of prompts."""
+    known = sorted(key for key in keys if key in completions)
+    yield message("draws.all", "over all completions"), known
+    for of, words in ((1, _of_round), (2, _of_sample)):
+        values = sorted({int(key[of]) for key in known})
+        for value in values if 1 < len(values) <= MOST_PARTS else ():
+            yield words(value), [key for key in known if key[of] == value]
+    lengths = np.array([len(completions[key].prompt_token_ids) for key in known])
+    if len(lengths) and np.ptp(lengths):
+        low, high = (float(one) for one in np.quantile(lengths, (1 / 3, 2 / 3)))
+        short = [key for key, long in zip(known, lengths.tolist(), strict=True) if long <= low]
+        rest = [key for key, long in zip(known, lengths.tolist(), strict=True) if long >= high]
+        yield message("draws.short_prompts", "after prompts of up to {tokens} tokens", tokens=int(low)), short
+        yield message("draws.long_prompts", "after prompts of {tokens} tokens and more", tokens=math.ceil(high)), rest
+
+
+def _of_round(number: int) -> Message:
+    return message("draws.round", "in round {number}", number=number)
+
+
+def _of_sample(number: int) -> Message:
+    return message("draws.sample", "in sample {number} of the requests", number=number)
+
+
+def _of_part(
+    base: DrawSums, candidate: DrawSums, part: Message, temperature: float, rounding: float
+) -> Iterator[Drawn]:
+    difference, variance, largest = _compared(base, candidate)
+    spread = candidate.variances[0] / candidate.tokens
+    times = times_of(float(difference[0]), float(spread), temperature)
+    for at, name in enumerate(NAMES):
+        beyond = abs(float(difference[at])) - rounding * float(OF_ROUNDING[at])
+        p_value = bennett(beyond, float(variance[at]), float(largest[at]))
+        yield Drawn(p_value, name, part, float(difference[at]), times, candidate.tokens)
+
+
+def _compared(base: DrawSums, candidate: DrawSums) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(difference of the means, its variance, what one token adds to it at most)."""
+    difference = candidate.sums / candidate.tokens - base.sums / base.tokens
+    variance = candidate.variances / candidate.tokens**2 + base.variances / base.tokens**2
+    return difference, variance, LARGEST / min(base.tokens, candidate.tokens)
+
+
+def _seen(base: DrawSums, candidate: DrawSums, temperature: float, rounding: float, alpha: float) -> DrawsSeen:
+    """What would have been seen with a chance of 95 %."""
+    _, variance, largest = _compared(base, candidate)
+    needed = [
+        rounding * float(OF_ROUNDING[at])
+        + _critical(float(variance[at]), float(largest[at]), alpha)
+        + SEEN * math.sqrt(float(variance[at]))
+        for at in range(len(NAMES))
+    ]
+    of = dict(zip(NAMES, needed, strict=True))
+    lost = [of[name] for name, share in LAST.items() if 0 < of[name] < share]
+    spread = float(candidate.variances[0]) / candidate.tokens
+    more = temperature * of["likely"] / spread if spread > 0 else 1.0
+    room = candidate.open / candidate.tokens
+    return DrawsSeen(
+        tokens=candidate.tokens,
+        temperature_times=1.0 + more if more < 1.0 else None,
+        best_taken=of["best"] / room if 0 < of["best"] < room else None,
+        last_lost=min(lost, default=None),
+    )
+
+
+def _critical(variance: float, largest: float, alpha: float) -> float:
+    """The smallest sum whose chance is below alpha."""
+    low, high = 0.0, largest
+    while bennett(high, variance, largest) > alpha:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if bennett(middle, variance, largest) > alpha else (low, middle)
+    return high
+
+
+_WORDS = {
+    "likely": (
+        message("draws.less_likely", "its tokens are less likely than drawn ones are"),
+        message("draws.likelier", "its tokens are likelier than drawn ones are"),
+    ),
+    "rank": (
+        message("draws.lower_rank", "its tokens stand higher among the likely ones than drawn ones do"),
+        message("draws.higher_rank", "its tokens stand lower among the likely ones than drawn ones do"),
+    ),
+    "best": (
+        message("draws.best_less", "it takes the best token less often"),
+        message("draws.best_more", "it takes the best token more often"),
+    ),
+    "second": (
+        message("draws.second_less", "it takes the second best token less often"),
+        message("draws.second_more", "it takes the second best token more often"),
+    ),
+    "last_tenth": (
+        message("draws.last_less", "it takes the least likely tokens less often"),
+        message("draws.last_more", "it takes the least likely tokens more often"),
+    ),
+    "pushed": (
+        message("draws.pushed_less", "it takes tokens that penalties or biases push down less often"),
+        message("draws.pushed_more", "it takes tokens that penalties or biases push down more often"),
+    ),
+}
+
+
+def in_words(one: Drawn) -> Message:
+    """What is odd about the arm's draws."""
+    less, more = _WORDS[one.name if one.name in _WORDS else "last_tenth"]
+    return message(
+        "draws.why",
+        "{part} ({tokens} tokens) the candidate does not draw as asked: {what} (as at {times:.2f} times the "
+        "temperature; p = {p_value:.2g} after adjustment)",
+        tokens=one.tokens,
+        part=one.part,
+        what=more if one.difference > 0 else less,
+        times=one.times,
+        p_value=one.p_value,
+    )

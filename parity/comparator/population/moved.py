@@ -1,0 +1,51 @@
+"""How many greedy choices were turned, by rounding or by whatever else, and how many can have been?
+
+A choice is turned where the arms part, and after that, where the reference scored it, wherever the token is not its
+best one. Rounding turns some in any arm; numerics that are wrong turn more. A run excludes what turns more than its own
+count leaves possible, whoever turned them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from parity.comparator.reference.gaps import TokenGaps
+from parity.comparator.statistics import poisson_tail
+from parity.comparator.stats import Moved
+from parity.comparator.streams.pairing import Pairs
+from parity.records import Key
+
+SURE = 0.95
+"""Chance with which more would have shown."""
+
+
+def moved(pairs: Pairs, gaps: Mapping[Key, TokenGaps], limited: Mapping[Key, int]) -> Moved | None:
+    """Of greedy pairs; `gaps`: of the candidate's scored completions; limited: from where on nothing is known of one.
+    None where nothing was compared."""
+    turned = tokens = unseen = 0
+    rows = np.flatnonzero(pairs.same_prompt)
+    identical = pairs.identical[rows]
+    tokens += sum(len(pairs.candidate[row].token_ids) for row in rows[identical].tolist())
+    for row in rows[~identical].tolist():
+        key, count, at = pairs.keys[row], len(pairs.candidate[row].token_ids), int(pairs.parts_at[row])
+        turned, tokens = turned + 1, tokens + min(at + 1, count)
+        found = gaps.get(key)
+        rest = slice(at + 1, limited.get(key, count))
+        known = np.empty(0) if found is None else found.gap[rest]
+        known = known[np.isfinite(known)]
+        turned, tokens = turned + int((known > 0).sum()), tokens + len(known)
+        unseen += max(0, count - at - 1 - len(known))
+    if not tokens:
+        return None
+    return Moved(turned=turned, tokens=tokens, unseen=unseen, at_most=min(1.0, most(turned) / tokens))
+
+
+def most(count: int) -> float:
+    """The largest mean of a count that leaves this one, or fewer, with a chance of 1 - SURE."""
+    low, high = float(count), 2.0 * count + 10.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if poisson_tail(count + 1, middle) < SURE else (low, middle)
+    return high

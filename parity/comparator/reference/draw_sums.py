@@ -1,0 +1,143 @@
+"""What draws show over a whole arm: numbers of each drawn token whose mean is zero where it was drawn as asked.
+
+Each is a function of the outcome less its expectation under the distribution that was asked for, so that tokens of all
+places and requests add up, whatever they are likely to be (sums of martingale differences, with known variances).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.comparator.reference.temperature import Cut, Draws, drawn_from, joined
+from parity.comparator.statistics import FloatArray, bennett
+
+DEEPEST = 10.0
+"""Nats below the best token that an outcome counts at most: one token is not to decide of an arm."""
+
+OF_REST = 1.0
+"""Nats below the last listed token, that a token which is not listed counts for."""
+
+NAMES = ("likely", "rank", "best", "second", "last_tenth", "last_fiftieth", "pushed")
+"""likely: log of the token's weight. rank: the share of the probability that is likelier, counting half of its own.
+best, second: whether it is that one. last_tenth, last_fiftieth: how much of its share of the probability, the
+likeliest first, lies in the last part. pushed: whether penalties or biases push it down, less whether up."""
+
+LARGEST = np.array([DEEPEST, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0])
+"""What one token adds to each at most."""
+
+LAST = {"last_tenth": 0.1, "last_fiftieth": 0.02}
+"""The parts of the probability that these look at."""
+
+_AT_ONCE = 256
+"""Completions looked at together."""
+
+
+OWN_TIMES = 0.2
+"""By which the temperature that explains the baseline's own draws may be off, as a share."""
+
+BEYOND_DOUBT = 1e-9
+"""Chance, at most, of what the baseline drew by its own scores, below which these are not what it drew from."""
+
+FEWEST = 256
+"""Tokens of an arm below which nothing is said of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawSums:
+    """Sums over the tokens of one completion, or of some: of the numbers and of their variances, in order of NAMES."""
+
+    sums: FloatArray
+    variances: FloatArray
+    open: float
+    """Probability of tokens other than the best, in all."""
+    tokens: int
+
+    @staticmethod
+    def of_all(some: Iterable[DrawSums]) -> DrawSums:
+        sums, variances, open_, tokens = np.zeros(len(NAMES)), np.zeros(len(NAMES)), 0.0, 0
+        for one in some:
+            sums, variances = sums + one.sums, variances + one.variances
+            open_, tokens = open_ + one.open, tokens + one.tokens
+        return DrawSums(sums, variances, open_, tokens)
+
+
+def numbers_of(draws: Draws, temperature: float, cut: Cut) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(the numbers of each token less their expectations, their variances), shapes (N, len(NAMES)), and the probability
+    of all tokens but the best, (N,).
+
+    A token that the reference's cut-off leaves out, and the engine's does not, counts as the last that is kept: the two
+    may cut at another token of a near-tie.
+    """
+    row = np.arange(len(draws))
+    weights = _with_drawn(drawn_from(draws, temperature, cut), draws)
+    share = weights / weights.sum(axis=1, keepdims=True)
+    values = np.maximum(draws.logs - draws.logs[:, :1], -DEEPEST)
+    values = np.concatenate([values, np.maximum(values[:, -1:] - OF_REST, -DEEPEST)], axis=1)
+    above = np.cumsum(share, axis=1) - share
+    is_one = [np.broadcast_to(np.arange(share.shape[1]) == one, share.shape) for one in (0, 1)]
+    columns = [values, above + share / 2, *(one.astype(np.float64) for one in is_one)]
+    for last in LAST.values():
+        inside = np.clip(above + share - (1.0 - last), 0.0, np.minimum(share, last))
+        columns.append(np.where(share > 0, inside / np.maximum(share, 1e-300), 0.0))
+    pushed = np.zeros_like(share)
+    if draws.pushed is not None:
+        pushed[:, :-1] = draws.pushed
+    columns.append(pushed)
+    found, spread = [], []
+    for one in columns:
+        mean = (share * one).sum(axis=1)
+        found.append(one[row, draws.drawn] - mean)
+        spread.append((share * one * one).sum(axis=1) - mean * mean)
+    return np.stack(found, axis=1), np.maximum(np.stack(spread, axis=1), 0.0), 1.0 - share[:, 0]
+
+
+def _with_drawn(weights: FloatArray, draws: Draws) -> FloatArray:
+    """`weights` with as much as the least that is kept for drawn tokens that are not."""
+    row = np.flatnonzero(weights[np.arange(len(draws)), draws.drawn] <= 0)
+    if not len(row):
+        return weights
+    made = weights.copy()
+    made[row, draws.drawn[row]] = np.where(made[row] > 0, made[row], np.inf).min(axis=1)
+    return made
+
+
+def sums_of(many: Sequence[Draws], temperature: float, cut: Cut) -> list[DrawSums]:
+    """Of completions that asked for the same, one by one."""
+    result = []
+    for begin in range(0, len(many), _AT_ONCE):
+        part = many[begin : begin + _AT_ONCE]
+        found, spread, room = numbers_of(joined(part), temperature, cut)
+        ends = np.cumsum([len(one) for one in part])[:-1]
+        split = (np.split(one, ends) for one in (found, spread, room))
+        result += [
+            DrawSums(one.sum(axis=0), other.sum(axis=0), float(free.sum()), len(one))
+            for one, other, free in zip(*split, strict=True)
+        ]
+    return result
+
+
+def times_of(difference: float, spread: float, temperature: float) -> float:
+    """Of the temperature asked for: a mean that is so much larger is that of a lower temperature."""
+    if spread <= 0:
+        return 1.0
+    return max(0.1, 1.0 - temperature * difference / spread)
+
+
+def own_temperature(sums: Collection[DrawSums], temperature: float) -> float | None:
+    """So many times the temperature that was asked for explains what the baseline drew, where its scores do not; None
+    where they do, or nothing says so."""
+    base = DrawSums.of_all(sums)
+    if base.tokens < FEWEST:
+        return None
+    at = NAMES.index("likely")
+    mean, variance = base.sums[at] / base.tokens, base.variances[at] / base.tokens**2
+    times = times_of(float(mean), float(base.variances[at]) / base.tokens, temperature)
+    if (
+        abs(times - 1.0) < OWN_TIMES
+        or bennett(abs(float(mean)), float(variance), LARGEST[at] / base.tokens) > BEYOND_DOUBT
+    ):
+        return None
+    return times

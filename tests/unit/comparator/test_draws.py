@@ -1,0 +1,186 @@
+"""Draws of a whole arm: wrong by a little everywhere, or in one part of the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from captures import completion
+from worlds import FLAT, speculating
+from worlds.seen_as import VIEWS
+from worlds.trials import Faulty, Setting, Trial, clean, judge
+from worlds.unseen import unseen
+
+from parity.comparator.population.drawn import test_draws as draws_test
+from parity.comparator.population.moved import most
+from parity.comparator.reference.draw_sums import FEWEST, NAMES, DrawSums, numbers_of, sums_of
+from parity.comparator.reference.temperature import Cut, Draws, drawn_from
+from parity.comparator.statistics import bennett, binomial_tail
+from parity.records import Key, TopLogprobs, Verdict
+from parity.records.next_steps import Step
+
+ALPHA = 0.001 / 8
+NO_CUT = Cut()
+
+
+def _draws(rng: np.random.Generator, count: int, temperature: float, cut: Cut, width: int = 8) -> Draws:
+    """Tokens drawn at a temperature from lists that name every token but one."""
+    logits = rng.normal(0.0, 2.0, (count, width + 1))
+    logits[:, :width] = -np.sort(-logits[:, :width], axis=1)
+    logits[:, width] = logits[:, width - 1] - 0.5
+    logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    lists = Draws(logs[:, :width], np.exp(logs[:, width]), np.zeros(count, dtype=np.int64), 1)
+    weights = drawn_from(lists, temperature, cut)
+    reach = np.cumsum(weights, axis=1)
+    drawn = (reach < rng.random((count, 1)) * reach[:, -1:]).sum(axis=1)
+    return replace(lists, drawn=drawn)
+
+
+def _arm(
+    seed: int, drawn_at: float, asked: float, cut: Cut = NO_CUT, asked_cut: Cut | None = None
+) -> dict[Key, DrawSums]:
+    rng = np.random.default_rng(seed)
+    rows = [_draws(rng, 100, drawn_at, cut) for _ in range(40)]
+    sums = sums_of(rows, asked, asked_cut or cut)
+    return {Key(f"r{number}", 0, 0): one for number, one in enumerate(sums)}
+
+
+def _tested(base: dict[Key, DrawSums], arm: dict[Key, DrawSums], asked: float):
+    known = {key: completion([1], key.request, prompt=[1] * (1 + number % 9)) for number, key in enumerate(arm)}
+    return draws_test((base, arm), known, asked, 0.001, ALPHA)
+
+
+@pytest.mark.parametrize("cut", [Cut(), Cut(top_k=4), Cut(top_p=0.8), Cut(min_p=0.1)], ids=str)
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_numbers_have_the_mean_and_the_variance_that_are_said(temperature: float, cut: Cut) -> None:
+    made = _draws(np.random.default_rng(5), 40_000, temperature, cut)
+    found, spread, room = numbers_of(made, temperature, cut)
+    error = np.sqrt(spread.sum(axis=0))
+    assert (np.abs(found.sum(axis=0)) < 4 * error + 1e-9).all()
+    assert (found**2).sum(axis=0) == pytest.approx(spread.sum(axis=0), rel=0.1)
+    assert room.mean() == pytest.approx((made.drawn != 0).mean(), abs=0.01)
+
+
+def test_arms_that_draw_as_asked_are_told_apart_by_nobody() -> None:
+    for seed in range(20):
+        odd, _ = _tested(_arm(2 * seed, 0.8, 0.8), _arm(2 * seed + 1, 0.8, 0.8), 0.8)
+        assert odd is not None
+        assert odd.p_value > 0.001
+
+
+def test_a_temperature_as_large_as_is_said_would_be_seen() -> None:
+    base = _arm(1, 0.8, 0.8)
+    _, seen = _tested(base, _arm(2, 0.8, 0.8), 0.8)
+    assert seen is not None
+    assert seen.temperature_times is not None
+    assert 1.0 < seen.temperature_times < 1.3
+    hotter = [_tested(base, _arm(100 + n, 0.8 * seen.temperature_times, 0.8), 0.8)[0] for n in range(20)]
+    assert sum(one is not None and one.p_value < ALPHA for one in hotter) >= 17
+    assert np.median([one.times for one in hotter if one]) == pytest.approx(seen.temperature_times, abs=0.06)
+
+
+def test_a_cut_off_that_takes_too_much_is_seen() -> None:
+    base, tighter = _arm(1, 1.0, 1.0, Cut(top_p=0.9)), _arm(2, 1.0, 1.0, Cut(top_p=0.75), Cut(top_p=0.9))
+    odd, seen = _tested(base, tighter, 1.0)
+    assert odd is not None
+    assert odd.p_value < ALPHA
+    assert seen is not None
+    assert seen.last_lost is not None
+    assert seen.last_lost < 0.15
+
+
+def test_one_round_alone_is_named() -> None:
+    base = {Key(key.request, turn, 0): one for turn in range(4) for key, one in _arm(turn, 1.0, 1.0).items()}
+    arm = {
+        Key(key.request, turn, 0): one
+        for turn in range(4)
+        for key, one in _arm(10 + turn, 0.8 if turn == 3 else 1.0, 1.0).items()
+    }
+    odd, _ = draws_test((base, arm), {key: completion([1], key.request) for key in arm}, 1.0, 0.001, ALPHA)
+    assert odd is not None
+    assert odd.p_value < ALPHA
+    assert str(odd.part) == "in round 3"
+
+
+def test_too_few_tokens_say_nothing() -> None:
+    one = {Key("r0", 0, 0): DrawSums(np.ones(len(NAMES)), np.ones(len(NAMES)), 1.0, FEWEST - 1)}
+    assert draws_test((one, one), {Key("r0", 0, 0): completion([1], "r0")}, 1.0, 0.0, ALPHA) == (None, None)
+
+
+@pytest.mark.parametrize(("hits", "total", "chance"), [(20, 100, 0.1), (9, 1000, 0.002), (620, 1000, 0.5)])
+def test_bennett_bounds_the_binomial(hits: int, total: int, chance: float) -> None:
+    bound = bennett(hits - total * chance, total * chance * (1 - chance), 1.0)
+    tail = binomial_tail(hits, total, chance)
+    assert tail <= bound <= tail**0.6
+
+
+@pytest.mark.parametrize(("count", "mean"), [(0, 2.9957), (5, 10.513), (57, 71.0)])
+def test_the_most_that_a_count_leaves_possible(count: int, mean: float) -> None:
+    """Figures of scipy.stats.chi2.ppf(0.95, 2 * count + 2) / 2."""
+    assert most(count) == pytest.approx(mean, rel=2e-2)
+    assert not math.isnan(most(count))
+
+
+def _fault(name: str, size: str):
+    return next(replace(one, family="hunted") for one in unseen() if (one.name, one.size) == (name, size))
+
+
+def test_a_temperature_that_is_a_little_off_is_seen_where_both_arms_are_scored() -> None:
+    trial = Faulty(78, FLAT, first=16).trial(_fault("temperature", "0.9 for 0.8"), 3)
+    result = judge(VIEWS["no own logprobs"](trial)).result
+    assert result.verdict is Verdict.DIVERGED
+    assert "draws" in result.stats.sampling.failed
+    half = judge(VIEWS["differing scored"](trial)).result
+    assert half.verdict is Verdict.INCONCLUSIVE
+    assert Step.SCORE in [one.step for one in half.next_steps]
+
+
+def test_penalties_larger_than_asked_are_seen_within_the_tolerance() -> None:
+    trial = Faulty(40_000, FLAT, first=16).trial(_fault("presence penalty", "0.6 for 0.5"), 3)
+    result = judge(VIEWS["no own logprobs"](trial)).result
+    assert result.verdict is Verdict.DIVERGED
+    assert "larger penalties than asked" in " ".join(map(str, result.reasons)) + " ".join(
+        str(one.evidence.why) for one in result.corrupt
+    )
+
+
+def _shifted(places: int):
+    return lambda top: replace(top, ids=np.roll(top.ids, places, 0), values=np.roll(top.values, places, 0))
+
+
+@pytest.fixture(scope="module")
+def clean_draws() -> Trial:
+    setting = Setting("drawn", FLAT, 32, {"temperature": 0.8, "presence_penalty": 0.5, "max_tokens": 64})
+    (trial,) = clean(setting, 901, arms=(speculating(2),))
+    assert judge(trial).result.verdict is Verdict.PASS
+    return trial
+
+
+@pytest.mark.parametrize(
+    ("wrong", "whose"),
+    [
+        (_shifted(1), "both"),
+        (_shifted(-1), "both"),
+        (_shifted(1), "cuda/base"),
+        (_shifted(1), "cuda/mtp-k2"),
+        (lambda top: replace(top, values=top.values * 2), "both"),
+    ],
+    ids=["late", "early", "the baseline's late", "the candidate's late", "after a temperature"],
+)
+def test_scores_of_something_else_accuse_nobody_of_drawn_tokens(
+    clean_draws: Trial, wrong: Callable[[TopLogprobs], TopLogprobs], whose: str
+) -> None:
+    scores = {key: wrong(top) if whose in ("both", key.arm) else top for key, top in clean_draws.scores.items()}
+    result = judge(replace(clean_draws, scores=scores)).result
+    assert not result.corrupt
+    assert result.verdict is Verdict.INCONCLUSIVE
+
+
+def test_scores_of_other_requests_accuse_nobody_of_drawn_tokens(clean_draws: Trial) -> None:
+    keys, tops = list(clean_draws.scores), list(clean_draws.scores.values())
+    result = judge(replace(clean_draws, scores=dict(zip(keys, tops[5:] + tops[:5], strict=True)))).result
+    assert not result.corrupt
+    assert "mixed up" in str(result.reasons[0])
