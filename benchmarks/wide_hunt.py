@@ -71,7 +71,10 @@ def row_of(name: str, fault: Fault, worlds: Sequence[Faulty], most: int, views: 
             if view == views[0]:
                 kinds.update({str(one.kind) for one in judged.result.corrupt})
             if judged.result.verdict is Verdict.PASS:
-                passes.append({"view": view, "seed": faulty.seed, "said": str(judged.result.reasons[0])})
+                turned = judged.result.stats.moved or None
+                most = None if turned is None else 1000 * turned.at_most
+                said = str(judged.result.reasons[0])
+                passes.append({"view": view, "seed": faulty.seed, "excluded": most, "said": said})
         faulty.forget()
     return {
         "shape": name, "family": fault.family, "fault": fault.name, "size": fault.size, "moved": 1000 * moved / tokens,
@@ -113,6 +116,8 @@ def show(rows: Sequence[Mapping[str, Any]], *, whole: bool = False) -> None:
     passed = list(false_passes(rows))
     total = sum(len(found) for row in rows for found in row["verdicts"].values())
     print(f"\n{len(passed)} of {total} verdicts are a PASS of a fault that moves more than {LEAST:g} token in 1,000")
+    false = sum(one["excluded"] is not None and one["excluded"] < row["moved"] for row, one in passed)
+    print(f"of these {false} say that what turns so many greedy choices is excluded")
     for row, one in passed if whole else ():
         print(f"{row['shape']} {row['fault']}, {row['size']} ({row['moved']:.1f}), {one['view']}: {one['said']}")
 

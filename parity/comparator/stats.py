@@ -107,8 +107,6 @@ class DrawsSeen(_Numbers, frozen=True, kw_only=True):
     """A temperature so many times the one that was asked for; None: none was."""
     best_taken: float | None
     """The best token taken in the place of one drawn, at this share of places."""
-    last_lost: float | None
-    """This share of the probability, the least likely of it, never drawn."""
 
 
 class SamplingStats(_Numbers, frozen=True, kw_only=True):

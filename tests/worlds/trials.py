@@ -85,6 +85,8 @@ SETTINGS = (
     ),
     Setting("sampled, 1", FLAT, 128, {"max_tokens": 128, "temperature": 1.0}),
     Setting("each its own temperature", PEAKED, 160, {"max_tokens": 256, "temperature": 0.5}, _DRAWS),
+    Setting("drawn, penalties", FLAT, 128, {"max_tokens": 128, "temperature": 0.8}, _PENALTIES),
+    Setting("drawn, rules", PEAKED, 128, {"max_tokens": 128, "temperature": 0.8}, _RULES),
 )
 
 

@@ -202,9 +202,6 @@ def _draws(stats: Stats) -> Message | str:
         message("conclude.seen_best", "the best token taken at {share:.1%} of all places", share=found.best_taken)
         if found.best_taken is not None
         else "",
-        message("conclude.seen_last", "the last {share:.2%} of the probability never drawn", share=found.last_lost)
-        if found.last_lost is not None
-        else "",
     ]
     said = [one for one in seen if one]
     if not said:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parity.comparator.reference.draw_sums import FEWEST, LARGEST, LAST, NAMES, DrawSums, times_of
+from parity.comparator.reference.draw_sums import FEWEST, LARGEST, NAMES, DrawSums, times_of
 from parity.comparator.statistics import FloatArray, bennett
 from parity.comparator.stats import DrawsSeen
 from parity.messages import Message, message
@@ -126,7 +126,6 @@ def _seen(base: DrawSums, candidate: DrawSums, temperature: float, rounding: flo
         for at in range(len(NAMES))
     ]
     of = dict(zip(NAMES, needed, strict=True))
-    lost = [of[name] for name, share in LAST.items() if 0 < of[name] < share]
     spread = float(candidate.variances[0]) / candidate.tokens
     more = temperature * of["likely"] / spread if spread > 0 else 1.0
     room = candidate.open / candidate.tokens
@@ -134,7 +133,6 @@ def _seen(base: DrawSums, candidate: DrawSums, temperature: float, rounding: flo
         tokens=candidate.tokens,
         temperature_times=1.0 + more if more < 1.0 else None,
         best_taken=of["best"] / room if 0 < of["best"] < room else None,
-        last_lost=min(lost, default=None),
     )
 
 

