@@ -56,7 +56,9 @@ ROWS = 128
 # ------------------------------------------------------------------ clean
 
 
-def clean_part(tokens: int, alarms: Path, first_seed: int, data: Path | None, log: Path | None) -> list[dict[str, Any]]:
+def clean_part(
+    tokens: int, alarms: Path, first_seed: int, data: Path | None, log: Path | None, only: str = ""
+) -> list[dict[str, Any]]:
     """False alarms by setting, until so many tokens of candidates are judged. `log`: a line for each setting and seed,
     once it is judged; what stands there counts and is not judged again."""
     parts = [json.loads(line) for line in log.read_text().splitlines()] if log and log.exists() else []
@@ -64,7 +66,7 @@ def clean_part(tokens: int, alarms: Path, first_seed: int, data: Path | None, lo
     total, seed = sum(part["tokens"] for part in parts), first_seed
     while total < tokens:
         for number, setting in enumerate(SETTINGS):
-            if (setting.name, seed) in done or total >= tokens:
+            if (setting.name, seed) in done or total >= tokens or only not in setting.name:
                 continue
             part = clean_seed(setting, seed, alarms, data and data / f"{seed}-{number:02d}")
             parts.append(part)
@@ -367,6 +369,7 @@ def main() -> int:
     one.add_argument("--tokens", type=int, default=10_000_000)
     one.add_argument("--alarms", type=Path, default=Path("build/wide-alarms"))
     one.add_argument("--data", type=Path, help="where the trials are kept, to be judged again")
+    one.add_argument("--only", default="", help="settings with this in their name")
     one.add_argument("--log", type=Path, help="a line for each part, so that the same command goes on after a stop")
     two = parts.add_parser("faults")
     two.add_argument("--seeds", type=int, default=20)
@@ -409,7 +412,12 @@ def main() -> int:
         return int(difference(asked.before, asked.after) > 0)
     if asked.part == "clean":
         rows = clean_part(
-            500_000 if asked.quick else asked.tokens, asked.alarms, asked.first_seed, asked.data, asked.log
+            500_000 if asked.quick else asked.tokens,
+            asked.alarms,
+            asked.first_seed,
+            asked.data,
+            asked.log,
+            asked.only,
         )
         show_clean(rows)
         bad = any(row["alarms"] for row in rows)
