@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from parity.comparator import DEFAULT_ALPHA, CompareOptions, Comparison, compare
 from parity.errors import ParityError
@@ -87,7 +88,7 @@ def with_logprobs(finding: Finding, baseline: Capture, candidate: Capture, score
     }
     if not any(listed.values()):
         return finding
-    return replace(finding, evidence=replace(finding.evidence, logprobs=listed))
+    return replace(finding, evidence=structs.replace(finding.evidence, logprobs=listed))
 
 
 def _top(logprobs: TopLogprobs | None, position: int) -> tuple[tuple[int, float], ...] | None:

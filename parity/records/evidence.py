@@ -6,14 +6,13 @@ as null where there is none; a field that is None by default is written where it
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from typing import Any, get_type_hints
 
 import msgspec
+from msgspec import structs
 
 from parity.messages import Message, verbatim
 
@@ -32,8 +31,7 @@ class JudgedBy(StrEnum):
     NO_OTHER_COPY = "the baseline says nothing nearly as long twice"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Numbers:
+class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """What the reference says of the finding's first token; nats."""
 
     gap: float | None
@@ -43,12 +41,8 @@ class Numbers:
     chosen_logprob: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence(Mapping[str, Json]):
-    """What any finding may have, and all that one of an unknown kind has.
-
-    As a mapping it is its JSON.
-    """
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What any finding may have, and all that one of an unknown kind has."""
 
     why: Message
     ambiguous: Message | None = None
@@ -67,7 +61,7 @@ class Evidence(Mapping[str, Json]):
     logprobs: Mapping[str, tuple[tuple[int, float], ...] | None] | None = None
     """The top tokens at the finding's position and their logprobs (nats), by who says so."""
     arbiter: Mapping[str, Json] | None = None
-    other: Mapping[str, Json] = field(default_factory=dict)
+    other: Mapping[str, Json] = msgspec.field(default_factory=dict)
     """Keys that this version does not know, and values that are not of their key's type: kept as they are."""
 
     @property
@@ -77,24 +71,15 @@ class Evidence(Mapping[str, Json]):
 
     def to_json(self) -> dict[str, Json]:
         found = dict(self.other)
-        for one in dataclasses.fields(self):
-            value = getattr(self, one.name)
-            if one.name == "other" or (value is None and one.default is None):
+        for name, may_be_left_out in _written(type(self)):
+            value = getattr(self, name)
+            if value is None and may_be_left_out:
                 continue
             if isinstance(value, Numbers):
-                found |= dataclasses.asdict(value)
+                found |= structs.asdict(value)
             else:
-                found[one.name] = value.to_json() if isinstance(value, Message) else _plain(value)
+                found[name] = value.to_json() if isinstance(value, Message) else _plain(value)
         return found
-
-    def __getitem__(self, name: str) -> Json:
-        return self.to_json()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.to_json())
-
-    def __len__(self) -> int:
-        return len(self.to_json())
 
     @classmethod
     def from_json(cls, value: Mapping[str, Json]) -> Evidence:
@@ -107,8 +92,7 @@ class Evidence(Mapping[str, Json]):
         return cls(**{"why": verbatim(""), **known}, other=other)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NearTieEvidence(Evidence):
+class NearTieEvidence(Evidence, frozen=True, kw_only=True):
     gap_of_baseline_token: float | None = None
     gap_of_baseline_token_is_lower_bound: bool | None = None
     gap_of_ending_here: float | None = None
@@ -120,8 +104,7 @@ class NearTieEvidence(Evidence):
     """What could not be judged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokensEvidence(Evidence):
+class TokensEvidence(Evidence, frozen=True, kw_only=True):
     """Tokens that are not the baseline's."""
 
     baseline_tokens: tuple[int, ...] | None = None
@@ -136,8 +119,7 @@ class TokensEvidence(Evidence):
     source_end: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeakEvidence(TokensEvidence):
+class LeakEvidence(TokensEvidence, frozen=True, kw_only=True):
     donor_request: str
     donor_part: str
     donor_start: int
@@ -157,8 +139,7 @@ class LeakEvidence(TokensEvidence):
         return f"{self.donor_request} round {self.donor_round} sample {self.donor_sample}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemperatureEvidence(Evidence):
+class TemperatureEvidence(Evidence, frozen=True, kw_only=True):
     """Tokens that look as if drawn at another temperature."""
 
     asked: float
@@ -168,8 +149,7 @@ class TemperatureEvidence(Evidence):
     """Times the completions of the run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CutoffEvidence(Evidence):
+class CutoffEvidence(Evidence, frozen=True, kw_only=True):
     """Tokens that top_k, top_p or min_p had cut off."""
 
     asked: Mapping[str, float]
@@ -179,14 +159,12 @@ class CutoffEvidence(Evidence):
     """Nats by which the reference's logits would have to be off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvalidTokenEvidence(Evidence):
+class InvalidTokenEvidence(Evidence, frozen=True, kw_only=True):
     token_ids: tuple[int, ...]
     vocab_size: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndEvidence(Evidence):
+class EndEvidence(Evidence, frozen=True, kw_only=True):
     finish_reason: str | None = None
     baseline_finish_reason: str | None = None
     gap_of_ending_here: float | None = None
@@ -195,8 +173,7 @@ class EndEvidence(Evidence):
     p_value: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleEvidence(Evidence):
+class RuleEvidence(Evidence, frozen=True, kw_only=True):
     """Of a rule that the request itself made."""
 
     rule: str
@@ -210,16 +187,14 @@ class RuleEvidence(Evidence):
     """Around that character."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogprobEvidence(Evidence):
+class LogprobEvidence(Evidence, frozen=True, kw_only=True):
     positions: tuple[int, ...] | None = None
     worst_position: int | None = None
     logprob: float | None
     score: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextEvidence(Evidence):
+class TextEvidence(Evidence, frozen=True, kw_only=True):
     character: int | None = None
     text: str | None = None
     expected: str | None = None
@@ -230,8 +205,7 @@ AROUND_PARTING = 12
 """Tokens of two prompts kept on either side of the place where they part."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputEvidence(Evidence):
+class InputEvidence(Evidence, frozen=True, kw_only=True):
     prompt_position: int | None = None
     baseline_prompt_length: int | None = None
     candidate_prompt_length: int | None = None
@@ -244,27 +218,23 @@ class InputEvidence(Evidence):
     candidate_max_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissingEvidence(Evidence):
+class MissingEvidence(Evidence, frozen=True, kw_only=True):
     missing_from: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyOfSampleEvidence(Evidence):
+class CopyOfSampleEvidence(Evidence, frozen=True, kw_only=True):
     copy_of_sample: int
     log_likelihood: float | None
     p_value: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundsEvidence(Evidence):
+class RoundsEvidence(Evidence, frozen=True, kw_only=True):
     rounds: int
     differs_from_rounds: tuple[int, ...]
     faulty_rounds: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEvidence(Evidence):
+class RunEvidence(Evidence, frozen=True, kw_only=True):
     """Of a finding about the run as a whole."""
 
     test: str | None = None
@@ -275,8 +245,7 @@ class RunEvidence(Evidence):
     p_candidate_loops_more: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumericsEvidence(RunEvidence):
+class NumericsEvidence(RunEvidence, frozen=True, kw_only=True):
     """Of an arm whose numerics differ: sizes are the candidate's against the baseline's."""
 
     tests: tuple[str, ...] = ()
@@ -298,8 +267,7 @@ class NumericsEvidence(RunEvidence):
     """Settings by which the arms are known to compute otherwise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViolationEvidence(Evidence):
+class ViolationEvidence(Evidence, frozen=True, kw_only=True):
     """Of an equality of the engine's bookkeeping that a step broke."""
 
     invariant: str
@@ -319,8 +287,7 @@ class ViolationEvidence(Evidence):
     """Who has the same row, block or state slot in this step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocatedEvidence(Evidence):
+class LocatedEvidence(Evidence, frozen=True, kw_only=True):
     """Of activations: the first module beyond the run's own noise, or a token that its own logits did not choose."""
 
     answer: str
@@ -358,14 +325,18 @@ def _plain(value: Json) -> Json:
 @cache
 def _hints(cls: type[Any]) -> dict[str, Any]:
     hints = get_type_hints(cls)
-    return {one.name: hints[one.name] for one in dataclasses.fields(cls) if one.name not in ("numbers", "other")}
+    return {one.name: hints[one.name] for one in structs.fields(cls) if one.name not in ("numbers", "other")}
+
+
+@cache
+def _written(cls: type[Any]) -> tuple[tuple[str, bool], ...]:
+    """Fields in their order, and whether None is not written."""
+    return tuple((one.name, one.default is None) for one in structs.fields(cls) if one.name != "other")
 
 
 @cache
 def _required(cls: type[Any]) -> frozenset[str]:
-    return frozenset(
-        one.name for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING and one.name != "why"
-    ) - {"other"}
+    return frozenset(one.name for one in structs.fields(cls) if one.required) - {"why"}
 
 
 def _read(cls: Any, value: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
@@ -395,4 +366,4 @@ def _read(cls: Any, value: Mapping[str, Json]) -> tuple[dict[str, Json], dict[st
     return known, other
 
 
-_NUMBERS = tuple(one.name for one in dataclasses.fields(Numbers))
+_NUMBERS = Numbers.__struct_fields__

@@ -5,7 +5,6 @@ The rules are asked in the order of `RULES`; each takes a case and gives one bac
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Final
 
@@ -229,12 +228,12 @@ def _name_lost(case: Case, missing: int) -> Case | None:
         count=missing,
     )
     evidence = event.evidence if isinstance(event.evidence, TokensEvidence) else TokensEvidence(why=why)
-    evidence = dataclasses.replace(evidence, why=why, unsupported_tokens=event.length)
+    evidence = replace(evidence, why=why, unsupported_tokens=event.length)
     if event.kind.row.stretch is Stretch.COPY:
         ambiguous = message(
             "omission.or_copy", "the text repeats itself here; by its structure alone: {kind}", kind=str(event.kind)
         )
-        evidence = dataclasses.replace(evidence, ambiguous=ambiguous)
+        evidence = replace(evidence, ambiguous=ambiguous)
     return _replaced(case, index, replace(event, kind=Kind.OMISSION, length=missing, evidence=evidence))
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec.structs import replace
 
 from parity.messages import Message
 from parity.records import Evidence, Kind
@@ -50,7 +49,7 @@ class Event(msgspec.Struct, frozen=True):
 
     def but(self, **evidence: Any) -> Event:
         """The same event with other evidence."""
-        return structs.replace(self, evidence=replace(self.evidence, **evidence))
+        return replace(self, evidence=replace(self.evidence, **evidence))
 
 
 def tokens_event(kind: Kind, position: int, length: int, why: Message, **evidence: Any) -> Event:

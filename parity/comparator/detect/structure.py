@@ -7,9 +7,8 @@ belongs to another request is asked in leak.py, over the whole run at once.)
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from parity.comparator.detect.events import Event, tokens_event
 from parity.comparator.streams.alignment import Gap, common_prefix

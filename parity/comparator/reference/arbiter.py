@@ -152,7 +152,7 @@ def with_rulings(comparison: Comparison, found: dict[Key, Ruling], arbiter: str,
         neither=counts["neither"],
     )
     findings = tuple(
-        replace(one, evidence=replace(one.evidence, arbiter=found[one.key].to_json(arbiter)))
+        replace(one, evidence=msgspec.structs.replace(one.evidence, arbiter=found[one.key].to_json(arbiter)))
         if one.key in found
         else one
         for one in comparison.findings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,7 +39,7 @@ def evidence(kind: Kind, of_run: bool) -> Evidence:
     made = kind.row.evidence
     if of_run and not issubclass(made, RunEvidence):
         made = RunEvidence
-    needed = {one.name for one in fields(made)} & set(GIVEN)
+    needed = set(made.__struct_fields__) & set(GIVEN)
     given = {name: GIVEN[name] for name in needed}
     if kind.row.name == "beyond_cutoff":
         given["asked"] = {"top_k": 20.0}

@@ -158,8 +158,8 @@ def test_a_view_from_memory_is_the_view_from_the_store(compared: Compared) -> No
 def test_the_comparison_finds_the_leak_with_the_penalty_in_its_gap(compared: Compared) -> None:
     finding = compared.finding
     assert (finding.kind, finding.position, finding.length) == (Kind.ROW_LEAK, AT, LEAKED)
-    assert finding.evidence["gap"] == GAP
-    assert finding.evidence["donor_request"] == "p1"
+    assert finding.evidence.gap == GAP
+    assert finding.evidence.to_json()["donor_request"] == "p1"
     assert compared.comparison.candidate_gaps[P0].at(AT) == GAP
 
 
