@@ -103,7 +103,8 @@ def decode_token_ids(value: Any, name: str = "token_ids") -> TokenIds:
         found = np.frombuffer(array("q", value), dtype=np.int64)  # twice as fast as numpy's own way through a list
     except (TypeError, OverflowError):
         return _odd_token_ids(value, name)
-    return found if found.max() > 1 else _odd_token_ids(value, name)  # true and false are whole numbers to `array`
+    # To `array` true and false are whole numbers.
+    return found if type(value[0]) is int else _odd_token_ids(value, name)
 
 
 def _odd_token_ids(value: list[Any], name: str) -> TokenIds:

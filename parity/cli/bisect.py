@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.options import Names
 from parity.cli.output import console, emit_json, say
 from parity.cli.searching import SearchOptions, search_options
+from parity.cli.shared import Names
 from parity.errors import ExitCode, ParityError
 from parity.language import render
 from parity.messages import joined, message

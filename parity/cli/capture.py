@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from parity.cli.options import json_option
 from parity.cli.output import emit, emit_json
+from parity.cli.shared import json_option
 from parity.errors import ExitCode
 from parity.language import render
 from parity.messages import message

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from parity.cli.options import database_option, json_option
 from parity.cli.output import emit, emit_json, say
+from parity.cli.shared import database_option, json_option
 from parity.errors import ExitCode
 from parity.language import render
 from parity.messages import message

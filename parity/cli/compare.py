@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from parity.cli.gate import policy_option
-from parity.cli.options import database_option, json_option, tolerance_option
 from parity.cli.output import command_said, console, emit_json, say
+from parity.cli.shared import database_option, json_option, tolerance_option
 from parity.cli.speaking import Misused
 from parity.messages import message
 
@@ -142,8 +142,8 @@ def _with_fingerprints(comparison: Comparison, plan: str | None) -> dict[str, Js
 
     value = comparison.to_json()
     if plan is not None:
-        findings = [{**one.to_json(), "fingerprint": fingerprint(plan, one)} for one in comparison.findings]
-        value["findings"] = findings
+        written = zip(value["findings"], comparison.findings, strict=True)
+        value["findings"] = [{**its, "fingerprint": fingerprint(plan, one)} for its, one in written]
     return value
 
 
@@ -174,7 +174,6 @@ def _sides(
     db: Path | None,
 ) -> _Sides:
     from parity.capture import read_capture, read_scores
-    from parity.pipeline.golden import load_golden
 
     if against is None and candidate is None:
         raise Misused(message("cli.name_two_captures", "name two captures, or one and --against RUN"))
@@ -197,6 +196,8 @@ def _sides(
         assert candidate is not None
         captures = (read_capture(baseline, partial=partial), read_capture(candidate, partial=partial))
         return _Sides(*captures, (baseline, candidate), scores, files)
+    from parity.pipeline.golden import load_golden
+
     second = read_capture(baseline, partial=partial)
     golden = load_golden(against, second.header.arm, arm=arm, db=db)
     files += [str(path.absolute()) for path in golden.score_files]

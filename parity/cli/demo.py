@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from parity.cli.options import database_option, json_option
 from parity.cli.output import say
+from parity.cli.shared import database_option, json_option
 from parity.messages import message
 
 RECORDINGS = ("base", "mtp", "mtp-broken")

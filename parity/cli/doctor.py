@@ -13,8 +13,8 @@ import click
 
 from parity._version import __version__
 from parity.cli.config import HostOptions, chosen_hosts, configuration, host_options
-from parity.cli.options import json_option
 from parity.cli.output import emit, emit_json, say
+from parity.cli.shared import json_option
 from parity.errors import ExitCode
 from parity.language import render
 from parity.messages import Message, message

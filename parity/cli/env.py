@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from parity.cli.doctor import doctor
-from parity.cli.options import json_option
 from parity.cli.output import console, emit, emit_json, say
+from parity.cli.shared import json_option
 from parity.errors import ParityError
 from parity.language import render
 from parity.messages import message

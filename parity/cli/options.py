@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -15,28 +15,13 @@ from parity.cli.endpoints import EndpointOptions, endpoint_options
 from parity.cli.gathering import gathered, gathered_by
 from parity.cli.hunting import HUNT_OPTIONS, HuntOptions
 from parity.cli.sampling import sampling_of, sampling_options
+from parity.cli.shared import F, Names, tolerance_option
 from parity.cli.speaking import OneOf, Refused
-from parity.errors import said_by
 from parity.messages import message
-from parity.plan.types import SCORE_MODES, SKETCHED, parse_tolerance
+from parity.plan.types import SCORE_MODES, SKETCHED
 from parity.records import Json
 from parity.records.recording import ALL, RING
 from parity.records.sampling import Sampling, asked
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Tolerance(click.ParamType[float | str]):
-    """Nats, or "auto"."""
-
-    name = "nats|auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return parse_tolerance(value)
-        except (TypeError, ValueError) as error:
-            said = message("cli.not_a_value", "{value!r} {problem}", value=value, problem=said_by(error))
-            raise Refused(said, param, ctx) from None
 
 
 class Setting(click.ParamType[tuple[str, Json]]):
@@ -68,42 +53,6 @@ class Kept(OneOf):
         if isinstance(value, bool):
             return value
         return RING if super().convert(value, param, ctx) == RING else True
-
-
-class Names(click.ParamType[tuple[str, ...]]):
-    """Names separated by commas."""
-
-    name = "name,…"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        names = tuple(name.strip() for name in value.split(",") if name.strip())
-        if not names:
-            raise Refused(message("cli.names_nothing", "names nothing"), param, ctx)
-        return tuple(dict.fromkeys(names))
-
-
-def database_option(function: F) -> F:
-    return click.option(
-        "--db",
-        type=click.Path(path_type=Path),
-        help="Database to use. [default: parity.db in the data directory, see PARITY_HOME]",
-    )(function)
-
-
-def json_option(function: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout.")(function)
-
-
-def tolerance_option(default: str | None = None) -> Callable[[F], F]:
-    return click.option(
-        "--tolerance",
-        type=Tolerance(),
-        default=default,
-        help="How far below the reference's best token a token may lie and still count as justified, in "
-        "nats, or auto to calibrate it from this run's own noise floor. [default: 0.25]",
-    )
 
 
 def _options() -> list[Callable[[Any], Any]]:

@@ -8,8 +8,8 @@ import click
 
 from parity import language
 from parity.cli.gate import policy_option
-from parity.cli.options import database_option
 from parity.cli.output import emit, say
+from parity.cli.shared import database_option
 from parity.cli.speaking import Misused, OneOf, Refused
 from parity.messages import message
 from parity.report.format import REPOSITORIES

@@ -18,9 +18,10 @@ from parity.cli.config import OPTIONS as HOST_OPTIONS
 from parity.cli.config import hosts_of
 from parity.cli.gate import policy_option
 from parity.cli.hunting import say_skipped
-from parity.cli.options import PlanOptions, database_option, json_option, plan_options
+from parity.cli.options import PlanOptions, plan_options
 from parity.cli.output import command_said, say
 from parity.cli.rehearsing import rehearse_option, rehearsed
+from parity.cli.shared import database_option, json_option
 from parity.cli.speaking import Misused
 from parity.errors import ExitCode, ParityError
 from parity.messages import joined, message

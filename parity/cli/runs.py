@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from parity.cli.checking import check
-from parity.cli.options import database_option, json_option
 from parity.cli.output import console, emit, emit_json, say
+from parity.cli.shared import database_option, json_option
 from parity.files import is_file
 from parity.language import render
 from parity.messages import message

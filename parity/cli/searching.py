@@ -15,8 +15,8 @@ import click
 from parity._version import __version__
 from parity.cli.config import HostOptions, host_options
 from parity.cli.gathering import gathered
-from parity.cli.options import database_option, json_option
 from parity.cli.output import command_said, say
+from parity.cli.shared import database_option, json_option
 from parity.messages import message
 
 if TYPE_CHECKING:

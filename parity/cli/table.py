@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from parity import language
-from parity.cli.options import database_option
 from parity.cli.output import console, emit, emit_json
+from parity.cli.shared import database_option
 from parity.cli.speaking import OneOf
 from parity.messages import message
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from parity.cli.options import json_option
 from parity.cli.output import emit, emit_json, say
+from parity.cli.shared import json_option
 from parity.errors import ParityError
 from parity.messages import message
 from parity.text import visible

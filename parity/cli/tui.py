@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from parity.cli.options import database_option
+from parity.cli.shared import database_option
 from parity.errors import ParityError
 from parity.messages import Message, message
 

@@ -13,10 +13,11 @@ import click
 
 from parity._version import __version__
 from parity.cli.endpoints import REPLAY, own_arms
-from parity.cli.options import PlanOptions, database_option, json_option, plan_options
+from parity.cli.options import PlanOptions, plan_options
 from parity.cli.output import command_said, emit_json, say
 from parity.cli.planning import given
 from parity.cli.run import new_directory, planned
+from parity.cli.shared import database_option, json_option
 from parity.cli.speaking import Misused, OneOf
 from parity.messages import message
 

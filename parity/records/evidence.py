@@ -78,7 +78,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
             if isinstance(value, Numbers):
                 found |= structs.asdict(value)
             else:
-                found[name] = value.to_json() if isinstance(value, Message) else _plain(value)
+                found[name] = (
+                    value
+                    if type(value) in _OF_JSON
+                    else value.to_json()
+                    if isinstance(value, Message)
+                    else _plain(value)
+                )
         return found
 
     @classmethod
@@ -314,11 +320,14 @@ class LocatedEvidence(Evidence, frozen=True, kw_only=True):
     """Modules by tokens around it: spreads above the usual, as a share of what accuses."""
 
 
+_OF_JSON = frozenset({int, float, str, bool, type(None)})
+
+
 def _plain(value: Json) -> Json:
+    if isinstance(value, tuple):
+        return [one if type(one) in _OF_JSON else _plain(one) for one in value]
     if isinstance(value, Mapping):
         return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(one) for one in value]
     return str(value) if isinstance(value, str) else value
 
 

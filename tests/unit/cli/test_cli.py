@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -73,12 +71,14 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_help_answers_at_once() -> None:
+    """In seconds of the processor, where the system counts those of children: the machine may do other work as well."""
     times = []
     for _ in range(5):
-        began = time.perf_counter()
+        began = os.times()
         subprocess.run([sys.executable, "-m", "parity", "--help"], check=True, capture_output=True)
-        times.append(time.perf_counter() - began)
-    assert min(times) < 0.3, statistics.median(times)
+        ended = os.times()
+        times.append(ended.children_user + ended.children_system - began.children_user - began.children_system)
+    assert min(times) < 0.3, times
 
 
 HEAVY = ("numpy", "rich", "textual", "sqlite_utils", "tokenizers", "jinja2", "rapidfuzz", "orjson", "parity_backends")

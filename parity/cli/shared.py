@@ -1,0 +1,66 @@
+"""Options that many commands have; those of a plan are in `options.py`, which loads all that plans are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from parity.cli.speaking import Refused
+from parity.errors import said_by
+from parity.messages import message
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Tolerance(click.ParamType[float | str]):
+    """Nats, or "auto"."""
+
+    name = "nats|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from parity.plan.types import parse_tolerance
+
+        try:
+            return parse_tolerance(value)
+        except (TypeError, ValueError) as error:
+            said = message("cli.not_a_value", "{value!r} {problem}", value=value, problem=said_by(error))
+            raise Refused(said, param, ctx) from None
+
+
+class Names(click.ParamType[tuple[str, ...]]):
+    """Names separated by commas."""
+
+    name = "name,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        names = tuple(name.strip() for name in value.split(",") if name.strip())
+        if not names:
+            raise Refused(message("cli.names_nothing", "names nothing"), param, ctx)
+        return tuple(dict.fromkeys(names))
+
+
+def database_option(function: F) -> F:
+    return click.option(
+        "--db",
+        type=click.Path(path_type=Path),
+        help="Database to use. [default: parity.db in the data directory, see PARITY_HOME]",
+    )(function)
+
+
+def json_option(function: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout.")(function)
+
+
+def tolerance_option(default: str | None = None) -> Callable[[F], F]:
+    return click.option(
+        "--tolerance",
+        type=Tolerance(),
+        default=default,
+        help="How far below the reference's best token a token may lie and still count as justified, in "
+        "nats, or auto to calibrate it from this run's own noise floor. [default: 0.25]",
+    )
