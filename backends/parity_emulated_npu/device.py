@@ -12,11 +12,11 @@ import functools
 import os
 import sys
 import types
-import typing
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._library.infer_schema import SUPPORTED_PARAM_TYPES
 
 from parity_emulated_npu import EMULATES, checkout, ties
 from parity_emulated_npu.absent import Absent
@@ -52,7 +52,7 @@ class _Device(type):
         return _REAL(*args, **kwargs)
 
     def __or__(cls, other: Any) -> Any:
-        return typing.Any
+        return _REAL | other
 
     __ror__ = __or__
 
@@ -143,6 +143,7 @@ def install(torch_npu: types.ModuleType) -> None:
     sys.modules["torch.npu"] = npu
     sys.modules["torch_npu.npu"] = npu
     vars(torch)["device"] = Device
+    SUPPORTED_PARAM_TYPES[Device] = SUPPORTED_PARAM_TYPES[_REAL]  # custom operators with `device: torch.device`
     _accelerator(memory)
     _tensors()
     ties.install()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import types
@@ -25,6 +26,9 @@ BINARY = "vllm_ascend.vllm_ascend_C"
 
 CANN = "triton.language.extra.cann"
 
+TORCHAIR_BRINGS = ("torchair.fx_summary", "torchair.npu_fx_compiler")
+"""Parts that are there once torchair is: vllm-ascend 0.18 reloads them without importing them."""
+
 
 class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds and makes the modules that are not there."""
@@ -46,6 +50,9 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             from parity_emulated_npu import device
 
             device.install(module)
+        elif module.__name__ == "torchair":
+            for part in TORCHAIR_BRINGS:
+                importlib.import_module(part)
         elif module.__name__ in BUILT:
             vars(module).update(BUILT[module.__name__])
         elif module.__name__ == BINARY:

@@ -24,7 +24,7 @@ NAME = "ascend-emulated"
 RELEASE = "0.23.0"
 """vllm-ascend's default, and so vLLM's."""
 
-VLLM_OF = {"0.23.0": "0.23.0", "0.23.0.post1": "0.23.0", "0.26.0rc1": "0.26.0"}
+VLLM_OF = {"0.18.0": "0.18.0", "0.23.0": "0.23.0", "0.23.0.post1": "0.23.0", "0.26.0rc1": "0.26.0"}
 """The vLLM that each release of vllm-ascend is made for; those whose environments are pinned."""
 
 VERIFY = """
