@@ -154,22 +154,28 @@ def _worse(verdict: Verdict, candidate_broke: bool, baseline_broke: bool) -> Ver
 def _broken(inside: Inside) -> Message:
     return message(
         "inside.broken",
-        "{broken} of {row_steps} row-steps broke the engine's own bookkeeping: {invariants}",
+        "{broken} of {row_steps} row-steps broke the engine's own bookkeeping, where {rules}",
         broken=inside.broken,
         row_steps=inside.row_steps,
-        invariants=inside.names,
+        rules=rules_of(inside.names),
     )
 
 
 def _baseline_broken(arm: str, inside: Inside) -> Message:
     return message(
         "inside.baseline_broken",
-        "{broken} of {row_steps} row-steps of the baseline {arm} broke its own bookkeeping: {invariants}",
+        "{broken} of {row_steps} row-steps of the baseline {arm} broke its own bookkeeping, where {rules}",
         broken=inside.broken,
         row_steps=inside.row_steps,
         arm=arm,
-        invariants=inside.names,
+        rules=rules_of(inside.names),
     )
+
+
+def rules_of(names: Sequence[str]) -> Message:
+    """Invariants as what they say; a name that is none of ours stays a name."""
+    said = {one.name: one.said for one in INVARIANTS}
+    return joined([said.get(name, name) for name in names], by="; ")
 
 
 def _clean(inside: Inside) -> Message:
@@ -224,8 +230,8 @@ def _not_asked(inside: Inside) -> list[Message]:
     return [
         message(
             "inside.unasked",
-            "invariants that could not be asked of the engine's steps: {unasked}",
-            unasked=[one.name for one in unasked],
+            "rules that could not be asked of the engine's steps: {rules}",
+            rules=rules_of([one.name for one in unasked]),
         ),
         *(
             message(

@@ -6,8 +6,10 @@ harmless. What names a program, a host, a server, a secret or code to import is 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,14 +53,17 @@ _NAMES_CODE: Final = re.compile(
 """Engine settings whose value is imported, run, or where something is sent. vLLM 0.32.0, `engine/arg_utils.py`."""
 _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:[.:][A-Za-z_]\w*)+")
 """A name as Python imports it."""
+_KEYS: Final = re.compile(r"[A-Za-z_]\w*")
+"""What may be a name in a text that is no JSON as it stands."""
 _FILES: Final = frozenset({"file", "model", "tokenizer", "speculative_model"})
 """Settings that name files: `golden.jsonl` is no module."""
 _SENDS: Final = ("url", "api_key_env", "key_over_http")
 
 _OPTIONS: Final = frozenset(
-    {"server", "server-option", "server-options", "arbiter", "webhook", "db", "metrics-address"}
-)
-"""Options of [plan] that name a server, a secret or a file to write."""
+    {"server", "server-option", "server-options", "arbiter", "webhook", "db", "metrics-address", "like",
+     "o", "output", "write", "write-recorder"}
+)  # fmt: skip
+"""Options of [plan] that name a server, a secret, a file to write, or a whole command."""
 
 
 # --------------------------------------------------------------------------- what a file would do
@@ -122,7 +127,7 @@ def of_config(config: Config) -> Iterator[str]:
         yield from (f"[variants.{variant.name}] {one}" for one in found)
     for name, value in config.plan.items():
         option = name.replace("_", "-")
-        if option in _OPTIONS or (option in ("engine", "vary", "like") and any(_is_odd(one) for one in _words(value))):
+        if option in _OPTIONS or (option in ("engine", "vary") and any(_is_odd(one) for one in _words(value))):
             yield f"[plan] {_shown(name, value)}"
 
 
@@ -138,9 +143,14 @@ def _words(value: Json) -> Iterator[str]:
 
 
 def _is_odd(setting: str) -> bool:
-    """NAME=VALUE of an engine's setting that names code."""
-    name, _, value = setting.partition("=")
-    return bool(_NAMES_CODE.fullmatch(name.replace("-", "_").rsplit(".", 1)[-1]) or _DOTTED.fullmatch(value))
+    """NAME=VALUE of an engine's setting that names code, in JSON too; of --vary there are several values."""
+    name, _, text = setting.partition("=")
+    value: Any = text
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+    words = [name.replace("-", "_").rsplit(".", 1)[-1], *_KEYS.findall(text)]
+    dotted = any(_DOTTED.fullmatch(one) for one in text.split(","))
+    return dotted or any(_NAMES_CODE.fullmatch(one) for one in words) or any(of_settings({"value": value}))
 
 
 def _shown(name: str, value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from parity.capture.steps import Ints
 from parity.explain.invariants.check import Broken, Invariant, groups_with
 from parity.explain.ledger import Ledger
 from parity.messages import message
+
+MOST_SLOTS: Final = 256
+"""Of a row, that are asked about."""
 
 
 def states_are_what_was_left(ledger: Ledger) -> Iterator[Broken]:
@@ -25,16 +29,24 @@ def states_are_what_was_left(ledger: Ledger) -> Iterator[Broken]:
         earlier: Ints = np.maximum(ledger.before, 0)
         place = np.full(len(ledger), NOTHING, dtype=np.int64)
         here, there = slots.starts[:-1], slots.starts[:-1][earlier]
-        for column in range(int(slots.counts.max(initial=0))):
-            both = same_layers & (column < slots.counts) & (column < slots.counts[earlier]) & (place == NOTHING)
+        found_at, left_at = found.starts[:-1], left.starts[:-1][earlier]
+        whole = (found.counts == slots.counts) & (left.counts == slots.counts)
+        asked = same_layers & whole & whole[earlier]
+        # The slots of a row are a draft each and one more.
+        for column in range(min(MOST_SLOTS, int(slots.counts[asked].max(initial=0)))):
+            both = asked & (column < slots.counts) & (column < slots.counts[earlier]) & (place == NOTHING)
             rows = np.flatnonzero(both)
             now, then = here[rows] + column, there[rows] + column
-            wrong = (slots.values[now] == slots.values[then]) & (found.values[now] != left.values[then])
+            digests = found.values[found_at[rows] + column], left.values[left_at[rows] + column]
+            wrong = (slots.values[now] == slots.values[then]) & (digests[0] != digests[1])
             place[rows[wrong]] = column
         rows = np.flatnonzero(place != NOTHING)
-        now, then = here[rows] + place[rows], there[rows] + place[rows]
+        now = here[rows] + place[rows]
         expected, seen = (np.full(len(ledger), NOTHING, dtype=np.int64) for _ in range(2))
-        expected[rows], seen[rows] = left.values[then], found.values[now]
+        expected[rows], seen[rows] = (
+            left.values[left_at[rows] + place[rows]],
+            found.values[found_at[rows] + place[rows]],
+        )
         other = np.full(len(ledger), NOTHING, dtype=np.int64)
         for row, slot in zip(rows.tolist(), slots.values[now].tolist(), strict=True):
             other[row] = _written_by(ledger, group, row, slot)

@@ -253,4 +253,7 @@ def test_a_watch_of_engines_records_each_probe_and_tells_of_a_violation(parity: 
     for line in done.stdout.splitlines():
         probe = json.loads(line)
         assert probe["verdict"] == "DIVERGED"
-        assert "broke the engine's own bookkeeping: kept" in line
+        assert (
+            "broke the engine's own bookkeeping, where the accepted count kept for the next step is what was sampled"
+            in line
+        )
