@@ -26,6 +26,13 @@ MOST_PARTS = 64
 OF_ROUNDING = np.array([1.0, 0.25, 0.25, 0.25, 0.1, 0.1, 0.25])
 """Of what rounding may do to a mean log-likelihood, that it may do to each number: a share of tokens moves by less."""
 
+FURTHER, BASELINE_OFF = 2.0, 0.001
+"""Times as far as the candidate that the baseline lies from what was asked, and the chance of that, below which the
+difference of the arms is the baseline's."""
+
+LIKELY = 0.05
+"""Chance of the arms' difference from which on nobody is asked whose it is."""
+
 SEEN = 1.645
 """Standard errors of 95 %."""
 
@@ -42,6 +49,8 @@ class Drawn:
     times: float
     """The temperature that explains it, over the one that was asked for."""
     tokens: int
+    baseline_at: float | None = None
+    """The same of the baseline alone, where it is that arm which is off by the reference, and the candidate hardly."""
 
 
 def test_draws(
@@ -103,10 +112,20 @@ def _of_part(
     difference, variance, largest = _compared(base, candidate)
     spread = candidate.variances[0] / candidate.tokens
     times = times_of(float(difference[0]), float(spread), temperature)
+    own = times_of(float(base.sums[0] / base.tokens), float(base.variances[0]) / base.tokens, temperature)
     for at, name in enumerate(NAMES):
         beyond = abs(float(difference[at])) - rounding * float(OF_ROUNDING[at])
         p_value = bennett(beyond, float(variance[at]), float(largest[at]))
-        yield Drawn(p_value, name, part, float(difference[at]), times, candidate.tokens)
+        yield Drawn(
+            p_value, name, part, float(difference[at]), times, candidate.tokens, _whose(base, candidate, at, own)
+        )
+
+
+def _whose(base: DrawSums, candidate: DrawSums, at: int, times: float) -> float | None:
+    """`times` where it is the baseline that is not drawn as asked."""
+    off, other = (abs(float(one.sums[at])) / one.tokens for one in (base, candidate))
+    chance = bennett(off, float(base.variances[at]) / base.tokens**2, float(LARGEST[at]) / base.tokens)
+    return times if off > FURTHER * other and chance < BASELINE_OFF else None
 
 
 def _compared(base: DrawSums, candidate: DrawSums) -> tuple[FloatArray, FloatArray, FloatArray]:

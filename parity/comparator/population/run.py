@@ -17,7 +17,7 @@ from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.temperatures import TESTS
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population import missed, rates, sampled
-from parity.comparator.population.drawn import Drawn, in_words, test_draws
+from parity.comparator.population.drawn import LIKELY, Drawn, in_words, test_draws
 from parity.comparator.population.moved import moved
 from parity.comparator.population.noise_floor import noise_floor
 from parity.comparator.population.penalties import not_as_large, not_kept
@@ -176,12 +176,20 @@ def _tests(
         places=judged.places,
         draws=odd,
         draws_seen=seen,
-        baseline_draws_at=judged.baseline_draws_at,
+        baseline_draws_at=_baseline_at(judged, odd),
         temperature=inputs.temperature,
         rounding=rounding,
     )
     failed = sorted(name for name, p_value in tests.adjusted.items() if p_value < alpha)
     return msgspec.structs.replace(tests, failed=tuple(failed)), odd
+
+
+def _baseline_at(judged: Judged, odd: Drawn | None) -> float | None:
+    """Times the temperature asked for, that the baseline draws at, where the scores do not explain it, or where it is
+    the baseline that makes the arms differ."""
+    if judged.baseline_draws_at is not None or odd is None or odd.p_value > LIKELY:
+        return judged.baseline_draws_at
+    return odd.baseline_at
 
 
 def _test_findings(

@@ -68,7 +68,7 @@ def run_tests(
     loops: McNemar exact, completions that end in a loop. wording: MMD over hashed token pairs, labels permuted
     within each request (Gretton et al. 2012; for model equality Gao et al. 2024, arXiv:2410.20247).
     places: `places`, that tokens at some place of the completions are drawn otherwise than asked (e-values).
-    baseline_draws_at: as in the statistics; then no test asks how likely tokens are.
+    baseline_draws_at: as in the statistics; then nothing is tested.
     draws: `draws`, that those of all completions are, or of one round, sample or length of prompts.
     """
     arms = baseline, candidate
@@ -85,8 +85,8 @@ def run_tests(
         "places": None if places is None else places.p_value,
         "draws": None if draws is None else draws.p_value,
     }
-    if baseline_draws_at is not None:  # what the reference takes for likely says nothing of these arms
-        found |= dict.fromkeys(("likelihood", "surprisal", "places", "draws"))
+    if baseline_draws_at is not None:  # that the arms differ says nothing of the candidate then
+        found = {}
     p_values = {name: value for name, value in found.items() if value is not None}
     return SamplingStats(
         p_values=p_values,

@@ -181,3 +181,15 @@ def test_scores_of_other_requests_accuse_nobody_of_drawn_tokens(clean_draws: Tri
     result = judge(replace(clean_draws, scores=dict(zip(keys, tops[5:] + tops[:5], strict=True)))).result
     assert not result.corrupt
     assert "mixed up" in str(result.reasons[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("temperature", "0.9 for 0.8"), ("top-p", "0.8 for 0.9"), ("presence penalty ignored", "1.5")]
+)
+def test_a_baseline_that_draws_otherwise_does_not_accuse_the_candidate(name: str, size: str) -> None:
+    trial = VIEWS["no own logprobs"](Faulty(40_000, FLAT, first=16).trial(_fault(name, size), 3))
+    assert judge(trial).result.verdict is Verdict.DIVERGED
+    turned = judge(replace(trial, baseline=trial.candidate, candidate=trial.baseline)).result
+    assert turned.verdict is Verdict.INCONCLUSIVE
+    assert not turned.corrupt
+    assert Step.SWAP in [one.step for one in turned.next_steps]
