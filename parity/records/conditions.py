@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parity.messages import Message, message
-from parity.records.engine_settings import speculates
+from parity.records.engine_settings import asked_of, speculates
 from parity.records.parameter import Json
 
 CONDITIONS: Mapping[str, Message] = {
@@ -38,8 +38,7 @@ def conditions(
     versions: Mapping[str, str] | None = None,
 ) -> dict[str, bool | None]:
     """Which conditions hold for an arm; None where its header does not say. `versions`: of its packages."""
-    asked = engine.get("asked")
-    settings: dict[str, Any] = {**(asked if isinstance(asked, Mapping) else {}), **engine}
+    settings: dict[str, Any] = {**asked_of(engine), **engine}
     speculation = speculates(engine)
     graph = settings.get("cudagraph_mode")
     seqs = settings.get("max_num_seqs")

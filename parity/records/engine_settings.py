@@ -261,15 +261,20 @@ def without_speculation(engine: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in engine.items() if name not in SPECULATION}
 
 
+def asked_of(engine: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was asked of an engine, by the header of its capture; {} where that does not say."""
+    asked = engine.get("asked")
+    return asked if isinstance(asked, Mapping) else {}
+
+
 def speculative_settings(engine: Mapping[str, Any]) -> dict[str, Any]:
     """`method`, `num_speculative_tokens` and what else is known of an engine's speculation; {} without it.
 
     From a plan's arguments of `vllm.LLM`, from a capture's header (what it resolved to wins over what was asked), or
     from what other writers made of these.
     """
-    asked = engine.get("asked")
     found: dict[str, Any] = {}
-    for source in (asked if isinstance(asked, Mapping) else {}, engine):
+    for source in (asked_of(engine), engine):
         nested = source.get("speculative_config")
         found.update(nested if isinstance(nested, Mapping) else {"method": nested} if nested else {})
         flat = {"method": "speculative_method", "num_speculative_tokens": "num_speculative_tokens"}

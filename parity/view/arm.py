@@ -17,6 +17,7 @@ from parity.messages import Message, message
 from parity.records import Json, Kind, Verdict
 from parity.records.control import CONTROL as CONTROL
 from parity.records.emulated import emulated
+from parity.records.engine_settings import asked_of
 from parity.records.next_steps import NextStep
 from parity.store.endings import Tally
 
@@ -157,8 +158,7 @@ class ArmView:
     @property
     def settings(self) -> Mapping[str, Json]:
         """The engine settings: what they resolved to, else what was asked for."""
-        asked = self.engine.get("asked")
-        merged = {**(asked if isinstance(asked, Mapping) else {}), **self.engine}
+        merged = {**asked_of(self.engine), **self.engine}
         merged.pop("asked", None)
         return {key: value for key, value in merged.items() if value is not None}
 

@@ -16,7 +16,7 @@ from typing import Final
 from parity.files import is_file
 from parity.messages import Message, message
 from parity.records import Json, Verdict
-from parity.records.engine_settings import draft_tokens, speculates
+from parity.records.engine_settings import asked_of, draft_tokens, speculates
 from parity.records.next_steps import NextStep, Step
 from parity.run import backend_names
 from parity.view.arm import ArmView
@@ -237,8 +237,8 @@ def _same_questions(here: Here, step: NextStep, arm: ArmView) -> NextCommand | N
 def _asking(arm: ArmView) -> tuple[str, ...] | None:
     """The options that ask an arm anew; None for a recording."""
     if arm.backend == SERVER:
-        asked = arm.engine.get("asked")
-        if not isinstance(asked, Mapping) or not isinstance(asked.get("url"), str):
+        asked = asked_of(arm.engine)
+        if not isinstance(asked.get("url"), str):
             return None
         others = (
             f"{name}={value if isinstance(value, str) else json.dumps(value)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from parity.records import Json
-from parity.records.engine_settings import draft_tokens, setting_called
+from parity.records.engine_settings import asked_of, draft_tokens, setting_called
 
 _NOT_SETTINGS = frozenset({"asked", "capture", "scores"})
 
@@ -42,7 +42,7 @@ def _told(settings: Mapping[str, Json], names: list[str]) -> str:
 
 
 def _flat(engine: Mapping[str, Json]) -> dict[str, Json]:
-    asked = engine.get("asked") if isinstance(engine.get("asked"), Mapping) else {}
+    asked = asked_of(engine)
     settings: dict[str, Json] = {}
     for source in (asked, engine):
         for name, value in (source or {}).items():

@@ -12,7 +12,7 @@ from parity.comparator.types import Remarks
 from parity.messages import Message, message, words_heard
 from parity.records import Header, Json
 from parity.records.emulated import emulated, proves
-from parity.records.engine_settings import COMPILATION_MODES, setting_called
+from parity.records.engine_settings import COMPILATION_MODES, asked_of, setting_called
 
 LEFT_TO_THE_ENGINE = (None, "auto")
 
@@ -21,11 +21,8 @@ SPELLINGS = {"half": "float16", "float": "float32"}
 
 def overruled(header: Header) -> dict[str, tuple[Json, Json]]:
     """Settings by name, as (asked, resolved), that did not resolve as they were asked."""
-    asked = header.engine.get("asked")
-    if not isinstance(asked, Mapping):
-        return {}
     found: dict[str, tuple[Json, Json]] = {}
-    for name, value in _flat(asked):
+    for name, value in _flat(asked_of(header.engine)):
         row = setting_called(name)
         if row is None or not (row.path and row.checked) or row.key not in header.engine or value in LEFT_TO_THE_ENGINE:
             continue

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from parity.messages import Message, message
 from parity.records import Header, Json
-from parity.records.engine_settings import OPEN, engine_settings, pinned_settings
+from parity.records.engine_settings import OPEN, asked_of, engine_settings, pinned_settings
 
 Differences: TypeAlias = Mapping[str, Mapping[str, tuple[Json, Json]]]
 
@@ -70,8 +70,7 @@ def differences(baseline: Header, candidate: Header) -> Differences:
 def unlike_production(header: Header) -> dict[str, Json]:
     """What production usually has of the settings in which this arm was pinned to something else; {} for an arm that
     leaves any of them to its engine, as a deployed one does, and for a server."""
-    asked = header.engine.get("asked")
-    if not isinstance(asked, Mapping) or not asked.keys() >= set(pinned_settings()):
+    if not asked_of(header.engine).keys() >= set(pinned_settings()):
         return {}
     rows = [row for row in engine_settings() if row.production is not OPEN]
     return {row.name: row.production for row in rows if header.engine.get(row.key, row.production) != row.production}

@@ -18,6 +18,7 @@ from parity.plan.matrix import parse_axis
 from parity.records import Header
 from parity.records.engine_settings import (
     Setting,
+    asked_of,
     default_settings,
     draft_tokens,
     engine_settings,
@@ -130,3 +131,8 @@ def test_draft_tokens_in_every_shape_that_is_about(engine: dict[str, object], to
 def test_the_method_is_read_from_both_shapes() -> None:
     assert speculative_settings({"speculative_method": "mtp"})["method"] == "mtp"
     assert speculative_settings({"asked": {"speculative_config": {"method": "eagle"}}})["method"] == "eagle"
+
+
+def test_what_was_asked_of_an_engine_is_read_in_one_place() -> None:
+    assert asked_of({"asked": {"seed": 0}, "seed": 1}) == {"seed": 0}
+    assert asked_of({"asked": "nothing"}) == asked_of({}) == {}
