@@ -122,6 +122,32 @@ def test_a_shared_state_slot_names_both(seed: int) -> None:
 
 @settings(deadline=None, max_examples=20)
 @given(seed=SEEDS)
+def test_who_wrote_a_state_between_two_steps_is_named(seed: int) -> None:
+    world = World(seed, rows=4)
+    steps = world.recorded()
+    ledger = Ledger(steps)
+    found, slots = (steps.lists(f"{name}/{STATE}") for name in ("state_found", "state_slots"))
+    for index in np.flatnonzero(ledger.running).tolist():
+        earlier = int(ledger.before[index])
+        between = [one for one in range(earlier + 1, index) if ledger.request[one] != ledger.request[index]]
+        slot = slots.row(index)[0]
+        if between and slots.row(earlier)[0] == slot:
+            break
+    else:
+        return
+    writer = between[-1]
+    wrong = changed(steps, f"state_found/{STATE}", index, [7, *found.row(index)[1:]])
+    (alone,) = [one for one in check(wrong, world.prompts).violations if one.invariant == "state_kept"]
+    assert (alone.index, alone.shared_with) == (index, None)
+    taken = changed(wrong, f"state_slots/{STATE}", writer, [slot, *slots.row(writer)[1:]])
+    kept = [one for one in check(taken, world.prompts).violations if one.invariant == "state_kept"]
+    (one,) = [one for one in kept if one.index == index]
+    assert one.shared_with == steps.requests[int(ledger.request[writer])]
+    assert one.found == 7
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=SEEDS)
 def test_a_rejected_draft_that_is_kept_is_not_verified(seed: int) -> None:
     steps = (world := World(seed, k=2)).recorded()
     drafts, sampled = steps.lists("drafts"), steps.lists("sampled")
