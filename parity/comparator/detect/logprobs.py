@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from parity.comparator.detect.cases import Case, Detector, Setup, pair_by_pair
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps
-from parity.comparator.reference.scores import LIKELY, Reference, own_gaps
+from parity.comparator.reference.scores import LIKELY, OwnNoise, Reference, own_gaps
 from parity.comparator.streams.pairing import Pairs
 from parity.messages import Message, message
 from parity.records import Completion, Evidence, Kind, RaggedTokens, TokenIds
@@ -28,7 +28,9 @@ checkpoint one clean token in some 10,000 comes to 0.49 nats."""
 HEADROOM = 3.0
 """Times the farthest that the baseline's own logprobs lie from their scores, which logprobs of the chosen tokens alone
 must exceed as well. They are recorded in every run, and in some models (routed experts, long contexts) decode and
-prefill are farther apart than LOGPROB_TOLERANCE now and then."""
+prefill are farther apart than LOGPROB_TOLERANCE now and then. Lists that were asked for must exceed either that or
+the same factor times the most positions beyond LOGPROB_TOLERANCE in one of the baseline's completions: of a DeepSeek
+with random weights one clean token in 15 lies beyond it."""
 
 
 def logprob_mismatch(
@@ -37,7 +39,7 @@ def logprob_mismatch(
     until: int,
     baseline: Completion | None = None,
     parts_at: int = -1,
-    noise: Callable[[], float | None] | None = None,
+    noise: Callable[[], OwnNoise | None] | None = None,
 ) -> Event | None:
     """The engine's own logprobs: as many as tokens, numbers, of the chosen tokens, and near the scores.
 
@@ -46,8 +48,8 @@ def logprob_mismatch(
     Of the chosen tokens alone, which every run records, FEW by little are nothing: another expert at a near-tie of the
     router moved one by 0.73 nats in 3.5 million clean tokens.
 
-    `noise`: what logprobs of the chosen tokens alone have to exceed HEADROOM times (nats; None: not known, then they
-    say nothing); without it all count alike.
+    `noise`: the baseline's own, which has to be exceeded HEADROOM times (None: not known, then logprobs of the chosen
+    tokens alone say nothing); without it all count alike.
 
     Looks at positions before `until` only: after a fault the engine's state is not the reference's.
     """
@@ -73,9 +75,8 @@ def logprob_mismatch(
         return None
     expected = reference.chosen[:until]
     off = _off(chosen, expected)
-    if off.any() and noise is not None and completion.lists is None:
-        known = noise()
-        off &= False if known is None else np.abs(chosen - expected) > HEADROOM * known
+    if off.any() and noise is not None:
+        off = _beyond(noise(), off, np.abs(chosen - expected), listed=completion.lists is not None)
     few = int(off.sum()) <= FEW and not bool((np.abs(chosen - expected)[off] > ALONE * LOGPROB_TOLERANCE).any())
     if few and completion.lists is None:  # one in some millions of clean tokens; all of them are `numerics`' matter
         return None
@@ -85,6 +86,16 @@ def logprob_mismatch(
         "logprobs.scores", "the engine's logprobs disagree with the scores at {count} positions", count=int(off.sum())
     )
     return _event(off, chosen, expected, why)
+
+
+def _beyond(noise: OwnNoise | None, off: BoolArray, distance: FloatArray, *, listed: bool) -> BoolArray:
+    """Those of the positions that are off which the baseline's noise does not explain."""
+    if noise is None:
+        return off if listed else np.zeros_like(off)
+    far = off & (distance > HEADROOM * noise.farthest)
+    if listed and int(off.sum()) > HEADROOM * noise.most_beyond(LOGPROB_TOLERANCE):
+        return off
+    return far if not listed or not far.any() else off
 
 
 def doubtful_rows(pairs: Pairs, rows: Sequence[int]) -> frozenset[int]:
@@ -122,7 +133,7 @@ def doubtful_rows(pairs: Pairs, rows: Sequence[int]) -> frozenset[int]:
     return frozenset(doubtful)
 
 
-def noise_of(reference: Reference) -> Callable[[], float | None]:
+def noise_of(reference: Reference) -> Callable[[], OwnNoise | None]:
     """For `logprob_mismatch`: looked up where something is off, for it takes all of the baseline's scores."""
     return lambda: reference.own_noise
 

@@ -8,7 +8,7 @@ it: one entry per token, the chosen token listed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -161,13 +161,13 @@ class Reference:
         return top if len(top) == len(completion.token_ids) and _lists_all(top, completion) else None
 
     @cached_property
-    def own_noise(self) -> float | None:
-        """Nats: the farthest that the baseline's own logprob of a likely token lies from its score; None where the
-        baseline has no own logprobs or is not scored."""
+    def own_noise(self) -> OwnNoise | None:
+        """How far the baseline's own logprobs of likely tokens lie from their scores; None where the baseline has no
+        own logprobs or is not scored."""
         with_own = [one for one in self._baseline if _fits(one)]
         scored = self.all_gaps(self._baseline.header.arm, with_own)
         far = [own_distance(one, scored[one.key][0]) for one in with_own if one.key in scored]
-        return max((float(each.max(initial=0.0)) for each in far), default=None)
+        return OwnNoise(tuple(far)) if far else None
 
     def _notes(self, baseline: Capture, candidate: Capture) -> tuple[Message, ...]:
         notes = []
@@ -184,6 +184,21 @@ class Reference:
             misfits = {one.key for one, top in known if one is not None and len(top) != len(one.token_ids)}
             notes += [_misfit(arm.header.arm, one, scored[one.key]) for one in arm if misfits and one.key in misfits]
         return tuple(notes)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNoise:
+    """`distances` in nats, an array a completion, as `own_distance` gives them."""
+
+    distances: tuple[FloatArray, ...]
+
+    @property
+    def farthest(self) -> float:
+        return max(float(each.max(initial=0.0)) for each in self.distances)
+
+    def most_beyond(self, nats: float) -> int:
+        """Positions farther than that in the completion that has the most of them."""
+        return max(int((each > nats).sum()) for each in self.distances)
 
 
 def _by_arm(scores: Scores) -> dict[str, dict[Key, TopLogprobs]]:

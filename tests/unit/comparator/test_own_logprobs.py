@@ -153,3 +153,33 @@ def test_equal_completions_are_not_looked_at_one_by_one(monkeypatch: pytest.Monk
     assert doubtful_rows(pair_up(base, other), range(6)) == {1, 2, 3}
     monkeypatch.setattr(pairs_module, "Case", None)  # none is made of a pair with nothing to look at
     assert compare(base, capture("cpu/mtp", *base), options=CompareOptions()).verdict is Verdict.PASS
+
+
+def lists(values: Any) -> TopLogprobs:
+    """What an engine gives where lists are asked for: the chosen token and one more."""
+    ids = np.stack([np.array(TEXT, np.int64), np.full(60, 998)], axis=1)
+    return TopLogprobs(ids, np.stack([np.array(values, np.float64), np.full(60, -4.0)], axis=1))
+
+
+@pytest.mark.parametrize(
+    ("candidate", "baseline", "is_found"),
+    [
+        ({30: -0.9, 41: -1.0}, {}, True),
+        ({30: -0.9, 41: -1.0}, {10: -0.8}, False),  # another expert at a near-tie, in either arm
+        (dict.fromkeys(range(20, 31), -0.9), {10: -0.8, 11: -0.8, 40: -0.8}, True),  # far more of them
+        ({30: -2.9, 41: -1.0}, {10: -0.8}, True),  # or much farther
+    ],
+)
+def test_lists_are_wrong_beyond_what_the_baseline_s_own_show(
+    candidate: dict[int, float], baseline: dict[int, float], is_found: bool
+) -> None:
+    """Seen with a DeepSeek of random weights on the emulated NPU: of 24 tokens one to four lay 0.6 to 1.3 nats off
+    their scores in every arm, the baseline's too, and three completions were called corrupt."""
+
+    def made(off: dict[int, float]) -> TopLogprobs:
+        return lists([off.get(place, -0.1) for place in range(60)])
+
+    scored = {**scores("cpu/base", p0=score(TEXT)), **scores("cpu/mtp", p0=score(TEXT))}
+    base = capture("cpu/base", completion(TEXT, logprobs=made(baseline)))
+    found = compare(base, capture("cpu/mtp", completion(TEXT, logprobs=made(candidate))), scored)
+    assert (Kind.LOGPROB_MISMATCH in {finding.kind for finding in found.findings}) == is_found
