@@ -77,13 +77,22 @@ def sequence_lengths(ledger: Ledger) -> Iterator[Broken]:
 
 def decode_rows_are_speculative(ledger: Ledger) -> Iterator[Broken]:
     """A row of one token and its drafts after the prompt; chunks of a prompt, or of what a preempted request computes
-    again, are none."""
+    again, are none.
+
+    A row without drafts may take another path, which reads the first of its states: where the step before emitted one
+    token the newest is there, and where it emitted more an older one (vLLM v0.32.0, gpu_model_runner.py, on
+    `zero_draft_decode_mask`). Beside speculative rows that is the prompts' path.
+    """
     if not ledger.steps.header.speculative_tokens:
         return
-    decodes = ledger.decodes & (ledger.numbers("scheduled") == ledger.lists("drafts").counts + 1)
+    drafts = ledger.lists("drafts").counts
+    decodes = ledger.decodes & (ledger.numbers("scheduled") == drafts + 1)
+    either = decodes & (drafts == 0)
+    if ledger.steps.has("sampled"):
+        either &= ledger.earlier(ledger.lists("sampled").counts, 1) <= 1
     for group in groups_with(ledger, "path"):
         path = ledger.numbers(f"path/{group}")
-        wrong = (path == SPECULATIVE) != decodes
+        wrong = ((path == SPECULATIVE) != decodes) & ~either
         yield Broken(np.flatnonzero(wrong), np.where(decodes, SPECULATIVE, PREFILL), path)
 
 
