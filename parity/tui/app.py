@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -45,7 +45,7 @@ TERMINATED = 143
 
 SAY_SECONDS = 1.0
 """Between two words on how far a change of many findings is."""
-HOLD_SECONDS = 0.2
+HOLD_SECONDS = 0.4
 PATIENT = 2.0
 """Seconds that a change may take before it is said that it waits."""
 
@@ -74,7 +74,8 @@ class ParityApp(App[None]):
         """The finding that others are marked as duplicates of."""
         self._stopped = threading.Event()
         self._said_at = 0.0
-        self._held = ExitStack()
+        self.holding = False
+        """Screens are laid out and not drawn."""
         self.known_link = ""
         """The link of the known bug that was named last."""
         self.store: Browser | None = None
@@ -227,13 +228,13 @@ class ParityApp(App[None]):
 
     def hold(self) -> None:
         """Draw nothing until `release`, or for a moment: a screen that fills up in steps is drawn once."""
-        self._held.enter_context(self.batch_update())
+        self.holding = True
         self.set_timer(HOLD_SECONDS, self.release)
 
     def release(self) -> None:
-        if self.screen_stack:  # not while the application ends
-            self._held.close()
-            self.screen.check_idle()  # else it would wait for the next key
+        if self.holding and self.screen_stack:  # not while the application ends
+            self.holding = False
+            self.screen.refresh()
 
     def action_stop_writing(self) -> None:
         self._stopped.set()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from parity.language import render
 from parity.messages import message
+from parity.plan.checkpoint import shipped_checkpoint
 from parity.records.steps import TokenSteps
 from parity.store import RunRow
 from parity.tui.format import plain
@@ -23,7 +24,8 @@ _decoders: dict[str, Decoder] = {}
 
 def decoder_of(run: RunRow) -> Decoder:
     """The decoder of the run's model; one per checkpoint, since loading a tokenizer takes a while."""
-    name = run.plan.model.path
+    shipped = None if run.plan.model.path else shipped_checkpoint(run.model)
+    name = run.plan.model.path or str(shipped or "")
     if name not in _decoders:
         _decoders[name] = Decoder(Path(name) if name else None)
     return _decoders[name]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
+from rich.style import Style
 from rich.text import Text
 
 from parity.errors import ParityError
@@ -96,3 +99,9 @@ def error_text(error: ParityError) -> Text:
     if error.hint:
         text.append(f"\n{plain(render(error.hint))}", style="italic")
     return text
+
+
+def add_runs(text: Text, pieces: Iterable[tuple[str, Style]]) -> None:
+    """Append these with their styles, neighbours of one style as one: each change of style costs bytes over ssh."""
+    for style, same in groupby(pieces, key=itemgetter(1)):
+        text.append("".join(words for words, _ in same), style)

@@ -24,6 +24,7 @@ FIELDS: Final[Mapping[str, Message]] = {
     "label": message("tui.field.label", "label"),
     "note": message("tui.field.note", "note"),
     "link": message("tui.field.link", "link"),
+    "text": message("tui.field.text", "text"),
     "class": message("tui.field.class", "class"),
     "differs": message("tui.field.differs", "differs"),
     "new": message("tui.field.new", "new"),

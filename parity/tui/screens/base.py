@@ -29,6 +29,11 @@ class ParityScreen(Screen[None]):
         super().__init__()
         self._shown: dict[str, Text] = {}
 
+    def _compositor_refresh(self) -> None:
+        """A screen that is about to be drawn whole is not drawn in parts before: over ssh that is twice the bytes."""
+        if not self._repaint_required and not self.parity.holding:
+            super()._compositor_refresh()
+
     @property
     def parity(self) -> ParityApp:
         from parity.tui.app import ParityApp

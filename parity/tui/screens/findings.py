@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
 from parity.errors import ParityError
@@ -19,6 +19,7 @@ from parity.messages import Message, joined, message
 from parity.records import Verdict
 from parity.store import ArmRow, FindingRow, FindingSort, RunRow
 from parity.store.browse import Facet
+from parity.tui import snippet
 from parity.tui.bindings import APP, FINDINGS
 from parity.tui.command import bindings
 from parity.tui.format import plain
@@ -30,12 +31,13 @@ from parity.tui.screens.previewing import PreviewingScreen
 from parity.tui.stop import Stop
 from parity.tui.view import COLUMNS, GROUPS, SORT_NAMES, Hidden, View, badge
 from parity.tui.widgets.keybar import KeyBar
-from parity.tui.widgets.paneltext import PanelText
+from parity.tui.widgets.lines import LinesView
 from parity.tui.widgets.strips import SummaryStrip
 from parity.tui.widgets.table import VirtualTable
 from parity.view.lines import actual_status
 
 if TYPE_CHECKING:
+    from parity.tui.tokens import Decoder
     from parity.view import NextCommand
 
 MANY = 100_000
@@ -59,6 +61,8 @@ class FindingsScreen(SearchedScreen[FindingRow], PreviewingScreen):
         self.facets: list[Facet] | None = None
         self.total = 0
         self.gone = False
+        self.decoder: Decoder | None = None
+        """Loaded in the background: a page does not wait for a tokenizer."""
 
     def compose(self) -> ComposeResult:
         yield Static(classes="title", id="title")
@@ -67,10 +71,10 @@ class FindingsScreen(SearchedScreen[FindingRow], PreviewingScreen):
         hint = message("tui.search_hint", "text in request, prompt, label or note; Enter closes")
         yield Input(placeholder=render(hint), id="search", disabled=True)
         with Horizontal(id="split"):
-            yield VirtualTable[FindingRow](COLUMNS, self._fetch, lambda row: row.id, id="table")
+            columns = [*COLUMNS, snippet.column(lambda: self.decoder)]
+            yield VirtualTable[FindingRow](columns, self._fetch, lambda row: row.id, id="table")
             yield Static(classes="empty", id="empty")
-            with VerticalScroll(id="preview", can_focus=False):
-                yield PanelText(id="preview-text")
+            yield LinesView(id="preview")
         yield Static(classes="status", id="status")
         yield KeyBar(FINDINGS, APP)
 
@@ -85,6 +89,8 @@ class FindingsScreen(SearchedScreen[FindingRow], PreviewingScreen):
         self.table.focus()
         self.refresh_rows(cursor=0)
         self.load_facets()
+        if self.size.width >= snippet.FROM_WIDTH:
+            self.load_decoder()
         if self.run.verdict == Verdict.INCONCLUSIVE:
             self.load_commands()
 
@@ -179,6 +185,16 @@ class FindingsScreen(SearchedScreen[FindingRow], PreviewingScreen):
     @work(thread=True, exclusive=True, group="facets")
     def load_facets(self) -> None:
         self._in_background(lambda: self.parity.background().facets(self.run.id), self._facets_are)
+
+    @work(thread=True, exclusive=True, group="decoder")
+    def load_decoder(self) -> None:
+        from parity.tui.drawing import decoder_of
+
+        def loaded(decoder: Decoder) -> None:
+            self.decoder = decoder
+            self.table.refresh()
+
+        self._in_background(lambda: decoder_of(self.run), loaded)
 
     @work(thread=True, exclusive=True, group="commands")
     def load_commands(self) -> None:

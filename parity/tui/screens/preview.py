@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 
 import numpy as np
 from rich.style import Style
@@ -11,7 +10,7 @@ from rich.text import Text
 
 from parity.language import render
 from parity.messages import Message, message
-from parity.tui.format import BLOCKS, FULL_BAR, plain
+from parity.tui.format import BLOCKS, FULL_BAR, add_runs, plain
 from parity.tui.names import severity_name, state_name
 from parity.tui.tokens import Decoder
 from parity.tui.view import place
@@ -45,12 +44,13 @@ def preview(view: CompletionView, rows: range, decoder: Decoder, palette: Palett
 
 def _heat(view: CompletionView, rows: range, palette: Palette) -> Text:
     """A block for each candidate token of these rows; above the tolerance in the colour of what is wrong."""
-    text = Text()
+    text, drawn = Text(), []
     assert view.gaps is not None
     for position in view.alignment.right[rows.start : rows.stop].tolist():
         gap = float(view.gaps[position]) if 0 <= position < len(view.gaps) else float("nan")
         level = 0 if np.isnan(gap) else 1 + round(7 * min(1.0, (max(0.0, gap) / FULL_BAR) ** 0.5))
-        text.append(BLOCKS[level], palette.high if gap > view.tolerance else palette.bar)
+        drawn.append((BLOCKS[level], palette.high if gap > view.tolerance else palette.bar))
+    add_runs(text, drawn)
     return text
 
 
@@ -76,8 +76,7 @@ def _side(view: CompletionView, rows: range, decoder: Decoder, palette: Palette,
         runs.append(("◂", palette.dim))
     if known and known[-1] + 1 < len(stream):
         runs.append(("…", palette.dim))
-    for style, same_style in groupby(runs, key=lambda run: run[1]):
-        text.append("".join(words for words, _ in same_style), style)  # each change of style costs bytes
+    add_runs(text, runs)
     return text
 
 

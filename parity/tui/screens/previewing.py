@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 from textual import work
 from textual.timer import Timer
-from textual.widget import Widget
 
 from parity.errors import ParityError
 from parity.store import FindingRow, RunRow
 from parity.tui.screens.selecting import SelectingScreen
-from parity.tui.widgets.paneltext import PanelText
+from parity.tui.widgets.lines import LinesView
 
 if TYPE_CHECKING:
     from parity.view.completion import CompletionView
@@ -42,10 +41,11 @@ class PreviewingScreen(SelectingScreen):
 
     def _preview(self) -> None:
         row = self.table.current
-        if not self.query_one("#preview", Widget).display:
+        shown = self.query_one("#preview", LinesView)
+        if not shown.display:
             return
         if row is None:
-            self.query_one("#preview-text", PanelText).update(Text())
+            shown.show(Text())
         else:
             self.read_preview(row)
 
@@ -68,5 +68,5 @@ class PreviewingScreen(SelectingScreen):
 
         current = self.table.current
         if current is not None and current.id == row.id:
-            shown = self.query_one("#preview-text", PanelText)
-            shown.update(preview(view, rows, decoder_of(self.run), shown.palette))
+            shown = self.query_one("#preview", LinesView)
+            shown.show(preview(view, rows, decoder_of(self.run), shown.palette))

@@ -16,7 +16,7 @@ from textual.widget import Widget
 
 from parity.language import render
 from parity.messages import message
-from parity.tui.format import BLOCKS, FULL_BAR, bar, fit, plain, sparkline
+from parity.tui.format import BLOCKS, FULL_BAR, add_runs, bar, fit, plain, sparkline
 from parity.tui.names import FIELDS
 
 LEGEND = message("tui.legend", "gap per token; ^ cursor  ! finding  | first that differs")
@@ -114,8 +114,10 @@ class GapStrip(Widget):
         high = self.get_component_rich_style("strip--high")
         low = self.get_component_rich_style("strip--low")
         text = Text()
-        for value, level in zip(top.tolist(), levels.tolist(), strict=True):
-            text.append(BLOCKS[level] if value >= 0 else " ", style=high if value > self.tolerance else low)
+        drawn = zip(top.tolist(), levels.tolist(), strict=True)
+        add_runs(
+            text, ((BLOCKS[n] if value >= 0 else " ", high if value > self.tolerance else low) for value, n in drawn)
+        )
         return text
 
     def on_click(self, event: events.Click) -> None:
