@@ -30,6 +30,8 @@ from parity.view.lines import RunLine, States, run_lines
 from parity.view.progress import Progress
 
 GROUPS = ("verdict", "tag", "model")
+PAGE = 32
+"""Runs read at once: each has arms with their settings."""
 TALL = 30
 """Lines from which the arms of the run under the cursor are shown."""
 
@@ -50,7 +52,7 @@ class RunsScreen(RunActions):
         yield Static(classes="title", id="title")
         hint = message("tui.search_runs_hint", "text in id, name, tag, model, command or verdict; Enter closes")
         yield Input(placeholder=render(hint), id="search", disabled=True)
-        yield VirtualTable[RunLine](COLUMNS, self._fetch, lambda line: line.run.id, id="table")
+        yield VirtualTable[RunLine](COLUMNS, self._fetch, lambda line: line.run.id, id="table", page=PAGE)
         yield Static(classes="empty", id="empty")
         yield Static(classes="detail", id="detail")
         yield KeyBar(RUNS, APP)

@@ -77,8 +77,11 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
         key: Callable[[Row], Hashable],
         *,
         id: str | None = None,
+        page: int = PAGE,
     ) -> None:
         super().__init__(id=id)
+        self.page_rows = page
+        """Rows fetched at once: fewer where a row takes long to read."""
         self.columns = list(columns)
         self.fetch = fetch
         self.key = key
@@ -123,10 +126,10 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
     def row(self, index: int) -> Row | None:
         if not 0 <= index < self.total:
             return None
-        number, offset = divmod(index, PAGE)
+        number, offset = divmod(index, self.page_rows)
         page = self._pages.get(number)
         if page is None:
-            page = self._pages[number] = self.fetch(number * PAGE, PAGE)
+            page = self._pages[number] = self.fetch(number * self.page_rows, self.page_rows)
             while len(self._pages) > PAGES_KEPT:
                 self._pages.popitem(last=False)
         else:
@@ -135,7 +138,7 @@ class VirtualTable(ScrollView, Generic[Row], can_focus=True, inherit_bindings=Fa
 
     def at_hand(self, index: int) -> Row | None:
         """The row where it was read already."""
-        number, offset = divmod(index, PAGE)
+        number, offset = divmod(index, self.page_rows)
         page = self._pages.get(number, ())
         return page[offset] if 0 <= index < self.total and offset < len(page) else None
 
