@@ -146,6 +146,8 @@ class Handler(BaseHTTPRequestHandler):
             unknown = sorted(set(body) - known)
             if unknown and how.mode == "null":
                 return self.send_json(None)
+            if how.mode == "text alone" and isinstance(body.get("prompt"), list):
+                return self.send_json({"error": {"message": "Unmapped prompt format"}}, 500)
             if unknown:
                 return self.send_json({"detail": f"unknown parameter {unknown[0]}"}, 422)
         if self.trouble(mode):

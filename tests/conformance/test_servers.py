@@ -259,3 +259,11 @@ def test_a_gateway_that_answers_null_to_what_it_does_not_know(parity: Parity) ->
     with ExitStack() as stack:
         result = parity.compare(*pair(stack, {"vllm": False, "mode": "null"}, {"vllm": False, "mode": "null"}))
         assert result["verdict"] == "PASS", result["reasons"]
+
+
+def test_a_gateway_that_answers_500_to_token_ids(parity: Parity) -> None:
+    """LiteLLM 1.106.2 does ("Unmapped prompt format"). Then the text is sent."""
+    with ExitStack() as stack:
+        lied = {"vllm": False, "mode": "text alone"}
+        result = parity.compare(*pair(stack, lied, lied))
+        assert result["verdict"] == "PASS", result["reasons"]

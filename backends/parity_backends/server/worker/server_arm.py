@@ -24,6 +24,8 @@ from .asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, has_images, not_
 from .transport import Body, Endpoint, Refused, ServerError, excerpt, is_readable_on_the_way
 
 WAKE_SECONDS = 0.5
+NOT_TAKEN = (400, 422, 500)
+"""What servers say to a form of question that they do not know: LiteLLM 1.106.2 answers token ids with 500."""
 NO_CHARACTER = "\ufffd"
 """What a tokenizer shows for bytes that make no character."""
 MODEL_CHECK = message(
@@ -148,7 +150,7 @@ class ServerArm(PlannedArm):
             try:
                 answer = self._ask(request, sampling, 0, stream=False)
             except (Refused, NoAnswer) as error:
-                if number + 1 < len(tries) and not (isinstance(error, Refused) and error.status not in (400, 422)):
+                if number + 1 < len(tries) and not (isinstance(error, Refused) and error.status not in NOT_TAKEN):
                     continue
                 raise
             sample = answer.samples.get(0)
