@@ -14,7 +14,7 @@ from parity.store.connection import to_text
 from parity.store.rows import Triage, TriageChange, TriageState, TriageStep
 from parity.store.write import Writer, now
 
-AT_ONCE = 2000
+AT_ONCE = 500
 """Findings of a transaction: others may write between two of them."""
 
 # Steps of a run: those made on its screen; of a time when nobody wrote that down, those of its findings.
@@ -233,7 +233,7 @@ def _record(
     conn.executemany(
         # What nobody says anything of any more is as the rule has it that fits.
         "UPDATE findings SET state = coalesce(?1, CASE WHEN rule IS NULL THEN 'new' ELSE 'known' END)"
-        " WHERE fingerprint = ?2",
+        " WHERE fingerprint = ?2 AND state <> coalesce(?1, CASE WHEN rule IS NULL THEN 'new' ELSE 'known' END)",
         ((str(after.state) if after else None, name) for name, _, after in changes),
     )
     return [TriageChange(batch, at, name, before, after, undoes, author, run) for name, before, after in changes]
