@@ -45,7 +45,7 @@ from parity.store import FindingFilter, FindingSort, NewRun, RunStatus, Store
 from parity.store.integrity import problems
 from parity.text import visible
 from parity.tui.drawing import Drawing
-from parity.tui.screens import panels
+from parity.tui.screens import logprobs_panel, panels
 from parity.tui.widgets.paneltext import Palette
 from parity.tui.widgets.sides import flow
 from parity.view import of_store
@@ -359,8 +359,8 @@ def draw_all(kept: Store, arm: str) -> None:
         view.row_of_finding()
         shown = ["".join(piece.text for piece in (*drawing.left, *drawing.right))]
         flow(content, 60)
-        shown += [panels.step(view, 1), panels.prompt(drawing, PALETTE).plain, panels.evidence(finding).plain]
-        shown += [panels.logprobs(drawing, 1, 1, 40, PALETTE).plain]
+        shown += [logprobs_panel.step(view, 1), panels.prompt(drawing, PALETTE).plain, panels.evidence(finding).plain]
+        shown += [logprobs_panel.logprobs(drawing, 1, 1, 40, PALETTE).plain]
         if panels.has_origin(finding):
             shown += [panels.origin(drawing, PALETTE).plain]
         for text in shown:
