@@ -1,10 +1,11 @@
 """Faults in vllm-ascend's own code, brought back into the release, and found by parity on the emulated NPU.
 
-    .venv/bin/python benchmarks/emulated_faults.py [4930 bonus] [--at build/emulated-faults] [--bisect]
+    .venv/bin/python benchmarks/emulated_faults.py [4930 bonus ngram] [--at build/emulated-faults] [--bisect]
 
 Each is a function of the release with some of its text replaced, in a copy of the installed package, which `parity run
 --vllm-ascend` then runs: not an old release, whose vLLM and operators would be others. The same command without it must
-PASS. `--bisect` asks `parity bisect settings` which setting the fault needs. What is there already is not run again.
+PASS; `ngram` is the other way round, a fault of 0.23.0 and a mend of it. `--bisect` asks `parity bisect settings`
+which setting the fault needs. What is there already is not run again.
 """
 
 from __future__ import annotations
@@ -32,15 +33,18 @@ VARIABLE = "PARITY_VLLM_ASCEND"
 
 @dataclass(frozen=True)
 class Fault:
-    """`before` stands once in `file`. `options`: of the run in which it shows."""
+    """Each text of `edits` that is replaced stands once in `file`. `options`: of the run in which it shows."""
 
     says: str
     file: str
-    before: str
-    after: str
+    edits: Sequence[tuple[str, str]]
     options: Sequence[str]
     model: str | None = None
     """A tiny family; None: the embedded trained Qwen3-Next."""
+    mends: bool = False
+    """The edits mend a fault of the release."""
+    variant: str = "mtp"
+    """`mtp`, or `ngram`, which only a plan can ask for."""
 
 
 SMALL = ("--max-tokens", "16", "--engine", "max_model_len=320")
@@ -49,20 +53,54 @@ FAULTS: Mapping[str, Fault] = {
     "4930": Fault(
         "vllm-ascend#4930: tokens of a mixed batch are put apart by a sort that is not stable (its fix: stable=True)",
         "ops/gdn_attn_builder.py",
-        "    return torch.argsort(tensor, stable=True)\n",
-        "    return torch.argsort(tensor)\n",
+        [("    return torch.argsort(tensor, stable=True)\n", "    return torch.argsort(tensor)\n")],
         ("--suite", "smoke", "--samples", "3", "--max-num-seqs", "3", "-k", "1", *SMALL),
     ),
     "bonus": Fault(
         "planted in a Triton kernel (bonus_renew): every fifth row takes its neighbour's bonus token",
         "ops/triton/reject_sample.py",
-        "    bonus_token_id = tl.load(bonus_token_ids_ptr + position)\n",
-        "    source = position\n    if position % 5 == 4:\n        source = position - 1\n"
-        "    bonus_token_id = tl.load(bonus_token_ids_ptr + source)\n",
+        [
+            (
+                "    bonus_token_id = tl.load(bonus_token_ids_ptr + position)\n",
+                "    source = position\n    if position % 5 == 4:\n        source = position - 1\n"
+                "    bonus_token_id = tl.load(bonus_token_ids_ptr + source)\n",
+            )
+        ],
         ("-k", "2", "--max-tokens", "16"),
         "mimo",
     ),
+    "ngram": Fault(
+        "vllm-ascend 0.23.0's own: where a row accepted drafts and gets none then, a hybrid model reads an older state",
+        "worker/model_runner_v1.py",
+        [  # as vLLM 0.32.0 does in gpu_model_runner.py (`zero_draft_decode_mask`)
+            (
+                "        use_spec_decode = len(scheduler_output.scheduled_spec_decode_tokens) > 0\n"
+                "        if not use_spec_decode:\n",
+                "        use_spec_decode = self.speculative_config is not None\n        if not use_spec_decode:\n",
+            ),
+            (
+                "                use_spec_decode = len(scheduler_output.scheduled_spec_decode_tokens) > 0\n",
+                "                use_spec_decode = self.speculative_config is not None\n",
+            ),
+            (
+                "            spec_decode_metadata = self._calc_spec_decode_metadata(\n"
+                "                num_draft_tokens,\n                cu_num_tokens,\n",
+                "            decodes = (\n"
+                "                self.input_batch.num_computed_tokens_cpu[:num_reqs]\n"
+                "                >= self.input_batch.num_prompt_tokens[:num_reqs]\n"
+                "            ) & (num_scheduled_tokens[:num_reqs] == 1)\n"
+                "            num_decode_draft_tokens[(num_decode_draft_tokens < 0) & decodes] = 0\n"
+                "            spec_decode_metadata = self._calc_spec_decode_metadata(\n"
+                "                num_draft_tokens,\n                cu_num_tokens,\n",
+            ),
+        ],
+        ("--suite", "mixed", "--max-tokens", "32", "--engine", "max_model_len=1024", "--record"),
+        mends=True,
+        variant="ngram",
+    ),
 }
+
+NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 
 
 def package() -> Path:
@@ -85,11 +123,27 @@ def checkout(fault: Fault, at: Path) -> Path:
         )
         file = made / "vllm_ascend" / fault.file
         text = file.read_text(encoding="utf-8")
-        if text.count(fault.before) != 1:
-            sys.exit(f"{fault.file}: the text to be replaced is not there once; another release?")
-        file.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
+        for before, after in fault.edits:
+            if text.count(before) != 1:
+                sys.exit(f"{fault.file}: the text to be replaced is not there once; another release?")
+            text = text.replace(before, after)
+        file.write_text(text, encoding="utf-8")
         made.rename(at)
     return at
+
+
+def with_ngram(path: Path, asked: Sequence[str]) -> Path:
+    """The plan of these options with n-gram drafts in the place of the checkpoint's own."""
+    from parity.trust import remember
+
+    subprocess.run([sys.executable, "-m", "parity", "plan", *asked, "-o", str(path)], check=True)
+    plan = json.loads(path.read_text(encoding="utf-8"))
+    arm = next(arm for arm in plan["arms"] if arm["variant"] == "mtp")
+    arm.update(name=f"{BACKEND}/ngram", variant="ngram")
+    arm["engine"]["speculative_config"] = NGRAM
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    remember(path)
+    return path
 
 
 def run(name: str, fault: Fault, at: Path, patched: bool) -> Path:
@@ -102,13 +156,14 @@ def run(name: str, fault: Fault, at: Path, patched: bool) -> Path:
     if out.exists():
         words.append("--resume")
     else:
-        words += ["--backends", BACKEND, "--variants", "base,mtp", *fault.options]
+        asked = ["--backends", BACKEND, "--variants", "base,mtp", *fault.options]
         if fault.model:
             model = at / f"tiny-{fault.model}"
             if not model.exists():
                 made = [sys.executable, "-m", "parity", "model", "tiny", "--arch", fault.model, "-o", str(model)]
                 subprocess.run(made, check=True)
-            words += ["--model", str(model)]
+            asked += ["--model", str(model)]
+        words += asked if fault.variant == "mtp" else ["--plan", str(with_ngram(at / f"{name}.json", asked))]
     with warm(BACKEND, at / f"warm-{os.getpid()}", changed) as python:
         words += ["--python", f"{BACKEND}={python}"]
         print("+", *words[2:], file=sys.stderr, flush=True)
@@ -156,7 +211,8 @@ def main() -> None:
         print(f"{name}: {fault.says}")
         for patched in (True, False):
             out = run(name, fault, at, patched)
-            print(f"  {'with the fault' if patched else 'the release as it is'}: {line(out)}", flush=True)
+            changed = "mended" if fault.mends else "with the fault"
+            print(f"  {changed if patched else 'the release as it is'}: {line(out)}", flush=True)
         if args.bisect:
             bisect(name, at)
 

@@ -127,8 +127,8 @@ def with_steps(comparison: Comparison, baseline: Inside, candidate: Inside) -> C
     verdict = _worse(
         comparison.verdict, bool(findings) or any(one.broken for one in candidate.summaries), bool(baseline.broken)
     )
-    if verdict is Verdict.PASS and candidate.row_steps:
-        reasons.append(_clean(candidate))
+    if candidate.row_steps and not candidate.broken:
+        (reasons if verdict is Verdict.PASS else notes).append(_clean(candidate))
     notes += _not_asked(candidate)
     notes += [note for arm, one in arms for note in _of_a_ring(arm, one)]
     classes = {**comparison.classes, **{one.key: "corrupt" for one in findings if one.key in comparison.classes}}

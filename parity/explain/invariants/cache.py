@@ -154,7 +154,9 @@ CACHE = (
     ),
     Invariant(
         "path",
-        message("explain.path", "the speculative rows of recurrent layers are the rows that decode"),
+        message(
+            "explain.path", "recurrent layers treat the rows that decode as speculative, and so read their newest state"
+        ),
         ("path/*", "scheduled", "drafts"),
         decode_rows_are_speculative,
         roughly=("computed",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,13 +61,17 @@ def test_a_broken_baseline_leaves_nothing_to_conclude() -> None:
     assert "cpu/base" in str(found.reasons[0])
 
 
-def test_a_clean_recording_says_its_bound() -> None:
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_a_clean_recording_says_its_bound_whatever_the_verdict(verdict: Verdict) -> None:
     steps = WORLD.recorded()
     base, mtp = capture("cpu/base", steps), capture("cpu/mtp", steps)
-    found = with_steps(compare(base, mtp), look_inside(base, ()), look_inside(mtp, (steps, steps)))
+    alone = replace(compare(base, mtp), verdict=verdict)
+    found = with_steps(alone, look_inside(base, ()), look_inside(mtp, (steps, steps)))
+    assert found.verdict is verdict
     assert not [one for one in found.findings if one.kind is Kind.VIOLATION]
-    if found.verdict is Verdict.PASS:
-        assert f"{3 / (2 * len(steps)):.2g}" in str(found.reasons[-1])
+    (said,) = [one for one in (*found.reasons, *found.notes) if one.id == "inside.clean"]
+    assert f"{3 / (2 * len(steps)):.2g}" in str(said)
+    assert (said in found.reasons) == (verdict is Verdict.PASS)
 
 
 @pytest.mark.parametrize("beside", [True, False])
