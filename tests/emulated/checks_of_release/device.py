@@ -10,6 +10,7 @@ import torch
 import torch_npu
 from parity_emulated_npu import custom, schemas
 from parity_emulated_npu.operators import NotEmulated
+from torch._library.infer_schema import infer_schema
 
 
 def check_a_transfer_copies() -> None:
@@ -67,3 +68,17 @@ def check_a_custom_operator_computes() -> None:
     y, _, total = torch.ops._C_ascend.npu_add_rms_norm_bias(x, x, torch.ones(8), None, 1e-6)
     torch.testing.assert_close(total, 2 * x)
     torch.testing.assert_close(y, torch.nn.functional.rms_norm(2 * x, (8,), eps=1e-6))
+
+
+def check_a_custom_operator_may_take_a_device() -> None:
+    def operator(x, device, other=None):  # type: ignore[no-untyped-def]
+        return x
+
+    operator.__annotations__ = {
+        "x": torch.Tensor, "device": torch.device, "other": torch.device | None, "return": torch.Tensor
+    }  # fmt: skip
+    assert infer_schema(operator, mutates_args=()) == "(Tensor x, Device device, Device? other=None) -> Tensor"
+
+
+def check_unions_with_a_device_are_unions() -> None:
+    assert torch.device | None == type(torch.device("cpu")) | None
