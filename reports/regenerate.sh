@@ -1,9 +1,9 @@
 #!/bin/sh
 # Make a case again: run it on a real engine, and write what its folder holds.
 #
-#     sh reports/regenerate.sh planted-chunk-twice|near-ties|one-token-prompt|sampled-mtp-cpu|all
+#     sh reports/regenerate.sh planted-chunk-twice|near-ties|one-token-prompt|sampled-mtp-cpu|emulated-ngram-hybrid|all
 #
-# WORK=DIR keeps the runs there, to write the folders anew without an engine. Needs parity and its CPU engine environment (`parity env create cpu`); about a minute a case on two cores.
+# WORK=DIR keeps the runs there, to write the folders anew without an engine. Needs parity and its CPU engine environment (`parity env create cpu`; the last case `ascend-emulated`); about a minute a case on two cores.
 set -eu
 cd "$(dirname "$0")"
 PARITY=${PARITY:-parity}
@@ -21,6 +21,22 @@ make_case() {
     test -n "${WORK:-}" || rm -rf "$work"
 }
 
+# n-gram drafts are asked for in the plan: `mtp` with another method.
+make_ngram_case() {
+    name=$1
+    work=${WORK:+$WORK/$name}
+    work=${work:-$(mktemp -d)}
+    test -f "$work/run/result.json" || {
+        "$PARITY" plan --backends ascend-emulated --variants base,mtp --prompts "$name/prompts.jsonl" --max-tokens 32 \
+            --engine max_model_len=256 --record -o "$work/plan.json"
+        "$PYTHON" "$name/ngram.py" "$work/plan.json"
+        "$PARITY" trust "$work"
+        "$PARITY" run --plan "$work/plan.json" --no-rehearse --out "$work/run" --db "$work/parity.db" || test $? -eq 1
+    }
+    "$PYTHON" ../tools/publish_case.py "$work/run" "$work/parity.db" "$name"
+    test -n "${WORK:-}" || rm -rf "$work"
+}
+
 # The first two ask the same of the engine: four arms, of which the report is about the clean one or a planted one.
 controls="--positive-control chunk_twice:rate=0.3 --positive-control row_leak:rate=0.3 --positive-control loop:rate=0.3"
 
@@ -28,9 +44,10 @@ case ${1:-all} in
 planted-chunk-twice) make_case "$1" chunk_twice --max-tokens 48 --logprobs 5 $controls ;;
 near-ties) make_case "$1" "" --max-tokens 48 --logprobs 5 $controls ;;
 one-token-prompt) make_case "$1" "" --max-tokens 16 --max-num-seqs 4 --max-num-batched-tokens 48 --record ;;
+emulated-ngram-hybrid) make_ngram_case "$1" ;;
 sampled-mtp-cpu) make_case "$1" "" --max-tokens 12 --temperature 0.8 --n 2 --record ;;
 all)
-    for name in planted-chunk-twice near-ties one-token-prompt sampled-mtp-cpu; do
+    for name in planted-chunk-twice near-ties one-token-prompt sampled-mtp-cpu emulated-ngram-hybrid; do
         sh regenerate.sh "$name"
     done
     ;;

@@ -93,9 +93,14 @@ def near_tie_script(store: Store, run: str) -> str | None:
     return None if view.chosen is None else repro_script(view, view.chosen)
 
 
+def project_of(view: RunView) -> str:
+    """Whose template the report fills."""
+    return "vllm-ascend" if any(arm.name.startswith("ascend") for arm in view.arms) else "vllm"
+
+
 def publish(directory: RunDirectory, store: Store, folder: Path, fault: str | None) -> None:
     view = chosen(store, directory.run_id, fault)
-    report = bug_reports(view, Wanted(Texts(), "vllm"))[0]
+    report = bug_reports(view, Wanted(Texts(), project_of(view)))[0]
     (folder / "report.md").write_text(neutral(report.markdown), encoding="utf-8")
     page = html_report(of_store(store, directory.run_id))
     (folder / "report.html").write_text(neutral(page), encoding="utf-8")

@@ -253,7 +253,13 @@ def inferred(view: RunView) -> Iterator[Message]:
             yield say("inferred.rate", low=f"{low:.2%}", high=f"{high:.2%}")
     if view.suspect is not None and not asked_differently(view):
         yield say("inferred.suspect", name=view.suspect.name, why=view.suspect.why)
-    yield say("inferred.none")
+    if not names_a_cause(view):
+        yield say("inferred.none")
+
+
+def names_a_cause(view: RunView) -> bool:
+    """Whether recorded steps or sketches say where it went wrong."""
+    return bool(view.violations or view.located or any(one.associated.sure for one in view.why))
 
 
 def unchecked(view: RunView) -> Iterator[Message]:

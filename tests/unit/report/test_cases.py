@@ -23,16 +23,19 @@ CASES = {
     "near-ties": ("cpu-mtp", "PASS", {Kind.NEAR_TIE}),
     "one-token-prompt": ("cpu-mtp", "DIVERGED", {Kind.VIOLATION}),
     "sampled-mtp-cpu": ("cpu-mtp", "DIVERGED", set()),
+    "emulated-ngram-hybrid": ("ascend-emulated-ngram", "DIVERGED", {Kind.VIOLATION}),
 }
 STARTS = {"emulated-block-size"}  # an engine that does not start: a script, and nothing captured
 BY_HAND = {"sampled-mtp-cpu"}  # parity writes no script for random sampling
 
 
+EMULATED = {name for name in CASES if name.startswith("emulated-")}
+
+
 def compared(name: str, candidate: str) -> parity.Result:
     captures = REPORTS / name / "captures"
-    return parity.compare(
-        captures / "cpu-base.jsonl.gz", captures / f"{candidate}.jsonl.gz", scores=captures / "scores.jsonl.gz"
-    )
+    (baseline,) = captures.glob("*-base.jsonl.gz")
+    return parity.compare(baseline, captures / f"{candidate}.jsonl.gz", scores=captures / "scores.jsonl.gz")
 
 
 def test_every_folder_is_a_case_and_is_listed() -> None:
@@ -54,7 +57,7 @@ def test_the_captures_give_the_verdict_again(name: str) -> None:
     result = compared(name, candidate)
     assert result.verdict == verdict
     assert kinds <= {finding.kind for finding in result.findings}
-    for path in (REPORTS / name / "captures").glob("cpu-*.jsonl.gz"):
+    for path in (REPORTS / name / "captures").glob("*-*.jsonl.gz"):
         assert check_capture(path) == []
 
 
@@ -71,6 +74,17 @@ def test_the_recorded_steps_name_the_condition_of_the_one_token_prompts() -> Non
     assert "6 of 6: it has drafts that nothing proposed" in report
 
 
+def test_the_recorded_steps_name_the_condition_of_n_gram_drafts_on_a_hybrid_model() -> None:
+    """Each of the eight has a row that emitted more than one token in its last step and has no drafts now."""
+    folder = REPORTS / "emulated-ngram-hybrid" / "captures"
+    steps = read_steps(folder / "ascend-emulated-ngram.steps")
+    capture = read_capture(folder / "ascend-emulated-ngram.jsonl.gz")
+    found = explained("ascend-emulated/ngram", steps, {one.key: one.prompt_token_ids for one in capture}, {}).associated
+    assert (found.faults, found.sure) == (8, True)
+    assert found.ranked[0].with_fault == found.faults
+    assert found.ranked[0].names == ("emitted 2 last", "emitted 3 last")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_report_says_what_the_captures_say(name: str) -> None:
     candidate, verdict, _ = CASES[name]
@@ -78,7 +92,8 @@ def test_the_report_says_what_the_captures_say(name: str) -> None:
     report = (REPORTS / name / "report.md").read_text(encoding="utf-8")
     page = lxml_html.parse(str(REPORTS / name / "report.html"))
     assert "### Your current environment" in report
-    assert "vllm 0.32.0" in report
+    assert ("vllm-ascend 0.23.0" if name in EMULATED else "vllm 0.32.0") in report
+    assert ("emulated NPU" in report) is (name in EMULATED)
     assert page.findtext(".//h1/span") in ("PASS", "DIVERGED")
     assert f"of {len(result.classes)} completions" in report or f"| {len(result.classes)} |" in report
     if verdict == "DIVERGED":

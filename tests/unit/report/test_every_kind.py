@@ -115,3 +115,12 @@ def test_what_shows_it_is_what_it_rests_on(kind: Kind) -> None:
     assert ("the fault left no trace in them" in text) is engine
     assert ("#### Expected" in text and engine) is False
     assert ("did not return this completion" if kind is Kind.MISSING_COMPLETION else WHY) in html_report(view)
+
+
+@pytest.mark.parametrize("kind", CORRUPT, ids=str)
+def test_no_report_denies_the_cause_that_it_names(kind: Kind) -> None:
+    (report,) = md.bug_reports(view_of(kind), Wanted(Texts(), target="vllm"))
+    names_one = "- Cause" in report.markdown or "- The first step that broke" in report.markdown
+    assert ("Nothing is concluded about the cause" in report.markdown) is not (
+        names_one or kind.row.family is Family.ENGINE
+    )
