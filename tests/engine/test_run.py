@@ -82,7 +82,7 @@ def alive(pid: int) -> bool:
 
 def test_killed_in_the_middle_resumed_is_the_same(interpreter: Path, cpu: Backend, tmp_path: Path) -> None:
     """kill -9 of the worker inside a later round: resumed, it has what an uninterrupted run has."""
-    rounds = 4  # of four requests; enough left to do when the kill comes, however busy this side is
+    rounds = 24  # of four requests; enough left to do when the kill comes, however busy this side is
     plan: dict[str, Any] = make_plan(cpu, max_tokens=40, rounds=rounds)
     for number, request in enumerate(plan["requests"]):  # other acceptance: they end at other steps
         request["prompt_token_ids"] = request["prompt_token_ids"] * (number + 1)
