@@ -81,6 +81,8 @@ class SketchesStopped(msgspec.Struct, frozen=True, kw_only=True, tag_field="reco
 
     step: int
     why: str
+    enough: bool = False
+    """Nothing failed: these are as many tokens as were asked for."""
     replica: int = 0
 
 

@@ -10,11 +10,20 @@ import click
 
 from parity._version import __version__
 from parity.cli.output import command_said, say
+from parity.cli.speaking import OneOf
 from parity.errors import ExitCode
 from parity.messages import message
+from parity.plan.types import SKETCHED
 
 if TYPE_CHECKING:
     from parity.kit.read import About
+
+NONE = "none"
+
+STOPPED = {
+    "steps_stopped": message("cli.kit_steps", "the recording of steps"),
+    "sketches_stopped": message("cli.kit_sketches", "the sketching of activations"),
+}
 
 
 @click.command()
@@ -40,6 +49,20 @@ if TYPE_CHECKING:
 )
 @click.option("--max-tokens", type=click.IntRange(min=1), default=64, show_default=True, help="Longest output.")
 @click.option("--suite", default="mixed", show_default=True, help="Built-in prompts: smoke or mixed.")
+@click.option(
+    "--sketch",
+    default=SKETCHED[0],
+    show_default=True,
+    type=OneOf((*SKETCHED, NONE)),
+    help="Sketch the activations of decoder layers, of their parts too (parts), or of nothing (none).",
+)
+@click.option(
+    "--sketch-tokens",
+    type=click.IntRange(min=1),
+    default=20_000,
+    show_default=True,
+    help="Of each arm that is sketched, its first tokens: 39 bytes for each of them and module.",
+)
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Archive. [default: parity-kit-NAME.pyz]")
 def kit(
     backend: str,
@@ -50,6 +73,8 @@ def kit(
     top_p: float,
     max_tokens: int,
     suite: str,
+    sketch: str,
+    sketch_tokens: int,
     output: Path | None,
 ) -> int:
     """Write one file that runs on a machine with vLLM and without parity.
@@ -62,7 +87,8 @@ def kit(
     from parity.run import load_backend
 
     path = output or Path(f"parity-kit-{backend}.pyz")
-    request = KitRequest(backend, minutes, rounds, samples, max_tokens, suite, temperature, top_p)
+    level = "" if sketch == NONE else sketch
+    request = KitRequest(backend, minutes, rounds, samples, max_tokens, suite, temperature, top_p, level, sketch_tokens)
     plan = write_kit(request, load_backend(backend), path)
     say(
         message(
@@ -111,5 +137,7 @@ def compare_result(path: Path, model: Path | None, policy_file: Path | None, db:
 def _say_about(about: About) -> None:
     versions = [f"{name} {version}" for name, version in about.versions.items()]
     say(message("cli.kit_ran", "it ran there: {versions}, {platform}", versions=versions, platform=about.platform))
+    for what, why in about.stopped.items():
+        say(message("cli.kit_stopped", "its rehearsal ended {what}: {why}", what=STOPPED.get(what, what), why=why))
     if about.scoring_failed is not None:
         say(message("cli.kit_scoring_failed", "scoring failed there: {said}", said=about.scoring_failed))

@@ -148,6 +148,8 @@ def _remarks(found: Rehearsal) -> list[Message]:
         if row.kept_memory
     ]
     remarks += [message("rehearsal.of", "{arm}: {said}", arm=arm, said=said) for arm, said in found.failed.items()]
+    for row in found.arms:
+        remarks += _instruments(row)
     if not found.failed:
         remarks.append(
             message(
@@ -159,6 +161,17 @@ def _remarks(found: Rehearsal) -> list[Message]:
             )
         )
     return remarks
+
+
+def _instruments(row: ArmRehearsed) -> list[Message]:
+    """What the recorder and the sketches wrote, where they were asked for."""
+    said = []
+    if row.row_steps is not None:
+        said.append(message("rehearsal.recorded", "{count} row-steps were recorded", count=row.row_steps))
+    if row.sketched is not None:
+        said.append(message("rehearsal.sketched", "{count} tokens were sketched", count=row.sketched))
+    said += row.unwritten
+    return [message("rehearsal.of", "{arm}: {said}", arm=row.arm, said=one) for one in said]
 
 
 def _seconds(value: float | None) -> str:

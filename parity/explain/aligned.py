@@ -100,9 +100,10 @@ def pooled(one: Aligned, other: Aligned) -> Aligned:
     )
 
 
-UNPAIRED: Final = ("no sketches", "no reference", "other tokens", "other input")
+UNPAIRED: Final = ("no sketches", "no reference", "other tokens", "other input", "sketches ended")
 """Why a completion ends before its end: nothing was sketched of it; the reference did not compute this sequence; the
-engine was fed other tokens than it handed out; what went into the first layer is not equal to the last bit."""
+engine was fed other tokens than it handed out; what went into the first layer is not equal to the last bit; it went on
+when sketching had ended."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,8 @@ class _Side:
     """Rows of the sketches."""
     first: int
     """Position of the first of them."""
+    ended: bool = False
+    """It was computed in the last step that was sketched, and sketching ended before the engine did."""
 
 
 def align(
@@ -230,13 +233,15 @@ def _side(sketches: Sketches, rows: Ints, tokens: Ints) -> _Side:
     by_position = np.full(len(tokens) - first, -1, dtype=np.int64)
     by_position[position[valid] - first] = rows[valid]
     missing = np.flatnonzero(by_position < 0)
-    return _Side(sketches, by_position[: missing[0]] if len(missing) else by_position, first)
+    end = int(missing[0]) if len(missing) else len(by_position)
+    ended = sketches.stopped is not None and bool(len(step)) and int(step.max()) == int(columns["step"].max())
+    return _Side(sketches, by_position[:end], first, ended and not (by_position[end:] >= 0).any())
 
 
 def _paired(ours: _Side, theirs: _Side, fed: int) -> tuple[tuple[_Side, _Side] | None, str]:
     """Both sides cut to what is equal, and why that is not all of the `fed` tokens."""
     end = min(ours.first + len(ours.by_position), fed)
-    why = "" if end == fed else UNPAIRED[2]
+    why = "" if end == fed else UNPAIRED[4 if ours.ended else 2]
     if len(theirs.by_position) < end:
         end, why = len(theirs.by_position), UNPAIRED[1]
     if not (ours.sketches.has_entry and theirs.sketches.has_entry):

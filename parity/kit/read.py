@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from parity.capture.sketches import sketches_path
 from parity.capture.steps import steps_path
 from parity.errors import BackendError, ParityError, writing
 from parity.kit.archive import MOST_BYTES, first_name, members
@@ -67,6 +68,12 @@ class About(msgspec.Struct, frozen=True):
     rehearsal: dict[str, Any] | None = None
     scoring_failed: str | None = None
 
+    @property
+    def stopped(self) -> dict[str, str]:
+        """What gave up in the rehearsal, and why."""
+        found = (self.rehearsal or {}).get("stopped")
+        return {str(name): str(why) for name, why in found.items()} if isinstance(found, dict) else {}
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -106,12 +113,11 @@ def close_result(result: Result, outcome: Outcome) -> None:
 
 def _places(plan: Plan, directory: RunDirectory) -> dict[Path, str]:
     """Where each file of a result belongs."""
-    places = {directory.scores: "scores.jsonl"}
+    paths = [directory.scores, sketches_path(directory.scores)]
     for arm in plan.arms:
         capture = directory.capture(arm.name)
-        places |= {capture: capture.name, steps_path(capture): steps_path(capture).name}
-        places[directory.log(arm.name)] = directory.log(arm.name).name
-    return places
+        paths += [capture, steps_path(capture), sketches_path(capture), directory.log(arm.name)]
+    return {path: path.name for path in paths}
 
 
 class Nothing:
@@ -222,8 +228,10 @@ def _states(path: Path, plan: Plan, about: About, found: Mapping[str, Path]) -> 
         )
     left = tuple(arm for arm in plan.arms if arm not in late)
     scored = "scores.jsonl" in found and bool(read_held(found["scores.jsonl"]).scores)
-    score = plan.score if scored else replace(plan.score, mode="none")  # nothing is to be scored here
-    return replace(plan, arms=left, skipped=(*plan.skipped, *skipped), score=score), failed
+    plan = replace(plan, arms=left, skipped=(*plan.skipped, *skipped))
+    if not scored:  # nothing is to be scored here, and sketches have nothing to be set against
+        plan = replace(plan, sketch="", score=replace(plan.score, mode="none"))
+    return plan, failed
 
 
 def _held(capture: Path | None) -> Held:

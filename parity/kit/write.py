@@ -44,6 +44,10 @@ class KitRequest:
     temperature: float = 0.0
     """Above 0, `samples` are asked for as the `n` of each request."""
     top_p: float = 1.0
+    sketch: str = "layers"
+    """Of which modules activations are sketched in eager arms, one of `parity.plan.types.SKETCHED` or none."""
+    sketch_tokens: int = 20_000
+    """Of each such arm its first tokens; a token takes 39 bytes for each module."""
 
 
 def kit_of(name: str, backend: Backend) -> Kit:
@@ -75,6 +79,7 @@ def kit_plan(request: KitRequest, backend: Backend) -> Plan:
             engine={} if request.backend.startswith("cpu") else {"gpu_memory_utilization": MEMORY_SHARE},
             named_variants=own,
             record=True,
+            sketch=request.sketch,
         ),
         {request.backend: backend},
     )
@@ -95,6 +100,7 @@ def write_kit(request: KitRequest, backend: Backend, path: Path) -> Plan:
         "devices": kit.devices,
         "tool": kit.tool,
         "hardware": kit.hardware,
+        "sketch_tokens": request.sketch_tokens,
     }
     files = {
         "__main__.py": kit.program,

@@ -30,6 +30,9 @@ MISSED = {
         "in {count} completions what goes into the first layer is not equal to the last bit, so nothing is judged: "
         "another checkpoint, another precision, or a fault in the embedding",
     ),
+    "sketches ended": message(
+        "beneath.sketches_ended", "{count} completions went on when sketching had ended, and are judged up to there"
+    ),
 }
 """Why completions were not judged to their end, by `parity.explain.aligned.UNPAIRED`."""
 

@@ -22,6 +22,7 @@ from parity.messages import Message, Say, message
 from parity.pipeline.capturing import Runner, Session
 from parity.pipeline.directory import RunDirectory
 from parity.pipeline.memory import Free, free_again
+from parity.pipeline.rehearsed import recorded, sketched_tokens
 from parity.plan import Arm, Plan
 from parity.plan.churn import Churn
 from parity.plan.hosts import Host, host_of
@@ -57,6 +58,17 @@ class ArmRehearsed:
     scored_tokens: int | None = None
     score_seconds: float | None = None
     second_start: float | None = None
+    row_steps: int | None = None
+    """Recorded; None where nobody asks for steps."""
+    sketched: int | None = None
+    """Tokens of its own and of the score; None where nobody asks for sketches."""
+    unwritten: tuple[Message, ...] = ()
+    """Why steps or sketches that were asked for are not there, or end."""
+
+    def to_json(self) -> dict[str, Json]:
+        said: dict[str, Json] = {"unwritten": [str(why) for why in self.unwritten]}
+        named = asdict(replace(self, failed=None, unwritten=()))
+        return {**named, **said, "failed": None if self.failed is None else str(self.failed)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +84,7 @@ class Rehearsal:
         return {one.arm: one.failed for one in self.arms if one.failed is not None}
 
     def to_json(self) -> dict[str, Json]:
-        rows = [{**asdict(one), "failed": None if one.failed is None else str(one.failed)} for one in self.arms]
+        rows: list[Json] = [one.to_json() for one in self.arms]
         return {"schema": "parity.rehearsal/1", "arms": rows, "at_least": self.at_least, "at_most": self.at_most}
 
 
@@ -191,6 +203,7 @@ class _Trial:
             self.row = _of_capture(self.row, capture)
             if scores and not speculating:
                 self._score(session, capture)
+        self.row = self._with_instruments(capture)
         if not is_baseline:
             return
         engine = without_speculation(arm.engine) if scores else arm.engine
@@ -206,6 +219,18 @@ class _Trial:
         with self._runner.open(plan, arm, self._directory, threading.Event()) as session:
             session.generate()
             yield session, read_capture(self._directory.capture(arm.name))
+
+    def _with_instruments(self, capture: Capture) -> ArmRehearsed:
+        """What recorder and sketches wrote of this arm, where they were asked for."""
+        row, path = self.row, self._directory.capture(capture.header.arm)
+        if self._plan.record:
+            row_steps, why = recorded(path, capture)
+            row = replace(row, row_steps=row_steps, unwritten=(*row.unwritten, *why))
+        if self._plan.sketch:
+            paths = (path, self._directory.scores) if row.scored_tokens is not None else (path,)
+            tokens, why = sketched_tokens(paths, capture)
+            row = replace(row, sketched=tokens, unwritten=(*row.unwritten, *why))
+        return row
 
     def _score(self, session: Session, capture: Capture) -> None:
         """One sequence of the greatest length that the run may have to score."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from parity.capture import check_capture, read_capture
+from parity.capture.sketches import read_sketches
 from parity.capture.steps import read_steps
 from parity.kit.write import KitRequest, write_kit
 from parity.pipeline.inside import look_inside
@@ -34,7 +35,8 @@ def only(archive: Path, arm: str, target: Path) -> None:
 def test_the_baseline_of_a_kit_with_the_python_that_has_vllm_alone(
     cpu: Backend, interpreter: Path, tmp_path: Path
 ) -> None:
-    write_kit(KitRequest("cpu", rounds=2, samples=2, max_tokens=16, suite="smoke"), cpu, tmp_path / "all.pyz")
+    request = KitRequest("cpu", rounds=2, samples=2, max_tokens=16, suite="smoke", sketch_tokens=100)
+    write_kit(request, cpu, tmp_path / "all.pyz")
     only(tmp_path / "all.pyz", "cpu/base", tmp_path / "kit.pyz")
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
@@ -51,3 +53,11 @@ def test_the_baseline_of_a_kit_with_the_python_that_has_vllm_alone(
     assert inside.row_steps > 50
     assert inside.asked
     assert inside.violations == []
+    (sketches,) = read_sketches(tmp_path / "result" / "cpu-base.sketches")  # none of the rehearsal's
+    assert sketches.stopped is not None
+    assert sketches.stopped.enough
+    assert 100 <= len(sketches) < sum(len(one.prompt_token_ids) + len(one.token_ids) for one in capture)
+    assert {sketches.requests[int(number)].request for number in sketches.columns["request"]} <= {
+        one.key.request for one in capture
+    }
+    assert [one.name for one in sketches.modules if one.role == "layer" and one.order >= 0]

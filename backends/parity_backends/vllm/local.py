@@ -53,7 +53,7 @@ WORKER_MODULES = (
     "parity_backends.worker:copies", "host_copies", "state_digests", "recorder",
     "first_runner", "second_runner", "recording",
     "parity.capture:sketch_table", "parity_backends.worker:sketch_sums", "parity_backends.worker:sketch_modules",
-    "parity_backends.worker:sketch_blocks", "sketching", "memory", "arm", "main",
+    "parity_backends.worker:sketch_blocks", "sketching", "sketch_phases", "memory", "arm", "main",
 )  # fmt: skip
 """Of parity_backends.vllm.worker where no other is named, each after those it imports."""
 

@@ -57,6 +57,8 @@ class Plan(TypedDict, total=False):
     rounds: int
     record: Union[bool, str]
     sketch: str
+    sketch_tokens: int
+    """Of so many tokens of each phase and no more; in no plan of `parity plan`, a kit asks for it."""
     sampling: Sampling
     churn: Churn
     parameters: Rows

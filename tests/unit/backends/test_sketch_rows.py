@@ -52,7 +52,11 @@ class Module:
 def runner(**more: Any) -> Any:
     model = Module(layers=Module(**{"0": Module(mlp=Module())}))
     return SimpleNamespace(
-        device=Tensor.device, get_model=lambda: model, execute_model=lambda output, **kwargs: None, **more
+        device=Tensor.device,
+        model_config=SimpleNamespace(dtype="bfloat16"),
+        get_model=lambda: model,
+        execute_model=lambda output, **kwargs: None,
+        **more,
     )
 
 
@@ -92,6 +96,26 @@ def test_the_second_runner_makes_its_batch_in_each_step() -> None:
     engine = runner(req_states=object(), prepare_inputs=lambda output: given)
     assert rows_of(engine, prepare=True) == ([0, 0, 1, 1, 1], [1, 1, 0, 0, 0])
     assert engine.prepare_inputs(SCHEDULED) is given
+
+
+def test_after_as_many_tokens_as_were_asked_for_it_ends_until_another_phase_begins() -> None:
+    written: list[Any] = []
+    engine = runner(input_batch=SimpleNamespace(req_ids=["a", "b"], num_reqs=2))
+    sketcher = Sketcher(engine, written.append, "cpu/mtp", lambda name: None, "parts", 8)
+    steps = 0
+    for phase in ("generate", "generate", "score"):
+        sketcher.begin(phase)
+        for _ in range(4):
+            engine.execute_model(SCHEDULED)
+            if sketcher.on:
+                sketcher._start((), {"input_ids": Tensor([5, 6, 7, 8, 9]), "positions": Tensor([0, 1, 2, 0, 1])})
+                sketcher.done, sketcher.live = sketcher.live, None
+                steps += 1
+        sketcher.end()
+    assert steps == 4
+    assert [one["record"] for one in written] == ["sketches_header", "sketches", "sketches_stopped"] * 2
+    assert [one["tokens"] for one in written if one["record"] == "sketches"] == [10, 10]  # whole steps
+    assert all(one["enough"] and "10 tokens" in one["why"] for one in written[2::3])
 
 
 def test_a_runner_without_its_doors_is_not_sketched() -> None:

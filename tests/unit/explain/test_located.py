@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace as structs_replace
 from sketch_world import MODULES, World
 
+from parity.capture.sketches import Sketches, SketchesStopped
 from parity.explain.aligned import Aligned, align
 from parity.explain.located import MODULE, SAMPLER, Locating, locate
 from parity.explain.noise import LEAST_COMPLETIONS
@@ -42,6 +43,30 @@ def test_every_token_is_paired_and_a_healthy_run_is_accused_of_nothing() -> None
     assert found.judged
     assert not found.located
     assert 0.003 < float(np.median(aligned.distance)) < 0.008  # what the world was made with
+
+
+def cut(sketches: Sketches, step: int, stopped: SketchesStopped | None) -> Sketches:
+    """The same up to a step."""
+    kept = sketches.columns["step"] <= step
+    return replace(
+        sketches,
+        columns={name: column[kept] for name, column in sketches.columns.items()},
+        norms=sketches.norms[kept],
+        values=sketches.values[kept],
+        gaps={number: one[kept] for number, one in sketches.gaps.items()},
+        experts={number: one[kept] for number, one in sketches.experts.items()},
+        stopped=stopped,
+    )
+
+
+def test_where_sketching_ended_a_completion_is_judged_up_to_there_and_no_other_reason_is_given() -> None:
+    world = World()
+    for stopped, why in ((SketchesStopped(step=12020, why="", enough=True), "sketches ended"), (None, "other tokens")):
+        aligned = align(world.capture(), [cut(world.candidate(), 12020, stopped)], [world.reference()])
+        assert aligned.unpaired[Key("p12", 0, 0)] == why
+        assert {aligned.unpaired[Key(f"p{number}", 0, 0)] for number in range(13, 24)} == {"no sketches"}
+        assert len(aligned.unpaired) == 12
+        assert len(aligned) == 12 * (world.length - 1) + 22
 
 
 @pytest.mark.parametrize("position", [0, 9, 10, 11, 37])

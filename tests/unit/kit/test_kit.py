@@ -37,7 +37,21 @@ class Arm(Arm):  # what the fake engine lacks
     def settle(self, seconds):
         sys.stderr.write("token %s in %s\\n" % (os.environ.get("HF_TOKEN"), os.path.expanduser("~")))
 
+    def sketch(self):
+        if self.plan.get("sketch"):
+            self.channel.record({"record": "sketches_header", "schema": "parity.sketches/1", "arm": self.name,
+                                 "modules": [], "level": self.plan["sketch"]})
+            why = "%d were asked for" % self.plan["sketch_tokens"]
+            self.channel.record({"record": "sketches_stopped", "step": 3, "why": why, "enough": MODE != "no sketch"})
+
+    def score(self, items, top):
+        self.sketch()
+        super().score(items, top)
+        order = [item["arm"] for item in items]
+        sys.stderr.write("scored %s first, %s last\\n" % (order[:2], order[-1]))
+
     def generate(self, rounds):
+        self.sketch()
         if self.plan.get("record"):
             if not hasattr(self, "began"):
                 self.began = True
@@ -205,12 +219,59 @@ def test_the_rehearsal_comes_first_and_nothing_of_it_is_kept(clean: There) -> No
     assert kinds == ["header", *["completion"] * len(plan.requests), "round", "footer"]
 
 
+def in_archive(path: Path, ending: str) -> dict[str, list[dict[str, object]]]:
+    with tarfile.open(path) as archive:
+        names = [name for name in archive.getnames() if name.endswith(ending)]
+        return {name: [json.loads(line) for line in archive.extractfile(name)] for name in names}  # type: ignore[union-attr]
+
+
+def test_eager_arms_are_sketched_and_so_are_the_scores_that_they_are_set_against(clean: There) -> None:
+    found = in_archive(clean.result, ".sketches")
+    assert sorted(found) == ["cpu-base.sketches", "cpu-mtp.sketches", "scores.sketches"]  # deployed: its own settings
+    for name, lines in found.items():  # nothing of the rehearsal's
+        assert [one["record"] for one in lines] == ["sketches_header", "sketches_stopped"], name
+        assert lines[0]["level"] == "layers"
+    asked = {name: lines[1]["why"] for name, lines in found.items()}
+    assert asked["cpu-base.sketches"] == "20000 were asked for"
+    assert asked["scores.sketches"] == "40000 were asked for"  # of two arms
+    with tarfile.open(clean.result) as archive:
+        scores = archive.extractfile("scores.log").read().decode()  # type: ignore[union-attr]
+    assert "scored ['cpu/base', 'cpu/mtp'] first, cpu/deployed last" in scores
+
+
+def test_a_kit_that_sketches_nothing(tmp_path: Path) -> None:
+    there = There(tmp_path, max_tokens=8, sketch="")
+    assert there.run().returncode == 0
+    assert in_archive(there.result, ".sketches") == {}
+    assert there.compare()[0] == 0
+
+
+def test_what_gave_up_in_the_rehearsal_is_said(there: There) -> None:
+    assert there.run(FAKE="no sketch").returncode == 0
+    _, said = there.compare()
+    assert "its rehearsal ended the sketching of activations: 20000 were asked for" in " ".join(said.split())
+
+
+def test_sketches_without_scores_are_left_out(result: There) -> None:
+    """There is nothing to set them against."""
+    with tarfile.open(result.result) as source:
+        members = {one.name: source.extractfile(one).read() for one in source}  # type: ignore[union-attr]
+    with tarfile.open(result.result, "w:gz") as target:
+        for name, data in members.items():
+            if not name.startswith("scores"):
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                target.addfile(member, io.BytesIO(data))
+    code, said = result.compare()
+    assert code in (0, 4), said
+
+
 def test_a_byte_that_changed_on_the_way_back_is_found(result: There) -> None:
     """Every record has its checksum; what a kit of an earlier release wrote has none, and is read."""
     with tarfile.open(result.result) as source:
         members = {one.name: source.extractfile(one).read() for one in source}  # type: ignore[union-attr]
-    kept = [name for name in members if name.endswith((".jsonl", ".steps"))]
-    assert len(kept) == 7  # three captures, what lies beside them, scores
+    kept = [name for name in members if name.endswith((".jsonl", ".steps", ".sketches"))]
+    assert len(kept) == 10  # three captures, what lies beside them and the scores
     assert all(seal_of(line) for name in kept for line in members[name].splitlines(keepends=True))
 
     def repacked(change: Callable[[str, bytes], bytes]) -> tuple[int, str]:

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from cli_process import Parity
 from plans import fake_plan
+from sketch_world import World, write_sketches
 
 from parity.errors import ParityError
 from parity.pipeline.memory import STILL_THERE, WAIT_SECONDS, Free, free_again, free_memory
 from parity.pipeline.rehearse import rehearsed_arms
+from parity.pipeline.rehearsed import recorded, sketched_tokens
 from parity.plan import Arm
 from parity.plan.hosts import Host
 from parity.store import Store
@@ -109,6 +111,46 @@ def test_no_rehearse_leaves_it_out_and_a_failed_one_starts_no_run(parity: Parity
     done = parity(*run, "--no-rehearse")
     assert done.returncode == 0, done.stderr
     assert parity.starts[before:] == ["dear/mtp", "dear/base"]
+
+
+# ------------------------------------------------------------------ recorder and sketches
+
+
+def test_recorder_and_sketches_are_tried_where_they_are_asked_for(parity: Parity) -> None:
+    """This engine has neither, which a rehearsal says."""
+    found = parity.json(*RUN, "--rehearse", "--record", "--sketch")
+    for arm in found["arms"]:
+        assert (arm["row_steps"], arm["sketched"]) == (0, 0)
+        assert [one.split(":")[0] for one in arm["unwritten"]] == [
+            "steps are not recorded",
+            "activations are not sketched",
+        ]
+    (arm, _) = parity.json(*RUN, "--rehearse")["arms"]
+    assert (arm["row_steps"], arm["sketched"], arm["unwritten"]) == (None, None, [])
+
+
+def test_what_was_written_is_counted_and_an_end_is_said(tmp_path: Path) -> None:
+    world = World(completions=3)
+    capture = world.capture()
+    written = write_sketches(tmp_path / "cpu-mtp.sketches", world.candidate())
+    tokens = len(world.candidate())
+    paths = (tmp_path / "cpu-mtp.jsonl",)
+    assert sketched_tokens(paths, capture) == (tokens, ())
+    stop = {"record": "sketches_stopped", "step": 9, "why": "RuntimeError: no such kernel"}
+    data = written.read_bytes()
+    written.write_bytes(data + json.dumps({**stop, "enough": True}).encode() + b"\n")
+    assert sketched_tokens(paths, capture) == (tokens, ())
+    written.write_bytes(data + json.dumps(stop).encode() + b"\n")
+    count, (why,) = sketched_tokens(paths, capture)
+    assert (count, str(why)) == (tokens, "activations are not sketched: RuntimeError: no such kernel")
+    count, (_, why) = sketched_tokens((*paths, tmp_path / "scores.jsonl"), capture)
+    assert (count, "no reason" in str(why)) == (tokens, True)
+    steps = tmp_path / "cpu-mtp.steps"
+    header = {"record": "steps_header", "schema": "parity.steps/1", "arm": "cpu/mtp"}
+    lines = (header, {**stop, "record": "steps_stopped"})
+    steps.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    count, (why,) = recorded(paths[0], capture)
+    assert (count, str(why)) == (0, "steps are not recorded: RuntimeError: no such kernel")
 
 
 # ------------------------------------------------------------------ memory

@@ -27,10 +27,19 @@ SCORE_SHARE = 0.25
 TRIAL_TOKENS = 8
 """Output of the rehearsal: some steps with drafts."""
 
-BESIDE = {"steps_header": ".steps", "steps": ".steps", "steps_stopped": ".steps"}
-"""Records that go into a file of their own beside an arm's capture; sketches of activations will be rows here."""
+BESIDE = {
+    "steps_header": ".steps", "steps": ".steps", "steps_stopped": ".steps",
+    "sketches_header": ".sketches", "sketches": ".sketches", "sketches_stopped": ".sketches",
+}  # fmt: skip
+"""Records that go into a file of their own beside an arm's capture, or beside the scores."""
+
+ENDINGS = (".jsonl", ".steps", ".sketches")
 
 HEADER_BESIDE = "steps_header"
+"""It comes with the first steps and once, in the rehearsal; that of sketches comes before each phase."""
+
+SCORES = "scores"
+DEPLOYED = "deployed"
 
 PROGRESS_SECONDS = 20.0
 
@@ -99,13 +108,19 @@ class Kit:
     def file(self, arm: str, ending: str) -> str:
         return self.path(arm.replace("/", "-") + ending)
 
+    def sketches(self, arm: Record) -> Record:
+        """What the worker is asked for of sketches. Graphs call no modules, and the engine's own defaults stay as they
+        are. Of the first tokens alone: what a copy hides (a race of asynchronous scheduling) shows in the others."""
+        level = self.plan.get("sketch") if arm["engine"].get("enforce_eager") and arm["variant"] != DEPLOYED else ""
+        return {"sketch": level or "", "sketch_tokens": self.needs.get("sketch_tokens", 0)}
+
     def pack(self) -> None:
         """Write what there is to the file that is sent back: after each arm, so that no end loses it."""
         with open(self.path("about.json"), "w", encoding="utf-8") as file:
             json.dump(self.about, file, indent=1)
-        names = ["about.json", "plan.json", "scores.jsonl", "scores.log"]
-        for arm in self.arms:
-            names += [os.path.basename(self.file(arm["name"], ending)) for ending in (".jsonl", ".steps", ".log")]
+        names = ["about.json", "plan.json"]
+        for name in (SCORES, *(arm["name"] for arm in self.arms)):
+            names += [os.path.basename(self.file(name, ending)) for ending in (*ENDINGS, ".log")]
         pack(self.folder, names, self.output)
 
     def whole(self, arm: str) -> bool:
@@ -122,15 +137,22 @@ class Files:
     """An arm's capture and what lies beside it, line by line as it comes."""
 
     def __init__(self, kit: Kit, arm: str) -> None:
-        self.kit, self.arm, self.open_files = kit, arm, {}  # type: Kit, str, dict[str, IO[bytes]]
-        self.keep, self.done, self.said_at = True, 0, None  # type: bool, int, Optional[float]
-        for ending in {".jsonl", *BESIDE.values()}:
+        self.kit, self.arm = kit, arm
+        self.open_files: dict[str, IO[bytes]] = {}
+        self.keep, self.done = True, 0
+        self.said_at: Optional[float] = None
+        self.stopped: dict[str, str] = {}
+        """What gave up in the rehearsal, and why."""
+        for ending in ENDINGS:
             if os.path.exists(kit.file(arm, ending)):
                 os.unlink(kit.file(arm, ending))
 
     def take(self, record: Record, line: bytes) -> None:
-        if not self.keep and record["record"] != HEADER_BESIDE:  # it comes with the first steps, and once
-            return
+        if not self.keep:
+            if record["record"].endswith("_stopped") and not record.get("enough"):
+                self.stopped[record["record"]] = str(record.get("why"))[:500]
+            if record["record"] != HEADER_BESIDE:
+                return
         ending = BESIDE.get(record["record"], ".jsonl")
         if ending not in self.open_files:
             self.open_files[ending] = open(self.kit.file(self.arm, ending), "wb")  # noqa: SIM115 - see close
@@ -153,13 +175,13 @@ class Files:
 def run_arm(kit: Kit, arm: Record, until: float) -> int:
     """Writes one arm's capture; how many completions it has. Raises Failed and TimeOver."""
     name, files = arm["name"], Files(kit, arm["name"])
-    asked = {**kit.plan, "record": True}
+    asked = {**kit.plan, "record": True, **kit.sketches(arm)}
     try:
         with Engine(kit.folder, asked, arm, kit.file(name, ".log")) as engine:
             engine.answer(lambda said: said.get("record") == "header", until, files.take)
             if name == kit.plan["baseline"]:
                 files.keep = False
-                kit.about["rehearsal"] = rehearse(kit, engine, until, files.take)
+                kit.about["rehearsal"] = {**rehearse(kit, engine, until, files.take), "stopped": files.stopped}
                 files.keep = True
             engine.ask({"op": "generate", "rounds": list(range(kit.plan["rounds"]))})
             engine.answer(lambda said: said.get("record") == "footer", until, files.take)
@@ -170,7 +192,7 @@ def run_arm(kit: Kit, arm: Record, until: float) -> int:
 
 def rehearse(kit: Kit, engine: Engine, until: float, take: Callable[[Record, bytes], None]) -> Record:
     """One prompt, and one score of the greatest length that may have to be scored: what would fail at the end does so
-    now. Of what comes nothing is kept but how long it took."""
+    now. Of what comes nothing is kept but how long it took, and what stopped."""
     plan, began = kit.plan, time.monotonic()
     longest = max(plan["requests"], key=lambda request: len(request["prompt_token_ids"]))
     prompt, limit = longest["prompt_token_ids"], plan["sampling"]["max_tokens"]
@@ -182,7 +204,7 @@ def rehearse(kit: Kit, engine: Engine, until: float, take: Callable[[Record, byt
         "arm": plan["baseline"], "request": longest["id"], "round": 0, "sample": 0, "prompt_token_ids": prompt,
         "token_ids": [prompt[place % len(prompt)] for place in range(limit)],
     }  # fmt: skip
-    score(engine, [item], plan, until, None)
+    score(engine, [item], plan, until, take)
     return {
         "prompt_seconds": round(tried - began, 2),
         "scored_tokens": len(prompt) + limit,
@@ -190,26 +212,38 @@ def rehearse(kit: Kit, engine: Engine, until: float, take: Callable[[Record, byt
     }
 
 
-def score(engine: Engine, items: list[Item], plan: Record, until: float, file: Optional[IO[bytes]]) -> None:
-    def take(record: Record, line: bytes) -> None:
-        if file is not None and record["record"] == "score":
-            file.write(sealed(line))
-            file.flush()
-
+def score(engine: Engine, items: list[Item], plan: Record, until: float, take: Callable[[Record, bytes], None]) -> None:
     engine.ask({"op": "score", "items": items, "top": plan["score"]["top"]})
     engine.answer(lambda said: said.get("event") == "scored", until, take)
 
 
 def score_all(kit: Kit, whole: list[str]) -> None:
     """The completions of every whole arm on the baseline's engine, started once more. Raises Failed and TimeOver."""
-    items = [item for name in whole for item in items_to_score(kit.file(name, ".jsonl"))]
     arm = next(arm for arm in kit.arms if arm["name"] == kit.plan["baseline"])
-    log = kit.path("scores.log")
-    with open(kit.path("scores.jsonl"), "wb") as file, Engine(kit.folder, kit.plan, arm, log) as engine:
-        engine.answer(
-            lambda said: said.get("record") == "header", kit.until, lambda record, line: file.write(sealed(line))
-        )
-        score(engine, items, kit.plan, kit.until, file)
+    sketched = [one for one in kit.arms if one["name"] in whole and kit.sketches(one)["sketch"]]
+    items = in_order(
+        {name: items_to_score(kit.file(name, ".jsonl")) for name in whole}, {one["name"] for one in sketched}
+    )
+    asked = {**kit.plan, **kit.sketches(arm)}
+    asked["sketch_tokens"] *= len(sketched)
+    files = Files(kit, SCORES)
+    try:
+        with Engine(kit.folder, asked, arm, kit.file(SCORES, ".log")) as engine:
+            engine.answer(lambda said: said.get("record") == "header", kit.until, files.take)
+            score(engine, items, kit.plan, kit.until, files.take)
+    finally:
+        files.close()
+
+
+def in_order(items: dict[str, list[Item]], sketched: set[str]) -> list[Item]:
+    """What was sketched first, as those are the arms' first tokens; the arms in turn."""
+    placed = []
+    for name, ours in items.items():
+        before = 0
+        for item in ours:
+            placed.append((name not in sketched, before, item))
+            before += len(item["prompt_token_ids"]) + len(item["token_ids"])
+    return [item for _, _, item in sorted(placed, key=lambda one: one[:2])]
 
 
 def run_all(kit: Kit) -> list[str]:

@@ -34,7 +34,8 @@ from .recording import RankRecorder, recorder_of
 from .resolved import resolved_engine
 from .rounds import PROGRESS_SECONDS, Round, add_up
 from .schedule import round_schedule
-from .sketching import Sketcher, Unsketchable, sketched, sketcher_of
+from .sketch_phases import sketched, sketcher_of
+from .sketching import Sketcher, Unsketchable
 
 
 class Arm(PlannedArm):
@@ -114,7 +115,8 @@ class Arm(PlannedArm):
         """Puts the hooks of sketches into the model; what the capture's header says of them."""
         write, level = self.write_sketches or self.channel.record, self.plan["sketch"]
         try:
-            self.sketcher = sketcher_of(self.llm, write, self.arm["name"], self.named, level)
+            most = self.plan.get("sketch_tokens") or 0
+            self.sketcher = sketcher_of(self.llm, write, self.arm["name"], self.named, level, most)
         except Unsketchable as error:
             return {"schema": SKETCHES_SCHEMA, "unsketched": str(error)}
         return {"schema": SKETCHES_SCHEMA, "level": level}

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Callable, Optional
 
 import numpy as np
@@ -29,6 +27,9 @@ from .step_requests import Named, is_plain
 LOGITS_AT_ONCE = 1 << 23
 """Numbers of logits that are made float32 together: those of a whole prompt may be gigabytes."""
 
+ENOUGH = "%d tokens are as many as were asked for"
+"""Why sketches end before the engine does, where nothing failed."""
+
 
 class Unsketchable(Exception):
     """Why nothing can be sketched of this engine."""
@@ -38,8 +39,9 @@ class Sketcher:
     """Sketches the steps of one engine in this process, while `on`."""
 
     def __init__(
-        self, runner: Any, write: Callable[[dict[str, Any]], None], arm: str, named: Named, level: str
+        self, runner: Any, write: Callable[[dict[str, Any]], None], arm: str, named: Named, level: str, most: int = 0
     ) -> None:
+        """`most`: so many tokens of each phase and no more; 0 for all."""
         self.second = hasattr(runner, "req_states")
         """It is vLLM's second model runner, which makes its batch anew in each step."""
         batch = "prepare_inputs" if self.second else "input_batch"
@@ -64,6 +66,7 @@ class Sketcher:
         self.done: Optional[SketchStep] = None
         """The step whose logits may still come."""
         self.step = self.total = -1
+        self.most, self.given = most, 0
         self.names: list[str] = []
         """Of the rows of the second runner's batch."""
         self.numbers: dict[str, int] = {}
@@ -278,14 +281,24 @@ class Sketcher:
     def _keep(self) -> None:
         """The step before is over."""
         done, self.done = self.done, None
-        if done is not None and self.blocks.add(done):
+        if done is None:
+            return
+        self.given += done.tokens
+        if self.blocks.add(done):
             self.look(lambda: self.blocks.close(wait=False))
+        if self.enough and self.on:
+            self.end()
+            self.write({"record": "sketches_stopped", "step": self.step, "why": ENOUGH % self.given, "enough": True})
+
+    @property
+    def enough(self) -> bool:
+        return 0 < self.most <= self.given
 
     def begin(self, phase: str) -> None:
         """Sketch from now on; another phase goes into another file, and so has a header of its own."""
         if phase != self.phase:
-            self.phase, self.header_sent, self.step = phase, False, -1
-        self.on = True
+            self.phase, self.header_sent, self.step, self.given = phase, False, -1, 0
+        self.on = not self.enough
 
     def end(self) -> None:
         """Write what is held, and sketch no more."""
@@ -294,10 +307,12 @@ class Sketcher:
         self.on, self.output = False, None
 
     def _wait(self) -> None:
+        if self.device.type == "cpu":
+            return
         import torch
 
         device: Any = getattr(torch, self.device.type, None)
-        if self.device.type != "cpu" and device is not None:
+        if device is not None:
             device.synchronize()
 
     def _write(self, block: dict[str, Any]) -> None:
@@ -325,26 +340,3 @@ class Sketcher:
                 for number, one in enumerate(self.modules)
             ],
         }
-
-
-@contextmanager
-def sketched(sketcher: Optional[Sketcher], phase: str) -> Iterator[None]:
-    """Steps meanwhile are sketched, where there is a sketcher."""
-    if sketcher is None:
-        yield
-        return
-    sketcher.begin(phase)
-    try:
-        yield
-    finally:
-        sketcher.end()
-
-
-def sketcher_of(llm: Any, write: Callable[[dict[str, Any]], None], arm: str, named: Named, level: str) -> Sketcher:
-    """The sketcher of an engine in this process. Raises Unsketchable."""
-    runner: Any = getattr(llm, "llm_engine", llm)
-    for name in ("model_executor", "driver_worker", "worker", "model_runner"):
-        runner = getattr(runner, name, None)
-    if runner is None:
-        raise Unsketchable("the engine runs in another process")
-    return Sketcher(runner, write, arm, named, level)
