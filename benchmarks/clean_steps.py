@@ -1,7 +1,7 @@
 """Clean row-steps by the million: the real engine driven hard, every step recorded, every invariant asked.
 
     .venv/bin/python benchmarks/clean_steps.py [--model attention|hybrid|tiny] [-k 2] [--minutes 5] [--rows 256]
-        [--blocks N] [--seed 0] [--json FILE]
+        [--blocks N] [--states] [--prefix-caching] [--seed 0] [--json FILE]
 
 One start of the CPU engine, with a model that costs next to nothing (`smallest_models.py`; `tiny` is parity's own).
 Requests arrive in waves and alone, prompts come in chunks, three in ten are drawn, some have four samples, some are
@@ -60,6 +60,7 @@ def outside(args: argparse.Namespace) -> None:
             "engine": {"model": str(model), **engine_of(args)}, "worker": str(folder / "worker.py"), "folder": name,
             "vocabulary": vocabulary, "seed": args.seed, "minutes": args.minutes, "requests": args.rows * args.waves,
             "rows": args.rows, "tokens": args.tokens, "prompt": args.prompt, "aborts": args.aborts,
+            "states": args.states,
         }  # fmt: skip
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         variables = {**os.environ, **backend.env_defaults("mtp"), **backend.launch_env(interpreter)}
@@ -94,7 +95,8 @@ def drafts_of(args: argparse.Namespace) -> str:
 
 def engine_of(args: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "dtype": "bfloat16", "enforce_eager": True, "enable_prefix_caching": False, "max_num_seqs": args.rows,
+        "dtype": "bfloat16", "enforce_eager": True, "enable_prefix_caching": args.prefix_caching,
+        "max_num_seqs": args.rows,
         "max_num_batched_tokens": args.budget, "max_model_len": 256, "seed": 0, "generation_config": "vllm",
         "disable_log_stats": True, "skip_tokenizer_init": args.model != "tiny",
     }  # fmt: skip
@@ -166,7 +168,7 @@ def inside(path: Path) -> None:
     exec(compile(Path(job["worker"]).read_text(encoding="utf-8"), "worker.py", "exec"), worker.__dict__)
     llm = LLM(**job["engine"])
     mend_expansion()
-    recorder = worker.recorder_of(llm, lambda record: None, "clean", lambda name: None)
+    recorder = worker.recorder_of(llm, lambda record: None, "clean", lambda name: None, job["states"])
     preempted = counting_preemptions(recorder.scheduler)
     draw = random.Random(job["seed"])
     ends = time.monotonic() + 60 * job["minutes"]
@@ -289,6 +291,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=60, help="the longest completion")
     parser.add_argument("--prompt", type=int, default=96, help="the longest prompt")
     parser.add_argument("--aborts", type=float, default=0.05, help="chance of an abort in a step")
+    parser.add_argument("--states", action="store_true", help="digest recurrent states, keys and values too")
+    parser.add_argument("--prefix-caching", action="store_true", help="not with the hybrid model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="adds to the counts of an earlier call")
     parser.add_argument("--table", type=Path, help="only print what such a file holds")

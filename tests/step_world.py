@@ -36,6 +36,8 @@ class Running:
     accepted: int = 1
     blocks: list[list[int]] = field(default_factory=lambda: [[], []])
     arrival: int = 1
+    entries: int = NOTHING
+    """A digest of its keys and values."""
 
     @property
     def known(self) -> list[int]:
@@ -156,6 +158,7 @@ class World:
         used = slots[: self.k + 1] if decodes else slots[:1]
         begins = [self.states.setdefault(slot, 0) for slot in used]
         self.states.update({slot: self.digests.randrange(1 << 31) for slot in used})
+        entries = self.digests.randrange(1 << 31)
         proposed = [self.random.randrange(2, 500) for _ in range(self.k)]
         self._put(**{
             "request": one.number, "arrival": one.arrival, "index_row": row, "output_row": row, "computed": computed,
@@ -172,9 +175,10 @@ class World:
             "initial/1": int(computed > 0) if path == 2 else NOTHING,
             "state_slots/1": used, "split_off/1": 0, "state_found/1": begins,
             "state_left/1": [self.states[slot] for slot in used],
+            "kv_found/0": one.entries, "kv_kept/0": one.entries, "kv_left/0": entries, "kv_tokens/0": computed + count,
         })  # fmt: skip
         one.computed = computed + count - (len(one.drafts) - agree if emits else 0)
-        one.emitted, one.accepted, one.arrival = after, len(sampled), 0
+        one.emitted, one.accepted, one.arrival, one.entries = after, len(sampled), 0, entries
         one.drafts = proposed if emits and prompt + len(after) + self.k < LONGEST else []
         return finish != NOTHING
 

@@ -81,6 +81,19 @@ READS = (
         ("block_ids", "num_computed_tokens", "prompt_token_ids", "req_id", "sampling_params"),
     ),
     Owner(
+        "requests of the runner", ("vllm/v1/worker/gpu_input_batch.py",), "CachedRequestState", ("block_ids",),
+        ("vllm_ascend/worker/npu_input_batch.py", "CachedRequestState"),
+    ),
+    Owner(
+        "attention layers",
+        ("vllm/model_executor/layers/attention/attention.py", "vllm/attention/layer.py"), "Attention",
+        ("head_size", "impl", "kv_cache", "num_kv_heads"),
+    ),
+    Owner(
+        "attention on a CPU", ("vllm/v1/attention/backends/cpu_attn.py",), "CPUAttentionBackendImpl",
+        ("do_kv_cache_update",),
+    ),
+    Owner(
         "running requests of a step", ("vllm/v1/core/sched/output.py",), "CachedRequestData",
         ("new_block_ids", "num_computed_tokens", "req_ids", "resumed_from_preemption", "resumed_req_ids"),
     ),

@@ -76,25 +76,46 @@ def conv_state(state: Any, runner: Any, module: Any, row: int, given: Any, span:
 
 
 def _block(runner: Any, module: Any, row: int) -> tuple[Any, int]:
-    """The first block of the row's keys and values in this layer's cache, and how many of its tokens are computed."""
+    """The first block of the row's keys and values in this layer's cache, and how many of its tokens it has."""
     cache = module.kv_cache[0] if isinstance(module.kv_cache, (tuple, list)) else module.kv_cache
     group = next(
         number
         for number, one in enumerate(runner.kv_cache_config.kv_cache_groups)
         if module.layer_name in one.layer_names
     )
-    table = runner.input_batch.block_table.block_tables[group].block_table.np
-    return cache[int(table[row][0])], int(runner.input_batch.num_computed_tokens_cpu[row])
+    table = runner.input_batch.block_table.block_tables[group]
+    computed = int(runner.input_batch.num_computed_tokens_cpu[row])
+    return cache[int(table.block_table.np[row][0])], min(computed, int(table.block_size))
 
 
 def kv_entry(state: Any, runner: Any, module: Any, row: int, given: Any, span: tuple[int, int]) -> bool:
-    """The first token's key and value are partly another's; the cache of a CPU has heads before tokens."""
+    """One earlier token's key and value are partly another's."""
     block, computed = _block(runner, module, row)
     if computed < 2:
         return False
-    place = computed // 2 % block.shape[1]
-    block[:, place].add_(block[:, place].roll(1, dims=-1) * size_of(state))
+    token = computed // 2
+    flat = block.reshape(-1)
+    places = _entry(module, block, token) if block.is_contiguous() else None
+    if places is None:  # tokens before heads
+        block[token].add_(block[token].roll(1, dims=-1) * size_of(state))
+        return True
+    entry = flat[places]
+    flat[places] = entry + entry.roll(1) * size_of(state)
     return True
+
+
+def _entry(module: Any, block: Any, token: int) -> Any:
+    """Where in a block a token's numbers lie, which is the backend's own: its own method writes them into a block of
+    nothing. None where it has none."""
+    import torch
+
+    write = getattr(module.impl, "do_kv_cache_update", None)
+    if write is None:
+        return None
+    scratch = torch.zeros_like(block)[None]
+    ones = torch.ones((1, module.num_kv_heads, module.head_size), dtype=block.dtype)
+    write(module, ones, ones.clone(), scratch, torch.tensor([token]))
+    return scratch.reshape(-1).nonzero()[:, 0]
 
 
 def kv_head(state: Any, runner: Any, module: Any, row: int, given: Any, span: tuple[int, int]) -> bool:

@@ -219,6 +219,22 @@ def state_overwritten(state: Any, runner: Any, draw: Any, rows: list[int], built
     return [speculating[victim]]
 
 
+def kv_overwritten(state: Any, runner: Any, draw: Any, rows: list[int], built: Any) -> Planted:
+    """A row's first block of keys and values is another row's, written there between two steps; every number is
+    right."""
+    rows = [row for row in rows if outputs_of(runner, row)]
+    if len(rows) < 2:
+        return []
+    victim, donor = draw.sample(rows, 2)
+    for group, spec in enumerate(runner.kv_cache_config.kv_cache_groups):
+        table = runner.input_batch.block_table.block_tables[group].block_table.np
+        for name in spec.layer_names:
+            layer = runner.compilation_config.static_forward_context[name]
+            if hasattr(layer, "num_kv_heads"):  # recurrent layers have none
+                layer.kv_cache[int(table[victim][0])].copy_(layer.kv_cache[int(table[donor][0])])
+    return [victim]
+
+
 BUILT: dict[str, Callable[..., Planted]] = {
     "query_start_off": query_start_off,
     "row_map": row_map,
@@ -226,6 +242,7 @@ BUILT: dict[str, Callable[..., Planted]] = {
     "sequence_length_off": sequence_length_off,
     "slot_off": slot_off,
     "slot_shared": slot_shared,
+    "kv_overwritten": kv_overwritten,
 }
 """In the metadata of attention."""
 BUILT_STATE: dict[str, Callable[..., Planted]] = {

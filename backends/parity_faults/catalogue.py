@@ -355,6 +355,13 @@ FAULTS.update(
             _TWO,
             "a row's recurrent states are overwritten by another's between steps",
         ),
+        (
+            "kv_overwritten",
+            _ANY_BUILD,
+            False,
+            _TWO,
+            "a row's keys and values are overwritten by another's between steps",
+        ),
         ("kept_off", _HAND, True, "a hybrid model", "the accepted count kept for the next step is one too large"),
         ("buffer_off", _HAND, False, "", "the last token in the runner's buffer is another than was handed out"),
     )

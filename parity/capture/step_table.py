@@ -103,6 +103,10 @@ STEP_TABLE = (
     StepColumn("state_left", "group", lists=True),
     StepColumn("states_found_in", "step"),
     StepColumn("states_left_in", "step"),
+    StepColumn("kv_found", "group"),
+    StepColumn("kv_kept", "group"),
+    StepColumn("kv_left", "group"),
+    StepColumn("kv_tokens", "group"),
 )
 """In the order in which a block holds them; what a column is `like` stands before it."""
 

@@ -31,6 +31,7 @@ BREAKS = {
     "slot_shared": "owner",
     "state_slots_exchanged": "state_slot",
     "state_overwritten": "state_kept",
+    "kv_overwritten": "kv_kept",
     "kept_off": "kept",
     "buffer_off": "buffer",
 }

@@ -1,4 +1,4 @@
-"""Recurrent states: does a step begin with what the request's last step left in its slots?"""
+"""Recurrent states, keys and values: does a step begin with what the request's last step left there?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from parity.capture.step_table import NOTHING
 from parity.capture.steps import Ints
 from parity.explain.invariants.check import Broken, Invariant, groups_with
-from parity.explain.ledger import Ledger
+from parity.explain.ledger import Ledger, Owned
 from parity.messages import message
 
 MOST_SLOTS: Final = 256
@@ -64,6 +64,36 @@ def _written_by(ledger: Ledger, group: int, row: int, slot: int) -> int:
     return NOTHING
 
 
+def key_values_are_what_was_left(ledger: Ledger) -> Iterator[Broken]:
+    """Of the same tokens at three times: as the request's last step ended, as this one begins, and as it ends."""
+    for group in groups_with(ledger, "kv_found", "kv_kept", "kv_left"):
+        found, kept = ledger.numbers(f"kv_found/{group}"), ledger.numbers(f"kv_kept/{group}")
+        left = ledger.earlier(ledger.numbers(f"kv_left/{group}"))
+        known = ledger.running & (left != NOTHING) & (found != NOTHING)
+        between = known & (left != found)
+        within = known & ~between & (kept != NOTHING) & (kept != found)
+        rows = np.flatnonzero(between | within)
+        other = np.full(len(ledger), NOTHING, dtype=np.int64)
+        if len(rows) and ledger.steps.has(f"written/{group}", f"new_blocks/{group}"):
+            owned = ledger.owned(group)
+            for row in rows.tolist():
+                other[row] = _wrote_into(ledger, group, owned, row, within=bool(within[row]))
+        yield Broken(rows, left, np.where(between, found, kept), other)
+
+
+def _wrote_into(ledger: Ledger, group: int, owned: Owned, row: int, *, within: bool) -> int:
+    """The last row-step of another request that wrote into a block of this one's: in this step, or in those since its
+    own last one."""
+    written, step = ledger.lists(f"written/{group}"), ledger.steps.step_index
+    begin = step[row] if within else step[ledger.before[row]] + 1
+    first, last = np.searchsorted(step, (begin, step[row] + within))
+    own = int(ledger.request[row])
+    for other in range(int(last) - 1, int(first) - 1, -1):
+        if int(ledger.request[other]) != own and any(owned.has(row, block) for block in written.row(other)):
+            return other
+    return NOTHING
+
+
 STATES = (
     Invariant(
         "state_kept",
@@ -71,6 +101,14 @@ STATES = (
         ("state_found/*", "state_left/*", "state_slots/*"),
         states_are_what_was_left,
         number=message("explain.number.state", "digest of the state"),
+        optional=True,
+    ),
+    Invariant(
+        "kv_kept",
+        message("explain.kv_kept", "a token's keys and values stay as the step that computed them left them"),
+        ("kv_found/*", "kv_kept/*", "kv_left/*"),
+        key_values_are_what_was_left,
+        number=message("explain.number.key_values", "digest of keys and values"),
         optional=True,
     ),
 )

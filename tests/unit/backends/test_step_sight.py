@@ -45,7 +45,10 @@ def sights(worker: ModuleType, world: World, steps: RowSteps) -> list[Any]:
         one.arrays = arrays(world, steps, rows)
         one.groups = {
             ATTENTION: {
-                **{name: steps.numbers(f"{name}/0")[list(rows)] for name in ("table_off", "table_found", "table_own")},
+                **{
+                    name: steps.numbers(f"{name}/0")[list(rows)]
+                    for name in ("table_off", "table_found", "table_own", "kv_found", "kv_kept", "kv_left", "kv_tokens")
+                },
                 "sequence_length": steps.numbers("sequence_length/0")[list(rows)],
                 "new_blocks": steps.lists("new_blocks/0").take(list(rows)),
                 "slots": slots(steps, rows),

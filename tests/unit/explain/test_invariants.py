@@ -68,6 +68,7 @@ def plants(steps: RowSteps) -> dict[str, tuple[str, int | None, object]]:
         "accepted": number(f"accepted/{STATE}", spec),
         "state_slot": tokens(f"state_slots/{STATE}", every),
         "state_kept": tokens(f"state_found/{STATE}", running & (steps.lists(f"state_slots/{STATE}").counts == 1)),
+        "kv_kept": number("kv_kept/0", running),
         "first_state": number(f"initial/{STATE}", prefill & (steps.numbers(f"initial/{STATE}") == 0)),
         "split": number(f"split_off/{STATE}", every),
         "logits": number("logits_first", every),
@@ -167,6 +168,36 @@ def test_who_wrote_a_state_between_two_steps_is_named(seed: int) -> None:
     (one,) = [one for one in kept if one.index == index]
     assert one.shared_with == steps.requests[int(ledger.request[writer])]
     assert one.found == 7
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=SEEDS)
+def test_who_wrote_into_keys_and_values_is_named(seed: int) -> None:
+    """A row of the same step, where they changed within it; nobody, where they had changed before."""
+    world = World(seed, rows=4)
+    steps = world.recorded()
+    ledger = Ledger(steps)
+    new, in_step = steps.lists("new_blocks/0"), steps.step_index
+    for index in np.flatnonzero(ledger.running).tolist():
+        before = int(ledger.before[index])
+        beside = np.flatnonzero((in_step == in_step[index]) & (ledger.request != ledger.request[index]))
+        if len(beside) and new.counts[before]:
+            break
+    else:
+        return
+    writer = int(beside[-1])
+    blocks = [*steps.lists("written/0").row(writer), new.row(before)[0]]
+    written = changed(steps, "written/0", writer, blocks)
+    left = int(steps.numbers("kv_left/0")[before])
+    for column, of, name in (
+        ("kv_kept/0", steps, None),
+        ("kv_kept/0", written, int(ledger.request[writer])),
+        ("kv_found/0", written, None),
+    ):
+        found = check(changed(of, column, index, 7), world.prompts).violations
+        (one,) = [each for each in found if each.invariant == "kv_kept"]
+        assert (one.index, one.found, one.expected) == (index, 7, left)
+        assert (None if one.shared_with is None else one.shared_with.number) == name
 
 
 @settings(deadline=None, max_examples=20)

@@ -23,6 +23,7 @@ from parity_backends.worker.copies import host_copy
 from parity_backends.worker.sentences import message
 
 from .host_copies import copied, first_best, is_of_state, state_readings
+from .kv_watch import KV_COLUMNS, KeyValueWatch
 from .recorder import NO_TOKENS, Recorder, nothing_kept, unknown_metadata
 from .state_digests import StateDigests, states_of
 from .step_sight import Sight, flat, ragged_rows
@@ -40,6 +41,7 @@ class FirstRunner(Recorder):
     )
 
     def wrap(self) -> None:
+        self.key_values = KeyValueWatch(self.runner, self.groups, self.sizes)
         if getattr(self.runner, "use_async_scheduling", False):
             why = message("unseen.asynchronous", "asynchronous scheduling: not on the host when the step ends")
             self.unseen.update(dict.fromkeys(NO_TOKENS, why))
@@ -130,6 +132,8 @@ class FirstRunner(Recorder):
             found["sequence_length"] = copied(given, "seq_lens", count)
             if self._table(group).block_size == self.sizes[group]:
                 found["slots"], found["size"] = copied(given, "slot_mapping", total), self.sizes[group]
+            if self.with_states:
+                self._key_values_found(sight, group)
         else:
             self.not_seen("*", group, unknown_metadata(given))
 
@@ -159,6 +163,14 @@ class FirstRunner(Recorder):
             sight.step_numbers["states_left_in"] = digests.which
             state["left"] = [None if one is None else digests.of(one) for one in slots]
 
+    def _key_values_found(self, sight: Sight, group: int) -> None:
+        why = self.unseen.get("computed")
+        if why is None:
+            why = self.key_values.begin(sight, group, int(self._table(group).block_size))
+        if why is not None:
+            for name in KV_COLUMNS:
+                self.not_seen(name, group, why)
+
     def _table(self, group: int) -> Any:
         return self.runner.input_batch.block_table.block_tables[group]
 
@@ -186,6 +198,7 @@ class FirstRunner(Recorder):
 
     def _handed(self, sight: Sight, output: Any) -> None:
         self._states_left(sight)
+        self.key_values.end(sight, self.output.num_scheduled_tokens, self.output.scheduled_spec_decode_tokens)
         if "sampled" not in self.unseen:
             self._tokens(sight, output)
         if self.scheduler is None:
