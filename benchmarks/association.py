@@ -10,12 +10,14 @@ that must both hold, with two causes that share the faults, and among all row-st
 
 Columns: the condition's share of the row-steps, then for each number of faults how often it alone came first / how
 often it came first or was named with the first / with how many others on average / how often with a corrected p
-below 0.001.
+below 0.001. Of two that must both hold, at last the same with as many faults as it takes until the two explain them
+better than the likelier half alone (`faults_for_both`): where the other half nearly always holds, that is many.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +27,9 @@ import numpy as np
 
 from parity.capture.steps import Ints, read_steps
 from parity.explain.association import SURE, Associated, associate
+from parity.explain.hypotheses import PRIOR, Form
 from parity.explain.ledger import Ledger, Mask
-from parity.explain.predicates import asked_of
+from parity.explain.predicates import asked_of, prior_of
 
 CONDITIONS = ("moved", "moved before", "mixed", "position % 16 == 0", "all accepted", "rejected", "first decode",
               "taken over", "preempted", "slot reused")  # fmt: skip
@@ -115,6 +118,21 @@ def tried(steps: Steps, truth: tuple[str, ...], parts: Sequence[Mask], counts: S
     print(line, flush=True)
 
 
+def faults_for_both(steps: Steps, pair: tuple[str, ...]) -> int:
+    """The least number of faults, all where both hold, that two conditions explain better than the rarer one alone.
+
+    Each fault speaks for the two by how much rarer they are together (the ratio of the shares); the two paid for the
+    choice among all pairs (`parity.explain.hypotheses.PRIOR`)."""
+    priors = [prior_of(name) for name in steps.conditions]
+    total, squares = sum(priors), sum(one * one for one in priors)
+    pairs = (total * total - squares) / 2
+    one, other = (prior_of(name) for name in pair)
+    alone = min((len(steps.able(steps.conditions[name])), prior_of(name)) for name in pair)
+    both = len(steps.able(steps.conditions[pair[0]] & steps.conditions[pair[1]]))
+    cost = math.log(PRIOR[Form.ONE] * alone[1] / total) - math.log(PRIOR[Form.BOTH] * one * other / pairs)
+    return 1 + math.floor(cost / math.log(alone[0] / both))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
@@ -129,7 +147,8 @@ def main() -> None:
         tried(steps, (name,), [masks[name]], args.faults, args.draws)
     print("both:")
     for pair in BOTH:
-        tried(steps, pair, [masks[pair[0]] & masks[pair[1]]], args.faults, args.draws)
+        takes = faults_for_both(steps, pair)
+        tried(steps, pair, [masks[pair[0]] & masks[pair[1]]], sorted({*args.faults, takes, 2 * takes}), args.draws)
     print("two causes:")
     for pair in TWO:
         tried(steps, pair, [masks[name] for name in pair], [one for one in args.faults if one >= 5], args.draws)

@@ -363,11 +363,21 @@ def _tied(modules: Sequence[SketchedModule], gap: Floats, distance: Floats) -> n
     places = {one.name: place for place, one in enumerate(modules)}
     found = np.zeros(gap.shape, dtype=bool)
     for place, one in enumerate(modules):
-        block = places.get(one.name.rpartition(".")[0])
-        if one.role == "router" and block is not None:
+        block = _block(one.name, places) if one.role == "router" else None
+        if block is not None:
             with np.errstate(invalid="ignore"):
                 found[:, place] = (gap[:, place] == 0) & (distance[:, block] > TIED)
     return found
+
+
+def _block(router: str, places: Mapping[str, int]) -> int | None:
+    """The block of experts that a router belongs to; its layer, where blocks were not sketched."""
+    name = router
+    while name:
+        name = name.rpartition(".")[0]
+        if name in places:
+            return places[name]
+    return None
 
 
 def _only_best(side: _Side) -> Ints:

@@ -52,7 +52,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
     **dict.fromkeys(("mixed", "joined", "two prefills", "waiting", "new", "first decode", "prefill"), _PREFILL),
     **dict.fromkeys(
         ("all accepted", "rejected", "drafts cut", "drafts padded", "1 drafts", "2 drafts", "emitted 2 last",
-         "emitted 3 last"),
+         "emitted 3 last", "emitted more last"),
         _DRAFTS,
     ),
     **dict.fromkeys(("chunked", "budget"), _CHUNKS),

@@ -234,6 +234,8 @@ PREDICATES: tuple[Predicate, ...] = (
          lambda ledger: (ledger.earlier(ledger.emitted, 0) > 0)
          & (ledger.earlier(ledger.emitted, 0) <= ledger.earlier(drafts(ledger), 0))),
     *(_emitted(number) for number in (1, 2, 3)),
+    _one("emitted more last", message("explain.emitted_more", "it emitted more than one token in its last step"),
+         lambda ledger: ledger.earlier(ledger.emitted, 0) > 1),
     _one("another count", message("explain.other_count", "rows emitted unequal numbers of tokens in their last steps"),
          other_count),
     *(_multiple(of) for of in (8, 16, 32)),

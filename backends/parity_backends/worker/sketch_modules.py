@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Optional
 
 LAYERS = "layers"
 PARTS = "parts"
-"""How much is sketched: decoder layers, or their parts too."""
+"""How much is sketched: decoder layers and their routers, or their other parts too."""
 
 DECODER_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.\d+$")
 NORM = re.compile(r"norm|(?:^|\.)ln", re.IGNORECASE)
@@ -30,16 +30,18 @@ class Sketched(NamedTuple):
 
 
 def sketched_modules(model: Any, level: str) -> list[Sketched]:
-    """Decoder layers with their direct parts and routers, in the order in which they run: parts before their layer."""
+    """Decoder layers with their routers and direct parts, in the order in which they run: parts before their layer.
+
+    Routers come with `layers` too: another choice of experts at a near-tie is no fault, and nothing else shows it."""
     named = dict(model.named_modules())
     layers = [name for name in named if DECODER_LAYER.search(name) and ".experts." not in name]
     layers = [name for name in layers if not any(name.startswith(other + ".") for other in layers if other != name)]
     found: list[Sketched] = []
     for layer in layers:
-        if level == PARTS:
-            for child, module in named[layer].named_children():
-                path = layer + "." + child
-                found += _routers(path, module)
+        for child, module in named[layer].named_children():
+            path = layer + "." + child
+            found += _routers(path, module)
+            if level == PARTS:
                 found.append(Sketched(path, "norm" if NORM.search(child) else "part", module))
         found.append(Sketched(layer, "layer", named[layer]))
     return [*found, Sketched(OUTPUT, "output", model)]

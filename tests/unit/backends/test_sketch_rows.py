@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from parity_backends.vllm.worker.sketching import Sketcher, Unsketchable
+from parity_backends.worker.sketch_modules import sketched_modules
 
 
 class Tensor:
@@ -96,6 +97,21 @@ def test_the_second_runner_makes_its_batch_in_each_step() -> None:
     engine = runner(req_states=object(), prepare_inputs=lambda output: given)
     assert rows_of(engine, prepare=True) == ([0, 0, 1, 1, 1], [1, 1, 0, 0, 0])
     assert engine.prepare_inputs(SCHEDULED) is given
+
+
+def test_routers_are_sketched_with_layers_alone_too() -> None:
+    """Another choice of experts at a near-tie is no fault, and the layer alone would be accused of it."""
+    gate = Module()
+    block = Module(gate=gate)
+    block.gate, block.experts = gate, SimpleNamespace(top_k=2)  # type: ignore[attr-defined]
+    model = Module(layers=Module(**{"0": Module(norm=Module(), mlp=block), "1": Module(norm=Module(), mlp=Module())}))
+    found = [(one.name, one.role, one.experts) for one in sketched_modules(model, "layers")]
+    assert found == [
+        ("layers.0.mlp.gate", "router", 2), ("layers.0", "layer", 0), ("layers.1", "layer", 0), ("output", "output", 0),
+    ]  # fmt: skip
+    parts = [one.name for one in sketched_modules(model, "parts")]
+    assert parts == ["layers.0.norm", "layers.0.mlp.gate", "layers.0.mlp", "layers.0", "layers.1.norm", "layers.1.mlp",
+                     "layers.1", "output"]  # fmt: skip
 
 
 def test_after_as_many_tokens_as_were_asked_for_it_ends_until_another_phase_begins() -> None:

@@ -146,6 +146,28 @@ def test_readings_become_the_columns(worker: ModuleType, seed: int) -> None:
     assert [name for name in steps.columns if not equal(found[name], steps.columns[name])] == []
 
 
+def test_what_is_settled_with_the_block_is_what_the_doors_saw(worker: ModuleType) -> None:
+    """Drafts as a matrix, and what follows from sampling parameters, are made into lists where blocks are packed."""
+    sight = worker.Sight(0, 0)
+    sight.names, sight.proposed = ["a", "b"], np.array([[5, 6], [7, 8]], dtype=np.int32)
+    sight.settle()
+    assert equal(sight.lists["proposed"], worker.Ragged(np.array([2, 2]), np.array([5, 6, 7, 8])))
+    params = SimpleNamespace(temperature=0.0, max_tokens=9, stop_token_ids=[4], eos_token_id=2)
+    asked = SimpleNamespace(
+        req_id="x", prompt_token_ids=[1, 2, 3], sampling_params=params, num_computed_tokens=0, block_ids=[[1]]
+    )
+    output = SimpleNamespace(
+        scheduled_new_reqs=[asked], scheduled_cached_reqs=SimpleNamespace(req_ids=[], num_computed_tokens=[],
+        new_block_ids=[], resumed_req_ids=set()), finished_req_ids=(), total_num_scheduled_tokens=3,
+        num_scheduled_tokens={"x": 3},
+    )  # fmt: skip
+    (new,) = worker.said_in(output, lambda name: {"request": name, "round": 1}).new
+    assert new.record() == {
+        "engine_id": "x", "prompt_tokens": 3, "plain": True, "max_tokens": 9, "stops": [2, 4],
+        "request": "x", "round": 1,
+    }  # fmt: skip
+
+
 def test_tokens_split_into_anothers_place_are_counted(worker: ModuleType) -> None:
     for seed in range(20):
         world = World(seed)

@@ -10,7 +10,7 @@ from msgspec.structs import replace as structs_replace
 from sketch_world import MODULES, World
 
 from parity.capture.sketches import Sketches, SketchesStopped
-from parity.explain.aligned import Aligned, align
+from parity.explain.aligned import Aligned, _block, align
 from parity.explain.located import MODULE, SAMPLER, Locating, locate
 from parity.explain.noise import LEAST_COMPLETIONS
 from parity.records import Key
@@ -43,6 +43,12 @@ def test_every_token_is_paired_and_a_healthy_run_is_accused_of_nothing() -> None
     assert found.judged
     assert not found.located
     assert 0.003 < float(np.median(aligned.distance)) < 0.008  # what the world was made with
+
+
+def test_a_router_belongs_to_its_block_or_where_that_was_not_sketched_to_its_layer() -> None:
+    places = {"model.layers.0": 0, "model.layers.1.mlp": 1, "model.layers.1": 2}
+    found = [_block(f"model.layers.{layer}.mlp.gate", places) for layer in (0, 1, 2)]
+    assert found == [0, 1, None]
 
 
 def cut(sketches: Sketches, step: int, stopped: SketchesStopped | None) -> Sketches:

@@ -82,7 +82,8 @@ def test_the_recorded_steps_name_the_condition_of_n_gram_drafts_on_a_hybrid_mode
     found = explained("ascend-emulated/ngram", steps, {one.key: one.prompt_token_ids for one in capture}, {}).associated
     assert (found.faults, found.sure) == (8, True)
     assert found.ranked[0].with_fault == found.faults
-    assert found.ranked[0].names == ("emitted 2 last", "emitted 3 last")
+    assert found.ranked[0].names == ("emitted more last",)
+    assert found.ranked[0].adjusted < 1e-7
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -26,11 +26,14 @@ from .host_copies import copied, first_best, is_of_state, state_readings
 from .kv_watch import KV_COLUMNS, KeyValueWatch
 from .recorder import NO_TOKENS, Recorder, nothing_kept, unknown_metadata
 from .state_digests import StateDigests, states_of
-from .step_sight import Sight, flat, ragged_rows
+from .step_sight import Sight, flat
 
 FORWARD_DOORS = ("_generate_process_reqs_hidden_states", "_model_forward")
 """What runs the model; the first that a runner has. vllm-ascend 0.13.0 goes through a method of its own and never calls
 the other, which it inherits; from 0.18.0 on its `_model_forward` has another argument before vLLM's."""
+
+FED = ("input_ids", "positions")
+"""Of their arguments, by position or by name."""
 
 
 class FirstRunner(Recorder):
@@ -63,12 +66,13 @@ class FirstRunner(Recorder):
         return execute_model
 
     def _around_model_forward(self, inner: Any) -> Any:
-        signature = inspect.signature(inner)
+        parameters = list(inspect.signature(inner).parameters)
+        places = [parameters.index(name) if name in parameters else len(parameters) for name in FED]
 
         def model_forward(*args: Any, **kwargs: Any) -> Any:
             if self.sight is not None and not self.sight.names:
-                given = signature.bind_partial(*args, **kwargs).arguments
-                self.look(self._forward, self.sight, given.get("input_ids"), given.get("positions"))
+                fed = [args[at] if at < len(args) else kwargs.get(name) for name, at in zip(FED, places)]  # noqa: B905
+                self.look(self._forward, self.sight, *fed)
             return inner(*args, **kwargs)
 
         return model_forward
@@ -99,6 +103,7 @@ class FirstRunner(Recorder):
         from vllm.forward_context import get_forward_context
 
         output, batch = self.output, self.runner.input_batch
+        self.output = None  # whoever made it frees it
         count, total = int(batch.num_reqs), int(output.total_num_scheduled_tokens)
         names = list(batch.req_ids[:count])
         self.rows(sight, names)
@@ -224,7 +229,7 @@ class FirstRunner(Recorder):
             device = str(proposed.device.type)
             self.unseen["proposed"] = message("unseen.drafts_on", "the drafts are on {device}", device=device)
         else:
-            sight.lists["proposed"] = ragged_rows(host_copy(proposed, count))
+            sight.proposed = host_copy(proposed, count)
 
 
 def _slots(state: dict[str, Any]) -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import time
 import traceback
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Callable, Optional
 
@@ -184,7 +185,7 @@ class Recorder:
 
     def _given(self, sight: Sight, outputs: Any) -> None:
         if "given" not in self.unseen:
-            every = [one for group in outputs.values() for one in group.outputs]
+            every = list(chain.from_iterable(group.outputs for group in outputs.values()))
             sight.given, sight.lists["given"] = every, flat(list(map(TOKENS, every)))
         self.finished(sight)
 

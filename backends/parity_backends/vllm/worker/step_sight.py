@@ -35,6 +35,8 @@ class Sight:
         """Which list of `handed` is whose, where these are as the runner handed them out."""
         self.given: Optional[list[Any]] = None
         """What the caller gets, in the order of `given`: of it the lists of tokens alone may change after the step."""
+        self.proposed: Any = None
+        """A matrix of the drafts for the next step, shape (rows, k), where `proposed` is to be made of it."""
         self.order: dict[str, list[int]] = {}
         """Of lists that are not in the rows' order: where the one of each row stands; NOTHING where it has none."""
         self.finished: list[int] = []
@@ -59,8 +61,10 @@ class Sight:
         """`Requests.came`"""
 
     def settle(self) -> None:
-        """Which row each entry of the copied dictionaries belongs to."""
+        """Lists of what was copied whole, and which row each entry of the copied dictionaries belongs to."""
         names = self.names
+        if self.proposed is not None:
+            self.lists["proposed"] = ragged_rows(self.proposed)
         if self.index is not None:
             self.numbers["index_row"] = looked_up(self.index, names)
         if self.handed is not None:
