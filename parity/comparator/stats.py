@@ -133,6 +133,8 @@ class SamplingStats(_Numbers, frozen=True, kw_only=True):
     """Of the test `draws`."""
     baseline_draws_at: float | None = None
     """Times the temperature asked for, that explain the baseline's own draws by its scores, where 1 does not."""
+    noise_shared_by: tuple[str, ...] = ()
+    """Arms whose completions draw with the same noise (detect/shared_noise.py): of these one counts."""
 
 
 class Exercised(_Numbers, frozen=True, kw_only=True):

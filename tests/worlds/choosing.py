@@ -94,6 +94,7 @@ class Chooser:
             self.waiting: list[list[int]] = [[] for _ in range(rows)]
         self.stops = any(one.get("stop_token_ids") for one in rules)
         self.drawn, self.weights = np.empty(0, dtype=np.int64), np.empty((0, vocabulary), dtype=np.float32)
+        self.one_noise = any(one.get("one_noise") for one in rules)
         self.random = self._any("temperature") or any("temperature" in one.values for one in lapsing)
 
     def _any(self, name: str, none: float = 0.0) -> bool:
@@ -157,7 +158,8 @@ class Chooser:
             if len(drawn):
                 some = {name: values[drawn] for name, values in number.items()}
                 weights = _weights(logits[drawn], some)
-                chosen[drawn] = _pick(weights, _uniform(self.seeds[drawn], at[drawn]))
+                pick = _pick_ranked if self.one_noise else _pick
+                chosen[drawn] = pick(weights, _uniform(self.seeds[drawn], at[drawn]))
                 self.drawn, self.weights = drawn, weights
         for row in lapsed:
             if self.lapses[row].second:  # type: ignore[union-attr]
@@ -292,3 +294,9 @@ def _pick(weight: Floats, chance: npt.NDArray[np.float64]) -> Ints:
     reach = np.cumsum(weight, axis=1, dtype=np.float64)
     found = (reach <= (chance * reach[:, -1])[:, None]).sum(axis=1)
     return np.minimum(found, weight.shape[1] - 1).astype(np.int64)
+
+
+def _pick_ranked(weight: Floats, chance: npt.NDArray[np.float64]) -> Ints:
+    """The likeliest token first, as samplers do that sort."""
+    order = np.argsort(-weight, axis=1, kind="stable")
+    return np.take_along_axis(order, _pick(np.take_along_axis(weight, order, 1), chance)[:, None], 1)[:, 0]

@@ -86,6 +86,10 @@ SETTINGS = (
     Setting("sampled, 1", FLAT, 128, {"max_tokens": 128, "temperature": 1.0}),
     Setting("each its own temperature", PEAKED, 160, {"max_tokens": 256, "temperature": 0.5}, _DRAWS),
     Setting("drawn, penalties", FLAT, 128, {"max_tokens": 128, "temperature": 0.8}, _PENALTIES),
+    Setting("drawn, one noise", FLAT, 96, {"max_tokens": 96, "temperature": 0.8, "one_noise": True}),
+    Setting(
+        "drawn, one noise, two samples", PEAKED, 48, {"max_tokens": 96, "temperature": 1.0, "n": 2, "one_noise": True}
+    ),
     Setting("drawn, rules", PEAKED, 128, {"max_tokens": 128, "temperature": 0.8}, _RULES),
 )
 

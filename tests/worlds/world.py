@@ -132,7 +132,8 @@ class World:
         logprobs: int | None = 0,
         **sampling: Any,
     ) -> Made:
-        """The arm's capture. `logprobs`: how many of its own the engine lists beside the chosen token's, None: none."""
+        """The arm's capture. `logprobs`: how many of its own the engine lists beside the chosen token's, None: none.
+        Of `sampling`, `one_noise`: all requests draw by the same numbers, the likeliest token first."""
         rules = {"temperature": 0.0, "max_tokens": 64, "n": 1, **sampling, **(fault.rules if fault else {})}
         keys, rows = self._rows(asked, arm, rounds, rules)
         columns = 0 if logprobs is None else 1 + logprobs
@@ -170,7 +171,8 @@ class World:
             for index, one in enumerate(asked):
                 for sample in range(int(rules["n"])):
                     keys.append(Key(one.id, number, sample))
-                    seed = np.random.SeedSequence([self.seed, index, number, sample, arm.draws, 3])
+                    which = (0, 0, 0) if rules.get("one_noise") else (index, number, sample)
+                    seed = np.random.SeedSequence([self.seed, *which, arm.draws, 3])
                     rows.append(Row(one.prompt, {**rules, **one.own}, int(seed.generate_state(1, np.uint64)[0])))
         return keys, rows
 
@@ -271,7 +273,7 @@ class World:
 
     def _named(self, rules: Mapping[str, Any]) -> dict[str, Any]:
         """Parameters as a capture has them: bad words as texts."""
-        named = dict(rules)
+        named = {name: value for name, value in rules.items() if name != "one_noise"}
         if words := named.pop("bad_ids", None):
             named["bad_words"] = [WORDS(word).strip() for word in words]
         return named

@@ -100,6 +100,16 @@ def random_sampling(tests: SamplingStats, pairs: Pairs, baseline_scored: bool) -
             Step.SCORE,
             Step.REFERENCE,
         )
+    if tests.noise_shared_by:
+        found += reason(
+            message(
+                "conclude.noise_shared",
+                "the completions of {arms} draw alike at the same places, as with one seed for all requests: each was "
+                "judged, but of what holds for all of them together one counts; give each request a seed of its own",
+                arms=list(tests.noise_shared_by),
+            ),
+            Step.AGAIN,
+        )
     if not tests.scored and not equal:  # equal draws need no distribution
         found += reason(
             message(

@@ -17,7 +17,7 @@ from parity.comparator.detect.logprobs import doubtful_rows
 from parity.comparator.detect.near_ties import is_supported
 from parity.comparator.detect.registry import detectors
 from parity.comparator.detect.rules import Broken
-from parity.comparator.reference.draw_sums import DrawSums
+from parity.comparator.detect.whole_draws import ArmsDraws
 from parity.comparator.reference.gaps import TokenGaps, gap_instead
 from parity.comparator.reference.scores import gaps_at_divergence, own_rejections
 from parity.comparator.types import CompletionClass
@@ -56,7 +56,7 @@ class Judged:
     """Of completions drawn at random: the share that would be found, were all of them faulty in this way."""
     places: Tested | None = None
     """Of completions drawn at random: whether tokens at certain places were drawn otherwise."""
-    draws: tuple[Mapping[Key, DrawSums], Mapping[Key, DrawSums]] = ({}, {})
+    draws: ArmsDraws = field(default_factory=ArmsDraws)
     """Of completions drawn at random: what those of baseline and candidate add up to."""
     baseline_draws_at: float | None = None
     """Times the temperature asked for, that the baseline's drawn tokens look like by its own scores, where these do not
@@ -80,7 +80,7 @@ class Judged:
             [*self.notes, *other.notes],
             {**self.seen, **other.seen},
             other.places or self.places,
-            other.draws if any(other.draws) else self.draws,
+            other.draws if other.draws.candidate else self.draws,
             other.baseline_draws_at or self.baseline_draws_at,
             self.broken,
             self.next_steps + other.next_steps,

@@ -20,7 +20,7 @@ from parity.comparator.detect.rules import Broken, Requested
 from parity.comparator.detect.said import Writer
 from parity.comparator.detect.structure import GARBLED_TOKENS
 from parity.comparator.detect.temperatures import Temperatures, temperatures
-from parity.comparator.detect.whole_draws import sums_of_arms, without
+from parity.comparator.detect.whole_draws import sums_of_arms
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference import surprisal
 from parity.comparator.reference.draw_sums import own_temperature
@@ -124,8 +124,8 @@ def judge_sampled(
         contradicted=contradicted,
         notes=[*bets.notes, *beyond.notes],
         seen=_seen(draws, bets, pairs.candidate) if not corrupt else {},
-        places=bets.by_place(corrupt, draws.alpha),
-        draws=without(sums, corrupt),
+        places=bets.by_place(corrupt | sums.not_counted, draws.alpha),
+        draws=sums.without(corrupt),
         baseline_draws_at=draws_at,
         next_steps=_whose(found, crossed, draws),
     )

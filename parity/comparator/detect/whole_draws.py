@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
 from parity.comparator.detect.drawn_places import Drawn, Outcomes
+from parity.comparator.detect.shared_noise import factors, shares_noise
 from parity.comparator.detect.temperatures import LOWEST, OTHER_DISTRIBUTIONS
 from parity.comparator.inputs.servers import served
-from parity.comparator.reference.draw_sums import DrawSums, sums_of
+from parity.comparator.reference.draw_sums import NAMES, AtPlaces, DrawSums, sums_of
 from parity.comparator.reference.penalties import as_chosen
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.temperature import Cut, among_listed, listed_alone, listed_width
@@ -20,9 +22,33 @@ from parity.records import Capture, Completion, Key, TopLogprobs
 WIDEST = 20
 """Listed tokens that are looked at where penalties, biases or bans decided as well."""
 
-Sums = tuple[Mapping[Key, DrawSums], Mapping[Key, DrawSums]]
+ONES: Final = np.ones(len(NAMES))
 
 Listed = Sequence[tuple[Completion, TopLogprobs]]
+
+
+@dataclass(frozen=True)
+class ArmsDraws:
+    """What the draws of baseline and candidate add up to, in the same completions, and by number (`NAMES`) so many
+    times the variance of independent draws that those at the same places have."""
+
+    baseline: Mapping[Key, DrawSums] = field(default_factory=dict)
+    candidate: Mapping[Key, DrawSums] = field(default_factory=dict)
+    factors: tuple[FloatArray, FloatArray] = (ONES, ONES)
+    noise_shared_by: tuple[str, ...] = ()
+    """Arms whose completions draw with the same noise."""
+
+    def without(self, left_out: Collection[Key]) -> ArmsDraws:
+        """But for these completions."""
+        base, candidate = (
+            {key: one for key, one in side.items() if key not in left_out} for side in (self.baseline, self.candidate)
+        )
+        return replace(self, baseline=base, candidate=candidate)
+
+    @property
+    def not_counted(self) -> frozenset[Key]:
+        """Completions that say nothing new: all but one, where they share their noise."""
+        return frozenset(sorted(self.candidate)[1:]) if self.noise_shared_by else frozenset()
 
 
 def sums_of_arms(
@@ -31,7 +57,7 @@ def sums_of_arms(
     arms: tuple[Capture, Capture],
     reference: Reference,
     asked: Callable[[Completion], float],
-) -> tuple[Sums, list[DrawSums]]:
+) -> tuple[ArmsDraws, list[DrawSums]]:
     """(of baseline and candidate, those of the same completions; of the baseline alone, where nothing is cut off, among
     the tokens that are listed: these are known at any temperature, whatever the lists leave out).
 
@@ -40,32 +66,45 @@ def sums_of_arms(
     shaped = _shaped(listed, arms, reference, asked)
     # A server's cut-off may come before the temperature or after it.
     cuts_known = not any(served(arm.header) for arm in arms)
-    base, candidate = (
-        _sums(one, cuts_known) | _sums(other, cuts_known) for one, other in zip(plain, shaped, strict=True)
+    sides = [
+        (first | second, at_first + at_second)
+        for one, other in zip(plain, shaped, strict=True)
+        for first, at_first in [_sums(one, cuts_known)]
+        for second, at_second in [_sums(other, cuts_known)]
+    ]
+    (base, base_places), (candidate, candidate_places) = sides
+    shared = [shares_noise(base_places, is_baseline=True), shares_noise(candidate_places, is_baseline=False)]
+    found = ArmsDraws(
+        base,
+        candidate,
+        (ONES, ONES) if any(shared) else (factors(base_places), factors(candidate_places)),
+        tuple(arm.header.arm for arm, shares in zip(arms, shared, strict=True) if shares),
     )
-    alone = {asked: [replace(one, draws=listed_alone(one.draws)) for one in many] for asked, many in plain[0].items()}
+    alone = {asked: [_listed_alone(one) for one in many] for asked, many in plain[0].items()}
     own = [
         sums
         for grouped in (alone, shaped[0])
-        for sums in _sums({asked: many for asked, many in grouped.items() if asked[1] == Cut()}, True).values()
+        for sums in _sums({asked: many for asked, many in grouped.items() if asked[1] == Cut()}, True)[0].values()
     ]
-    return without((base, candidate), frozenset(base.keys() ^ candidate.keys())), own
+    return found.without(base.keys() ^ candidate.keys()), own[:1] if found.noise_shared_by else own
 
 
-def without(sums: Sums, left_out: frozenset[Key]) -> Sums:
-    """Of both arms, but for these completions."""
-    base, candidate = ({key: one for key, one in side.items() if key not in left_out} for side in sums)
-    return base, candidate
+def _listed_alone(one: Drawn) -> Drawn:
+    kept = one.draws.drawn < one.draws.logs.shape[1]
+    return replace(one, draws=listed_alone(one.draws), places=one.places[kept])
 
 
-def _sums(grouped: Outcomes, cuts_known: bool) -> dict[Key, DrawSums]:
+def _sums(grouped: Outcomes, cuts_known: bool) -> tuple[dict[Key, DrawSums], AtPlaces]:
     found: dict[Key, DrawSums] = {}
+    at_places = AtPlaces.none()
     for (temperature, cut), many in grouped.items():
         some = [one for one in many if len(one.draws) and one.draws.logs.shape[1] >= 2]
         if some and (cuts_known or cut == Cut() or temperature == 1):
-            sums = sums_of([one.draws for one in some], temperature, cut)
+            draws, places = [one.draws for one in some], [one.places for one in some]
+            sums, at = sums_of(draws, places, temperature, cut)
             found |= {one.key: made for one, made in zip(some, sums, strict=True)}
-    return found
+            at_places += at
+    return found, at_places
 
 
 def _shaped(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parity.comparator.detect.whole_draws import ArmsDraws
 from parity.comparator.reference.draw_sums import FEWEST, LARGEST, NAMES, DrawSums, times_of
 from parity.comparator.statistics import FloatArray, bennett
 from parity.comparator.stats import DrawsSeen
@@ -38,6 +39,38 @@ SEEN = 1.645
 
 
 @dataclass(frozen=True, slots=True)
+class _Side:
+    """An arm's draws; factor: times the variance of independent ones, by number."""
+
+    sums: DrawSums
+    factor: FloatArray
+
+    @property
+    def tokens(self) -> int:
+        return self.sums.tokens
+
+    @property
+    def means(self) -> FloatArray:
+        return self.sums.sums / self.tokens
+
+    @property
+    def error(self) -> FloatArray:
+        """Variances of the means."""
+        return self.factor * self.sums.variances / self.tokens**2
+
+    @property
+    def largest(self) -> FloatArray:
+        """What the tokens that come together add to a mean at most."""
+        found: FloatArray = self.factor * LARGEST / self.tokens
+        return found
+
+    @property
+    def spread(self) -> float:
+        """Variance of one token's log-likelihood."""
+        return float(self.sums.variances[0]) / self.tokens
+
+
+@dataclass(frozen=True, slots=True)
 class Drawn:
     """The oddest number of the oddest part: p_value, adjusted for all of them."""
 
@@ -54,7 +87,7 @@ class Drawn:
 
 
 def test_draws(
-    sums: tuple[Mapping[Key, DrawSums], Mapping[Key, DrawSums]],
+    arms: ArmsDraws,
     completions: Mapping[Key, Completion],
     temperature: float,
     rounding: float,
@@ -66,10 +99,13 @@ def test_draws(
     rate of this test.
     """
     found: list[Drawn] = []
-    parts = list(_parts(sums[1].keys(), completions))
+    parts = list(_parts(arms.candidate.keys(), completions))
     seen: DrawsSeen | None = None
     for part, keys in parts:
-        base, candidate = (DrawSums.of_all(side[key] for key in keys) for side in sums)
+        base, candidate = (
+            _Side(DrawSums.of_all(side[key] for key in keys), factor)
+            for side, factor in zip((arms.baseline, arms.candidate), arms.factors, strict=True)
+        )
         if min(base.tokens, candidate.tokens) < FEWEST:
             continue
         found += _of_part(base, candidate, part, temperature, rounding)
@@ -106,13 +142,10 @@ def _of_sample(number: int) -> Message:
     return message("draws.sample", "in sample {number} of the requests", number=number)
 
 
-def _of_part(
-    base: DrawSums, candidate: DrawSums, part: Message, temperature: float, rounding: float
-) -> Iterator[Drawn]:
+def _of_part(base: _Side, candidate: _Side, part: Message, temperature: float, rounding: float) -> Iterator[Drawn]:
     difference, variance, largest = _compared(base, candidate)
-    spread = candidate.variances[0] / candidate.tokens
-    times = times_of(float(difference[0]), float(spread), temperature)
-    own = times_of(float(base.sums[0] / base.tokens), float(base.variances[0]) / base.tokens, temperature)
+    times = times_of(float(difference[0]), candidate.spread, temperature)
+    own = times_of(float(base.means[0]), base.spread, temperature)
     for at, name in enumerate(NAMES):
         beyond = abs(float(difference[at])) - rounding * float(OF_ROUNDING[at])
         p_value = bennett(beyond, float(variance[at]), float(largest[at]))
@@ -121,21 +154,19 @@ def _of_part(
         )
 
 
-def _whose(base: DrawSums, candidate: DrawSums, at: int, times: float) -> float | None:
+def _whose(base: _Side, candidate: _Side, at: int, times: float) -> float | None:
     """`times` where it is the baseline that is not drawn as asked."""
-    off, other = (abs(float(one.sums[at])) / one.tokens for one in (base, candidate))
-    chance = bennett(off, float(base.variances[at]) / base.tokens**2, float(LARGEST[at]) / base.tokens)
+    off, other = (abs(float(one.means[at])) for one in (base, candidate))
+    chance = bennett(off, float(base.error[at]), float(base.largest[at]))
     return times if off > FURTHER * other and chance < BASELINE_OFF else None
 
 
-def _compared(base: DrawSums, candidate: DrawSums) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _compared(base: _Side, candidate: _Side) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(difference of the means, its variance, what one token adds to it at most)."""
-    difference = candidate.sums / candidate.tokens - base.sums / base.tokens
-    variance = candidate.variances / candidate.tokens**2 + base.variances / base.tokens**2
-    return difference, variance, LARGEST / min(base.tokens, candidate.tokens)
+    return candidate.means - base.means, candidate.error + base.error, np.maximum(base.largest, candidate.largest)
 
 
-def _seen(base: DrawSums, candidate: DrawSums, temperature: float, rounding: float, alpha: float) -> DrawsSeen:
+def _seen(base: _Side, candidate: _Side, temperature: float, rounding: float, alpha: float) -> DrawsSeen:
     """What would have been seen with a chance of 95 %."""
     _, variance, largest = _compared(base, candidate)
     needed = [
@@ -145,9 +176,8 @@ def _seen(base: DrawSums, candidate: DrawSums, temperature: float, rounding: flo
         for at in range(len(NAMES))
     ]
     of = dict(zip(NAMES, needed, strict=True))
-    spread = float(candidate.variances[0]) / candidate.tokens
-    more = temperature * of["likely"] / spread if spread > 0 else 1.0
-    room = candidate.open / candidate.tokens
+    more = temperature * of["likely"] / candidate.spread if candidate.spread > 0 else 1.0
+    room = candidate.sums.open / candidate.tokens
     return DrawsSeen(
         tokens=candidate.tokens,
         temperature_times=1.0 + more if more < 1.0 else None,

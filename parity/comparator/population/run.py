@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -151,7 +151,12 @@ def _tests(
     alpha: float,
 ) -> tuple[SamplingStats, Drawn | None]:
     """(tests over what was drawn at random, what is oddest about the draws); `inputs` and `pairs` are of that alone."""
-    whole = [(a, b) for a, b in zip(pairs.baseline, pairs.candidate, strict=True) if not (a.aborted or b.aborted)]
+    left_out = judged.draws.not_counted
+    whole = [
+        (a, b)
+        for a, b in zip(pairs.baseline, pairs.candidate, strict=True)
+        if not (a.aborted or b.aborted or b.key in left_out)
+    ]
     baseline, candidate = [a for a, _ in whole], [b for _, b in whole]
     vocab_size = inputs.candidate.header.vocab_size or inputs.baseline.header.vocab_size
 
@@ -165,13 +170,13 @@ def _tests(
 
     rounding = sampled.allowed_for_rounding(found, inputs.temperature)
     odd, seen = test_draws(
-        judged.draws, {one.key: one for one in candidate}, inputs.temperature, rounding, alpha / TESTS
+        judged.draws.without(left_out), {one.key: one for one in candidate}, inputs.temperature, rounding, alpha / TESTS
     )
     tests = sampled.run_tests(
         baseline,
         candidate,
-        {key: gaps for key, (gaps, _) in references.baseline.items() if key in inputs.baseline.completions},
-        {key: gaps for key, gaps in judged.gaps.items() if key in inputs.candidate.completions},
+        {key: gaps for key, (gaps, _) in references.baseline.items() if _counts(key, inputs.baseline, left_out)},
+        {key: gaps for key, gaps in judged.gaps.items() if _counts(key, inputs.candidate, left_out)},
         (surprisals(inputs.baseline, baseline), surprisals(inputs.candidate, candidate)),
         places=judged.places,
         draws=odd,
@@ -179,9 +184,14 @@ def _tests(
         baseline_draws_at=_baseline_at(judged, odd),
         temperature=inputs.temperature,
         rounding=rounding,
+        noise_shared_by=judged.draws.noise_shared_by,
     )
     failed = sorted(name for name, p_value in tests.adjusted.items() if p_value < alpha)
     return msgspec.structs.replace(tests, failed=tuple(failed)), odd
+
+
+def _counts(key: Key, arm: Capture, left_out: Collection[Key]) -> bool:
+    return key in arm.completions and key not in left_out
 
 
 def _baseline_at(judged: Judged, odd: Drawn | None) -> float | None:

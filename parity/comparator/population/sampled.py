@@ -56,6 +56,7 @@ def run_tests(
     baseline_draws_at: float | None = None,
     temperature: float = 1.0,
     rounding: float = 0.0,
+    noise_shared_by: tuple[str, ...] = (),
 ) -> SamplingStats:
     """Two-sample tests over the whole run: raw and Holm-adjusted p-values by name.
 
@@ -69,6 +70,7 @@ def run_tests(
     within each request (Gretton et al. 2012; for model equality Gao et al. 2024, arXiv:2410.20247).
     places: `places`, that tokens at some place of the completions are drawn otherwise than asked (e-values).
     baseline_draws_at: as in the statistics; then nothing is tested.
+    noise_shared_by: as in the statistics.
     draws: `draws`, that those of all completions are, or of one round, sample or length of prompts.
     """
     arms = baseline, candidate
@@ -101,6 +103,7 @@ def run_tests(
         odd_places=() if places is None else places.odd,
         draws_seen=draws_seen,
         baseline_draws_at=baseline_draws_at,
+        noise_shared_by=noise_shared_by,
     )
 
 

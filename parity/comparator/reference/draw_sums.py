@@ -13,6 +13,7 @@ import numpy as np
 
 from parity.comparator.reference.temperature import Cut, Draws, drawn_from, joined
 from parity.comparator.statistics import FloatArray, bennett
+from parity.records import TokenIds
 
 DEEPEST = 10.0
 """Nats below the best token that an outcome counts at most: one token is not to decide of an arm."""
@@ -64,6 +65,40 @@ class DrawSums:
         return DrawSums(sums, variances, open_, tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class AtPlaces:
+    """Sums over the tokens at each place of an arm's completions, of the numbers and of their squares; shape
+    (places, len(NAMES)); and how many tokens they are, (places,)."""
+
+    sums: FloatArray
+    squares: FloatArray
+    tokens: FloatArray
+
+    @staticmethod
+    def none() -> AtPlaces:
+        return AtPlaces(np.zeros((0, len(NAMES))), np.zeros((0, len(NAMES))), np.zeros(0))
+
+    @staticmethod
+    def of(places: TokenIds, numbers: FloatArray) -> AtPlaces:
+        count = int(places.max()) + 1 if len(places) else 0
+        summed = [np.zeros((count, len(NAMES))) for _ in range(2)]
+        for total, each in zip(summed, (numbers, numbers * numbers), strict=True):
+            np.add.at(total, places, each)
+        return AtPlaces(summed[0], summed[1], np.bincount(places, minlength=count).astype(np.float64))
+
+    def __add__(self, other: AtPlaces) -> AtPlaces:
+        longest = max(len(self.tokens), len(other.tokens))
+        mine, others = (
+            [np.pad(each, [(0, longest - len(each)), *[(0, 0)] * (each.ndim - 1)]) for each in one.arrays]
+            for one in (self, other)
+        )
+        return AtPlaces(*(one + another for one, another in zip(mine, others, strict=True)))
+
+    @property
+    def arrays(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        return self.sums, self.squares, self.tokens
+
+
 def numbers_of(draws: Draws, temperature: float, cut: Cut) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(the numbers of each token less their expectations, their variances), shapes (N, len(NAMES)), and the probability
     of all tokens but the best, (N,).
@@ -104,9 +139,11 @@ def _with_drawn(weights: FloatArray, draws: Draws) -> FloatArray:
     return made
 
 
-def sums_of(many: Sequence[Draws], temperature: float, cut: Cut) -> list[DrawSums]:
-    """Of completions that asked for the same, one by one."""
-    result = []
+def sums_of(
+    many: Sequence[Draws], places: Sequence[TokenIds], temperature: float, cut: Cut
+) -> tuple[list[DrawSums], AtPlaces]:
+    """Of completions that asked for the same: one by one, and place by place (`places`: of the tokens of each)."""
+    result, at_places = [], AtPlaces.none()
     for begin in range(0, len(many), _AT_ONCE):
         part = many[begin : begin + _AT_ONCE]
         found, spread, room = numbers_of(joined(part), temperature, cut)
@@ -116,7 +153,8 @@ def sums_of(many: Sequence[Draws], temperature: float, cut: Cut) -> list[DrawSum
             DrawSums(one.sum(axis=0), other.sum(axis=0), float(free.sum()), len(one))
             for one, other, free in zip(*split, strict=True)
         ]
-    return result
+        at_places += AtPlaces.of(np.concatenate(places[begin : begin + _AT_ONCE]), found)
+    return result, at_places
 
 
 def times_of(difference: float, spread: float, temperature: float) -> float:

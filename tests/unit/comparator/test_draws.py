@@ -14,9 +14,11 @@ from worlds.seen_as import VIEWS
 from worlds.trials import Faulty, Setting, Trial, clean, judge
 from worlds.unseen import unseen
 
+from parity.comparator.detect.shared_noise import factors, shares_noise
+from parity.comparator.detect.whole_draws import ArmsDraws
 from parity.comparator.population.drawn import test_draws as draws_test
 from parity.comparator.population.moved import most
-from parity.comparator.reference.draw_sums import FEWEST, NAMES, DrawSums, numbers_of, sums_of
+from parity.comparator.reference.draw_sums import FEWEST, NAMES, AtPlaces, DrawSums, numbers_of, sums_of
 from parity.comparator.reference.temperature import Cut, Draws, drawn_from
 from parity.comparator.statistics import bennett, binomial_tail
 from parity.records import Key, TopLogprobs, Verdict
@@ -44,13 +46,13 @@ def _arm(
 ) -> dict[Key, DrawSums]:
     rng = np.random.default_rng(seed)
     rows = [_draws(rng, 100, drawn_at, cut) for _ in range(40)]
-    sums = sums_of(rows, asked, asked_cut or cut)
+    sums, _ = sums_of(rows, [np.arange(100)] * len(rows), asked, asked_cut or cut)
     return {Key(f"r{number}", 0, 0): one for number, one in enumerate(sums)}
 
 
 def _tested(base: dict[Key, DrawSums], arm: dict[Key, DrawSums], asked: float):
     known = {key: completion([1], key.request, prompt=[1] * (1 + number % 9)) for number, key in enumerate(arm)}
-    return draws_test((base, arm), known, asked, 0.001, ALPHA)
+    return draws_test(ArmsDraws(base, arm), known, asked, 0.001, ALPHA)
 
 
 @pytest.mark.parametrize("cut", [Cut(), Cut(top_k=4), Cut(top_p=0.8), Cut(min_p=0.1)], ids=str)
@@ -96,7 +98,7 @@ def test_one_round_alone_is_named() -> None:
         for turn in range(4)
         for key, one in _arm(10 + turn, 0.8 if turn == 3 else 1.0, 1.0).items()
     }
-    odd, _ = draws_test((base, arm), {key: completion([1], key.request) for key in arm}, 1.0, 0.001, ALPHA)
+    odd, _ = draws_test(ArmsDraws(base, arm), {key: completion([1], key.request) for key in arm}, 1.0, 0.001, ALPHA)
     assert odd is not None
     assert odd.p_value < ALPHA
     assert str(odd.part) == "in round 3"
@@ -104,7 +106,7 @@ def test_one_round_alone_is_named() -> None:
 
 def test_too_few_tokens_say_nothing() -> None:
     one = {Key("r0", 0, 0): DrawSums(np.ones(len(NAMES)), np.ones(len(NAMES)), 1.0, FEWEST - 1)}
-    assert draws_test((one, one), {Key("r0", 0, 0): completion([1], "r0")}, 1.0, 0.0, ALPHA) == (None, None)
+    assert draws_test(ArmsDraws(one, one), {Key("r0", 0, 0): completion([1], "r0")}, 1.0, 0.0, ALPHA) == (None, None)
 
 
 @pytest.mark.parametrize(("hits", "total", "chance"), [(20, 100, 0.1), (9, 1000, 0.002), (620, 1000, 0.5)])
@@ -193,3 +195,36 @@ def test_a_baseline_that_draws_otherwise_does_not_accuse_the_candidate(name: str
     assert turned.verdict is Verdict.INCONCLUSIVE
     assert not turned.corrupt
     assert Step.SWAP in [one.step for one in turned.next_steps]
+
+
+@pytest.mark.parametrize("requests", [16, 64])
+def test_one_noise_for_all_requests_accuses_nobody(requests: int) -> None:
+    """As with one seed for all of them: independent draws would cancel out, these add up."""
+    asked = {"temperature": 0.8, "max_tokens": 64, "ignore_eos": True, "one_noise": True}
+    found = []
+    for seed in range(8):
+        trial = next(clean(Setting("drawn", FLAT, requests, asked), 500 + seed, arms=(speculating(2),)))
+        result = judge(trial).result
+        assert not result.corrupt
+        assert result.verdict is Verdict.INCONCLUSIVE
+        found.append(result.stats.sampling.noise_shared_by)
+    assert all("cuda/base" in one for one in found)
+
+
+def test_independent_draws_are_not_taken_for_one_noise(clean_draws: Trial) -> None:
+    sampling = judge(clean_draws).result.stats.sampling
+    assert sampling.noise_shared_by == ()
+    assert {"likelihood", "surprisal", "length", "wording", "draws"} <= sampling.adjusted.keys()
+
+
+def test_a_few_odd_places_are_not_taken_for_one_noise() -> None:
+    """Draws that are the best token at some places, in all completions, are one-sided."""
+    rng = np.random.default_rng(3)
+    places = AtPlaces.none()
+    for _ in range(200):
+        row = _draws(rng, 64, 1.0, NO_CUT)
+        row = replace(row, drawn=np.where(np.arange(64) % 3 == 0, 0, row.drawn))
+        places += sums_of([row], [np.arange(64)], 1.0, NO_CUT)[1]
+    assert factors(places)[NAMES.index("rank")] > 2
+    assert not shares_noise(places, is_baseline=False)
+    assert shares_noise(places, is_baseline=True)
