@@ -171,8 +171,8 @@ class World:
             for index, one in enumerate(asked):
                 for sample in range(int(rules["n"])):
                     keys.append(Key(one.id, number, sample))
-                    which = (0, 0, 0) if rules.get("one_noise") else (index, number, sample)
-                    seed = np.random.SeedSequence([self.seed, *which, arm.draws, 3])
+                    of_request = 0 if rules.get("one_noise") else index
+                    seed = np.random.SeedSequence([self.seed, of_request, number, sample, arm.draws, 3])
                     rows.append(Row(one.prompt, {**rules, **one.own}, int(seed.generate_state(1, np.uint64)[0])))
         return keys, rows
 

@@ -34,7 +34,7 @@ HABIT = 4.0
 """Factor on what the bets win against the baseline's own completions beyond chance: so much more a completion of the
 candidate must lose to be at fault. Where an engine draws by rules that are not modelled, both arms show it."""
 
-TESTS = 8
+TESTS = 9
 """Tests of samples that share the error rate (population/sampled.py)."""
 
 USUAL = 0.95

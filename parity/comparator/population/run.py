@@ -11,7 +11,8 @@ import numpy as np
 from msgspec import UNSET
 
 from parity.comparator.detect import drawn_places
-from parity.comparator.detect.drawn_places import OddPlace, Tested
+from parity.comparator.detect.draft_acceptance import Accepted
+from parity.comparator.detect.drawn_places import OddPlace
 from parity.comparator.detect.other_penalties import seen_of_another
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.temperatures import TESTS
@@ -74,7 +75,7 @@ def measure(
     tests, odd = (
         _tests(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else (None, None)
     )
-    found = () if tests is None else _test_findings(inputs, tests, judged.places, odd)
+    found = () if tests is None else _test_findings(inputs, tests, judged, odd)
     counted = rates.rates(classes, [*findings, *found])
     found = (*found, *whole.findings)
     cut_short, tokens_not_judged = _not_judged(pairs, judged)
@@ -179,6 +180,7 @@ def _tests(
         {key: gaps for key, gaps in judged.gaps.items() if _counts(key, inputs.candidate, left_out)},
         (surprisals(inputs.baseline, baseline), surprisals(inputs.candidate, candidate)),
         places=judged.places,
+        accepted=judged.accepted,
         draws=odd,
         draws_seen=seen,
         baseline_draws_at=_baseline_at(judged, odd),
@@ -202,9 +204,7 @@ def _baseline_at(judged: Judged, odd: Drawn | None) -> float | None:
     return odd.baseline_at
 
 
-def _test_findings(
-    inputs: Inputs, tests: SamplingStats, places: Tested | None, odd: Drawn | None
-) -> tuple[Finding, ...]:
+def _test_findings(inputs: Inputs, tests: SamplingStats, judged: Judged, odd: Drawn | None) -> tuple[Finding, ...]:
     arms = inputs.candidate.header.arm, inputs.baseline.header.arm
     found = []
     for name in tests.failed:
@@ -215,13 +215,27 @@ def _test_findings(
             test=name.replace("_", " "),
             p_value=p_value,
         )
-        if name == "places" and places is not None and places.worst is not None:
-            why, kind = _odd_place(places.worst, p_value)
+        if name == "places" and judged.places is not None and judged.places.worst is not None:
+            why, kind = _odd_place(judged.places.worst, p_value)
+        if name == "drafts" and judged.accepted is not None:
+            why = _accepted_too_often(judged.accepted, p_value)
         if name == "draws" and odd is not None:
             why, kind = in_words(replace(odd, p_value=p_value)), _kind_of_draws(odd)
         evidence = RunEvidence(why=why, test=name, p_value=p_value)
         found.append(run_finding(*arms, kind, evidence))
     return tuple(found)
+
+
+def _accepted_too_often(found: Accepted, p_value: float) -> Message:
+    return message(
+        "run.drafts",
+        "drafts are accepted more often than at their probability: the {accepted} that the candidate accepted, of "
+        "{drafts}, are as many as {worth:.0f} drafts would give (p = {p_value:.2g} after adjustment)",
+        accepted=found.accepted,
+        drafts=found.drafts,
+        worth=found.worth,
+        p_value=p_value,
+    )
 
 
 def _kind_of_draws(odd: Drawn) -> Kind:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from parity.comparator.detect.draft_acceptance import Accepted
 from parity.comparator.detect.drawn_places import Tested
 from parity.comparator.population.drawn import Drawn
 from parity.comparator.population.numerics import UNIT
@@ -51,6 +52,7 @@ def run_tests(
     surprisals: tuple[Sequence[float], Sequence[float]] = ((), ()),
     *,
     places: Tested | None = None,
+    accepted: Accepted | None = None,
     draws: Drawn | None = None,
     draws_seen: DrawsSeen | None = None,
     baseline_draws_at: float | None = None,
@@ -69,6 +71,7 @@ def run_tests(
     loops: McNemar exact, completions that end in a loop. wording: MMD over hashed token pairs, labels permuted
     within each request (Gretton et al. 2012; for model equality Gao et al. 2024, arXiv:2410.20247).
     places: `places`, that tokens at some place of the completions are drawn otherwise than asked (e-values).
+    drafts: `accepted`, that drafts are accepted more often than at their probability (e-values).
     baseline_draws_at: as in the statistics; then nothing is tested.
     noise_shared_by: as in the statistics.
     draws: `draws`, that those of all completions are, or of one round, sample or length of prompts.
@@ -86,6 +89,7 @@ def run_tests(
         "wording": _wording_test(baseline, candidate),
         "places": None if places is None else places.p_value,
         "draws": None if draws is None else draws.p_value,
+        "drafts": None if accepted is None else accepted.p_value,
     }
     if baseline_draws_at is not None:  # that the arms differ says nothing of the candidate then
         found = {}
