@@ -40,6 +40,8 @@ FAULTS = {
     "router_off": 0.03, "lm_head_off": 0.03, "drafter_off": 0.03,
 }  # fmt: skip
 OTHERS = {"accepted_counts": 0.1, "state_not_reset": 0.5, "garbled_row": 0.02, "row_swap": 0.05}
+OF_PROMPTS = ("state_not_reset",)
+"""Begin with the first token of the prompt."""
 CLEAN = ("clean-a", "clean-b", "clean-c")
 
 
@@ -117,6 +119,8 @@ def judged(folder: Path, name: str, reference: tuple[Sketches, ...]) -> list[Any
             continue
         seen += 1
         expected = at if at is not None else prompt - 1 + one["position"]
+        if one["fault"] in OF_PROMPTS:
+            expected = 0
         at_token += int(got.position == expected)
         right += int(got.module == module or (module is None and got.position == expected))
     size = f"{np.median(moved):.2g}" if moved else ""

@@ -5,8 +5,8 @@ median over completions of each completion's own ninth decile, so that faults in
 not reach it. Some tokens are noisier than others in all modules (rare ones, those of another script), so what counts is
 the jump: by how much a module is further out than everything that ran before it in the same token. Of each completion
 the largest jump is kept. Largest values follow Gumbel's law (Fisher and Tippett 1928, doi:10.1017/S0305004100015681),
-which is fitted to the lower half of the completions alone, and a completion is accused where its own is larger than the
-law gives in ERROR_RATE of all runs.
+which is fitted to the lower half of the completions first, then (by maximum likelihood) to all that this first law
+explains, and a completion is accused where its own is larger than the law gives in ERROR_RATE of all runs.
 
 A router that chooses other experts at a near-tie of its logits makes a difference that is no fault. What runs after
 one, in this token and in later ones of the completion, is judged only where most tokens of the module are in the same
@@ -47,7 +47,14 @@ MOST_OF: Final = 0.5
 """Share of a module's tokens that are alike in what routers chose otherwise before it; others are not judged."""
 
 LOWER: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
-"""Quantiles of completions that the law is fitted to: faults in less than half of them do not reach it."""
+"""Quantiles of completions that the law is fitted to first: faults in less than half of them do not reach it."""
+
+EXPLAINED: Final = 0.98
+"""Share of completions that the first law holds; it is fitted again to those, as half of them leave its width, and with
+it the level, uncertain by a third."""
+
+FITTING: Final = 100
+"""Rounds of the second fit; by half of the way each, ten are enough."""
 
 LEAST_SCALE: Final = 0.2
 """Of the law, before the uncertainty of its fit is added, which is two parts in the root of the number of completions:
@@ -161,11 +168,24 @@ def levels(aligned: Aligned, jump: Floats) -> tuple[Floats, float]:
     if len(known) < LEAST_COMPLETIONS:
         return np.full(keys, np.inf), math.inf
     usual = float(np.median(tokens))
-    shares = np.array(LOWER)
-    seen = np.quantile(np.minimum(known, np.finfo(float).max), shares)
-    slope, place = np.polyfit(-np.log(-np.log(shares)), seen, 1)
-    scale = max(float(slope), LEAST_SCALE) * (1 + 2 / math.sqrt(len(known)))
-    place = float(place)
+    place, scale = _largest_law(known)
     rare = -math.log(-math.log1p(-ERROR_RATE / keys))
     level = place + scale * (np.log(np.maximum(tokens, 1) / usual) + rare)
     return level, place - scale * math.log(usual * TRACE_RATE)
+
+
+def _largest_law(known: Floats) -> tuple[float, float]:
+    """Gumbel's law of the largest jump of a completion: its place, and its width with the uncertainty of the fit."""
+    shares = np.array(LOWER)
+    seen = np.quantile(np.minimum(known, np.finfo(float).max), shares)
+    slope, place = (float(one) for one in np.polyfit(-np.log(-np.log(shares)), seen, 1))
+    width = max(slope, LEAST_SCALE)
+    held = known[known <= place - width * math.log(-math.log(EXPLAINED))]
+    if not len(held):
+        return math.inf, 1.0
+    middle = float(held.mean())
+    for _ in range(FITTING):
+        weight = np.exp(-(held - middle) / width)
+        width = max(LEAST_SCALE, (width + middle - float((held * weight).sum() / weight.sum())) / 2)
+    place = middle - width * math.log(float(np.exp(-(held - middle) / width).mean()))
+    return place, width * (1 + 2 / math.sqrt(len(held)))
