@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from parity.capture.lines import raw_lines
 from parity.capture.problems import CaptureError
+from parity.capture.room import sketches_room
 from parity.capture.sketch_table import (
     MAX_SKETCH_MODULES,
     PROJECTIONS,
@@ -85,11 +86,6 @@ class SketchesStopped(msgspec.Struct, frozen=True, kw_only=True, tag_field="reco
     """Nothing failed: these are as many tokens as were asked for."""
     replica: int = 0
 
-
-MOST_UNPACKED: Final = 64
-SMALL_UNPACKED: Final = 32 << 20
-"""A sketches file may take MOST_UNPACKED times its own size in memory, and SMALL_UNPACKED more: what engines gave
-comes to 1.2 times."""
 
 SketchesLine: TypeAlias = SketchesHeader | SketchesBlock | SketchesStopped
 _DECODER: Final = msgspec.json.Decoder(SketchesLine)
@@ -173,7 +169,7 @@ def read_sketches(path: str | Path) -> tuple[Sketches, ...]:
     path = Path(path)
     starts: list[_Begun] = []
     current: dict[int, _Begun] = {}
-    read = unpacked = 0
+    room = sketches_room()
 
     def fail(number: int | None, what: Message) -> None:
         hint = message("capture.sketches_spec", "docs/sketches.md says what a sketches file holds")
@@ -182,7 +178,6 @@ def read_sketches(path: str | Path) -> tuple[Sketches, ...]:
     for number, _, raw in raw_lines(path, fail):
         if not raw.endswith(b"\n"):
             break  # cut off: the writer was interrupted
-        read += len(raw)
         try:
             line = _DECODER.decode(raw)
             if isinstance(line, SketchesHeader):
@@ -196,14 +191,16 @@ def read_sketches(path: str | Path) -> tuple[Sketches, ...]:
             if isinstance(line, SketchesStopped):
                 start.stopped = line
                 continue
-            unpacked += line.tokens * (len(start.header.modules) * MODULE_BYTES + TOKEN_BYTES)
-            if unpacked > SMALL_UNPACKED + MOST_UNPACKED * read:
-                raise ValueError("it unpacks to more than any engine gives")
+            room.take(len(raw), unpacked_bytes(line, start.header))
             start.blocks.append((line.tokens, sketch_block(line, start.header, start.widths)))
             start.requests.update((one.number, one) for one in line.requests)
         except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
             fail(number, message("capture.sketches_damaged", "a damaged line of sketches: {said}", said=str(error)))
     return tuple(start.done() for start in starts)
+
+
+def unpacked_bytes(line: SketchesBlock, header: SketchesHeader) -> int:
+    return line.tokens * (len(header.modules) * MODULE_BYTES + TOKEN_BYTES)
 
 
 def check_sketches_header(header: SketchesHeader) -> None:

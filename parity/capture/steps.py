@@ -19,6 +19,7 @@ import numpy.typing as npt
 from parity.capture.checksum import hint_for
 from parity.capture.lines import raw_lines
 from parity.capture.problems import CaptureError
+from parity.capture.room import steps_room
 from parity.capture.step_table import (
     MOST_PLACE,
     NOTHING,
@@ -40,10 +41,7 @@ Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_PLACE)]
 Counted: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 MOST_GROUPS: Final = 1024
-MOST_UNPACKED: Final = 256
-SMALL_UNPACKED: Final = 32 << 20
-"""A steps file may hold MOST_UNPACKED times its own size in numbers of eight bytes, and SMALL_UNPACKED more: recorded
-engines come to 2 to 75 times."""
+
 
 SUFFIX: Final = ".steps"
 
@@ -111,6 +109,11 @@ class StepsBlock(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", 
     columns: list[tuple[str, str, int]]
     data: str
     replica: int = 0
+
+    @property
+    def numbers(self) -> int:
+        """In all its columns, as it says."""
+        return sum(max(0, count) for _, _, count in self.columns)
 
 
 class StepsStopped(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="steps_stopped"):
@@ -236,14 +239,13 @@ def read_steps(path: str | Path) -> tuple[RowSteps, ...]:
     path = Path(path)
     starts: list[_Start] = []
     current: dict[int, _Start] = {}
-    read = unpacked = 0
+    room = steps_room()
 
     def fail(number: int | None, what: Message) -> None:
         spec = message("capture.steps_spec", "docs/steps.md says what a steps file holds")
         raise CaptureError(str(path), number, what, hint=hint_for(what, spec))
 
     for number, size, line in _lines(path, fail):
-        read += size
         if isinstance(line, StepsHeader):
             if line.schema != STEPS_SCHEMA:
                 fail(
@@ -259,18 +261,20 @@ def read_steps(path: str | Path) -> tuple[RowSteps, ...]:
             starts.append(current[line.replica])
             continue
         start = current.get(line.replica)
-        if start is None:
+        if start is None and isinstance(line, StepsStopped):
+            fail(
+                number, message("capture.steps_gave_up", "the recorder gave up in its first steps: {why}", why=line.why)
+            )
+        elif start is None:
             fail(number, message("capture.steps_no_header", "steps before any header"))
         elif isinstance(line, StepsStopped):
             start.stopped = line
         elif isinstance(line, StepsSummary):
             start.summary = line
         else:
-            unpacked += sum(8 * max(0, count) for _, _, count in line.columns)
-            if unpacked > SMALL_UNPACKED + MOST_UNPACKED * read:
-                fail(number, message("capture.steps_dense", "it unpacks to more than any engine writes"))
             start.requests.update((one.number, one) for one in line.requests)
             try:
+                room.take(size, 8 * line.numbers)
                 columns = block_columns(line)
                 check_requests(columns, start.requests)
             except (ValueError, KeyError, TypeError) as error:

@@ -9,7 +9,7 @@ that broke something to the block after; of those, too, only so many are kept. A
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +32,9 @@ from parity.explain.ledger import Ledger
 from parity.explain.violations import check
 from parity.records import Key, TokenIds
 from parity.records.recording import RING
+
+NUMBERS_OF_A_ROW: Final = 72
+"""In the columns of a row-step, at most, of engines that were recorded: a block with more counts as more row-steps."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class _Held:
     """To be kept when it leaves the ring."""
     columns: dict[str, Any] | None
     """Until it is checked."""
+    weight: int
+    """Its row-steps, or as many as would take the room that it takes."""
     broken: int = 0
     """Row-steps in it that broke an invariant."""
 
@@ -79,6 +84,9 @@ class Ring:
         """Blocks that came."""
         self._new = 0
         """Row-steps that no invariant was asked of yet."""
+        self._new_weight = self._old_weight = self._kept_weight = 0
+        """Of the blocks that these are in, of those that must be looked at again with them, and of those that left the
+        ring and are kept."""
         self._floor = 0
         """The first block that those to come may have to be asked about with."""
         self._alive: dict[int, int] = {}
@@ -103,15 +111,16 @@ class Ring:
         self._requests.update((one.number, one) for one in line.requests)
         check_requests(columns, self._requests)
         numbers = frozenset(np.unique(columns["request"]).tolist())
-        self._held.append(_Held(self._count, line, numbers, self._count <= self._marked_to, columns))
+        weight = max(1, line.rows, line.numbers // NUMBERS_OF_A_ROW, len(line.requests))
+        self._held.append(_Held(self._count, line, numbers, self._count <= self._marked_to, columns, weight))
         for number in numbers - self._born.keys():
             self._alive[number] = self._born[number] = self._count
         for number in columns["finished"].values.tolist() if "finished" in columns else ():
             self._alive.pop(number, None)
         self._count += 1
         self._new += line.rows
-        again = sum(one.block.rows for one in self._held if one.number >= self._floor) - self._new
-        if self._new >= max(self._limits.checked, again):
+        self._new_weight += weight
+        if self._new_weight >= max(self._limits.checked, self._old_weight):
             self._check()
 
     def pause(self) -> None:
@@ -139,9 +148,24 @@ class Ring:
 
     def _check(self) -> None:
         """Ask the invariants of what is new, count, mark what is to be kept, and let go of what is not needed."""
-        if not self._new:
+        if not self._new_weight:
             return
         window = [one for one in self._held if one.number >= self._floor]
+        if self._new:
+            self._ask(window)
+        for one in window:
+            one.columns = None
+        self._new = self._new_weight = 0
+        self._floor = min(self._alive.values(), default=self._count)
+        if self._weight_from(self._floor) > self._limits.held:
+            self._floor = self._count
+        self._let_go()
+        self._old_weight = self._weight_from(self._floor)
+
+    def _weight_from(self, number: int) -> int:
+        return sum(one.weight for one in self._held if one.number >= number)
+
+    def _ask(self, window: Sequence[_Held]) -> None:
         columns = joined_blocks([one.columns or block_columns(one.block) for one in window])
         steps = RowSteps(self._header, self._requests, columns)
         found = check(steps, self._prompts, most=None)
@@ -149,10 +173,12 @@ class Ring:
         asked = int(Ledger(steps).known[old:].sum())
         violations = [one for one in found.violations if one.index >= old]
         ends = np.cumsum([one.block.rows for one in window])
+        wanted: set[tuple[int, int]] = set()
         for index in sorted({one.index for one in violations}):
             held = window[int(np.searchsorted(ends, index, side="right"))]
             held.broken += 1
-            self._mark(self._born.get(int(steps.numbers("request")[index]), held.number), held.number + 1)
+            wanted.add((self._born.get(int(steps.numbers("request")[index]), held.number), held.number + 1))
+        self._mark(wanted)
         before = self._summary
         self._summary = replace(
             before,
@@ -162,31 +188,34 @@ class Ring:
             violations=_added(before.violations, Counter(one.invariant for one in violations)),
             broken=before.broken + len({one.index for one in violations}),
         )
-        for one in window:
-            one.columns = None
-        self._new = 0
-        self._floor = min(self._alive.values(), default=self._count)
-        if sum(one.block.rows for one in self._held if one.number >= self._floor) > self._limits.held:
-            self._floor = self._count
-        self._let_go()
 
-    def _mark(self, first: int, last: int) -> None:
-        self._marked_to = max(self._marked_to, last)
+    def _mark(self, spans: Collection[tuple[int, int]]) -> None:
+        """Blocks from a first to a last, of each span."""
+        last = -1
+        waiting = sorted(spans, reverse=True)
         for one in self._held:
-            one.marked |= first <= one.number <= last
+            while waiting and waiting[-1][0] <= one.number:
+                last = max(last, waiting.pop()[1])
+            one.marked |= one.number <= last
+        self._marked_to = max(self._marked_to, last)
 
     def _let_go(self) -> None:
-        rows = sum(one.block.rows for one in self._held)
+        weight, gone = self._weight_from(0), 0
         while (
-            self._held and self._held[0].number < self._floor and rows - self._held[0].block.rows >= self._limits.last
+            gone < len(self._held)
+            and self._held[gone].number < self._floor
+            and weight - self._held[gone].weight >= self._limits.last
         ):
-            one = self._held.pop(0)
-            rows -= one.block.rows
-            if one.marked and self._summary.kept + one.block.rows <= self._limits.broken:
+            one = self._held[gone]
+            gone += 1
+            weight -= one.weight
+            if one.marked and self._kept_weight + one.weight <= self._limits.broken:
+                self._kept_weight += one.weight
                 self._out.add(one.number, one.block, one.requests)
                 self._summary = replace(self._summary, kept=self._summary.kept + one.block.rows)
             elif one.broken:
                 self._summary = replace(self._summary, let_go=self._summary.let_go + one.broken)
+        del self._held[:gone]
         there = {number for one in self._held for number in one.requests} | self._alive.keys()
         for known in (self._requests, self._born):
             for number in known.keys() - there:

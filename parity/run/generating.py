@@ -14,6 +14,7 @@ from parity.messages import message
 from parity.records import Header, Key
 from parity.records.recording import RING
 from parity.run.appending import Appender
+from parity.run.beside import add_within, most_beside
 from parity.run.counting import Counters, added, of_replicas
 from parity.run.events import Phase
 from parity.run.expected import Expected, check_round
@@ -42,7 +43,7 @@ class Generation:
         self._done: dict[int, Counters] = {}
         self._path = path
         self._steps: Appender | RingFile | None = None
-        self._recorded = Recorded()
+        self._recorded, self._most_beside = Recorded(), most_beside(link.plan)
         self._sketches = SketchesFile(path, link.plan, resumed=held.header is not None)
 
     def run(self, header: Header) -> None:
@@ -58,6 +59,8 @@ class Generation:
             link.listen_to(list(self._rounds))
             while self._rounds.keys() - self._done.keys():
                 link.checked(self._take, link.receive(Doing.GENERATING))
+            if isinstance(self._steps, RingFile):
+                link.checked(self._steps.end)
             completions = len(held.completions) + len(self._fresh)
             capture.add(line_of(Footer(completions=completions, scores=0, counters=link.checked(self._counters))))
         finally:
@@ -106,7 +109,7 @@ class Generation:
             self._steps.add(said, replica)
         else:
             self._recorded.check(said, replica)
-            self._steps.add(line_of(msgspec.structs.replace(said, replica=replica)))
+            add_within(self._steps, line_of(msgspec.structs.replace(said, replica=replica)), self._most_beside)
 
     def _completion(self, completion: Completion, replica: int) -> None:
         key, earlier = completion.key, self._held.completions.get(completion.key)

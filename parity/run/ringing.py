@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
+from parity.capture.room import Room, steps_room
 from parity.capture.steps import (
     STEPS_SCHEMA,
     StepRequest,
@@ -20,10 +21,12 @@ from parity.capture.steps import (
     check_requests,
 )
 from parity.explain.ring import LIMITS, Limits, Ring
+from parity.messages import message
 from parity.plan import Plan
 from parity.records import Key, TokenIds
 from parity.run.appending import Appender
-from parity.run.messages import line_of
+from parity.run.beside import no_header
+from parity.run.messages import ProtocolError, line_of
 
 
 class Recorded:
@@ -32,17 +35,31 @@ class Recorded:
     def __init__(self) -> None:
         self._requests: dict[int, dict[int, StepRequest]] = {}
         """By replica and number."""
+        self._room = steps_room().of_a_writer()
 
     def check(self, line: StepsHeader | StepsBlock | StepsStopped, replica: int) -> None:
         """Raises ValueError, KeyError, TypeError for a damaged line."""
         if isinstance(line, StepsHeader):
-            if line.schema != STEPS_SCHEMA:
-                raise ValueError(f"schema is {line.schema!r}")
+            check_schema(line)
             self._requests[replica] = {}
         elif isinstance(line, StepsBlock):
-            known = self._requests[replica]
+            known = self._requests.get(replica)
+            if known is None:
+                raise no_header()
+            take_room(self._room, line)
             known.update((one.number, one) for one in line.requests)
             check_requests(block_columns(line), known)
+
+
+def check_schema(header: StepsHeader) -> None:
+    """Raises ValueError."""
+    if header.schema != STEPS_SCHEMA:
+        raise ValueError(f"schema is {header.schema!r}")
+
+
+def take_room(room: Room, block: StepsBlock) -> None:
+    """Before a block is unpacked. Raises ValueError where it holds more than any engine writes."""
+    room.take(len(block.data), 8 * block.numbers)
 
 
 class RingFile:
@@ -54,14 +71,26 @@ class RingFile:
         self._prompts, self._limits = PlanPrompts(plan), limits
         self._rings: dict[int, Ring] = {}
         """By replica."""
+        self._gave_up: dict[int, StepsStopped] = {}
+        """Recorders that did so before their first block."""
+        self._room = steps_room().of_a_writer()
         self._end = keep_bytes
 
     def add(self, line: StepsHeader | StepsBlock | StepsStopped, replica: int) -> None:
         """Raises ValueError, KeyError, TypeError for a damaged line."""
         own = replace(line, replica=replica)
         if isinstance(own, StepsHeader):
+            check_schema(own)
+            if replica in self._rings:
+                raise ProtocolError(message("run.steps_twice", "steps of one engine that begin twice"))
             self._rings[replica] = Ring(own, self._prompts, self._limits)
+        elif replica not in self._rings:
+            if not isinstance(own, StepsStopped):
+                raise no_header()
+            self._gave_up.setdefault(replica, own)
         else:
+            if isinstance(own, StepsBlock):
+                take_room(self._room, own)
             self._rings[replica].add(own)
 
     def pause(self, replica: int) -> None:
@@ -70,11 +99,20 @@ class RingFile:
             self._rings[replica].pause()
             self._write(whole=False)
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """All is there. Raises ValueError, KeyError, TypeError as `add`."""
         for ring in self._rings.values():
             ring.pause()
         self._write(whole=True)
-        self._file.close()
+
+    def close(self) -> None:
+        """Of an arm that failed in `end`, what came is kept unasked."""
+        try:
+            self.end()
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            self._write(whole=True)
+        finally:
+            self._file.close()
 
     def _write(self, *, whole: bool) -> None:
         self._file.cut(self._end)
@@ -82,9 +120,9 @@ class RingFile:
             for line in ring.kept():
                 self._file.add(line_of(line))
         self._end = self._file.end
-        for ring in self._rings.values():
-            for line in ring.rest(whole=whole):
-                self._file.add(line_of(line))
+        rest = (line for ring in self._rings.values() for line in ring.rest(whole=whole))
+        for line in (*self._gave_up.values(), *rest):
+            self._file.add(line_of(line))
 
 
 class PlanPrompts(Mapping[Key, TokenIds]):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from parity.capture.room import sketches_room
 from parity.capture.sketches import (
     SketchesBlock,
     SketchesHeader,
@@ -13,10 +14,12 @@ from parity.capture.sketches import (
     check_sketches_header,
     sketch_block,
     sketches_path,
+    unpacked_bytes,
 )
 from parity.messages import message
 from parity.plan import Plan
 from parity.run.appending import Appender
+from parity.run.beside import add_within, most_beside, no_header
 from parity.run.messages import ProtocolError, line_of
 
 
@@ -29,6 +32,7 @@ class SketchesFile:
         self._headers: dict[int, SketchesHeader] = {}
         self._widths: dict[int, dict[str, int]] = {}
         """By replica."""
+        self._room, self._most = sketches_room().of_a_writer(), most_beside(plan)
 
     def add(self, said: SketchesLine, replica: int) -> None:
         """Raises ProtocolError where nobody asked for sketches, ValueError and KeyError for a damaged line."""
@@ -38,10 +42,14 @@ class SketchesFile:
             check_sketches_header(said)
             self._headers[replica], self._widths[replica] = said, {}
         elif isinstance(said, SketchesBlock):
-            sketch_block(said, self._headers[replica], self._widths[replica])
+            header = self._headers.get(replica)
+            if header is None:
+                raise no_header()
+            self._room.take(len(said.data), unpacked_bytes(said, header))
+            sketch_block(said, header, self._widths[replica])
         if self._file is None:
             self._file = Appender(self._path, keep_bytes=whole_lines(self._path) if self._resumed else 0)
-        self._file.add(line_of(msgspec.structs.replace(said, replica=replica)))
+        add_within(self._file, line_of(msgspec.structs.replace(said, replica=replica)), self._most)
 
     def close(self) -> None:
         if self._file is not None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import beside
 from asked import Asked
 from judging import Ended, Place, place
 
@@ -62,15 +63,18 @@ CASES = [
     *(f"start {deed}" for deed in ("garbage", "floods", "progress", "unknown", "early_footer", "end", "error_object", "nothing")),
     *(f"after {deed}" for deed in ("garbage", "floods", "progress", "end")),
     *(f"{kind} {name}={value}" for kind, fields in FIELDS.items() for name, values in fields.items() for value in values),
+    *beside.CASES,
 ]  # fmt: skip
+READ: tuple[tuple[str, ...], ...] = (("why",), ("locate",), ("runs", "check"), ("report", "--format", "md"))
 
 CONFIG = """
 [plan]
 suite = "smoke"
 max-tokens = 8
+{setting}
 [backends.far]
 adapter = "fake"
-command = ["{python}", "{liar}", "{case}"]
+command = ["{python}", "{liar}", "{case}", "{beside}"]
 python = "{python}"
 place = "far"
 stall_timeout = 2
@@ -81,16 +85,22 @@ start_timeout = 15
 def configure(here: Place, case: str) -> Path:
     path = here.root / "given" / "parity.toml"
     liar = Path(__file__).with_name("liar.py")
-    text = CONFIG.format(python=sys.executable, liar=liar, case=case.replace("\\", "\\\\").replace('"', '\\"'))
+    named = case.replace("\\", "\\\\").replace('"', '\\"')
+    setting = beside.SETTINGS.get(case.partition(":")[0], "")
+    text = CONFIG.format(
+        python=sys.executable, liar=liar, case=named, setting=setting, beside=here.root / "given" / "beside"
+    )
     path.write_text(text)
     return path
 
 
 def campaign(asked: Asked) -> Iterator[Ended]:
-    some = ("header engine=nested(300)", "samples", "completion token_ids=[2**70]", "do progress")
+    some = ("header engine=nested(300)", "samples", "completion token_ids=[2**70]", "do progress", *beside.SHORT)
     for case in some if asked.short else asked.piece(CASES):
         with place() as here:
             config, out = configure(here, case), here.work / "run"
+            if case in beside.CASES:
+                beside.write(case, here.root / "given" / "beside")
             where = ("--config", str(config), "--out", str(out))
             lied = here.run(
                 case, "run", "--backends", "fake,far", "--variants", "base", *where, seconds=SECONDS, mib=MIB
@@ -99,6 +109,8 @@ def campaign(asked: Asked) -> Iterator[Ended]:
             if size > 80 << 20:
                 lied.problems.append(f"{size >> 20} MiB on the disk")
             yield lied
+            if lied.code in (0, 1, 4) and case in beside.CASES:
+                yield from here.run_several(case, READ[:1] if asked.short else READ, seconds=SECONDS, mib=MIB)
             if asked.short or lied.code in (0, 1, 4):
                 continue
             honest = here.run(f"{case}, then honest", "run", "--resume", "--config", str(configure(here, "honest")), "--out", str(out),

@@ -1,4 +1,4 @@
-"""The far side of a command prefix that lies: `python liar.py CASE [words of parity's own command]`.
+"""The far side of a command prefix that lies: `python liar.py CASE FILE [words of parity's own command]`.
 
 What only looks at the host is run as it is. In the place of a worker it speaks the protocol, with one lie in it.
 Standard library only.
@@ -11,7 +11,7 @@ import sys
 import time
 
 CASE = os.environ.get("LIAR", sys.argv[1])
-WORDS = sys.argv[2:]
+WORDS = sys.argv[3:]
 
 
 def main() -> None:
@@ -88,6 +88,8 @@ class Liar:
             for index, request in enumerate(self.plan["requests"]):
                 if index == 1 and self.kind == "do":
                     getattr(self, self.field)()
+                if index == 1 and self.kind.endswith(":") and "the end" not in CASE:
+                    self.beside()
                 self.completion(request, round_)
                 self.say({"event": "progress", "running": 1, "completions": index})
             if self.kind == "again":
@@ -103,6 +105,20 @@ class Liar:
         self.say({"record": "footer", "completions": 1, "scores": 0, "counters": {"tokens": 3}})
         if self.kind == "after":
             getattr(self, self.field)()
+        if self.kind.endswith(":") and "the end" in CASE:
+            self.beside()
+
+    def beside(self) -> None:
+        """Steps or sketches, with a lie in them (tests/hostile/beside.py)."""
+        with open(sys.argv[2], "rb") as file:
+            for text in file:
+                times, _, line = text.partition(b" ")
+                for number, request in enumerate(self.plan["requests"]):
+                    line = line.replace(b'"@%d"' % number, json.dumps(request["id"]).encode())
+                left = int(times)
+                while left:
+                    self.raw(line)
+                    left -= 1
 
     def score(self, items: list) -> None:  # type: ignore[type-arg]
         for item in items:

@@ -48,20 +48,30 @@ def states_are_what_was_left(ledger: Ledger) -> Iterator[Broken]:
             found.values[found_at[rows] + place[rows]],
         )
         other = np.full(len(ledger), NOTHING, dtype=np.int64)
-        for row, slot in zip(rows.tolist(), slots.values[now].tolist(), strict=True):
-            other[row] = _written_by(ledger, group, row, slot)
+        other[rows] = _written_by(ledger, group, rows, slots.values[now])
         yield Broken(rows, expected, seen, other)
 
 
-def _written_by(ledger: Ledger, group: int, row: int, slot: int) -> int:
-    """The last row-step of another request that had this slot, since the request's own last step began."""
-    slots, step = ledger.lists(f"state_slots/{group}"), ledger.steps.step_index
-    first, last = np.searchsorted(step, (step[ledger.before[row]], step[row]))
-    own = int(ledger.request[row])
-    for other in range(int(last) - 1, int(first) - 1, -1):
-        if int(ledger.request[other]) != own and slot in slots.row(other):
-            return other
-    return NOTHING
+def _written_by(ledger: Ledger, group: int, rows: Ints, wanted: Ints) -> Ints:
+    """For each of `rows`, the last row-step of another request that had this slot, since the request's own last step
+    began; NOTHING where there is none. One sort, whatever a file holds: every row of it may be broken."""
+    slots, step, size = ledger.lists(f"state_slots/{group}"), ledger.steps.step_index, len(ledger)
+    if not len(rows):
+        return np.zeros(0, dtype=np.int64)
+    names, codes = np.unique(slots.values, return_inverse=True)
+    key = np.sort(codes * size + np.repeat(np.arange(size), slots.counts))
+    holder, request = key % size, ledger.request[key % size]
+    turns = np.ones(len(key), dtype=bool)
+    turns[1:] = (key[1:] // size != key[:-1] // size) | (request[1:] != request[:-1])
+    begun = np.maximum.accumulate(np.where(turns, np.arange(len(key)), 0))
+    """Where the run of one request in one slot begins that an entry is part of."""
+    slot = np.searchsorted(names, wanted) * size
+    at = np.searchsorted(key, slot + np.searchsorted(step, step[rows])) - 1
+    own = (at >= 0) & (request[at] == ledger.request[rows])
+    at = np.where(own, begun[at] - 1, at)
+    first = np.searchsorted(step, step[ledger.before[rows]])
+    found: Ints = np.where((at >= 0) & (key[at] >= slot + first), holder[at], NOTHING)
+    return found
 
 
 def key_values_are_what_was_left(ledger: Ledger) -> Iterator[Broken]:
