@@ -88,7 +88,7 @@ def read_config(path: Path) -> Config:
     except OSError as error:
         hint = message("plan.check_path_given", "check the path given with --config or --policy")
         raise cannot_read(path, error, hint) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, or an integer of thousands of digits
         raise ParityError(
             message("plan.not_toml", "{path} is not TOML: {said}", path=str(path), said=str(error)),
             hint=message("plan.docs_hosts_md", "docs/hosts.md has an example"),

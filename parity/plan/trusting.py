@@ -59,11 +59,22 @@ _FILES: Final = frozenset({"file", "model", "tokenizer", "speculative_model"})
 """Settings that name files: `golden.jsonl` is no module."""
 _SENDS: Final = ("url", "api_key_env", "key_over_http")
 
-_OPTIONS: Final = frozenset(
-    {"server", "server-option", "server-options", "arbiter", "webhook", "db", "metrics-address", "like",
-     "o", "output", "write", "write-recorder"}
+_ASKS: Final = frozenset(
+    {"abort", "allowed-token-ids", "arrival", "as-json", "async-engine", "backends", "bad-words", "baseline",
+     "batch-sizes", "churn", "frequency-penalty", "ignore-eos", "include-stop-str-in-output", "interval", "json",
+     "k", "kv-blocks", "ladder", "lang", "logit-bias", "logprobs", "max-model-len", "max-num-batched-tokens",
+     "max-num-seqs", "max-tokens", "min-p", "min-tokens", "model", "n", "needle", "num-speculative-tokens",
+     "output-lengths", "positive-control", "positive-controls", "presence-penalty", "probes", "record",
+     "rehearse", "repetition-penalty", "rounds", "samples", "score", "score-top", "seed",
+     "shuffle", "sketch", "skip-special-tokens", "stop", "stop-token-ids", "structured-outputs", "suite",
+     "temperature", "top-k", "top-p", "until", "variants"}
 )  # fmt: skip
-"""Options of [plan] that name a server, a secret, a file to write, or a whole command."""
+"""Options of [plan] that only say what is asked. The others name a server, a secret, a checkout to run, a file to
+write, a whole command, what is deleted, or what counts as a difference."""
+_SETTINGS: Final = frozenset({"engine", "vary"})
+"""Options of [plan] that hold settings of engines."""
+_READ: Final = frozenset({"prompts", "replay", "replays"})
+"""Options of [plan] that name files whose content comes into plans and reports: those of the project itself."""
 
 
 # --------------------------------------------------------------------------- what a file would do
@@ -127,8 +138,20 @@ def of_config(config: Config) -> Iterator[str]:
         yield from (f"[variants.{variant.name}] {one}" for one in found)
     for name, value in config.plan.items():
         option = name.replace("_", "-")
-        if option in _OPTIONS or (option in ("engine", "vary") and any(_is_odd(one) for one in _words(value))):
+        if option in _READ:
+            harmless = all(_lies_with(config.source, one) for one in _words(value))
+        else:
+            harmless = option in _ASKS or (option in _SETTINGS and not any(_is_odd(one) for one in _words(value)))
+        if not harmless:
             yield f"[plan] {_shown(name, value)}"
+
+
+def _lies_with(source: str | None, named: str) -> bool:
+    """Whether a file that a configuration names lies below its own directory: FILE, or NAME=FILE."""
+    below = Path(source or ".").resolve().parent
+    with suppress(OSError, ValueError, RuntimeError):
+        return (below / named.rpartition("=")[2]).resolve().is_relative_to(below)
+    return False
 
 
 def _words(value: Json) -> Iterator[str]:
@@ -186,9 +209,26 @@ def take(path: Path, found: Sequence[str], say: Say) -> None:
 def take_config(config: Config, say: Say) -> Config:
     """A configuration that lies in the working directory: named, and asked about where it would run something."""
     assert config.source is not None
-    say(message("trust.configuration", "configuration: {path}", path=str(Path(config.source).absolute())))
-    take(Path(config.source), list(of_config(config)), say)
+    path = Path(config.source)
+    say(message("trust.configuration", "configuration: {path}", path=str(path.absolute())))
+    take(path, list(of_config(config)), say)
+    models = [clip(visible(one), 100) for one in of_models(config)]
+    if models and trust_in(path) is Trust.NONE:
+        say(
+            message(
+                "trust.models",
+                "{path} is not trusted and names {models}: engines read its weights and run no code of it",
+                path=str(path),
+                models=models,
+            )
+        )
     return config
+
+
+def of_models(config: Config) -> list[str]:
+    """Checkpoints that a configuration names."""
+    named = [str(config.plan["model"])] if "model" in config.plan else []
+    return list(dict.fromkeys([*named, *(host.model for host in config.hosts.values() if host.model)]))
 
 
 def plan_to_run(path: Path, say: Say) -> Plan:

@@ -166,10 +166,13 @@ class Judgement:
     """Fingerprints of findings that were allowed, each with the reason."""
     expired: tuple[Message, ...]
     """Rules of the allowlist whose day has passed and that would have allowed something."""
+    instead: Message | None = None
+    """Said where a policy makes a better verdict of the comparison's."""
 
     def lines(self) -> list[Message]:
         """For people: what was allowed, what was broken, what follows."""
-        said = [message("policy.line", "policy: {line}", line=line) for line in (*self.expired, *self.broken)]
+        others = () if self.instead is None else (self.instead,)
+        said = [message("policy.line", "policy: {line}", line=line) for line in (*self.expired, *self.broken, *others)]
         if not self.allowed:
             return [*said, message("policy.verdict", "policy: {verdict}", verdict=str(self.verdict))]
         end = message(
@@ -261,7 +264,26 @@ def judge(
         Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
         Verdict.ERROR: ExitCode.BACKEND_FAILED,
     }
-    return Judgement(decided, codes[decided], tuple(broken), allowed, tuple(expired.values()))
+    return Judgement(
+        decided,
+        codes[decided],
+        tuple(broken),
+        allowed,
+        tuple(expired.values()),
+        _instead(Verdict(verdict), decided, policy),
+    )
+
+
+def _instead(own: Verdict, decided: Verdict, policy: Policy) -> Message | None:
+    if own is decided or decided is Verdict.DIVERGED:
+        return None
+    return message(
+        "policy.instead",
+        "{source} makes {decided} of what the comparison calls {own}",
+        source=policy.source,
+        decided=str(decided),
+        own=str(own),
+    )
 
 
 def _broken(policy: Policy, counted: Counter[str], severities: Mapping[str, str], completions: int) -> list[Message]:

@@ -15,7 +15,20 @@ sys.path.insert(0, str(Path(__file__).parent))
 from asked import Asked
 from judging import Ended
 
-CAMPAIGNS = ("bombs", "far", "models", "servers", "stores", "likes", "sites", "notebooks", "insides", "kits", "kills")
+CAMPAIGNS = (
+    "bombs",
+    "far",
+    "models",
+    "servers",
+    "stores",
+    "likes",
+    "sites",
+    "notebooks",
+    "insides",
+    "kits",
+    "projects",
+    "kills",
+)
 
 
 def main() -> int:

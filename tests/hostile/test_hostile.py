@@ -13,6 +13,7 @@ import kits
 import likes
 import models
 import notebooks
+import projects
 import pytest
 import servers
 import sites
@@ -27,7 +28,7 @@ Campaign = Callable[[Asked], Iterator[Ended]]
 @pytest.mark.parametrize(
     "campaign",
     [bombs.campaign, far.campaign, insides.campaign, kills.campaign, kits.campaign, likes.campaign, models.campaign,
-     notebooks.campaign, servers.campaign, sites.campaign, stores.campaign],
+     notebooks.campaign, projects.campaign, servers.campaign, sites.campaign, stores.campaign],
 )  # fmt: skip
 def test_nothing_hostile_gets_through(campaign: Campaign) -> None:
     tried = list(campaign(Asked(short=True)))

@@ -9,9 +9,13 @@ import pytest
 from plans import fake_plan
 
 from parity import trust as trusting
+from parity.cli.config import OPTIONS
+from parity.cli.plan import plan
+from parity.cli.run import run
+from parity.cli.watch import watch
 from parity.errors import ParityError
 from parity.pipeline.directory import write_plan
-from parity.plan.config import read_config
+from parity.plan.config import Config, read_config
 from parity.plan.hosts import read_host
 from parity.plan.trusting import hosts_to_use, is_numerics, of_config, of_host, of_settings, plan_to_run, take_config
 from parity.records.engine_settings import default_settings, pinned_settings
@@ -95,6 +99,15 @@ def test_settings_that_a_plan_pins_are_harmless() -> None:
         ("[plan]\nvary = ['dtype=bfloat16,evil.module']\n", False),
         ("[plan]\nengine = ['speculative_config={\"method\": \"mtp\"}', 'gpu_memory_utilization=0.8']\n", True),
         ("[plan]\ndb = 'some.db'\n", False),
+        ("[plan]\nservers = ['http://x']\n", False),
+        ("[plan]\npolicy = 'parity.toml'\n", False),
+        ("[plan]\npolicy_file = 'parity.toml'\n", False),
+        ("[plan]\ntolerance = 50\n", False),
+        ("[plan]\nvllm-ascend = './evil'\n", False),
+        ("[plan]\ncheckout = './evil'\n", False),
+        ("[plan]\nkeep = 0\n", False),
+        ("[plan]\nmetrics-port = 80\n", False),
+        ("[plan]\nmodel = './model'\nprompts = 'x.jsonl'\n", True),
         ("[variants.x]\nworker_cls = 'evil.Worker'\n", False),
         ("[variants.x]\nenv.PYTHONPATH = 'evil'\n", False),
     ],
@@ -117,6 +130,39 @@ def test_a_configuration_of_somebody_else(tmp_path: Path, text: str, harmless: b
     assert trusting.forget(tmp_path)
     with pytest.raises(ParityError):
         take_config(config, ignore)
+
+
+def test_options_that_need_trust_are_these() -> None:
+    """Any option that a command gets later needs it too, until it is said to ask and nothing else."""
+    spelt: set[str] = set()
+    for command in (run, plan, watch):
+        for option in command.params:
+            if option.name not in (*OPTIONS, "plan_file", "resume", "out", "help", "debug"):
+                spelt |= {word.lstrip("-").replace("_", "-") for word in (str(option.name), *option.opts)}
+    needed = {name for name in spelt if list(of_config(Config(plan={name: "x"})))}
+    assert needed == {
+        "arbiter", "checkout", "db", "keep", "like", "metrics-address", "metrics-port", "o", "output", "policy",
+        "policy-file", "server", "server-option", "server-options", "servers", "tolerance", "vllm-ascend", "webhook",
+    }  # fmt: skip
+
+
+def test_the_model_of_somebody_else_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "parity.toml"
+    path.write_text(
+        "[plan]\nmodel = 'org/\\u001b[2Jx'\n[backends.cpu]\nmodel = '/data/y'\n".replace("'org", '"org').replace(
+            "x'\n[", 'x"\n['
+        )
+    )
+    said: list[str] = []
+    take_config(read_config(path), lambda line: said.append(str(line)))
+    (line,) = [one for one in said if "names" in one]
+    assert str(path) in line
+    assert "/data/y" in line
+    assert "\x1b" not in line
+    trusting.trust(tmp_path)
+    said.clear()
+    take_config(read_config(path), lambda line: said.append(str(line)))
+    assert not [one for one in said if "names" in one]
 
 
 def test_a_file_is_trusted_as_it_is(tmp_path: Path) -> None:

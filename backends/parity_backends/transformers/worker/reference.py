@@ -30,7 +30,7 @@ class Reference:
         if not isinstance(wanted, torch.dtype):
             raise WorkerError(message("transformers.no_dtype", "torch has no dtype {dtype!r}", dtype=dtype))
         release = tuple(int(part) for part in transformers.__version__.split(".")[:2])
-        named = {"dtype" if release >= (4, 56) else "torch_dtype": wanted}
+        named = {"dtype" if release >= (4, 56) else "torch_dtype": wanted, "trust_remote_code": False}
         try:
             model = transformers.AutoModelForCausalLM.from_pretrained(path, local_files_only=True, **named)
         except (OSError, ValueError, KeyError) as error:
