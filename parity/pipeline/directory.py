@@ -89,7 +89,10 @@ class RunDirectory:
     @property
     def is_own(self) -> bool:
         """Whether it lies among parity's own runs, wherever a link leads: only there anything is deleted."""
-        own, here = runs_dir().resolve(), self.root.resolve()
+        try:
+            own, here = runs_dir().resolve(), self.root.resolve()
+        except (OSError, ValueError, RuntimeError):  # a name that no system takes, links in a circle
+            return False
         return here.is_relative_to(own) and here != own
 
     @property

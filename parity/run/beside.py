@@ -1,33 +1,55 @@
-"""Steps and sketches beside a capture: how long their files may get, and what they must begin with."""
+"""Steps and sketches beside a capture: how much of them an arm may send, and what they must begin with."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
+from parity.capture.room import Room, sketches_room, steps_room
 from parity.messages import message
 from parity.plan import Plan
-from parity.run.appending import Appender
 from parity.run.expected import Expected
 from parity.run.messages import ProtocolError
 
-LEAST_BESIDE: Final = 1 << 30
-BESIDE_OF_TOKEN: Final = 1 << 16
-"""In bytes of a file: a token that is computed in 500 modules has 18 KB."""
+LEAST_BYTES: Final = 32 << 20
+LEAST_UNPACKED: Final = 128 << 20
+STEPS_OF_TOKEN: Final = 32 << 10
+"""Bytes for each token that an arm computes; engines that were recorded wrote some 200 and unpacked to 600."""
+SKETCHES_OF_TOKEN: Final = 1 << 20
+"""The same: 4096 modules, and four drafts for each token, come to 600 KB."""
 
 
-def most_beside(plan: Plan) -> int:
-    """Bytes that the steps or the sketches of an arm may come to."""
-    tokens = sum(Expected.of(plan, "").requests.values()) * plan.rounds * plan.sampling.n
-    return LEAST_BESIDE + BESIDE_OF_TOKEN * tokens * len(plan.arms)
+@dataclass
+class Allowance:
+    """What an arm may send, in lines and in memory. Whoever reads its file has the same bounds, and wider ones."""
+
+    room: Room
+    of_tokens: int
+
+    def take(self, line: bytes, unpacked: int = 0) -> bytes:
+        """The line. Raises ProtocolError, ValueError where it is too much."""
+        self.room.take(len(line), unpacked)
+        if self.room.read > LEAST_BYTES + self.of_tokens or self.room.taken > LEAST_UNPACKED + self.of_tokens:
+            size = (LEAST_BYTES + self.of_tokens) >> 20
+            raise ProtocolError(
+                message(
+                    "run.beside_too_long", "more steps or sketches than the plan's tokens give: {size} MiB", size=size
+                )
+            )
+        return line
 
 
-def add_within(file: Appender, line: bytes, most: int) -> None:
-    """Append a line to a file of so many bytes at most. Raises ProtocolError."""
-    if file.end + len(line) > most:
-        raise ProtocolError(
-            message("run.beside_too_long", "more than {size} MiB of steps or sketches", size=most >> 20)
-        )
-    file.add(line)
+def steps_allowed(plan: Plan) -> Allowance:
+    return Allowance(steps_room().of_a_writer(), _tokens(plan) * STEPS_OF_TOKEN)
+
+
+def sketches_allowed(plan: Plan) -> Allowance:
+    """Of the completions of one arm, or of all that are scored."""
+    return Allowance(sketches_room().of_a_writer(), _tokens(plan) * len(plan.arms) * SKETCHES_OF_TOKEN)
+
+
+def _tokens(plan: Plan) -> int:
+    return sum(Expected.of(plan, "").requests.values()) * plan.rounds * plan.sampling.n
 
 
 def no_header() -> ProtocolError:

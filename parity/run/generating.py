@@ -14,7 +14,7 @@ from parity.messages import message
 from parity.records import Header, Key
 from parity.records.recording import RING
 from parity.run.appending import Appender
-from parity.run.beside import add_within, most_beside
+from parity.run.beside import steps_allowed
 from parity.run.counting import Counters, added, of_replicas
 from parity.run.events import Phase
 from parity.run.expected import Expected, check_round
@@ -43,7 +43,7 @@ class Generation:
         self._done: dict[int, Counters] = {}
         self._path = path
         self._steps: Appender | RingFile | None = None
-        self._recorded, self._most_beside = Recorded(), most_beside(link.plan)
+        self._recorded, self._allowed = Recorded(), steps_allowed(link.plan)
         self._sketches = SketchesFile(path, link.plan, resumed=held.header is not None)
 
     def run(self, header: Header) -> None:
@@ -105,11 +105,13 @@ class Generation:
             plan = self._link.plan
             ring = plan.record == RING
             self._steps = RingFile(path, keep_bytes=keep, plan=plan) if ring else Appender(path, keep_bytes=keep)
+        line = line_of(msgspec.structs.replace(said, replica=replica))
+        self._allowed.take(line, 8 * said.numbers if isinstance(said, StepsBlock) else 0)
         if isinstance(self._steps, RingFile):
             self._steps.add(said, replica)
         else:
             self._recorded.check(said, replica)
-            add_within(self._steps, line_of(msgspec.structs.replace(said, replica=replica)), self._most_beside)
+            self._steps.add(line)
 
     def _completion(self, completion: Completion, replica: int) -> None:
         key, earlier = completion.key, self._held.completions.get(completion.key)

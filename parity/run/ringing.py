@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from parity.capture.room import Room, steps_room
 from parity.capture.steps import (
     STEPS_SCHEMA,
     StepRequest,
@@ -35,7 +34,6 @@ class Recorded:
     def __init__(self) -> None:
         self._requests: dict[int, dict[int, StepRequest]] = {}
         """By replica and number."""
-        self._room = steps_room().of_a_writer()
 
     def check(self, line: StepsHeader | StepsBlock | StepsStopped, replica: int) -> None:
         """Raises ValueError, KeyError, TypeError for a damaged line."""
@@ -46,7 +44,6 @@ class Recorded:
             known = self._requests.get(replica)
             if known is None:
                 raise no_header()
-            take_room(self._room, line)
             known.update((one.number, one) for one in line.requests)
             check_requests(block_columns(line), known)
 
@@ -55,11 +52,6 @@ def check_schema(header: StepsHeader) -> None:
     """Raises ValueError."""
     if header.schema != STEPS_SCHEMA:
         raise ValueError(f"schema is {header.schema!r}")
-
-
-def take_room(room: Room, block: StepsBlock) -> None:
-    """Before a block is unpacked. Raises ValueError where it holds more than any engine writes."""
-    room.take(len(block.data), 8 * block.numbers)
 
 
 class RingFile:
@@ -73,7 +65,6 @@ class RingFile:
         """By replica."""
         self._gave_up: dict[int, StepsStopped] = {}
         """Recorders that did so before their first block."""
-        self._room = steps_room().of_a_writer()
         self._end = keep_bytes
 
     def add(self, line: StepsHeader | StepsBlock | StepsStopped, replica: int) -> None:
@@ -89,8 +80,6 @@ class RingFile:
                 raise no_header()
             self._gave_up.setdefault(replica, own)
         else:
-            if isinstance(own, StepsBlock):
-                take_room(self._room, own)
             self._rings[replica].add(own)
 
     def pause(self, replica: int) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 
-from parity.capture.room import sketches_room
 from parity.capture.sketches import (
     SketchesBlock,
     SketchesHeader,
@@ -19,7 +18,7 @@ from parity.capture.sketches import (
 from parity.messages import message
 from parity.plan import Plan
 from parity.run.appending import Appender
-from parity.run.beside import add_within, most_beside, no_header
+from parity.run.beside import no_header, sketches_allowed
 from parity.run.messages import ProtocolError, line_of
 
 
@@ -32,24 +31,25 @@ class SketchesFile:
         self._headers: dict[int, SketchesHeader] = {}
         self._widths: dict[int, dict[str, int]] = {}
         """By replica."""
-        self._room, self._most = sketches_room().of_a_writer(), most_beside(plan)
+        self._allowed = sketches_allowed(plan)
 
     def add(self, said: SketchesLine, replica: int) -> None:
         """Raises ProtocolError where nobody asked for sketches, ValueError and KeyError for a damaged line."""
         if not self._asked:
             raise ProtocolError(message("run.unasked_sketches", "sketches that nobody asked for"))
+        line, header = line_of(msgspec.structs.replace(said, replica=replica)), self._headers.get(replica)
+        unpacked = unpacked_bytes(said, header) if isinstance(said, SketchesBlock) and header is not None else 0
+        self._allowed.take(line, unpacked)
         if isinstance(said, SketchesHeader):
             check_sketches_header(said)
             self._headers[replica], self._widths[replica] = said, {}
         elif isinstance(said, SketchesBlock):
-            header = self._headers.get(replica)
             if header is None:
                 raise no_header()
-            self._room.take(len(said.data), unpacked_bytes(said, header))
             sketch_block(said, header, self._widths[replica])
         if self._file is None:
             self._file = Appender(self._path, keep_bytes=whole_lines(self._path) if self._resumed else 0)
-        add_within(self._file, line_of(msgspec.structs.replace(said, replica=replica)), self._most)
+        self._file.add(line)
 
     def close(self) -> None:
         if self._file is not None:

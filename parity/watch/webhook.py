@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from parity.errors import ParityError
 from parity.messages import Message, Say, message
 from parity.records import Json, Verdict
+from parity.secrecy import without_secrets
 from parity.watch.loop import Probe
 
 TIMEOUT_SECONDS = 10.0
+MOST_SAID = 300
+SHORTEST_SECRET = 6
+"""Letters of a part of the address that is blanked where a receiver says it back."""
 SHOWN = 20
 """Findings in a message: enough to act on, small enough for any receiver."""
 
@@ -33,13 +38,14 @@ class Webhook:
         self, url: str, verdicts: frozenset[Verdict], say: Say, servers: Mapping[str, str] | None = None
     ) -> None:
         """`servers`: addresses by arm. Raises ParityError for what is not an http or https address."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        parts = _parts(url)
+        if parts is None or not parts.hostname:
             raise ParityError(
-                message("watch.webhook_not_http", "the webhook {url!r} is not an http or https address", url=url),
+                message("watch.webhook_not_address", "the webhook is not an http or https address"),
                 hint=message("watch.webhook_https_host", "--webhook https://HOST/PATH"),
             )
         self._url, self._host, self._verdicts, self._say = url, parts.hostname, verdicts, say
+        self._hidden = _secret_words(parts)
         self._servers = dict(servers or {})
         self.failures = 0
         self._told: tuple[str, ...] | None = None
@@ -93,6 +99,8 @@ class Webhook:
 
     def _failed(self, said: Message | str) -> None:
         self.failures += 1
+        if isinstance(said, str):  # of the receiver, which may say back what it was asked
+            said = str(without_secrets(self._hidden.sub("***", said), longest=MOST_SAID))
         self._say(
             message(
                 "watch.warning_webhook_not",
@@ -101,6 +109,23 @@ class Webhook:
                 said=said,
             )
         )
+
+
+def _parts(url: str) -> SplitResult | None:
+    """None for what is no http or https address, or has characters that none has."""
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and (parts.port or 1) > 0
+    except ValueError:
+        return None
+    return parts if fits and url.isprintable() and " " not in url else None
+
+
+def _secret_words(parts: SplitResult) -> re.Pattern[str]:
+    """What of an address is not to be seen, as it is and as it may be decoded: whoever knows it may post."""
+    said = (parts.username, parts.password, *re.split(r"[/?&=;#,]", f"{parts.path}?{parts.query}#{parts.fragment}"))
+    words = {one for word in said if word for one in (word, unquote(word)) if len(one) >= SHORTEST_SECRET}
+    return re.compile("|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)) or r"(?!)")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
