@@ -16,19 +16,9 @@ from asked import Asked
 from judging import Ended
 
 CAMPAIGNS = (
-    "bombs",
-    "far",
-    "models",
-    "servers",
-    "stores",
-    "likes",
-    "sites",
-    "notebooks",
-    "insides",
-    "kits",
-    "projects",
-    "kills",
-)
+    "bombs", "far", "models", "servers", "stores", "likes", "sites", "notebooks", "insides", "kits", "projects", "deletions",
+    "watching", "kills",
+)  # fmt: skip
 
 
 def main() -> int:

@@ -156,7 +156,7 @@ CASES = [
     ),
     *(f"{what}: {AFTER[1]}" for what in ("unrecorded", "unsketched")),
 ]
-SHORT = ("steps: dense blocks", "ring: bulky blocks", "sketches: NaN norms")
+SHORT = ("ring: bulky blocks", "sketches: NaN norms")
 SETTINGS = {"steps": 'record = "all"', "ring": 'record = "ring"', "sketches": 'sketch = "parts"'}
 SCALED = {"unrecorded": "steps", "unsketched": "sketches", "ring": "steps"}
 

@@ -23,7 +23,7 @@ FILES = {
     "deep": "a = " + "[" * 5000, "deep tables": "[" + ".".join("a" * 3000) + "]\n", "a number without end": "[plan]\nrounds = " + "9" * 10_000 + "\n", "2 MB": "# " + "x" * (2 << 20), "not UTF-8": "\udcff\udcfe", "a date": "[plan]\nmax-tokens = 2024-01-01\n", "NaN": "[plan]\ntemperature = nan\n", "not for TOML": "\x00\x01",
 }  # fmt: skip
 PIPED = ("a pipe", "a device")
-SHORT = ("a policy of its own", "servers")
+SHORT = ("a policy of its own", "a tolerance")
 
 
 def campaign(asked: Asked) -> Iterator[Ended]:

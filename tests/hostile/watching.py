@@ -74,7 +74,7 @@ ADDRESSES = {
     "a host that is none": "http://[::1/" + KEY, "a host of 5000 letters": "http://" + "x" * 5000 + "/" + KEY, "a file": "file:///etc/" + KEY, "a line end": "http://127.0.0.1:{port}/" + KEY + "\r\nX: y",
 }  # fmt: skip
 CASES = [*DEEDS, *REDIRECTS.values(), *(f"redirect 302 {name}" for name in PLACES), *ADDRESSES]
-SHORT = ("not HTTP", "redirect 307")
+SHORT = ("redirect 307",)
 
 
 class Receiver:

@@ -24,10 +24,11 @@ def recorded(rows: list[int], requests: list[int], slots: list[list[int]], found
         np.array(one, dtype=np.int64) for one in ([len(one) for one in slots], [slot for one in slots for slot in one])
     )
     ones = np.ones(len(values), dtype=np.int64)
+    of_rows, of_steps = np.ones(len(requests), dtype=np.int64), np.ones(len(rows), dtype=np.int64)
     columns = {
         "rows": np.array(rows), "step": np.arange(len(rows)), "request": np.array(requests, dtype=np.int64),
-        "arrival": np.zeros(len(requests), dtype=np.int64), "computed": np.ones(len(requests), dtype=np.int64), "scheduled": np.ones(len(requests), dtype=np.int64),
-        "states_found_in": np.ones(len(rows), dtype=np.int64), "states_left_in": np.ones(len(rows), dtype=np.int64),
+        "arrival": 0 * of_rows, "computed": of_rows, "scheduled": of_rows,
+        "states_found_in": of_steps, "states_left_in": of_steps,
         f"state_slots/{GROUP}": Ragged(counts, values), f"state_left/{GROUP}": Ragged(counts, ones),
         f"state_found/{GROUP}": Ragged(counts, ones * found),
     }  # fmt: skip
@@ -41,9 +42,9 @@ def looked_for(steps: RowSteps, row: int) -> int:
     both = zip(slots.row(row), slots.row(before), strict=False)
     slot = next(now for now, then in both if now == then)
     for other in range(row - 1, -1, -1):
-        if steps.step_index[before] <= steps.step_index[other] < steps.step_index[row]:
-            if ledger.request[other] != ledger.request[row] and slot in slots.row(other):
-                return other
+        between = steps.step_index[before] <= steps.step_index[other] < steps.step_index[row]
+        if between and ledger.request[other] != ledger.request[row] and slot in slots.row(other):
+            return other
     return NOTHING
 
 
