@@ -95,6 +95,7 @@ class FirstRunner(Recorder):
             sight, self.sight = self.sight, None
             if sight is not None and sight.names:
                 self.look(self._handed, sight, output)
+                self.output = None  # whoever made it frees it
             return output
 
         return sample_tokens
@@ -103,7 +104,6 @@ class FirstRunner(Recorder):
         from vllm.forward_context import get_forward_context
 
         output, batch = self.output, self.runner.input_batch
-        self.output = None  # whoever made it frees it
         count, total = int(batch.num_reqs), int(output.total_num_scheduled_tokens)
         names = list(batch.req_ids[:count])
         self.rows(sight, names)

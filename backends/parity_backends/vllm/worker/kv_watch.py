@@ -43,6 +43,8 @@ class KeyValueWatch:
     def end(self, sight: Sight, scheduled: Any, drafts: Any) -> None:
         """As it ends. `scheduled`, `drafts`: of the scheduler's output, by request: tokens, and tokens that may be
         rejected."""
+        if all(one is None for one in self.known.values()):
+            return
         computed = self.runner.input_batch.num_computed_tokens_cpu[: len(sight.names)].tolist()
         tokens = [
             count + scheduled[name] - len(drafts.get(name, ()))
