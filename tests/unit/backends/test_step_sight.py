@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -11,7 +13,7 @@ from parity_backends.vllm.local import worker_source
 from step_world import ATTENTION, BLOCK, STATE, World
 
 from parity.capture.step_table import NOTHING
-from parity.capture.steps import RowSteps
+from parity.capture.steps import RowSteps, read_steps
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +260,7 @@ class Scheduler:
         return f"given {output}"
 
 
-def test_a_recorder_that_fails_stops_and_the_engine_goes_on(worker: ModuleType) -> None:
+def test_a_recorder_that_fails_stops_and_the_engine_goes_on(worker: ModuleType, tmp_path: Path) -> None:
     """Here its first reading fails: there is no vLLM."""
     runner, scheduler = Runner(), Scheduler()
     llm = SimpleNamespace(
@@ -279,8 +281,13 @@ def test_a_recorder_that_fails_stops_and_the_engine_goes_on(worker: ModuleType) 
         recorder.on = on
         assert runner.execute_model(step) == "ids positions"
         assert scheduler.update_from_output(step, runner.sample_tokens(None)) == "given handed sampled"
-    assert [line["record"] for line in lines] == ["steps_stopped"]
-    assert lines[0]["step"] == 0
+    assert [line["record"] for line in lines] == ["steps_header", "steps_stopped"]
+    path = tmp_path / "cpu-mtp.steps"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (found,) = read_steps(path)
+    assert (len(found), found.header.arm) == (0, "cpu/mtp")
+    assert found.stopped is not None
+    assert found.stopped.step == 0
 
 
 @pytest.mark.parametrize(

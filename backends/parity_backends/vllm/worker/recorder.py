@@ -119,6 +119,9 @@ class Recorder:
         """Record no more, and say why."""
         traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
         if not self.stopped:
+            if not self.blocks.header_sent:  # at its first step: whoever reads the file finds out whose it is
+                self.blocks.header_sent = True
+                self.blocks.write({"record": "steps_header", "schema": STEPS_SCHEMA, "arm": self.arm, "how": self.how})
             why = "%s: %s" % (type(error).__name__, error)
             self.blocks.write({"record": "steps_stopped", "step": self.step, "why": why})
         self.stopped, self.sight, self.waiting = True, None, []
