@@ -7,14 +7,18 @@ from typing import Final
 
 import numpy as np
 
-from parity.capture.step_table import NOTHING
+from parity.capture.step_table import NOTHING, Ragged
 from parity.capture.steps import Ints
 from parity.explain.invariants.check import Broken, Invariant, groups_with
-from parity.explain.ledger import Ledger, Owned
+from parity.explain.ledger import Ledger
 from parity.messages import message
 
 MOST_SLOTS: Final = 256
 """Of a row, that are asked about."""
+
+MOST_NAMED: Final = 256
+MOST_READ: Final = 1 << 16
+"""Violations of which it is said who wrote there, and entries that each is looked for in: files come from elsewhere."""
 
 
 def states_are_what_was_left(ledger: Ledger) -> Iterator[Broken]:
@@ -85,23 +89,27 @@ def key_values_are_what_was_left(ledger: Ledger) -> Iterator[Broken]:
         rows = np.flatnonzero(between | within)
         other = np.full(len(ledger), NOTHING, dtype=np.int64)
         if len(rows) and ledger.steps.has(f"written/{group}", f"new_blocks/{group}"):
-            owned = ledger.owned(group)
-            for row in rows.tolist():
-                other[row] = _wrote_into(ledger, group, owned, row, within=bool(within[row]))
+            owned, written = ledger.owned(group), ledger.lists(f"written/{group}")
+            starts, in_step = written.starts, ledger.steps.step_index
+            for row in rows.tolist()[:MOST_NAMED]:
+                own = owned.values[owned.first[row] : owned.first[row] + owned.count[row]]
+                # In this step, or in those since the request's own last one.
+                begin = in_step[row] if within[row] else in_step[ledger.before[row]] + 1
+                other[row] = _last_with(ledger, written, starts, row, own, (begin, in_step[row] + within[row]))
         yield Broken(rows, left, np.where(between, found, kept), other)
 
 
-def _wrote_into(ledger: Ledger, group: int, owned: Owned, row: int, *, within: bool) -> int:
-    """The last row-step of another request that wrote into a block of this one's: in this step, or in those since its
-    own last one."""
-    written, step = ledger.lists(f"written/{group}"), ledger.steps.step_index
-    begin = step[row] if within else step[ledger.before[row]] + 1
-    first, last = np.searchsorted(step, (begin, step[row] + within))
-    own = int(ledger.request[row])
-    for other in range(int(last) - 1, int(first) - 1, -1):
-        if int(ledger.request[other]) != own and any(owned.has(row, block) for block in written.row(other)):
-            return other
-    return NOTHING
+def _last_with(ledger: Ledger, lists: Ragged, starts: Ints, row: int, blocks: Ints, steps: tuple[int, int]) -> int:
+    """The last row-step of another request that had one of these blocks, from one step to before another; of no more
+    than MOST_READ entries before that."""
+    first, last = (int(one) for one in np.searchsorted(ledger.steps.step_index, steps))
+    first = max(first, int(np.searchsorted(starts, starts[last] - MOST_READ)))
+    if first >= last:
+        return NOTHING
+    rows = np.repeat(np.arange(first, last), lists.counts[first:last])
+    had = np.isin(lists.values[starts[first] : starts[last]], blocks) & (ledger.request[rows] != ledger.request[row])
+    found = rows[had]
+    return int(found[-1]) if len(found) else NOTHING
 
 
 STATES = (
