@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -68,6 +70,27 @@ def load_golden(run: str, candidate: str, *, arm: str | None = None, db: Path | 
     return Golden(replace(capture, header=header, completions=completions, scores={}), own, path, tuple(score_files))
 
 
+@contextmanager
+def _stored(run: str, db: Path | None) -> Iterator[Store]:
+    """Inside, what keeps a stored run from being read is an error that says that there is no such directory either."""
+    try:
+        with Store.open(db, create=False) as store:
+            yield store
+    except ParityError as error:
+        raise ParityError(
+            message(
+                "pipeline.no_golden",
+                "{run} is neither the directory of a run, with its plan.json, nor a stored run: {why}",
+                run=run,
+                why=error.message,
+            ),
+            hint=message(
+                "pipeline.name_golden",
+                "name the golden run's directory (`parity run --out DIR`), or its id and --db PATH",
+            ),
+        ) from error
+
+
 def _files(run: str, db: Path | None) -> tuple[dict[str, Path | None], str, list[Path]]:
     """(captures by arm, baseline, score files) of a run directory or a stored run."""
     if is_file(Path(run) / "plan.json"):
@@ -75,7 +98,7 @@ def _files(run: str, db: Path | None) -> tuple[dict[str, Path | None], str, list
         plan = directory.plan()
         captures: dict[str, Path | None] = {arm.name: directory.capture(arm.name) for arm in plan.arms}
         return captures, plan.baseline, [directory.scores] if is_file(directory.scores) else []
-    with Store.open(db, create=False) as store:
+    with _stored(run, db) as store:
         row = store.run(run)
         captures = {arm.name: Path(arm.capture) if arm.capture else None for arm in store.arms(row.id)}
         files = [Path(path) for path in row.score_files]

@@ -19,10 +19,14 @@ from parity.run.envs import EngineEnv, EnvSpec
 from parity_backends.vllm import impossible, local
 from parity_backends.vllm.ascend import AscendBackend
 from parity_backends.vllm.cpu import TORCH_INDEX, CpuBackend, pins
+from parity_backends.vllm.worker.checkpoints import has_linear_attention
 
 NAME = "ascend-emulated"
 RELEASE = "0.23.0"
 """vllm-ascend's default, and so vLLM's."""
+
+BLOCK_SIZE = 128
+"""Tokens: vllm-ascend's own (vllm_ascend/utils.py, 0.23.0)."""
 
 VLLM_OF = {"0.18.0": "0.18.0", "0.23.0": "0.23.0", "0.23.0.post1": "0.23.0", "0.26.0rc1": "0.26.0"}
 """The vLLM that each release of vllm-ascend is made for; those whose environments are pinned."""
@@ -130,9 +134,14 @@ class EmulatedAscendBackend(AscendBackend):
 
     def for_seeds(self, engine: Mapping[str, Any]) -> dict[str, Any]:
         """As on `cpu`: the generators are the CPU's, which cannot be rewound after a part of a prompt."""
-        # vllm-ascend 0.23.0 sets its block size by itself (`refresh_block_size`), but leaves vLLM's 16, which its
-        # attention does not take, where prompts come in one piece and no prefix is cached.
-        return {"block_size": 128, **CpuBackend().for_seeds(engine)}
+        return CpuBackend().for_seeds(engine)
+
+    def for_checkpoint(self, engine: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+        """With a block size where prompts come in one piece and no prefix is cached: vllm-ascend 0.23.0 sets its own
+        (`refresh_block_size`), but leaves vLLM's 16 there, which its attention does not take. A hybrid model's follows
+        from the size of its states."""
+        sets_none = engine.get("enable_chunked_prefill") is False and not has_linear_attention(config)
+        return {"block_size": BLOCK_SIZE, **engine} if sets_none else dict(engine)
 
     def impossible(self, engine: Mapping[str, Any], config: Mapping[str, Any]) -> Message | None:
         return impossible.on_emulated_npu(engine) or super().impossible(engine, config)

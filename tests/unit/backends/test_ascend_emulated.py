@@ -12,7 +12,7 @@ from parity.errors import BackendError, ParityError
 from parity.kit.write import KitRequest, kit_plan
 from parity.pipeline.deployed import arm_settings
 from parity.records.emulated import BACKEND
-from parity.run import Portable, Seeded, load_backend
+from parity.run import OfCheckpoint, Portable, Seeded, load_backend
 from parity.run.backend import impossible
 
 EAGER = {"enforce_eager": True}
@@ -98,14 +98,20 @@ def test_prompts_in_one_piece_come_with_a_block_size() -> None:
     """vllm-ascend 0.23.0 leaves vLLM's own there, with which its engine does not start."""
     backend = load_backend("ascend-emulated")
     assert isinstance(backend, Seeded)
+    assert isinstance(backend, OfCheckpoint)
     engine = backend.for_seeds({"max_num_batched_tokens": 64, "max_model_len": 256})
-    assert engine == {
-        "enable_chunked_prefill": False,
-        "max_num_batched_tokens": 256,
-        "max_model_len": 256,
-        "block_size": 128,
-    }
-    assert backend.for_seeds({"block_size": 64})["block_size"] == 64
+    assert engine == {"enable_chunked_prefill": False, "max_num_batched_tokens": 256, "max_model_len": 256}
+    assert backend.for_checkpoint(engine, {"model_type": "mimo"}) == {**engine, "block_size": 128}
+    assert backend.for_checkpoint({**engine, "block_size": 64}, {"model_type": "mimo"})["block_size"] == 64
+    assert "block_size" not in backend.for_checkpoint({"enable_chunked_prefill": True}, {"model_type": "mimo"})
+
+
+def test_a_hybrid_model_finds_its_block_size_itself() -> None:
+    """The one that is asked for would be overruled, and no run with it a PASS."""
+    backend = load_backend("ascend-emulated")
+    assert isinstance(backend, OfCheckpoint)
+    hybrid = {"layer_types": ["linear_attention", "full_attention"]}
+    assert backend.for_checkpoint({"enable_chunked_prefill": False}, hybrid) == {"enable_chunked_prefill": False}
 
 
 def test_a_configured_python_must_be_executable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ def test_the_arm_of_the_golden_run_can_be_named(golden: tuple[str, Path], tmp_pa
         (["base.jsonl", "plain.jsonl", "--against", "x"], "takes the place of the first"),
         (["base.jsonl", "plain.jsonl", "--arm", "x"], "it goes with --against"),
         (["--against", "nothing-like-it", "plain.jsonl", "--db", "parity.db"], "there is no run"),
+        (["--against", "goldne", "plain.jsonl", "--db", "new.db"], "goldne is neither the directory of a run"),
     ],
 )
 def test_mistakes_of_against(
