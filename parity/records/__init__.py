@@ -312,9 +312,14 @@ class Capture:
         return frozenset([one.finish_reason for one in self])
 
     @cached_property
+    def stopped(self) -> tuple[Completion, ...]:
+        """Completions that ended with "stop"."""
+        return tuple(one for one in self if one.finish_reason == "stop") if "stop" in self.finish_reasons else ()
+
+    @cached_property
     def has_logprobs(self) -> bool:
         """Some completion has logprobs of its own."""
-        return any(one.logprobs is not None for one in self)
+        return any([one.logprobs is not None for one in self])
 
     @cached_property
     def answers(self) -> tuple[Completion, ...]:

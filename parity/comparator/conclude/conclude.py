@@ -86,7 +86,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + of_the_run.changed(stats.over_rounds or {})
         + completeness.returned_by_none(inputs.baseline, inputs.candidate)
         + reasons.nothing_compared(pairs)
-        + reasons.cut_off(pairs)
+        + reasons.cut_off(inputs, pairs)
         + reasons.ends_unseen(inputs, pairs)
         + reasons.shaped(pairs, judged, references)
         + reasons.undecided(pairs, judged, references)

@@ -74,7 +74,7 @@ def nothing_compared(pairs: Pairs) -> Remarks:
     return Remarks()
 
 
-def cut_off(pairs: Pairs) -> Remarks:
+def cut_off(inputs: Inputs, pairs: Pairs) -> Remarks:
     """Completions that are a beginning only."""
     count = pairs.aborted
     notes = note(
@@ -85,9 +85,11 @@ def cut_off(pairs: Pairs) -> Remarks:
             count=count,
         )
     )
-    both = zip(pairs.baseline, pairs.candidate, strict=True)
+    some = BROKEN_OFF & inputs.baseline.finish_reasons and BROKEN_OFF & inputs.candidate.finish_reasons
     broken = [
-        b.key for a, b in both if b.finish_reason in BROKEN_OFF and a.finish_reason in BROKEN_OFF and not b.aborted
+        b.key
+        for a, b in (zip(pairs.baseline, pairs.candidate, strict=True) if some else ())
+        if b.finish_reason in BROKEN_OFF and a.finish_reason in BROKEN_OFF and not b.aborted
     ]
     reasons = Remarks()
     if broken:

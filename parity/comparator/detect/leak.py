@@ -8,7 +8,7 @@ victim's own prompt and its baseline completion do not hold it as well, and when
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -52,6 +52,9 @@ completion holds and that the scorer says is the donor's (donors.py)."""
 PARTS = ("baseline completion", "candidate completion", "prompt")
 """Streams that are searched, in the order in which they are laid end to end."""
 
+_MANY_HITS = 256
+"""Places that a query's tokens stand at, from which on weighing them takes less time than following each place."""
+
 _SPEAKING_MOST = 1024
 """Tokens of a span that its chance is counted from."""
 
@@ -70,10 +73,10 @@ class Query:
     last: int
     earliest: int
     """The leak cannot begin before this position (the streams were still equal)."""
-    weights: FloatArray | None
-    """Shape (T,): how much each token speaks for a leak: 1 where the reference does not support it, 0 or little
-    where it does: what the model itself would say next may well be what it says elsewhere. None without a reference:
-    all tokens speak."""
+    weigh: Callable[[], FloatArray | None] | None
+    """Gives the array (T,) of how much each token speaks for a leak: 1 where the reference does not support it, 0 or
+    little where it does: what the model itself would say next may well be what it says elsewhere. None without a
+    reference: all tokens speak. Asked only where the tokens stand elsewhere and few requests share them."""
     place: int
     """The position that the leak has to explain."""
     strict: bool = False
@@ -82,6 +85,12 @@ class Query:
     @property
     def request(self) -> str:
         return self.key.request
+
+    @property
+    def speaks(self) -> bool:
+        """Does any token speak for a leak? Else chance explains whatever matches."""
+        weights = None if self.weigh is None else self.weigh()
+        return weights is None or bool(weights.any())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +124,9 @@ class Donors:
 
     def __init__(self, baseline: Capture, candidate: Capture, pairs: Pairs) -> None:
         differing = [pairs.candidate[row] for row in np.flatnonzero(~pairs.identical).tolist()]
-        alone = [one for one in candidate if one.key not in baseline.completions]
+        alone = (
+            [] if candidate.keys == baseline.keys else [one for one in candidate if one.key not in baseline.completions]
+        )
         prompts: dict[str, TokenIds] = {}
         for completion in (*baseline, *alone):
             prompts.setdefault(completion.key.request, completion.prompt_token_ids)
@@ -136,23 +147,17 @@ class Donors:
         self._own_counts: dict[str, tuple[Counts, Counts]] = {}
         self._threes: dict[str, Places] = {}
 
-    def search(
-        self, queries: list[Query], weigh: Callable[[int], FloatArray | None] | None = None
-    ) -> list[Leak | None]:
-        """The most telling leak for each query, or None. One pass over the run for all of them.
-
-        weigh: gives the weights of a query by its index, where they are only worth computing for those whose tokens
-        stand elsewhere.
-        """
+    def search(self, queries: list[Query]) -> list[Leak | None]:
+        """The most telling leak for each query, or None. One pass over the run for all of them."""
         result: list[Leak | None] = [None] * len(queries)
         hits = self._run.hits([query.tokens[query.first : query.last + SEED - 1] for query in queries])
         numbers = np.array([self._numbers.get(query.request, -1) for query in queries])
         foreign = self._owners[hits.stream] != numbers[hits.span]
         first = np.searchsorted(hits.span, np.arange(len(queries) + 1)).tolist()
         for index in distinct(hits.span[foreign]).tolist():
-            query = queries[index] if weigh is None else replace(queries[index], weights=weigh(index))
-            if query.weights is None or query.weights.any():  # else chance explains whatever matches
-                result[index] = self._best(query, hits.at(slice(first[index], first[index + 1])))
+            query, here = queries[index], slice(first[index], first[index + 1])
+            if here.stop - here.start < _MANY_HITS or query.speaks:
+                result[index] = self._best(query, hits.at(here))
         return result
 
     def _best(self, query: Query, hits: Hits) -> Leak | None:
@@ -246,7 +251,10 @@ class Donors:
 
         An upper bound for very long spans: their first tokens are improbable enough.
         """
-        weights = None if query.weights is None else query.weights[start:end]
+        if not query.speaks:
+            return np.inf, 0.0
+        whole = None if query.weigh is None else query.weigh()
+        weights = None if whole is None else whole[start:end]
         if weights is not None and query.strict and self._alike(query.request, donor):
             weights = np.floor(weights)  # the model itself comes to the same text after prompts alike
         settled = weights is not None and int((weights >= 1).sum()) >= SPEAKING

@@ -169,7 +169,8 @@ def _differing(setup: Setup) -> list[Case]:
     rows = np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist()
     others = [pairs.candidate[row] for row in rows]
     scored = setup.reference.all_gaps(setup.candidate.header.arm, others)
-    too_long = stops.may_overrun(others, setup.rules).tolist()
+    asked_alike = not setup.candidate.own_sampling
+    too_long = stops.may_overrun(others, setup.rules, asked_alike=asked_alike).tolist()
     cases = []
     for row, b, may_overrun in zip(rows, others, too_long, strict=True):
         past = stops.overrun(b, setup.rules) if may_overrun else None

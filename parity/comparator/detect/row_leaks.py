@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 
 import numpy as np
 from msgspec.structs import replace
@@ -40,11 +41,14 @@ _LOOSE = (Stretch.UNSUPPORTED, Stretch.COPY)
 """Stretches that may be another request's tokens."""
 
 
-def query_of(key: Key, tokens: TokenIds, event: Event, weights: FloatArray | None, *, strict: bool = False) -> Query:
+Weigh = Callable[[], FloatArray | None]
+
+
+def query_of(key: Key, tokens: TokenIds, event: Event, weigh: Weigh | None, *, strict: bool = False) -> Query:
     """Where to look for another request's tokens around an event."""
     first = max(event.earliest, event.position - 3)
     last = min(len(tokens), event.position + max(12, min(event.length, 64)))
-    return Query(key, tokens, first, last, event.earliest, weights, event.position, strict)
+    return Query(key, tokens, first, last, event.earliest, weigh, event.position, strict)
 
 
 def leaked(event: Event, leak: Leak, tokens: TokenIds) -> Event:
@@ -91,17 +95,17 @@ def taken_over(cases: list[Case], setup: Setup) -> list[Case]:
     ]
     if not loose:
         return cases
-    queries = [
-        query_of(cases[n].b.key, cases[n].b.token_ids, cases[n].events[at], None, strict=True) for n, at in loose
-    ]
 
     @cache
     def weights(n: int) -> FloatArray | None:
         return _weights(cases[n], setup.tolerance)
 
+    queries = [
+        query_of(cases[n].b.key, cases[n].b.token_ids, cases[n].events[at], partial(weights, n), strict=True)
+        for n, at in loose
+    ]
     result = list(cases)
-    leaks = setup.donors().search(queries, lambda index: weights(loose[index][0]))
-    for (n, at), leak in zip(loose, leaks, strict=True):
+    for (n, at), leak in zip(loose, setup.donors().search(queries), strict=True):
         case = result[n]
         event, tokens = case.events[at], case.b.token_ids
         if leak is None:
@@ -193,12 +197,15 @@ def _look(cases: list[Case], setup: Setup) -> list[Case]:
 def _named(cases: list[Case], loose: list[tuple[int, int]], donors: Donors, setup: Setup) -> list[Case]:
     """The cases with events as leaks where another request explains them better; `loose`: (case, event)."""
     unsupported = {n: cases[n].unsupported(setup.tolerance) for n, _ in loose}
-    queries = []
-    for n, at in loose:
-        b = cases[n].b
+
+    @cache
+    def weights(n: int) -> FloatArray | None:
         rejected = unsupported[n]
-        weights = None if rejected is None else rejected.astype(np.float64)
-        queries.append(query_of(b.key, b.token_ids, cases[n].events[at], weights))
+        return None if rejected is None else rejected.astype(np.float64)
+
+    queries = [
+        query_of(cases[n].b.key, cases[n].b.token_ids, cases[n].events[at], partial(weights, n)) for n, at in loose
+    ]
     result = list(cases)
     for (n, at), leak in zip(loose, donors.search(queries), strict=True):
         case = result[n]

@@ -84,8 +84,8 @@ def stop_rules(header: Header, baseline: Capture) -> StopRules:
     eos = frozenset(header.eos_token_ids or baseline.header.eos_token_ids or ())
     stop_ids = stop_tokens(sampling)
     min_tokens = _whole(sampling.get("min_tokens")) or 0
-    stopped = [completion for completion in baseline if completion.finish_reason == "stop"]
-    terminators = _terminators(header, baseline, stopped, eos, min_tokens)
+    stopped = baseline.stopped
+    terminators = _terminators(header, baseline, eos, min_tokens)
     kept = sum(int(len(one.token_ids) and int(one.token_ids[-1]) in terminators) for one in stopped)
     from_server = servers.served(header) or servers.served(baseline.header)
     return StopRules(
@@ -101,15 +101,13 @@ def stop_rules(header: Header, baseline: Capture) -> StopRules:
     )
 
 
-def _terminators(
-    header: Header, baseline: Capture, stopped: list[Completion], eos: frozenset[int], min_tokens: int
-) -> frozenset[int]:
+def _terminators(header: Header, baseline: Capture, eos: frozenset[int], min_tokens: int) -> frozenset[int]:
     """EOS and stop token ids, as the baseline heeds them."""
     ignores_eos = bool(header.sampling.get("ignore_eos"))
     found = stop_tokens(header.sampling) | (frozenset() if ignores_eos else eos)
     if not found and not ignores_eos and header.eos_token_ids is baseline.header.eos_token_ids is None:
-        found = _terminator_of(baseline, stopped)
-    if found and not stopped and _passed_by(baseline, found, min_tokens) * 10 >= len(baseline.completions):
+        found = _terminator_of(baseline)
+    if found and not baseline.stopped and _passed_by(baseline, found, min_tokens) * 10 >= len(baseline.completions):
         # EOS inside completions that went on: the engine was asked to ignore it, whatever the header says.
         return frozenset()
     return found
@@ -119,9 +117,10 @@ _OWN = frozenset({"ignore_eos", "stop_token_ids", "stop", "min_tokens"})
 """Parameters of a request that change its rules; `max_tokens` is in `StopRules.limit`."""
 
 
-def _terminator_of(baseline: Capture, stopped: list[Completion]) -> frozenset[int]:
+def _terminator_of(baseline: Capture) -> frozenset[int]:
     """The EOS of a capture that does not name it: the token that several completions stopped at and that stands
     nowhere else."""
+    stopped = baseline.stopped
     last = {int(one.token_ids[-1]) for one in stopped if len(one.token_ids) and one.stop_reason is None}
     if len(stopped) < 2 or len(last) != 1:
         return frozenset()
@@ -139,15 +138,21 @@ def _passed_by(capture: Capture, terminators: frozenset[int], min_tokens: int) -
 
 
 def may_overrun(
-    completions: Sequence[Completion], rules: StopRules, column: RaggedTokens | None = None
+    completions: Sequence[Completion],
+    rules: StopRules,
+    column: RaggedTokens | None = None,
+    *,
+    asked_alike: bool = False,
 ) -> npt.NDArray[np.bool_]:
     """Shape (P,): completions that are too long or hold a terminator before their last token; `overrun` looks closer.
 
-    column: their tokens, where they are in a row already.
+    column: their tokens, where they are in a row already. asked_alike: none has sampling parameters of its own.
     """
     column = RaggedTokens.of([one.token_ids for one in completions]) if column is None else column
-    result = np.array([bool(one.sampling) for one in completions], dtype=np.bool_)
-    if any(one.max_tokens is not None for one in completions):
+    own = () if asked_alike else completions
+    result = np.zeros(len(completions), dtype=np.bool_)
+    result[[row for row, one in enumerate(own) if one.sampling]] = True
+    if any(one.max_tokens is not None for one in own):
         limits = [rules.limit(one) for one in completions]
         result |= column.sizes > np.array([_NO_LIMIT if limit is None else limit for limit in limits], dtype=np.int64)
     elif rules.max_tokens is not None and rules.counts:

@@ -44,7 +44,11 @@ def words_tokenizer(
 ) -> Tokenizer | None:
     """What cuts bad words into tokens: a whole tokenizer, unless the captures have texts that are not of it."""
     given = options.detokenize
-    if not isinstance(given, Tokenizer) or (trusted is None and any(one.text is not None for one in baseline)):
+    if (
+        given is None
+        or not isinstance(given, Tokenizer)
+        or (trusted is None and any(one.text is not None for one in baseline))
+    ):
         return None
     return given
 

@@ -178,21 +178,29 @@ def _touches(gap: Gap) -> bool:
 def _rest(streams: Streams, place: _Place, earliest: int) -> tuple[Event, ...]:
     """The events with those after the place where the baseline stopped being a guide."""
     events, end = list(place.events), place.events[-1].end if place.events else -JUNCTION - 1
-    asked_from = 0
+    last, asked_from = len(streams.b) - 1, 0
+    grows = bool(events) and _grows(events[-1])
     for first in streams.unsupported(place.asked_from, streams.end):
-        if first < asked_from or len(events) >= MAX_EVENTS:
+        if first < asked_from:
             continue
-        if first - end <= JUNCTION and first != len(streams.b) - 1:
+        if len(events) >= MAX_EVENTS:
+            break
+        if first - end <= JUNCTION and first != last:
             # Still upset by the fault before.
-            if events[-1].kind.row.stretch is Stretch.UNSUPPORTED:
+            if grows:
                 end = first + 1
             continue
         events[-1:] = [_until(event, end) for event in events[-1:]]
         events.append(_free(streams, first, None, earliest))
-        end = events[-1].end
+        end, grows = events[-1].end, _grows(events[-1])
         asked_from = max(end, first + 1)
     events[-1:] = [_until(event, end) for event in events[-1:]]
     return tuple(events)
+
+
+def _grows(event: Event) -> bool:
+    """Do unsupported tokens right after it belong to it?"""
+    return event.kind.row.stretch is Stretch.UNSUPPORTED
 
 
 def _until(event: Event, end: int) -> Event:

@@ -63,6 +63,8 @@ class Inputs:
 
     def is_drawn(self, completion: Completion) -> bool:
         """Was a completion of either arm drawn at random?"""
+        if not self.is_random:
+            return False
         if "temperature" in completion.sampling:
             return temperature_in(completion.sampling) > 0
         return max(temperature(self.baseline), temperature(self.candidate)) > 0

@@ -79,7 +79,8 @@ UNIT_IS_TWICE = 0.55
 
 
 def _share_of_multiples(differences: FloatArray, step: float) -> float:
-    return float((np.abs(differences / step - np.round(differences / step)) * step < 3e-3).mean())
+    steps = differences / step
+    return float((np.abs(steps - np.round(steps)) * step < 3e-3).mean())
 
 
 def best_differences(tops: Iterable[TopLogprobs]) -> FloatArray:

@@ -38,7 +38,8 @@ def references_of(inputs: Inputs, options: CompareOptions) -> References:
     if wrong is not None:
         lookup = Reference(inputs.baseline, inputs.candidate, {}, inputs.masked)
     baseline = lookup.all_gaps(inputs.baseline.header.arm, list(inputs.baseline))
-    greedy = (baseline[one.key] for one in inputs.baseline if one.key in baseline and not inputs.is_drawn(one))
+    own = inputs.baseline.completions
+    greedy = (scored for key, scored in baseline.items() if not inputs.is_drawn(own[key]))
     floor = measure_floor(greedy, DEFAULT_TOLERANCE)
     remarks = lookup.remarks if wrong is None else Remarks(reasons=(wrong,))
     if not inputs.is_random:

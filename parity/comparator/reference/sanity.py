@@ -149,7 +149,7 @@ def _scored_tokens(
 
 def _not_naming(inputs: Inputs, reference: Reference) -> Message | None:
     """Scores of drawn completions that do not name their tokens: a score names its token, however unlikely that is."""
-    for arm in (inputs.baseline, inputs.candidate):
+    for arm in (inputs.baseline, inputs.candidate) if inputs.is_random else ():
         own = _scored_tokens(arm, reference, drawn=inputs.is_drawn)
         if sum(len(one.tokens) for one in own) < FEW_TOKENS:
             continue

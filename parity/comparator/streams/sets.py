@@ -12,16 +12,23 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.int64]
 
 
+def first_of_equals(ordered: Numbers) -> npt.NDArray[np.bool_]:
+    """Shape of `ordered`, which is ascending: is it the first of its equals?"""
+    first = np.ones(len(ordered), dtype=np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return first
+
+
 def distinct(values: Numbers) -> Numbers:
     """Each value once, ascending."""
     ordered = np.sort(values)
-    return ordered[_first_of_equals(ordered)]
+    return ordered[first_of_equals(ordered)]
 
 
 def counted(values: Numbers) -> tuple[Numbers, Numbers]:
     """(each value once, ascending; how often it stands there)."""
     ordered = np.sort(values)
-    first = np.flatnonzero(_first_of_equals(ordered))
+    first = np.flatnonzero(first_of_equals(ordered))
     return ordered[first], np.diff(first, append=len(ordered))
 
 
@@ -39,9 +46,3 @@ def stood_before(values: Numbers) -> npt.NDArray[np.bool_]:
     found = np.zeros(len(values), dtype=np.bool_)
     found[order[1:]] = values[order[1:]] == values[order[:-1]]
     return found
-
-
-def _first_of_equals(ordered: Numbers) -> npt.NDArray[np.bool_]:
-    first = np.ones(len(ordered), dtype=np.bool_)
-    first[1:] = ordered[1:] != ordered[:-1]
-    return first

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.comparator.streams.alignment import common_prefix
-from parity.comparator.streams.sets import distinct, is_in
+from parity.comparator.streams.sets import distinct, first_of_equals, is_in
 from parity.records import RaggedTokens, TokenIds
 
 SEED = 4
@@ -76,13 +76,15 @@ class LaidOut:
 
     def hits(self, spans: Sequence[TokenIds]) -> Hits:
         """Where SEED tokens in a row of the spans stand. One pass over the run for all of them."""
-        grams = [_grams(span) for span in spans]
-        sizes = [len(one) for one in grams]
-        wanted = np.concatenate([np.empty(0, dtype=np.int64), *grams])
-        if not len(wanted):
-            return Hits(wanted, wanted, wanted, wanted)
-        values, places = self._all_hits(distinct(wanted), [span for span in spans if len(span) >= SEED])
-        span, offset = np.repeat(np.arange(len(spans)), sizes), np.concatenate([np.arange(size) for size in sizes])
+        lengths = np.fromiter(map(len, spans), dtype=np.int64, count=len(spans))
+        sizes = np.maximum(lengths - SEED + 1, 0)
+        span = np.repeat(np.arange(len(spans)), sizes)
+        offset = np.arange(len(span)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        if not len(span):
+            return Hits(span, span, span, span)
+        tokens, at = np.concatenate(spans), np.repeat(np.cumsum(lengths) - lengths, sizes) + offset
+        wanted = _grams(tokens)[at]
+        values, places = self._all_hits(wanted, _pair_index(tokens.view(np.uint64))[at])
         low = np.searchsorted(values, wanted, side="left")
         count = np.minimum(np.searchsorted(values, wanted, side="right") - low, MOST_HITS)
         place = places[np.repeat(low - np.cumsum(count) + count, count) + np.arange(int(count.sum()))]
@@ -103,27 +105,33 @@ class LaidOut:
             end[here] += _agreeing(tokens, position[here], flat, place, ahead[here], 1)
         return start, end
 
-    def _all_hits(self, wanted: Places, spans: list[TokenIds]) -> tuple[Places, Places]:
+    def _all_hits(self, wanted: Places, pairs: Places) -> tuple[Places, Places]:
         """`_hits` of `wanted` and of all that was searched for before, by hash: most questions come up twice, and each
         is a pass over the run."""
-        new = wanted[~is_in(wanted, self._sought)]
-        if len(new):
-            values, places = (np.concatenate(both) for both in zip(self._known, self._hits(new, spans), strict=True))
-            order = np.argsort(values, kind="stable")
-            self._known, self._sought = (values[order], places[order]), np.concatenate([self._sought, new])
+        order = np.argsort(wanted, kind="stable")
+        order = order[first_of_equals(wanted[order])]
+        order = order[~is_in(wanted[order], self._sought)]
+        if len(order):
+            values, places = self._hits(wanted[order], pairs[order])
+            if len(self._sought):
+                values, places = (np.concatenate(both) for both in zip(self._known, (values, places), strict=True))
+                by_value = np.argsort(values, kind="stable")
+                values, places = values[by_value], places[by_value]
+            self._known, self._sought = (values, places), np.concatenate([self._sought, wanted[order]])
         return self._known
 
-    def _hits(self, wanted: Places, spans: list[TokenIds]) -> tuple[Places, Places]:
-        """Hashes of SEED tokens in the run that are in `wanted` (sorted), and their places, ascending."""
+    def _hits(self, wanted: Places, pairs: Places) -> tuple[Places, Places]:
+        """Hashes of SEED tokens in the run that are in `wanted` (ascending, each once), ascending, and their first
+        MOST_HITS places; `pairs`: the `_pair_index` that each of them begins with."""
         table = np.zeros(1 << _TABLE_BITS, dtype=np.bool_)
-        for span in spans:
-            table[_pair_index(span.astype(np.uint64))[: len(span) - SEED + 1]] = True
+        table[pairs] = True
+        seen, full = np.zeros(len(wanted), dtype=np.int64), 0
         index, maybe = np.empty(_STRIDE, dtype=np.uint64), np.empty(_STRIDE, dtype=np.bool_)
-        all_values, all_places = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+        numbers, all_places = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for flat, base in zip(self._flats, self._bases.tolist(), strict=False):
             words = flat.view(np.uint64)
             last = len(words) - SEED + 1
-            for begin in range(0, last, _STRIDE):
+            for begin in range(0, last if full < len(wanted) else 0, _STRIDE):
                 chunk = words[begin : min(begin + _STRIDE, last) + 1]
                 size = len(chunk) - 1
                 # "wrap": all are within the table, and looking for those that are not takes as long as the rest.
@@ -135,9 +143,20 @@ class LaidOut:
                 values = _mixed([words[near + offset] for offset in range(SEED)])
                 match = np.minimum(np.searchsorted(wanted, values), len(wanted) - 1)
                 same = wanted[match] == values
-                all_values.append(values[same])
+                numbers.append(match[same])
                 all_places.append(near[same] + base)
-        return np.concatenate(all_values), np.concatenate(all_places)
+                seen += np.bincount(match[same], minlength=len(wanted))
+                enough = seen >= MOST_HITS
+                if int(enough.sum()) > full:  # in a loop that is soon so
+                    full = int(enough.sum())
+                    table[pairs[enough]] = False
+                    table[pairs[~enough]] = True
+        number, places = np.concatenate(numbers), np.concatenate(all_places)
+        few = len(wanted) < 1 << 16  # small numbers are sorted by their digits, in a fifth of the time
+        order = np.argsort(number.astype(np.uint16) if few else number, kind="stable")
+        number = number[order]
+        first = np.arange(len(number)) - np.searchsorted(number, number, side="left") < MOST_HITS
+        return wanted[number[first]], places[order[first]]
 
 
 def _agreeing(left: TokenIds, at: Places, right: TokenIds, place: Places, most: Places, way: int) -> Places:
