@@ -319,7 +319,7 @@ class Capture:
     @cached_property
     def has_logprobs(self) -> bool:
         """Some completion has logprobs of its own."""
-        return any([one.logprobs is not None for one in self])
+        return any(one.logprobs is not None for one in self)
 
     @cached_property
     def answers(self) -> tuple[Completion, ...]:

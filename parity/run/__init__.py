@@ -23,6 +23,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from parity.run.adapters import backend_names, is_installed_engine, load_backend, starts_an_engine
 from parity.run.backend import (
     Answering,
     Backend,
@@ -38,11 +39,7 @@ from parity.run.backend import (
     Seeded,
     TakesUsual,
     Versioned,
-    backend_names,
     impossible,
-    is_installed_engine,
-    load_backend,
-    starts_an_engine,
 )
 from parity.run.envs import EngineEnv, EnvSpec, list_envs
 from parity.run.events import ArmEvent, OnEvent, Phase

@@ -13,9 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,11 +24,9 @@ from parity.errors import BackendError, ParityError, writing
 from parity.locks import lock, lock_now
 from parity.messages import Message, Say, message, verbatim
 from parity.paths import data_dir
+from parity.run.installing import INDEX_VARIABLE, run_logged
 
-INDEX_VARIABLE = "PARITY_EXTRA_INDEX_URL"
 MARKER = "parity-env.json"
-_TICK_SECONDS = 10.0
-_TAIL_LINES = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,91 +270,7 @@ class EngineEnv:
         self._run([*command, *pins], say, verbatim("pip install"))
 
     def _run(self, command: Sequence[str], say: Say, doing: Message) -> None:
-        """Run a command with its output in the log, one line now and then to `say`."""
-        env = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
-        tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        latest: list[Message | str] = [doing]
-        began = said = time.monotonic()
-        try:
-            process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                env=env,
-            )
-        except OSError as error:
-            raise BackendError(
-                message(
-                    "run.cannot_run", "cannot run {command}: {strerror}", command=command[0], strerror=error.strerror
-                ),
-                hint=message("run.name_another_python", "name another with --python"),
-            ) from error
-        assert process.stdout is not None
-        output = process.stdout
-
-        def collect() -> None:
-            with self.log.open("a", encoding="utf-8") as log:
-                for line in output:
-                    log.write(line)
-                    tail.append(line.rstrip())
-                    if not line.startswith(("WARNING", " ")):
-                        latest[0] = line.strip()[:80]
-
-        collector = threading.Thread(target=collect, daemon=True)
-        collector.start()
-        try:
-            while process.poll() is None:
-                time.sleep(0.05)
-                if time.monotonic() - said >= _TICK_SECONDS:
-                    said = time.monotonic()
-                    say(
-                        message(
-                            "run.stage_time", "      {seconds:.0f} s: {latest}", seconds=said - began, latest=latest[0]
-                        )
-                    )
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-        collector.join(5.0)
-        if process.returncode:
-            shown = "".join(f"\n  {line}" for line in tail if line.strip())
-            raise BackendError(
-                message(
-                    "run.failed_exit_code",
-                    "{doing} failed with exit code {returncode}; the end of {log}:{shown}",
-                    doing=doing,
-                    returncode=process.returncode,
-                    log=str(self.log),
-                    shown=shown,
-                ),
-                hint=_advice("\n".join(tail), self.spec),
-            )
-
-
-def _advice(tail: str, spec: EnvSpec) -> Message:
-    if "ensurepip" in tail:
-        return message(
-            "run.python_no_venv",
-            "this Python has no venv module: install the python3-venv package, or name another with --python",
-        )
-    if "No matching distribution found" in tail or "Could not find a version" in tail:
-        index = spec.special_index or "URL"
-        return message(
-            "run.name_index_extra",
-            "name an index that has it: --extra-index-url {index}, or set {index_variable}",
-            index=index,
-            index_variable=INDEX_VARIABLE,
-        )
-    if "No space left" in tail:
-        return message(
-            "run.disk_full_make",
-            "the disk is full: make room (an engine takes about 2 GB), or set PARITY_HOME to another place",
-        )
-    return message("run.mend_pip_says", "mend what pip says and run the same command again")
+        run_logged(command, self.log, say, doing, self.spec.special_index)
 
 
 def envs_dir() -> Path:

@@ -7,7 +7,7 @@ from enum import Enum
 
 from parity.errors import BackendError
 from parity.messages import Message, heard, message, verbatim
-from parity.run.backend import starts_an_engine
+from parity.run.adapters import starts_an_engine
 from parity.run.messages import Failed
 from parity.run.words import one_line
 

@@ -16,7 +16,7 @@ from parity.plan.churn import Churn
 from parity.plan.hosts import Host
 from parity.records import Completion, Header, ScoreKey, TopLogprobs
 from parity.run import messages
-from parity.run.backend import load_backend
+from parity.run.adapters import load_backend
 from parity.run.counting import Counters
 from parity.run.events import OnEvent, ignore
 from parity.run.expected import Expected, check_score

@@ -15,7 +15,8 @@ from parity.plan.hosts import Host
 from parity.records import Header, ScoreKey
 from parity.records.engine_settings import speculates
 from parity.run import resume
-from parity.run.backend import Backend, load_backend
+from parity.run.adapters import load_backend
+from parity.run.backend import Backend
 from parity.run.events import OnEvent, Phase, ignore
 from parity.run.expected import Expected
 from parity.run.failures import Timeouts

@@ -39,7 +39,7 @@ from parity.plan import Plan
 from parity.records import Capture, Completion, Header, Key, ScoreKey, Scores, SpecTrace, TopLogprobs
 from parity.report.formats import names
 from parity.report.write import documents
-from parity.run import backend
+from parity.run import adapters
 from parity.run.messages import ProtocolError, decode, held_record
 from parity.store import FindingFilter, FindingSort, NewRun, RunStatus, Store
 from parity.store.integrity import problems
@@ -64,7 +64,7 @@ LARGEST = 1 << 16
 
 MEMORY = Path("/dev/shm")
 SCRATCH = Path(tempfile.mkdtemp(prefix="parity-fuzz-", dir=MEMORY if MEMORY.is_dir() else None))
-backend._installed = cache(backend._installed)  # what is installed stays so, and is looked up for each arm
+adapters._installed = cache(adapters._installed)  # what is installed stays so, and is looked up for each arm
 PALETTE = Palette(*[Style()] * len(Palette._fields))
 
 

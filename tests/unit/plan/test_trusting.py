@@ -19,7 +19,7 @@ from parity.plan.config import Config, read_config
 from parity.plan.hosts import read_host
 from parity.plan.trusting import hosts_to_use, is_numerics, of_config, of_host, of_settings, plan_to_run, take_config
 from parity.records.engine_settings import default_settings, pinned_settings
-from parity.run.backend import backend_names, load_backend
+from parity.run.adapters import backend_names, load_backend
 
 
 @pytest.fixture(autouse=True)
