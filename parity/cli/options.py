@@ -18,7 +18,8 @@ from parity.cli.sampling import sampling_of, sampling_options
 from parity.cli.shared import F, Names, tolerance_option
 from parity.cli.speaking import OneOf, Refused
 from parity.messages import message
-from parity.plan.types import SCORE_MODES, SKETCHED
+from parity.plan.parts import SCORE_MODES
+from parity.plan.types import SKETCHED
 from parity.records import Json
 from parity.records.recording import ALL, RING
 from parity.records.sampling import Sampling, asked

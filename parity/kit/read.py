@@ -28,8 +28,8 @@ from parity.pipeline.capturing import Session
 from parity.pipeline.directory import RunDirectory, write_whole
 from parity.pipeline.outcome import Outcome
 from parity.plan import Arm, Plan
+from parity.plan.parts import Skipped
 from parity.plan.trusting import of_plan
-from parity.plan.types import Skipped
 from parity.records import Json
 from parity.run import ScoreItem, load_backend
 from parity.run.resume import Held, read_held

@@ -10,7 +10,7 @@ from parity.messages import Message, joined, message
 from parity.pipeline.deployed import arm_settings
 from parity.plan import Arm, Plan
 from parity.plan.matrix import SPECULATION, Axis, Point, apply, check_axes, contradiction, points
-from parity.plan.types import Skipped
+from parity.plan.parts import Skipped
 from parity.plan.variants import DEPLOYED, SPECULATION_DECIDES, Variant, resolve
 from parity.records import Json
 from parity.records.control import CONTROL

@@ -8,9 +8,10 @@ from dataclasses import replace
 from parity.errors import ParityError
 from parity.messages import message
 from parity.plan.checkpoint import Checkpoint
+from parity.plan.parts import Arm, Request, Score
 from parity.plan.prompts import Prompt
 from parity.plan.requests import tokenise
-from parity.plan.types import Arm, Plan, Request, Score
+from parity.plan.types import Plan
 from parity.records import DEFAULT_TOLERANCE, Json
 from parity.records.engine_settings import pinned_settings
 from parity.records.sampling import Sampling

@@ -12,7 +12,7 @@ from typing import Any, Final
 from parity.errors import ParityError, reading
 from parity.files import open_regular, read_whole
 from parity.messages import message
-from parity.plan.types import Model
+from parity.plan.parts import Model
 from parity.records import Json
 
 MAX_JSON_BYTES: Final = 256 << 20

@@ -16,7 +16,7 @@ from typing import Final
 
 from parity.errors import ParityError
 from parity.messages import Message, message
-from parity.plan.types import Arm
+from parity.plan.parts import Arm
 from parity.records import Json
 from parity.records.engine_settings import setting_called
 

@@ -9,8 +9,8 @@ from parity.errors import ParityError
 from parity.messages import message
 from parity.plan.apart import tokenised
 from parity.plan.messages import text_only
+from parity.plan.parts import Request
 from parity.plan.prompts import Prompt
-from parity.plan.types import Request
 
 
 def tokenise(prompts: Iterable[Prompt], model: str | Path) -> list[Request]:

@@ -17,7 +17,8 @@ from parity.errors import ParityError
 from parity.messages import Say, message
 from parity.plan.config import Config
 from parity.plan.hosts import Host, read_host
-from parity.plan.types import Arm, Plan, read_plan
+from parity.plan.parts import Arm
+from parity.plan.types import Plan, read_plan
 from parity.records import Json
 from parity.text import clip, visible
 from parity.trust import Trust, trust_in

@@ -6,28 +6,26 @@ docs/plan.md describes the file. Reading checks every field and names the one th
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import orjson
 
 from parity._version import __version__
 from parity.errors import ParityError, cannot_read
 from parity.files import read_whole
-from parity.messages import Message, message
+from parity.messages import message
 from parity.plan.asked import check_request, check_speculation
 from parity.plan.churn import Churn
-from parity.plan.fields import Read, Wrong, read, typed
-from parity.plan.messages import Messages, has_images, optional_messages
+from parity.plan.fields import Read, read, typed
+from parity.plan.parts import Arm, Model, Request, Score, Skipped, one_of, run_sampling
 from parity.records import DEFAULT_TOLERANCE, Json
 from parity.records.depth import DEEPEST_PLAN, is_shallow
 from parity.records.engine_settings import speculates
 from parity.records.recording import RING
-from parity.records.sampling import Sampling, Value, json_value, read_values
+from parity.records.sampling import Sampling
 
 SCHEMA: Final = "parity.plan/1"
 
@@ -36,11 +34,8 @@ MOST_COMPLETIONS: Final = 10_000_000
 MOST_TOKENS: Final = 1 << 24
 """Of a completion; no context is longer."""
 
-SCORE_MODES: Final = ("all", "differing", "none")
 SKETCHED: Final = ("layers", "parts")
 """Of which modules activations are sketched: decoder layers, or their parts too."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*/[A-Za-z0-9][A-Za-z0-9._+=-]*")
 
 
 def parse_tolerance(value: Json) -> float | str:
@@ -67,109 +62,8 @@ def parse_record(value: Json) -> bool | str:
     raise ValueError(message("plan.not_record", "is {value!r}, not true, false or {ring!r}", value=value, ring=RING))
 
 
-def _wrong(name: str, problem: Message) -> Wrong:
-    return Wrong(problem, f".{name}")
-
-
-def _sampling(value: Json) -> Sampling:
-    return Sampling().having(read_values(typed(Mapping[str, Any], value), _wrong))
-
-
-def _own_sampling(value: Json) -> dict[str, Value]:
-    return read_values(typed(Mapping[str, Any], value), _wrong, own=True)
-
-
-def _arm_name(value: Json) -> str:
-    """It becomes a file name in the run directory, and plans come from other hosts."""
-    name: str = typed(str, value)
-    if not _NAME.fullmatch(name):
-        raise ValueError(message("plan.not_arm_name", "is {name!r}, not of the form backend/variant", name=name))
-    return name
-
-
-def _score_mode(value: Json) -> str:
-    return _one_of(value, SCORE_MODES)
-
-
 def _sketch_level(value: Json) -> str:
-    return _one_of(value, ("", *SKETCHED))
-
-
-def _one_of(value: Json, known: tuple[str, ...]) -> str:
-    word: str = typed(str, value)
-    if word not in known:
-        raise ValueError(message("plan.not_one_of", "is {value!r}, not one of {known}", value=word, known=known))
-    return word
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One prompt. Every arm gets these token ids; `prompt` is the text they came from, for people."""
-
-    id: str
-    prompt: str | None
-    prompt_token_ids: tuple[int, ...]
-    max_tokens: int | None = None
-    """A limit of its own, below the plan's: output lengths are mixed. None: the plan's."""
-    messages: Annotated[Messages | None, Read(optional_messages)] = None
-    """The chat messages it came from, for backends that take them; `prompt_token_ids` are of their text."""
-    sampling: Annotated[Mapping[str, Value], Read(_own_sampling)] = field(default_factory=dict, hash=False)
-    """Its own sampling parameters but `max_tokens`, those that are not the plan's."""
-
-    @property
-    def has_images(self) -> bool:
-        return has_images(self.messages)
-
-    def own_json(self) -> dict[str, Json]:
-        """Its own sampling parameters as JSON has them."""
-        return {name: json_value(value) for name, value in self.sampling.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A combination of settings that was asked for and cannot run, and why."""
-
-    arm: str
-    reason: Annotated[Message, Read(Message.from_json)] = field(compare=False)
-
-    def to_json(self) -> dict[str, Json]:
-        return {"arm": self.arm, "reason": self.reason.to_json()}
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """One backend with one variant. `engine` holds the keyword arguments of `vllm.LLM` without the model."""
-
-    name: Annotated[str, Read(_arm_name)]
-    backend: str
-    variant: str
-    engine: Mapping[str, Json] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
-    control: str | None = None
-    """The fault planted in this arm's engine on purpose: a positive control, which must be found."""
-    deployed: bool = False
-    """It runs as production does: what is not in `engine` is left to the engine."""
-    rung: str | None = None
-    """Of a ladder: the setting that this arm has of production, over the arm before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """The checkpoint. `fingerprint` maps a part ("config.json", "weights", …) to its SHA-256."""
-
-    name: str
-    path: str
-    fingerprint: Mapping[str, str] = field(default_factory=dict)
-    vocab_size: int | None = None
-    eos_token_ids: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Which candidate completions the baseline teacher-forces, and how many top logprobs it gives."""
-
-    mode: Annotated[str, Read(_score_mode)] = "all"
-    top: int = 5
+    return one_of(value, ("", *SKETCHED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +72,9 @@ class Plan:
     requests: tuple[Request, ...]
     arms: tuple[Arm, ...]
     baseline: str
-    sampling: Annotated[Sampling, Read(_sampling)]
+    sampling: Annotated[Sampling, Read(run_sampling)]
     rounds: int = 1
-    score: Score = Score()
+    score: Score = field(default_factory=Score)
     tolerance: Annotated[float | str, Read(parse_tolerance)] = DEFAULT_TOLERANCE
     parity: str = __version__
     churn: Churn = field(default_factory=Churn)
@@ -221,22 +115,12 @@ class Plan:
         return {
             "schema": SCHEMA,
             "parity": self.parity,
-            "model": _as_json(self.model),
+            "model": self.model.to_json(),
             "rounds": self.rounds,
             "sampling": self.sampling.to_json(),
-            "requests": [
-                {
-                    "id": r.id,
-                    "prompt": r.prompt,
-                    "prompt_token_ids": list(r.prompt_token_ids),
-                    **({} if r.max_tokens is None else {"max_tokens": r.max_tokens}),
-                    **({"sampling": r.own_json()} if r.sampling else {}),
-                    **({} if r.messages is None else {"messages": [dict(one) for one in r.messages]}),
-                }
-                for r in self.requests
-            ],
-            "arms": [_arm_json(arm) for arm in self.arms],
-            **({} if self.arbiter is None else {"arbiter": _arm_json(self.arbiter)}),
+            "requests": [one.to_json() for one in self.requests],
+            "arms": [arm.to_json() for arm in self.arms],
+            **({} if self.arbiter is None else {"arbiter": self.arbiter.to_json()}),
             "baseline": self.baseline,
             "score": asdict(self.score),
             "tolerance": self.tolerance,
@@ -414,24 +298,6 @@ class Plan:
                 message("plan.wrong_in", "{source}: {problem}", source=source, problem=error.message), hint=error.hint
             ) from None
         return plan
-
-
-def _arm_json(arm: Arm) -> dict[str, Json]:
-    return {
-        "name": arm.name,
-        "backend": arm.backend,
-        "variant": arm.variant,
-        "engine": dict(arm.engine),
-        "env": dict(arm.env),
-        **({"control": arm.control} if arm.control else {}),
-        **({"deployed": True} if arm.deployed else {}),
-        **({"rung": arm.rung} if arm.rung else {}),
-    }
-
-
-def _as_json(value: Model) -> dict[str, Json]:
-    """As json.loads would give it back: lists, not tuples, so that plans in memory and on disk are equal."""
-    return {name: list(item) if isinstance(item, tuple) else item for name, item in asdict(value).items()}
 
 
 def read_plan(path: str | Path) -> Plan:

@@ -11,7 +11,7 @@ import msgspec
 from parity.messages import Message
 from parity.plan import DEFAULT_TOLERANCE, Arm, Model, Plan, Sampling, Score
 from parity.plan.churn import Churn
-from parity.plan.types import Skipped
+from parity.plan.parts import Skipped
 from parity.records import Json
 from parity.records.sampling import Value, asked
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from parity.capture import read_capture
 from parity.messages import Message, message
 from parity.plan import Plan
-from parity.plan.types import Arm
+from parity.plan.parts import Arm
 
 REPLAY, SERVER = "replay", "server"
 
