@@ -26,6 +26,8 @@ MODULES = (
     "parity.records:plan_digest",
     "parity_backends.worker:planned",
     "parity_backends.worker:seeds",
+    "bounds",
+    "keys",
     "transport",
     "asking",
     "answers",
@@ -107,7 +109,8 @@ class ServerBackend(WithoutEngine):
     def ask(self, settings: Mapping[str, Any]) -> None:
         """Whether it is there and serves the model, by its lists: no token is generated."""
         from parity_backends.server.worker.about import describe
-        from parity_backends.server.worker.transport import Endpoint, ServerError, is_readable_on_the_way
+        from parity_backends.server.worker.keys import is_readable_on_the_way
+        from parity_backends.server.worker.transport import Endpoint, ServerError
 
         variable = settings.get("api_key_env")
         if variable and not os.environ.get(variable):

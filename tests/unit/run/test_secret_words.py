@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from urllib.parse import quote
 
 import pytest
-from parity_backends.server.worker.transport import Endpoint, is_readable_on_the_way
+from parity_backends.server.worker.keys import Key, is_readable_on_the_way
 
 from parity.errors import ParityError
 from parity.plan.hosts import read_host, restored
@@ -53,10 +52,6 @@ def test_a_host_is_written_down_without_its_secrets_and_asks_for_them() -> None:
     assert restored(read_host("far", plain.to_json(), "run.json"), None) == plain
 
 
-def endpoint(key: str | None) -> Endpoint:
-    return Endpoint("http://127.0.0.1:1", key, 1.0, 0, threading.Event())
-
-
 @pytest.mark.parametrize("before", ["", "x", "xy", "Bearer "])
 def test_a_key_is_blanked_however_it_is_spelled(before: str) -> None:
     data = (before + KEY).encode()
@@ -65,11 +60,11 @@ def test_a_key_is_blanked_however_it_is_spelled(before: str) -> None:
         base64.b64encode(data + b" and more").decode(), base64.urlsafe_b64encode(data).decode(),
     ]  # fmt: skip
     for said in ways:
-        shown = endpoint(KEY).hide(f"401: {said}, no")
+        shown = Key(KEY).hide(f"401: {said}, no")
         assert "***" in shown, said
-        assert endpoint(KEY).hide_in(said.encode()) != said.encode()
-    assert endpoint(None).hide(KEY) == KEY
-    assert endpoint("EMPTY").hide_in(b"an EMPTY text") == b"an EMPTY text"
+        assert Key(KEY).hide_in(said.encode()) != said.encode()
+    assert Key(None).hide(KEY) == KEY
+    assert Key("EMPTY").hide_in(b"an EMPTY text") == b"an EMPTY text"
 
 
 @pytest.mark.parametrize(

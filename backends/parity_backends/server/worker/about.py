@@ -9,7 +9,8 @@ from typing import Any
 from parity_backends.worker.counters import METRICS
 from parity_backends.worker.sentences import message
 
-from .transport import Endpoint, Refused, ServerError, excerpt
+from .bounds import excerpt
+from .transport import Endpoint, Refused, ServerError
 
 MOST_POSITIONS = 1024
 """Draft positions that a server may count; no method drafts as many tokens in a step."""

@@ -7,7 +7,8 @@ from typing import Any, Iterable
 from parity_backends.worker.records import number
 from parity_backends.worker.sentences import Sentence, message
 
-from .transport import ServerError, excerpt, in_brief
+from .bounds import excerpt, in_brief
+from .transport import ServerError
 
 ID_PREFIX = "token_id:"
 """What vLLM writes in place of a token's text with return_tokens_as_token_ids."""

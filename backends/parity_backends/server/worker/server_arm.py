@@ -21,7 +21,9 @@ from parity_backends.worker.sentences import Sentence, WorkerError, message, of_
 from .about import describe, server_counters
 from .answers import Answer, NoAnswer, Sample, assembled, prompt_entries, whole
 from .asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, has_images, not_sent, sampling_body, score_body
-from .transport import Body, Endpoint, Refused, ServerError, excerpt, is_readable_on_the_way
+from .bounds import excerpt
+from .keys import is_readable_on_the_way
+from .transport import Body, Endpoint, Refused, ServerError
 
 WAKE_SECONDS = 0.5
 NOT_TAKEN = (400, 422, 500)
@@ -233,7 +235,7 @@ class ServerArm(PlannedArm):
                 return assembled(self.endpoint.post_stream(self.path, body))
             return whole(*self.endpoint.post_json(self.path, body))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-            said = self.endpoint.hide(excerpt("%s: %s" % (type(error).__name__, error)))
+            said = self.endpoint.key.hide(excerpt("%s: %s" % (type(error).__name__, error)))
             raise ServerError(
                 message(
                     "server.odd_answer",

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
-import re
 import socket
 import ssl
 import threading
 import time
-from typing import Any, Iterator, Optional, Union
-from urllib.parse import quote, urlsplit
+from typing import Any, Iterator, Union
+from urllib.parse import urlsplit
 
 from parity_backends.worker.sentences import Sentence, WorkerError, message
 
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""An answer longer than this is refused (8 samples of 100,000 tokens as text are 4 MB)."""
-
-LARGE_BYTES = 1024 * 1024
-LEAST_OF_LIST = 16
-LEAST_OF_OBJECT = 24
-"""Bytes of a large answer for each list and object in it: `[]` takes two on the way and 64 in memory. A token with its
-logprob has some 60."""
-
-MOST_VALUES = 2_000_000
-VALUE_BYTES = 16
-"""A large answer has so many values, and one more for so many bytes: `1,` takes two bytes on the way and 8 to 40 in
-memory. 8 samples of 100,000 tokens have 800,000 ids; with logprobs a token's values have 16 bytes or more each."""
+from .bounds import LARGE_BYTES, MAX_ANSWER_BYTES, SHOWN, excerpt, is_too_dense
+from .keys import Key
 
 RETRIED = (429, 503)
 """Statuses that say "later": too many requests, not ready. Nothing else is asked twice."""
@@ -36,9 +23,6 @@ NO_ACCESS = (401, 403)
 """Statuses that ask for a key, or for another one."""
 
 LONGEST_BACKOFF = 30.0
-SHORTEST_KEY = 8
-"""Characters of a key that is blanked in good answers too: "EMPTY" may be what a model says."""
-SHOWN = 300
 
 
 Body = dict[str, Any]
@@ -73,8 +57,7 @@ class Endpoint:
         if self.path.endswith("/v1"):
             self.path = self.path[: -len("/v1")]
         self.shown = "%s://%s%s" % (parts.scheme, parts.netloc.rpartition("@")[2], self.path)
-        self.key, self.timeout, self.retries, self.stop = key, timeout, retries, stop
-        self._spelled = spellings(key)
+        self.key, self.timeout, self.retries, self.stop = Key(key), timeout, retries, stop
         self.retried = 0
         self.given_up = False
         """No call is begun any more: another has failed, or an end was asked for."""
@@ -120,7 +103,7 @@ class Endpoint:
                             "server.chunk_no_json",
                             "{url}: a chunk that is not JSON: {said}",
                             url=self.shown + path,
-                            said=self.hide(excerpt(data)),
+                            said=self.key.hide(excerpt(data)),
                         )
                     ) from None
                 if not isinstance(event, dict):
@@ -194,7 +177,7 @@ class Endpoint:
             return answer
         with answer:
             if 300 <= answer.status < 400:
-                where = self.hide(answer.response.getheader("Location") or "")
+                where = self.key.hide(answer.response.getheader("Location") or "")
                 raise ServerError(
                     message(
                         "server.redirected",
@@ -215,8 +198,8 @@ class Endpoint:
         headers = {"Accept": "application/json, text/event-stream", "User-Agent": "parity"}
         if payload is not None:
             headers["Content-Type"] = "application/json"
-        if self.key:
-            headers["Authorization"] = "Bearer " + self.key
+        if self.key.text:
+            headers["Authorization"] = "Bearer " + self.key.text
         answer = None
         if self.given_up:
             raise ServerError(message("server.given_up", "given up: an end was asked for"))
@@ -285,7 +268,7 @@ class Endpoint:
                     "server.bad_json",
                     "{url}: an answer that is not valid JSON: {said}",
                     url=self.shown + path,
-                    said=self.hide(excerpt(data)),
+                    said=self.key.hide(excerpt(data)),
                 )
             ) from None
 
@@ -296,7 +279,7 @@ class Endpoint:
             url=self.shown + path,
             kind=kind or message("server.no_content_type", "something without a content type"),
             wanted=wanted,
-            said=self.hide(excerpt(data)),
+            said=self.key.hide(excerpt(data)),
         )
 
     def _said(self, data: bytes) -> str:
@@ -308,18 +291,7 @@ class Endpoint:
         for name in ("error", "message", "detail"):
             if isinstance(value, dict) and value.get(name):
                 value = value[name]
-        return self.hide(excerpt(value if isinstance(value, str) else data))
-
-    def hide(self, text: str) -> str:
-        """Without the key, as it is and as it may be spelled: some servers say it back."""
-        return text if self._spelled is None else self._spelled.sub("***", text)
-
-    def hide_in(self, data: bytes) -> bytes:
-        """The same of an answer, before anything is cut or parsed; a key so short that it may be a word stays."""
-        if self._spelled is None or len(self.key or "") < SHORTEST_KEY:
-            return data
-        hidden: str = self._spelled.sub("***", data.decode("latin-1"))
-        return hidden.encode("latin-1")
+        return self.key.hide(excerpt(value if isinstance(value, str) else data))
 
     # ------------------------------------------------------------------ open connections
 
@@ -358,7 +330,7 @@ class _Answer:
     def begin(self) -> None:
         self.response = self.connection.getresponse()
         self.status = int(self.response.status)
-        self.content_type = self.endpoint.hide(str(self.response.getheader("Content-Type") or "").lower())[:SHOWN]
+        self.content_type = self.endpoint.key.hide(str(self.response.getheader("Content-Type") or "").lower())[:SHOWN]
         after = self.response.getheader("Retry-After") or ""
         self.retry_after = float(after[:9]) if after.isascii() and after.isdigit() else 0.0
 
@@ -370,7 +342,7 @@ class _Answer:
         self.connection.close()
 
     def read_all(self) -> bytes:
-        return self.endpoint.hide_in(b"".join(self.pieces()))
+        return self.endpoint.key.hide_in(b"".join(self.pieces()))
 
     def pieces(self) -> Iterator[bytes]:
         where = self.endpoint.shown + self.path
@@ -420,60 +392,7 @@ class _Answer:
                 if line.startswith(b"data:"):
                     lines.append(line[5:].strip())
                 elif not line and lines:
-                    yield self.endpoint.hide_in(b"\n".join(lines)).decode("utf-8", "replace")
+                    yield self.endpoint.key.hide_in(b"\n".join(lines)).decode("utf-8", "replace")
                     lines = []
         if lines and lines[-1] == b"[DONE]":
             yield "[DONE]"
-
-
-def is_readable_on_the_way(url: str) -> bool:
-    """Whether what is sent there goes to another machine in plain text."""
-    parts = urlsplit(url)
-    host = (parts.hostname or "").lower()
-    here = host in ("localhost", "::1") or re.fullmatch(r"127\.\d+\.\d+\.\d+", host) is not None
-    return parts.scheme != "https" and not here
-
-
-def spellings(key: Optional[str]) -> Any:
-    """A pattern for a key as it is, as JSON, in a URL, in base64 and in hex, in either case; None without a key.
-
-    In base64 a text reads in three ways, by its place among what stands before it; the first and last characters of
-    each belong to its neighbours.
-    """
-    if not key:
-        return None
-    data = key.encode("utf-8", "replace")
-    found = {key, json.dumps(key)[1:-1], quote(key, safe=""), quote(key), data.hex(), key[::-1]}
-    for before in range(3):
-        for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            whole = encode(b"x" * before + data).decode("ascii").rstrip("=")
-            core = whole[-(-before * 4 // 3) : len(whole) - (1 if (before + len(data)) % 3 else 0)]
-            found |= {core} if len(core) >= SHORTEST_KEY else set()
-    longest_first = sorted(filter(None, found), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
-
-
-def is_too_dense(data: bytes) -> bool:
-    """Whether an answer would take many times its size in memory."""
-    if len(data) < LARGE_BYTES:
-        return False
-    many = data.count(b",") > MOST_VALUES + len(data) // VALUE_BYTES
-    return many or data.count(b"[") * LEAST_OF_LIST > len(data) or data.count(b"{") * LEAST_OF_OBJECT > len(data)
-
-
-def in_brief(value: Any) -> str:
-    """The beginning of a value as JSON: no more of it is written than is shown."""
-    said = ""
-    for piece in json.JSONEncoder().iterencode(value):
-        said += piece[: SHOWN + 1]
-        if len(said) > SHOWN:
-            break
-    return said
-
-
-def excerpt(text: Any) -> str:
-    """The beginning of a text, on one line."""
-    if isinstance(text, bytes):
-        text = text[: 4 * SHOWN].decode("utf-8", "replace")
-    line = " ".join(str(text).split())
-    return line if len(line) <= SHOWN else line[:SHOWN] + "…"

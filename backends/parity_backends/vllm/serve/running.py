@@ -19,7 +19,8 @@ from parity.plan.trusting import of_settings
 from parity.records import Json
 from parity.records.deployment import Deployment
 from parity.records.engine_settings import engine_settings
-from parity_backends.server.worker.transport import Endpoint, Refused, ServerError, is_too_dense
+from parity_backends.server.worker.bounds import is_too_dense
+from parity_backends.server.worker.transport import Endpoint, Refused, ServerError
 
 TIMEOUT = 30.0
 """Seconds: the server looks at its environment before it answers."""
