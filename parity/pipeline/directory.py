@@ -22,6 +22,7 @@ from parity.plan import Plan, read_plan
 from parity.plan.hosts import Host
 from parity.plan.trusting import hosts_to_use, plan_to_run
 from parity.records import Json
+from parity.records.objects import object_of
 from parity.trust import Trust, remember, trust_in
 
 _PART = ".part"
@@ -164,7 +165,7 @@ class RunDirectory:
             value = orjson.loads(read_whole(self.about, MAX_ABOUT_BYTES))
         except (OSError, ValueError):
             value = {}
-        return {"run": self.root.name, **(value if isinstance(value, dict) else {})}
+        return {"run": self.root.name, **object_of(value)}
 
     @property
     def run_id(self) -> str:

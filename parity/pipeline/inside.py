@@ -20,6 +20,7 @@ from parity.messages import Message, joined, message, words_heard
 from parity.pipeline.server_steps import named_by_server
 from parity.records import Capture, Finding, Key, Kind, Severity, Verdict
 from parity.records.evidence import ViolationEvidence
+from parity.records.objects import object_of
 from parity.records.recording import RING
 
 PLACES: Final = 32
@@ -88,8 +89,7 @@ class Inside:
 def look_inside(capture: Capture, steps: Sequence[RowSteps]) -> Inside:
     """Ask the invariants of the steps of a capture."""
     prompts = {one.key: one.prompt_token_ids for one in capture}
-    said = capture.header.extra.get("steps")
-    why = said.get("unrecorded") if isinstance(said, Mapping) else None
+    why = object_of(capture.header.extra.get("steps")).get("unrecorded")
     named = [named_by_server(capture, one) for one in steps]
     return Inside(
         tuple(check(one, prompts) for one in named if one.header.kept != RING),

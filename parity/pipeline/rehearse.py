@@ -28,6 +28,7 @@ from parity.plan.churn import Churn
 from parity.plan.hosts import Host, host_of
 from parity.records import Capture, Json
 from parity.records.engine_settings import draft_tokens, speculates, without_speculation
+from parity.records.objects import object_of
 from parity.run import Interrupted, OwnSettings, ScoreItem, load_backend
 from parity.run.backend import Dear
 from parity.store import Store
@@ -109,8 +110,8 @@ def unknown_hosts(plan: Plan, hosts: Mapping[str, Host], store: Store) -> list[s
 
 def _same_place(host: Host, recorded: Json) -> bool:
     """Whether a run's own notes say that this backend was on this host."""
-    table = recorded.get(host.name) if isinstance(recorded, dict) else None
-    return isinstance(table, dict) and list(host.command) == list(table.get("command") or ())
+    names = object_of(recorded)
+    return host.name in names and list(host.command) == list(object_of(names[host.name]).get("command") or ())
 
 
 def rehearse(

@@ -12,6 +12,7 @@ from parity.pipeline.arms import left_of
 from parity.plan import Plan
 from parity.plan.hosts import Host, host_of
 from parity.records import Json
+from parity.records.objects import object_of, texts_of
 from parity.run import Backend, OfRelease
 from parity.run.backend import Examinable
 from parity.run.launch import run_python
@@ -57,12 +58,12 @@ def _asked(host: Host, names: tuple[str, ...], here: Path | None) -> dict[str, s
         found: Json = json.loads(run_python(host, _VERSIONS, names, timeout=120, python=python).splitlines()[-1])
     except (BackendError, ValueError, IndexError):
         return {}
-    return {str(name): str(version) for name, version in found.items()} if isinstance(found, dict) else {}
+    return texts_of(found)
 
 
-def _config(model: Path) -> dict[str, Json]:
+def _config(model: Path) -> Mapping[str, Json]:
     try:
         found = json.loads((model / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return object_of(found)

@@ -18,7 +18,7 @@ from parity.errors import ParityError
 from parity.messages import Message, message
 from parity.plan.parts import Arm
 from parity.records import Json
-from parity.records.engine_settings import setting_called
+from parity.records.engine_settings import cudagraph_mode, setting_called
 
 SPECULATION: Final = "num_speculative_tokens"
 """This axis decides between `base` (0) and `mtp` (1 and more); no other reaches into the speculative settings."""
@@ -246,8 +246,7 @@ def set_nested(engine: dict[str, Json], path: str, value: Json) -> None:
 
 def contradiction(engine: Mapping[str, Json]) -> Message | None:
     """Why no engine could start with these settings, whatever the hardware; None where one could."""
-    compilation = engine.get("compilation_config")
-    mode = compilation.get("cudagraph_mode") if isinstance(compilation, Mapping) else None
+    mode = cudagraph_mode(engine)
     if engine.get("enforce_eager") and mode not in (None, "NONE"):
         return message(
             "plan.no_graphs_eager",

@@ -20,6 +20,7 @@ from parity.errors import ParityError
 from parity.messages import message
 from parity.plan.fields import Hint, Read, read_table, variables
 from parity.records import Json
+from parity.records.objects import object_of
 
 SPECULATION_DECIDES: Final = ("base", "mtp")
 """An axis over num_speculative_tokens takes the place of these."""
@@ -69,7 +70,7 @@ def _variant(name: str, table: Json, source: str) -> Variant:
                 "use letters, digits, '.', '_', '-'; base, mtp and deployed are the adapters' own",
             ),
         )
-    given = table if isinstance(table, dict) else {}
+    given = object_of(table)
     engine = {key: value for key, value in given.items() if key not in _OWN}
     for key in ("model", "speculative_config"):
         if key in engine:

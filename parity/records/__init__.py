@@ -21,6 +21,7 @@ from parity.records.evidence import Evidence as Evidence
 from parity.records.evidence import RunEvidence
 from parity.records.kinds import Kind as Kind
 from parity.records.kinds import Severity as Severity
+from parity.records.objects import texts_of
 from parity.records.ragged import RaggedTokens as RaggedTokens
 from parity.records.ragged import TokenIds as TokenIds
 from parity.records.weight import weight_of
@@ -266,8 +267,7 @@ class Header:
     @property
     def model_fingerprint(self) -> Mapping[str, str]:
         """SHA-256 of the checkpoint's parts by their names; empty where the capture does not say."""
-        found = self.extra.get("model_fingerprint")
-        return {str(part): str(hash_) for part, hash_ in found.items()} if isinstance(found, Mapping) else {}
+        return texts_of(self.extra.get("model_fingerprint"))
 
 
 @dataclass(frozen=True, repr=False)

@@ -267,6 +267,12 @@ def asked_of(engine: Mapping[str, Any]) -> Mapping[str, Any]:
     return asked if isinstance(asked, Mapping) else {}
 
 
+def cudagraph_mode(engine: Mapping[str, Any]) -> Any:
+    """What is asked of CUDA graphs; None: left to the engine."""
+    compilation = engine.get("compilation_config")
+    return compilation.get("cudagraph_mode") if isinstance(compilation, Mapping) else None
+
+
 def speculative_settings(engine: Mapping[str, Any]) -> dict[str, Any]:
     """`method`, `num_speculative_tokens` and what else is known of an engine's speculation; {} without it.
 

@@ -23,6 +23,7 @@ from parity.messages import Say, message
 from parity.plan import Arm, Plan, Request, Sampling
 from parity.plan.churn import Churn
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, TopLogprobs
+from parity.records.objects import object_of
 from parity.reduce.case import Case, Setup, Shot, Unresolved
 from parity.run import Interrupted
 from parity.run.items import ScoreItem
@@ -205,8 +206,8 @@ class Engines:
             stack.close()
             raise
         self._started(self._clock() - began)
-        dropped = header.engine.get("dropped")
-        if isinstance(dropped, dict) and dropped:
+        dropped = object_of(header.engine.get("dropped"))
+        if dropped:
             self._say(
                 message(
                     "reduce.engine_no_left",

@@ -20,6 +20,7 @@ from parity.messages import Message, message
 from parity.records import Capture, Json, Kind, ScoreKey, Scores, TopLogprobs
 from parity.records.engine_settings import engine_settings, pinned_settings
 from parity.records.kinds import Family
+from parity.records.objects import texts_of
 from parity.report import facts
 from parity.report.escape import public, whole
 from parity.report.texts import Texts
@@ -128,10 +129,8 @@ def variables_of(arm: ArmView) -> dict[str, str]:
 
 def _recorded_variables(arm: ArmView) -> dict[str, str]:
     """vLLM's own variables of a capture that was made elsewhere: its plan is not at hand, its header is."""
-    recorded = arm.environment.get("variables")
-    if not isinstance(recorded, Mapping):
-        return {}
-    return {name: str(value) for name, value in recorded.items() if str(name).startswith("VLLM_")}
+    recorded = texts_of(arm.environment.get("variables"))
+    return {name: value for name, value in recorded.items() if name.startswith("VLLM_")}
 
 
 def _check_finding(view: RunView, finding: FindingView) -> None:

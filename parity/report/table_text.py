@@ -12,6 +12,7 @@ from rich.text import Text
 from parity.language import render
 from parity.messages import Message, message
 from parity.records import Json
+from parity.records.objects import object_of
 from parity.report.arm_lines import print_arms
 from parity.report.escape import code, inline, without_paths
 from parity.report.escape import table as markdown_table
@@ -132,9 +133,9 @@ def _corrupt_rate(row: ArmView, low: float, high: float) -> Message:
 
 def batch_words(row: ArmView, language: str | None = None) -> str:
     """What the batch did, in a line; in the language in use where none is named."""
-    sizes, batch = row.batch.get("batch_sizes"), row.batch
+    sizes, batch = object_of(row.batch.get("batch_sizes")), row.batch
     words: list[Message] = []
-    if isinstance(sizes, dict) and sizes:
+    if sizes:
         steps = sum(sizes.values())
         mean = sum(int(size) * times for size, times in sizes.items()) / max(1, steps)
         words.append(

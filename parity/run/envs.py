@@ -24,6 +24,7 @@ from parity.errors import BackendError, ParityError, writing
 from parity.locks import lock, lock_now
 from parity.messages import Message, Say, message, verbatim
 from parity.paths import data_dir
+from parity.records.objects import texts_of
 from parity.run.installing import INDEX_VARIABLE, run_logged
 
 MARKER = "parity-env.json"
@@ -108,8 +109,7 @@ class EngineEnv:
 
     def versions(self) -> dict[str, str]:
         """Versions written down when it was made."""
-        versions = (self.marker() or {}).get("versions", {})
-        return versions if isinstance(versions, dict) else {}
+        return texts_of((self.marker() or {}).get("versions"))
 
     def create(
         self,

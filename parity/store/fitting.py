@@ -11,6 +11,7 @@ import orjson
 
 from parity.records import Evidence, evidence_from_json
 from parity.records.conditions import conditions
+from parity.records.objects import object_of, texts_of
 from parity.records.signs import signs
 from parity.store.decode import rule_row
 from parity.store.plans import plan_from
@@ -42,8 +43,7 @@ def arm_facts(conn: sqlite3.Connection, arm: int) -> ArmFacts:
         " FROM arms JOIN runs ON runs.number = arms.run WHERE arms.id = ?",
         (arm,),
     ).fetchone()
-    said = _object(environment).get("versions")
-    versions = {str(k): str(v) for k, v in said.items()} if isinstance(said, Mapping) else {}
+    versions = texts_of(_object(environment).get("versions"))
     holding = conditions(
         _object(engine),
         plan_from(plan).plan.sampling.to_json(),
@@ -111,6 +111,5 @@ def taken(conn: sqlite3.Connection, rule: Rule, ids: Sequence[int]) -> list[int]
     return found
 
 
-def _object(text: str) -> dict[str, Any]:
-    value = orjson.loads(text)
-    return value if isinstance(value, dict) else {}
+def _object(text: str) -> Mapping[str, Any]:
+    return object_of(orjson.loads(text))

@@ -10,6 +10,7 @@ import orjson
 from sqlite_utils import Database
 
 from parity.messages import Message, message
+from parity.records.objects import object_of
 from parity.store.connection import Connection, explain
 from parity.store.migrations import migrations
 
@@ -110,5 +111,4 @@ def miscounted(store: Connection, run_id: str) -> Mapping[str, tuple[Mapping[str
 
 
 def _counts(text: str) -> dict[str, int]:
-    value = orjson.loads(text)
-    return {str(kind): count for kind, count in value.items() if count} if isinstance(value, dict) else {}
+    return {str(kind): count for kind, count in object_of(orjson.loads(text)).items() if count}

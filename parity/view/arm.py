@@ -19,6 +19,7 @@ from parity.records.control import CONTROL as CONTROL
 from parity.records.emulated import emulated
 from parity.records.engine_settings import asked_of
 from parity.records.next_steps import NextStep
+from parity.records.objects import texts_of
 from parity.store.endings import Tally
 
 CUT: Final = ("length", "abort")
@@ -125,12 +126,12 @@ class ArmView:
 
     @cached_property
     def versions(self) -> Mapping[str, str]:
-        return _texts(self.environment.get("versions"))
+        return texts_of(self.environment.get("versions"))
 
     @property
     def planted(self) -> str | None:
         """The fault planted in its engine, as the environment's variable names it."""
-        about = {**self.environment, **_texts(self.environment.get("variables"))}
+        about = {**self.environment, **texts_of(self.environment.get("variables"))}
         fault = str(about.get("PARITY_FAULT") or "none")
         return None if fault.partition(":")[0] == "none" else fault
 
@@ -326,7 +327,3 @@ class ArmView:
                 )
             )
         return (*found, *self.notes)
-
-
-def _texts(value: Json) -> Mapping[str, str]:
-    return {str(name): str(one) for name, one in value.items()} if isinstance(value, Mapping) else {}

@@ -22,6 +22,7 @@ from parity.messages import Message, message
 from parity.pipeline.directory import RunDirectory
 from parity.plan.checkpoint import shipped_checkpoint
 from parity.records import Header, Json
+from parity.records.objects import object_of
 from parity.view.arm import ArmView
 from parity.view.run import RunView
 
@@ -123,8 +124,7 @@ class Here:
         served = self._served(arm)
         if served is None:
             return True
-        server = served.get("server")
-        dialect = server.get("dialect") if isinstance(server, Mapping) else None
+        dialect = object_of(served.get("server")).get("dialect")
         return dialect == "vllm" and served.get("token_source") == "server"
 
     def _served(self, arm: ArmView) -> Mapping[str, Json] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from parity.plan import Arm
 from parity.plan.checkpoint import shipped_checkpoint
 from parity.plan.churn import Churn
 from parity.records import DEFAULT_TOLERANCE, Capture, ScoreKey, Severity, TopLogprobs, evidence_from_json
+from parity.records.objects import texts_of
 from parity.store import ArmRow, FindingFilter, FindingRow, FindingSort, RunRow, Store
 from parity.store.endings import classes, divergences, gaps, same_as_first_round, shortest, tally
 from parity.view.arm import CONTROL, ArmView
@@ -219,9 +220,7 @@ def _siblings(store: Store, run: RunRow) -> Iterator[Sibling]:
 
 
 def _engine_version(arm: ArmRow) -> str:
-    versions = arm.environment.get("versions")
-    if not isinstance(versions, Mapping):
-        return "unknown"
+    versions = texts_of(arm.environment.get("versions"))
     names = [name for name in ("vllm", "vllm_ascend", "vllm-ascend") if name in versions]
     return ", ".join(f"{name} {versions[name]}" for name in names) or "unknown"
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parity.messages import message
+from parity.records.objects import object_of
 from parity_backends.vllm.accelerator import Accelerator
 from parity_backends.vllm.worker.limits import other_heads
 
@@ -15,8 +16,7 @@ GDN_BACKEND = "gdn_prefill_backend"
 
 def gdn_backend_asked(engine: Mapping[str, Any]) -> Any:
     """The backend that somebody asked for; None: left to the engine."""
-    more = engine.get("additional_config")
-    return engine.get(GDN_BACKEND) or (more.get(GDN_BACKEND) if isinstance(more, Mapping) else None)
+    return engine.get(GDN_BACKEND) or object_of(engine.get("additional_config")).get(GDN_BACKEND)
 
 
 class CudaBackend(Accelerator):

@@ -15,6 +15,7 @@ from parity.errors import ParityError
 from parity.messages import message
 from parity.plan.matrix import SPECULATION
 from parity.records.engine_settings import draft_tokens, setting_called, speculative_settings
+from parity.records.objects import object_of
 from parity_backends.vllm.doctor.probe import model_facts
 from parity_backends.vllm.worker.arguments import names_at, release
 from parity_backends.vllm.worker.table import ASCEND_NAMES, VLLM_NAMES, VLLM_READ
@@ -49,8 +50,7 @@ def _names(engine: Mapping[str, Any], ascend: bool) -> Iterator[tuple[str, str]]
     """(section, name) of every argument, and of every key in those that have their own."""
     yield from (("LLM", name) for name in engine)
     for section in (*SECTIONS, *([OF_ASCEND] if ascend else [])):
-        inner = engine.get(section)
-        yield from ((section, name) for name in (inner if isinstance(inner, Mapping) else ()))
+        yield from ((section, name) for name in object_of(engine.get(section)))
 
 
 def _check_names(engine: Mapping[str, Any], ascend: bool) -> None:

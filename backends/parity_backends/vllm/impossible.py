@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parity.messages import Message, message
-from parity.records.engine_settings import draft_tokens, speculates
+from parity.records.engine_settings import cudagraph_mode, draft_tokens, speculates
 from parity_backends.vllm.worker.checkpoints import has_linear_attention
 
 
@@ -16,8 +16,7 @@ def on_cpu(engine: Mapping[str, Any], config: Mapping[str, Any]) -> Message | No
     Read from vLLM 0.32 (`platforms/cpu.py`) and tried there: most are overridden without an error, and an arm
     that is called async and is not would prove nothing.
     """
-    compilation = engine.get("compilation_config")
-    mode = compilation.get("cudagraph_mode") if isinstance(compilation, Mapping) else None
+    mode = cudagraph_mode(engine)
     if mode not in (None, "NONE"):
         return message("cpu.no_graphs", "there are no CUDA graphs on a CPU (cudagraph_mode={mode})", mode=str(mode))
     if engine.get("async_scheduling"):
@@ -52,8 +51,7 @@ def _one_process(setting: str) -> Message:
 
 def on_emulated_npu(engine: Mapping[str, Any]) -> Message | None:
     """Why the emulated NPU cannot run these settings; None where it can."""
-    compilation = engine.get("compilation_config")
-    mode = compilation.get("cudagraph_mode") if isinstance(compilation, Mapping) else None
+    mode = cudagraph_mode(engine)
     if mode not in (None, "NONE") or engine.get("enforce_eager") is False:
         return message("emulated.no_graphs", "the emulated NPU has no graphs: it runs eagerly")
     for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):

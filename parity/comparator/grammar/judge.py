@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from parity.comparator.grammar import automaton, ebnf, json_text, schema
+from parity.records.objects import object_of
 from parity.records.parameter import GRAMMARS
 
 Json = Any
@@ -43,13 +44,11 @@ OPEN = Answer(is_open=True)
 def spec_of(sampling: Mapping[str, Json]) -> Spec | None:
     """From sampling parameters, of vLLM's and OpenAI's names; None where nothing is asked."""
     for name in ("structured_outputs", "guided_decoding"):
-        found = sampling.get(name)
-        if isinstance(found, Mapping) and found:
+        if found := object_of(sampling.get(name)):
             return _of_structured(found)
-    asked = sampling.get("response_format")
-    if isinstance(asked, Mapping) and asked.get("type") in ("json_object", "json_schema"):
-        inner = asked.get("json_schema")
-        wanted = inner.get("schema") if isinstance(inner, Mapping) else None
+    asked = object_of(sampling.get("response_format"))
+    if asked.get("type") in ("json_object", "json_schema"):
+        wanted = object_of(asked.get("json_schema")).get("schema")
         return Spec("json", json.dumps(wanted if isinstance(wanted, Mapping) else {"type": "object"}))
     return None
 
@@ -194,8 +193,7 @@ def _closed(wanted: Json) -> bool:
 
 def _members(wanted: Json) -> set[str]:
     if isinstance(wanted, Mapping):
-        named = wanted.get("properties")
-        own = set(named) if isinstance(named, Mapping) else set()
+        own = set(object_of(wanted.get("properties")))
         return own.union(*(_members(one) for one in wanted.values())) if wanted else own
     return set().union(*(_members(one) for one in wanted)) if isinstance(wanted, list) and wanted else set()
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from parity.comparator.types import Remarks, note, reason
 from parity.messages import Message, message
 from parity.records import Capture
 from parity.records.next_steps import NextStep, Step
+from parity.records.objects import object_of
 
 COUNTED = ("steps", "arrivals_while_decoding", "aborted", "rows_joined", "rows_left", "rows_moved", "preemptions")
 
@@ -23,8 +22,8 @@ def remarks(candidate: Capture) -> Remarks:
 
     An arm that takes one request at a time (max_num_seqs 1) has no batch to churn: nothing is asked of it.
     """
-    asked = candidate.header.extra.get("churn")
-    if not isinstance(asked, Mapping) or not asked:
+    asked = object_of(candidate.header.extra.get("churn"))
+    if not asked:
         return Remarks()
     arm, counters = candidate.header.arm, counted(candidate)
     arrives = asked.get("arrival", "together") != "together"

@@ -13,6 +13,7 @@ from parity.comparator.inputs.servers import is_streamed, text_alone
 from parity.comparator.types import Remarks, note
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key
+from parity.records.objects import object_of
 
 FEW = 4
 """Answers that it takes to learn a way of counting."""
@@ -109,8 +110,7 @@ def _contradiction(found: int, said: int | None, *, streamed: bool) -> Message:
 
 
 def _said(one: Completion) -> int | None:
-    usage = (one.server or {}).get("usage")
-    value = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+    value = object_of((one.server or {}).get("usage")).get("completion_tokens")
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

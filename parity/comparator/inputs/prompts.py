@@ -15,6 +15,7 @@ from parity.comparator.inputs.servers import served
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
 from parity.records import Capture, Completion, Key, ScoreKey, TokenIds
+from parity.records.objects import object_of
 
 MOST_ADDED = 1
 """Tokens that a server may put before every prompt of its own accord. What has more is another template, and an
@@ -168,8 +169,7 @@ def _cut(arm: str, count: int, size: int) -> Message:
 
 
 def _prompt_tokens(one: Completion) -> int | None:
-    usage = (one.server or {}).get("usage")
-    value = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
+    value = object_of((one.server or {}).get("usage")).get("prompt_tokens")
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 

@@ -13,6 +13,7 @@ from parity.messages import Message, message, words_heard
 from parity.records import Header, Json
 from parity.records.emulated import emulated, proves
 from parity.records.engine_settings import COMPILATION_MODES, asked_of, setting_called
+from parity.records.objects import object_of
 
 LEFT_TO_THE_ENGINE = (None, "auto")
 
@@ -65,14 +66,14 @@ def _overruled_words(arm: str, found: Mapping[str, tuple[Json, Json]]) -> Messag
 
 
 def _notes(header: Header) -> Iterator[Message]:
-    dropped = {name: why for name, why in _mapping(header.engine.get("dropped")).items() if not _harmless(name)}
+    dropped = {name: why for name, why in object_of(header.engine.get("dropped")).items() if not _harmless(name)}
     if dropped:
         settings = [
             message("inputs.without", "{name} ({why})", name=name, why=words_heard(why))
             for name, why in dropped.items()
         ]
         yield message("inputs.dropped", "{arm} ran without {settings}", arm=header.arm, settings=settings)
-    translated = _mapping(header.engine.get("translated"))
+    translated = object_of(header.engine.get("translated"))
     if translated:
         names = [
             message("inputs.translated_name", "{old} as {new}", old=old, new=str(new))
@@ -114,7 +115,3 @@ def _same(name: str, asked: Json, resolved: Json) -> bool:
 
 def _mode(value: Json) -> Json:
     return _MODE_NAMES.get(value, value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _mapping(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, Mapping) else {}

@@ -9,6 +9,7 @@ from parity.comparator.types import Remarks
 from parity.messages import Message, joined, message, words_heard
 from parity.records import Capture, Completion, Finding, Header, Key, Kind, Severity
 from parity.records.evidence import TextEvidence
+from parity.records.objects import object_of
 
 RETOKENISED = "retokenised"
 """`token_source` in a header's `served`: the ids were made from the text, by parity."""
@@ -18,8 +19,7 @@ MOST_SHOWN = 8
 
 def _served(header: Header) -> Mapping[str, Any]:
     """What a header says of the arm's server; {} for other arms."""
-    said = header.extra.get("served")
-    return said if isinstance(said, Mapping) else {}
+    return object_of(header.extra.get("served"))
 
 
 def served(header: Header) -> bool:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from parity.messages import Message, message
 from parity.records import Header, Json
 from parity.records.engine_settings import OPEN, asked_of, engine_settings, pinned_settings
+from parity.records.objects import object_of
 
 Differences: TypeAlias = Mapping[str, Mapping[str, tuple[Json, Json]]]
 
@@ -110,9 +111,8 @@ def _both_differ(left: Mapping[str, Json], right: Mapping[str, Json], name: str)
     return bool(left.get(name)) and bool(right.get(name)) and left[name] != right[name]
 
 
-def _differing(left: Json, right: Json) -> dict[str, tuple[Json, Json]]:
-    if not (isinstance(left, Mapping) and isinstance(right, Mapping)):
-        return {}
+def _differing(here: Json, there: Json) -> dict[str, tuple[Json, Json]]:
+    left, right = object_of(here), object_of(there)
     return {
         str(name): (_plain(left[name]), _plain(right[name]))
         for name in left

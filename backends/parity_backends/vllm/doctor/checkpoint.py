@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parity.messages import message
+from parity.records.objects import texts_of
 from parity.run.checks import Check
 from parity_backends.vllm.doctor.hardware import Hardware
-from parity_backends.vllm.doctor.said import Facts, note, ok, problem, strings
+from parity_backends.vllm.doctor.said import Facts, note, ok, problem
 
 
 def model_checks(hardware: Hardware, facts: Facts, model: Any) -> Iterator[Check]:
@@ -95,7 +96,7 @@ def model_checks(hardware: Hardware, facts: Facts, model: Any) -> Iterator[Check
             ),
             message("vllm.parity_leaves_them", "parity leaves them out (generation_config=vllm); a server may not"),
         )
-    if model.get("linear_attention") and strings(facts.get("variables")).get("VLLM_BATCH_INVARIANT") == "1":
+    if model.get("linear_attention") and texts_of(facts.get("variables")).get("VLLM_BATCH_INVARIANT") == "1":
         yield problem(
             "VLLM_BATCH_INVARIANT",
             message("vllm.model_linear_attention", "1, and the model has linear attention (GDN)"),

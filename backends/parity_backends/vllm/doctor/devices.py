@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from parity.messages import message
+from parity.records.objects import object_of
 from parity.run.checks import Check
 from parity_backends.vllm.asked import MEMORY_SHARE
 from parity_backends.vllm.doctor.hardware import Hardware
@@ -112,7 +113,7 @@ def torch_checks(hardware: Hardware, facts: Facts) -> Iterator[Check]:
 
 def memory_checks(hardware: Hardware, facts: Facts) -> Iterator[Check]:
     seen = facts.get("torch")
-    pairs = seen.get("memory") if isinstance(seen, Mapping) else None
+    pairs = object_of(seen).get("memory")
     for index, pair in enumerate(pairs if isinstance(pairs, list) else []):
         if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, int) for part in pair) and pair[1]):
             continue

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from parity.records.objects import texts_of
 from parity.run.checks import Check
 from parity_backends.vllm.doctor.checkpoint import model_checks
 from parity_backends.vllm.doctor.devices import hardware_checks, memory_checks, torch_checks
 from parity_backends.vllm.doctor.hardware import HARDWARE
-from parity_backends.vllm.doctor.said import Facts, strings
+from parity_backends.vllm.doctor.said import Facts
 from parity_backends.vllm.doctor.software import (
     emulated_checks,
     engine_checks,
@@ -19,7 +20,7 @@ from parity_backends.vllm.doctor.software import (
 
 def judge(backend: str, facts: Facts) -> list[Check]:
     """All checks of one backend, a row of HARDWARE, in the order of the things that need each other."""
-    hardware, versions = HARDWARE[backend], strings(facts.get("versions"))
+    hardware, versions = HARDWARE[backend], texts_of(facts.get("versions"))
     checks = [
         *hardware_checks(hardware, facts),
         *torch_checks(hardware, facts),

@@ -27,8 +27,3 @@ def problem(name: Message | str, found: object, remedy: Message | str) -> Check:
 def _said(found: object) -> Message | str:
     """A message of parity's; anything else is what the host said."""
     return found if isinstance(found, Message) else str(found)
-
-
-def strings(value: Any) -> dict[str, str]:
-    """A mapping of the probe with its names and values as text."""
-    return {str(name): str(text) for name, text in value.items()} if isinstance(value, Mapping) else {}

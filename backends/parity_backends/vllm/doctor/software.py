@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from parity.messages import Message, message
+from parity.records.objects import object_of, texts_of
 from parity.run.checks import Check
 from parity_backends.vllm.doctor.hardware import SOURCES, Hardware
 from parity_backends.vllm.doctor.matrix import ascend_row, in_range, plain, same_cann, satisfies, vllm_row
-from parity_backends.vllm.doctor.said import Facts, note, ok, problem, strings
+from parity_backends.vllm.doctor.said import Facts, note, ok, problem
 from parity_backends.vllm.worker.arguments import release
 from parity_backends.vllm.worker.limits import REMEDY, limits_met
 from parity_backends.vllm.worker.table import ASCEND_READ, VLLM_READ
@@ -238,7 +239,7 @@ def torch_version_checks(hardware: Hardware, versions: Mapping[str, str]) -> Ite
 
 
 def variable_checks(hardware: Hardware, facts: Facts) -> Iterator[Check]:
-    there = strings(facts.get("variables"))
+    there = texts_of(facts.get("variables"))
     loose = [name for name, values in hardware.determinism.items() if there.get(name, "").lower() not in values]
     if loose:
         words = " ".join(f"{name}={hardware.determinism[name][0]}" for name in loose)
@@ -279,9 +280,9 @@ def method_checks(hardware: Hardware, facts: Facts, versions: Mapping[str, str])
         return
     plugin = versions.get("vllm-ascend")
     model = facts.get("model")
-    config = model.get("config") if isinstance(model, Mapping) else None
+    config = object_of(object_of(model).get("config"))
     asked = {"speculative_config": {"method": "mtp"}, "enable_prefix_caching": True}
-    met = limits_met(release(plugin), asked, config) if plugin and isinstance(config, Mapping) else []
+    met = limits_met(release(plugin), asked, config) if plugin and config else []
     for limit in met:
         check = problem if limit.ends and limit.of_mtp else note
         yield check(

@@ -19,6 +19,7 @@ from parity.plan.trusting import of_settings
 from parity.records import Json
 from parity.records.deployment import Deployment
 from parity.records.engine_settings import engine_settings
+from parity.records.objects import object_of
 from parity_backends.server.worker.bounds import is_too_dense
 from parity_backends.server.worker.transport import Endpoint, Refused, ServerError
 
@@ -61,7 +62,7 @@ def _at(config: Mapping[str, Any], path: str) -> Json:
     """A plain value, or a list of such; None for what is not there or is a configuration itself."""
     value: Any = config
     for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
+        value = object_of(value).get(name)
     listed = value if isinstance(value, list) else [value]
     plain = all(isinstance(one, bool | int | float | str) for one in listed)
     large = any(isinstance(one, int) and abs(one) >= 1 << 63 for one in listed)
