@@ -254,22 +254,18 @@ def compare(
     `partial`: accept captures that are not finished. Recorded steps beside the files are read too. Raises ParityError.
     """
     directory = None if model is None else Path(model)
-    if scores is not None and not isinstance(scores, str | Path | Mapping):
-        scores = list(scores)
     if directory is not None and not (directory / "tokenizer.json").is_file():
         raise ParityError(
             message("api.no_tokenizer_json", "{directory} has no tokenizer.json", directory=str(directory)),
             hint=message("api.give_checkpoints_directory", "give the checkpoint's directory"),
         )
     first, second = _capture(baseline, partial), _capture(candidate, partial)
-    known = _scores(scores)
+    known, paths = _scores(scores)
     comparison = analyse(first, second, known, tolerance=tolerance, model=directory)
     inside = [
         look_inside(one, () if isinstance(given, Capture) else steps_beside(Path(given)))
         for one, given in ((first, baseline), (second, candidate))
     ]
-    files = [scores] if isinstance(scores, str | Path) else [] if isinstance(scores, Mapping) else list(scores or ())
-    paths = tuple(str(Path(one).absolute()) for one in files)
     return Result(first, second, known, with_steps(comparison, *inside), directory, paths)
 
 
@@ -277,12 +273,14 @@ def _capture(given: PathLike | Capture, partial: bool) -> Capture:
     return given if isinstance(given, Capture) else read_capture(Path(given), partial=partial)
 
 
-def _scores(given: PathLike | Scores | Iterable[PathLike] | None) -> Scores:
+def _scores(given: PathLike | Scores | Iterable[PathLike] | None) -> tuple[Scores, tuple[str, ...]]:
+    """The scores, and the files that they came from."""
     if given is None:
-        return {}
+        return {}, ()
     if isinstance(given, Mapping):
-        return given
+        return given, ()
+    paths = [Path(one) for one in ([given] if isinstance(given, str | Path) else given)]
     found: dict[ScoreKey, TopLogprobs] = {}
-    for path in [given] if isinstance(given, str | Path) else given:
-        found.update(read_scores(Path(path)))
-    return found
+    for path in paths:
+        found.update(read_scores(path))
+    return found, tuple(str(path.absolute()) for path in paths)

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 import orjson
 
@@ -107,6 +107,11 @@ def is_too_dense(raw: bytes) -> bool:
     if len(raw) < LOOKED_AT_FROM:
         return False
     return raw.count(b"[") * LEAST_OF_LIST > len(raw) or raw.count(b"{") * LEAST_OF_OBJECT > len(raw)
+
+
+def is_record(value: Json, kind: str) -> TypeGuard[dict[str, Json]]:
+    """Is this a record of that kind?"""
+    return isinstance(value, dict) and value.get("record") == kind
 
 
 def parsed_or_none(number: int, raw: bytes, report: Report) -> tuple[Any] | None:

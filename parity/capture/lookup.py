@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from parity.capture.lines import parsed_or_none, raw_lines
+from parity.capture.lines import is_record, parsed_or_none, raw_lines
 from parity.capture.parse import parse_completion, parse_score
 from parity.capture.problems import CaptureError, Malformed
 from parity.messages import Message
@@ -49,7 +49,7 @@ def _records(path: Path, kind: str, key: Key) -> Iterator[tuple[int, Mapping[str
             continue
         parsed = parsed_or_none(number, raw, note)
         record = parsed[0] if parsed else None
-        if isinstance(record, dict) and record.get("record") == kind and _key(record) == key:
+        if is_record(record, kind) and _key(record) == key:
             yield number, record
     if problems:
         raise CaptureError(str(path), *problems[0])

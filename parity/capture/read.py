@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from parity.capture.assemble import NO_FOOTER, Assembler
 from parity.capture.checksum import hint_for
-from parity.capture.lines import CUT_OFF, lines_of, no_cycle_search
+from parity.capture.lines import CUT_OFF, is_record, lines_of, no_cycle_search
 from parity.capture.problems import CaptureError
 from parity.messages import Message, message
 from parity.records import Capture, Header, Scores
@@ -58,7 +58,7 @@ def read_scores(path: str | Path) -> Scores:
     assembler = Assembler(fail, source=str(path))
     assembler.header = Header("", "", "", "")  # a file of its own may do without one
     for line, record in lines_of(path, fail):
-        if isinstance(record, dict) and record.get("record") == "header":
+        if is_record(record, "header"):
             continue
         assembler.add(line, record)
     if not assembler.scores and assembler.footer_line is None:

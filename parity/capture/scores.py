@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from parity.capture.assemble import Assembler
 from parity.capture.checksum import hint_for
 from parity.capture.fields import take
-from parity.capture.lines import no_cycle_search, open_capture, parsed_or_none, raw_lines
+from parity.capture.lines import is_record, no_cycle_search, open_capture, parsed_or_none, raw_lines
 from parity.capture.parse import ScoreName
 from parity.capture.problems import CaptureError
 from parity.messages import Message, message
@@ -47,7 +47,7 @@ class ScoreFile:
             if arm is None or rest.footer_line is not None:
                 parsed = parsed_or_none(number, raw, self._fail)
                 record = parsed[0] if parsed is not None else None
-                if isinstance(record, dict) and record.get("record") == "header":
+                if is_record(record, "header"):
                     continue
                 rest.arm = None
                 rest.add(number, record)

@@ -20,6 +20,7 @@ from parity.errors import ParityError
 from parity.messages import message
 from parity.plan.fields import Read, read_table, variables
 from parity.records import Json
+from parity.records.objects import object_of
 from parity.secrecy import is_held_back, without_secrets
 
 _BACKEND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*")
@@ -234,7 +235,7 @@ def read_host(name: str, table: Json, source: str) -> Host:
         hint=message("plan.docs_hosts_md_describes", "docs/hosts.md describes each setting"),
         name=name,
     )
-    if isinstance(table, dict) and "replicas" in table and host.devices and host.replicas != len(host.devices):
+    if "replicas" in object_of(table) and host.devices and host.replicas != len(host.devices):
         raise ParityError(
             message(
                 "plan.replicas_but_devices",

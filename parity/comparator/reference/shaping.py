@@ -86,9 +86,9 @@ def _computed(row: Parameter, value: Json) -> float | tuple[tuple[int, float], .
     """The value as Penalties have it; None for what cannot be computed."""
     if row.name not in _COMPUTED:
         return None
-    if isinstance(value, Mapping) != (row.name == "logit_bias"):
-        return None  # of somebody else's capture
-    if isinstance(value, Mapping):
+    if row.name == "logit_bias":
+        if not isinstance(value, Mapping):
+            return None  # of somebody else's capture
         try:
             return tuple((int(token), float(added)) for token, added in value.items())
         except (TypeError, ValueError):

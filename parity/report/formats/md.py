@@ -15,6 +15,7 @@ from parity._version import __version__
 from parity.errors import ParityError
 from parity.messages import Message, heard, message, shortened
 from parity.records import Json
+from parity.records.objects import object_of
 from parity.report import facts, first_screen
 from parity.report.background import background
 from parity.report.escape import block, code, inline, public, table, without_paths
@@ -183,8 +184,7 @@ def environment(arm: ArmView, texts: Texts) -> str:
 def environment_lines(arm: ArmView) -> list[str]:
     """The environment and the engine settings of an arm as text, one value a line, nothing private in it."""
     about = {key: value for key, value in arm.environment.items() if value not in (None, [], {}, "")}
-    variables = about.get("variables")
-    if isinstance(variables, Mapping):
+    if variables := object_of(about.get("variables")):
         about["variables"] = {k: v for k, v in variables.items() if k not in _NOISE and not _SECRET.search(str(k))}
     return [f"arm: {visible(arm.name)}", *_flat(about), "engine:", *_flat(arm.settings, "  ")]
 

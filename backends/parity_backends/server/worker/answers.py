@@ -143,10 +143,12 @@ def assembled(events: Iterable[Any]) -> Answer:
     return answer
 
 
+def content_of(choice: Said, inner: Any) -> Any:
+    return inner.get("content") if isinstance(inner, dict) else choice.get("text")
+
+
 def is_empty(choice: Said) -> bool:
-    inner = choice.get("delta")
-    content = inner.get("content") if isinstance(inner, dict) else choice.get("text")
-    return not content and not choice.get("token_ids")
+    return not content_of(choice, choice.get("delta")) and not choice.get("token_ids")
 
 
 def take(answer: Answer, sample: Sample, choice: Said, inner: Any) -> None:
@@ -162,7 +164,7 @@ def take(answer: Answer, sample: Sample, choice: Said, inner: Any) -> None:
 
 
 def take_text(sample: Sample, choice: Said, inner: Any) -> None:
-    text = inner.get("content") if isinstance(inner, dict) else choice.get("text")
+    text = content_of(choice, inner)
     if isinstance(inner, dict):
         for name in ("reasoning_content", "reasoning"):  # split off by a reasoning parser; it came first
             if isinstance(inner.get(name), str):
