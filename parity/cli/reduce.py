@@ -96,13 +96,7 @@ def reduce(
         )
     with Store.open(options.db) as store:
         subject, hosts = placed_subject(_subject(store, finding, run_id, arm, request, plan_file), options)
-        if record or sketch:
-            looked = replace(
-                subject.plan,
-                record=subject.plan.record or record,
-                sketch=SKETCHED[-1] if sketch else subject.plan.sketch,
-            )
-            subject = replace(subject, plan=looked)
+        subject = _looked_into(subject, record=record, sketch=sketch)
         directory = options.out or subject.directory("reduce")
         before = subject.case.tokens * subject.plan.rounds
         wanted = Wanted(
@@ -133,11 +127,18 @@ def reduce(
         again = result.reproduced or (result.attempts[-1] if result.attempts else None)
         broke = what_broke(store, again) if record and again else None
         found = _located(store, again) if sketch and again else []
-    if output is not None and result.plan is not None:
+    if output is not None:
         _copy(result, output)
     _show(result, broke, found, as_json=options.as_json)
     shown = result.reproduced is not None or (not rerun and result.plan is not None)
     return ExitCode.PASS if shown else ExitCode.INCONCLUSIVE
+
+
+def _looked_into(subject: Subject, *, record: bool, sketch: bool) -> Subject:
+    """The subject with its steps recorded and its activations sketched, as asked."""
+    plan = subject.plan
+    looked = replace(plan, record=plan.record or record, sketch=SKETCHED[-1] if sketch else plan.sketch)
+    return replace(subject, plan=looked)
 
 
 def _located(store: Store, run: str) -> list[ArmLocated]:
@@ -203,7 +204,8 @@ def _subject(
 def _copy(result: Reduction, output: Path) -> None:
     from parity.pipeline.directory import write_plan
 
-    assert result.plan is not None
+    if result.plan is None:
+        return
     with writing(output):
         write_plan(output, result.plan)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from parity.report.escape import markup
 
@@ -78,6 +79,41 @@ class _Scale:
 
     def y(self, value: float) -> float:
         return HEIGHT - BOTTOM - min(1.0, value / self.y1) * (HEIGHT - TOP - BOTTOM)
+
+
+Spread = tuple[float, float, float] | None
+"""Low, middle and high at one place."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Logarithmic:
+    """A scale whose y goes by powers of ten, from `least` on."""
+
+    least: int
+    most: int
+    linear: _Scale
+
+    @classmethod
+    def of(cls, values: Sequence[float], places: int) -> _Logarithmic:
+        known = [value for value in values if value > 0 and math.isfinite(value)] or [1.0]
+        least, most = max(-9, math.floor(math.log10(min(known)))), math.ceil(math.log10(max(known)) + 1e-9)
+        return cls(least, most, _Scale((0, max(1, places)), float(max(1, most - least))))
+
+    @property
+    def powers(self) -> range:
+        return range(self.least, self.most + 1)
+
+    @property
+    def labels(self) -> list[str]:
+        return [f"{10.0**power:g}" for power in self.powers]
+
+    def x(self, at: int) -> float:
+        """Of the middle of a place."""
+        return self.linear.x(at + 0.5)
+
+    def y(self, value: float) -> float:
+        above = math.log10(value) - self.least if value > 0 else 0.0
+        return self.linear.y(min(max(0.0, above), self.most - self.least))
 
 
 def _y_ticks(scale: _Scale, values: Sequence[float], labels: Sequence[str] | None = None) -> list[str]:
@@ -248,7 +284,7 @@ def spreads(
     title: str,
     x_label: str,
     y_label: str,
-    series: Mapping[str, Sequence[tuple[float, float, float] | None]],
+    series: Mapping[str, Sequence[Spread]],
     groups: Sequence[str],
     *,
     marked: Mapping[str, Collection[int]],
@@ -261,37 +297,46 @@ def spreads(
     `groups` says to which group each place belongs; the first place of each is labelled. `marked` places have a
     triangle. What is below the axis (0 too) lies on its lowest line.
     """
-    known = [value for row in series.values() for one in row if one is not None for value in one if value > 0]
-    finite = [value for value in [*known, *([limit] if limit else [])] if math.isfinite(value)] or [1.0]
-    least, most = (max(-9, math.floor(math.log10(min(finite)))), math.ceil(math.log10(max(finite)) + 1e-9))
-    scale = _Scale((0, max(1, len(groups))), float(max(1, most - least)))
-
-    def y(value: float) -> float:
-        return scale.y(min(max(0.0, math.log10(value) - least), most - least) if value > 0 else 0.0)
-
-    powers = range(least, most + 1)
-    ticks = _y_ticks(scale, [float(power - least) for power in powers], [f"{10.0**power:g}" for power in powers])
+    scale = _Logarithmic.of(
+        [value for row in series.values() for one in row if one is not None for value in one] + [limit or 0.0],
+        len(groups),
+    )
+    ticks = _y_ticks(scale.linear, [float(power - scale.least) for power in scale.powers], scale.labels)
     begins = [at for at, group in enumerate(groups) if at == 0 or groups[at - 1] != group]
     every = max(1, math.ceil(len(begins) / 16))
-    ticks += _x_ticks(scale, [at + 0.5 for at in begins[::every]], [markup(groups[at]) for at in begins[::every]])
+    shown = begins[::every]
+    ticks += _x_ticks(scale.linear, [at + 0.5 for at in shown], [markup(groups[at]) for at in shown])
     colours = _colours(series, None)
     body = []
     for name, row in series.items():
-        colour = colours[name]
-        places = [(scale.x(at + 0.5), one) for at, one in enumerate(row) if one is not None]
-        if not places:
-            continue
-        around = [f"{x:.1f},{y(high):.1f}" for x, (_, _, high) in places]
-        around += [f"{x:.1f},{y(low):.1f}" for x, (low, _, _) in reversed(places)]
-        body.append(f'<polygon points="{" ".join(around)}" fill="{colour}" fill-opacity="0.15"/>')
-        line = " ".join(f"{x:.1f},{y(middle):.1f}" for x, (_, middle, _) in places)
-        body.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        for at in sorted(marked.get(name, ())):
-            one = row[at]
-            if one is not None:
-                x, top = scale.x(at + 0.5), y(one[1])
-                title_ = f"<title>{markup(names[at])}</title>" if names else ""
-                body.append(f'<path class="mark" d="M{x:.1f} {top - 3:.1f}l-4 -7h8z" fill="#d00">{title_}</path>')
+        body += _band(row, scale, colours[name])
+        body += _marks(row, scale, sorted(marked.get(name, ())), names)
     if limit:
-        body.append(f'<line class="limit" x1="{LEFT}" y1="{y(limit):.1f}" x2="{WIDTH - RIGHT}" y2="{y(limit):.1f}"/>')
+        y = f"{scale.y(limit):.1f}"
+        body.append(f'<line class="limit" x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}"/>')
     return _frame(title, x_label, y_label, [*body, *_legend(colours, list(series))], ticks, alone=alone)
+
+
+def _band(row: Sequence[Spread], scale: _Logarithmic, colour: str) -> list[str]:
+    """From low to high, and the line through the middles."""
+    places = [(scale.x(at), one) for at, one in enumerate(row) if one is not None]
+    if not places:
+        return []
+    around = [f"{x:.1f},{scale.y(high):.1f}" for x, (_, _, high) in places]
+    around += [f"{x:.1f},{scale.y(low):.1f}" for x, (low, _, _) in reversed(places)]
+    line = " ".join(f"{x:.1f},{scale.y(middle):.1f}" for x, (_, middle, _) in places)
+    return [
+        f'<polygon points="{" ".join(around)}" fill="{colour}" fill-opacity="0.15"/>',
+        f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>',
+    ]
+
+
+def _marks(row: Sequence[Spread], scale: _Logarithmic, marked: Sequence[int], names: Sequence[str]) -> list[str]:
+    found = []
+    for at in marked:
+        one = row[at]
+        if one is not None:
+            title = f"<title>{markup(names[at])}</title>" if names else ""
+            top = scale.y(one[1]) - 3
+            found.append(f'<path class="mark" d="M{scale.x(at):.1f} {top:.1f}l-4 -7h8z" fill="#d00">{title}</path>')
+    return found
