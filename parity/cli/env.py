@@ -62,15 +62,15 @@ def create(name: str, python: Path | None, extra_index_url: str | None, version:
 @json_option
 def list_environments(as_json: bool) -> None:
     """List the engine environments on this machine."""
+    from msgspec import to_builtins
     from rich.table import Table
 
     from parity.run import list_envs
 
     found = list_envs()
     if as_json:
-        emit_json(
-            [{"name": root.name, "path": root, "finished": bool(marker), **(marker or {})} for root, marker in found]
-        )
+        rows = [(root, {} if marker is None else to_builtins(marker)) for root, marker in found]
+        emit_json([{"name": root.name, "path": root, "finished": bool(said), **said} for root, said in rows])
         return
     if not found:
         say(message("cli.no_engine_environments", "no engine environments: `parity env create cpu` builds one"))
@@ -83,9 +83,8 @@ def list_environments(as_json: bool) -> None:
     ):
         table.add_column(render(column), overflow="fold")
     for root, marker in found:
-        versions = (marker or {}).get("versions", {})
         shown = (
-            ", ".join(f"{key} {value}" for key, value in versions.items())
+            ", ".join(f"{key} {value}" for key, value in marker.versions.items())
             if marker
             else render(message("cli.unfinished", "unfinished"))
         )

@@ -7,9 +7,9 @@ import os
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -35,6 +35,16 @@ MAX_ABOUT_BYTES = 16 << 20
 def new_run_id() -> str:
     """Time and four random hex digits: sorts by time, unique among runs started in the same second."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a run's directory says of the run, for whoever continues it; it may be anybody's."""
+
+    run: str
+    hosts: Json = None
+    """Of each backend, as tables of a configuration."""
+    db: str | None = None
 
 
 class RunDirectory:
@@ -147,29 +157,31 @@ class RunDirectory:
 
     def hosts(self, say: Say) -> dict[str, Host]:
         """Where the backends of the run were; none beside a plan that is in no run's directory. Raises ParityError."""
-        return hosts_to_use(self.describe().get("hosts"), self.about, say)
+        return hosts_to_use(self.describe().hosts, self.about, say)
 
     def database(self) -> Path | None:
         """The database that the run was started with, where the directory is trusted to name a file to write."""
-        named = self.describe().get("db")
-        return Path(named) if isinstance(named, str) and trust_in(self.about) is not Trust.NONE else None
+        named = self.describe().db
+        return Path(named) if named is not None and trust_in(self.about) is not Trust.NONE else None
 
     def keep_plan(self, plan: Plan) -> None:
         """Write the plan again. Raises ParityError where the directory cannot be written."""
         with writing(self.plan_file, message("pipeline.make_run_directory", "make the run directory writable")):
             write_plan(self.plan_file, plan)
 
-    def describe(self) -> dict[str, Any]:
-        """What `create` was given, the run's id under "run"."""
+    def describe(self) -> About:
+        """What `create` was given, as far as the file says it."""
         try:
             value = orjson.loads(read_whole(self.about, MAX_ABOUT_BYTES))
         except (OSError, ValueError):
             value = {}
-        return {"run": self.root.name, **object_of(value)}
+        said = object_of(value)
+        named = said.get("db")
+        return About(str(said.get("run", self.root.name)), said.get("hosts"), named if isinstance(named, str) else None)
 
     @property
     def run_id(self) -> str:
-        return str(self.describe()["run"])
+        return self.describe().run
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

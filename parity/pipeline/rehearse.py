@@ -99,7 +99,7 @@ def unknown_hosts(plan: Plan, hosts: Mapping[str, Host], store: Store) -> list[s
     for run in store.runs() if wanted else ():
         if run.directory is None:
             continue
-        recorded = RunDirectory(Path(run.directory)).describe().get("hosts")
+        recorded = RunDirectory(Path(run.directory)).describe().hosts
         ran = {arm.name.partition("/")[0] for arm in store.arms(run.id) if arm.status in ("captured", "compared")}
         for name in [name for name in wanted if name in ran and _same_place(wanted[name], recorded)]:
             del wanted[name]

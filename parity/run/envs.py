@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from parity.errors import BackendError, ParityError, writing
 from parity.locks import lock, lock_now
 from parity.messages import Message, Say, message, verbatim
 from parity.paths import data_dir
-from parity.records.objects import texts_of
 from parity.run.installing import INDEX_VARIABLE, run_logged
 
 MARKER = "parity-env.json"
@@ -80,17 +80,18 @@ class EngineEnv:
         """Everything pip said during the last creation; it outlives a failed one."""
         return self.base / f"{self.spec.name}.log"
 
-    def marker(self) -> dict[str, Any] | None:
+    def marker(self) -> Finished | None:
         return read_marker(self.root)
 
     def ready(self) -> bool:
         """Whether it is finished, what the spec asks for, and its Python still exists."""
-        return self.installed() and (self.marker() or {}).get("overlay") == self.spec.overlay_digest()
+        marker = self.marker()
+        return marker is not None and self.installed() and marker.overlay == self.spec.overlay_digest()
 
     def installed(self) -> bool:
         """Ready but for the files that parity brings along."""
         marker = self.marker()
-        return marker is not None and marker.get("digest") == self.spec.digest() and os.access(self.python, os.X_OK)
+        return marker is not None and marker.digest == self.spec.digest() and os.access(self.python, os.X_OK)
 
     def state(self) -> Message:
         """In words."""
@@ -99,7 +100,7 @@ class EngineEnv:
         marker = self.marker()
         if marker is None:
             return message("run.env_unfinished", "unfinished (an interrupted creation)")
-        if marker.get("digest") != self.spec.digest():
+        if marker.digest != self.spec.digest():
             return message("run.env_other", "made for other versions")
         if not os.access(self.python, os.X_OK):
             return message("run.env_no_python", "its Python is gone")
@@ -109,7 +110,8 @@ class EngineEnv:
 
     def versions(self) -> dict[str, str]:
         """Versions written down when it was made."""
-        return texts_of((self.marker() or {}).get("versions"))
+        marker = self.marker()
+        return {} if marker is None else marker.versions
 
     def create(
         self,
@@ -128,10 +130,11 @@ class EngineEnv:
         with _locked(self.base / f".{self.spec.name}.lock", say):
             if self.ready() and not force:
                 return False
-            if self.installed() and not force:
+            made = self.marker()
+            if made is not None and self.installed() and not force:
                 say(message("run.env_overlaying", "{root}: writing parity's own files anew", root=str(self.root)))
                 self._overlay()
-                self._mark({**(self.marker() or {}), "overlay": self.spec.overlay_digest()})
+                self._mark(msgspec.structs.replace(made, overlay=self.spec.overlay_digest()))
                 return True
             if self.root.exists():
                 say(message("run.removing", "removing {root}: {state}", root=str(self.root), state=self.state()))
@@ -197,17 +200,17 @@ class EngineEnv:
         importing = message("run.importing", "importing the engine")
         say(message("run.importing_engine", "[4/{stages}] {importing}", stages=stages, importing=importing))
         self._run([str(self.python), "-c", self.spec.verify], say, importing)
-        marker = {
-            "name": self.spec.name,
-            "digest": self.spec.digest(),
-            "engine": list(self.spec.engine),
-            "versions": self._versions(special, engine),
-            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "seconds": round(time.monotonic() - began, 1),
-        }
-        if self.spec.overlay:
-            marker["overlay"] = self.spec.overlay_digest()
-        self._mark(marker)
+        self._mark(
+            Finished(
+                name=self.spec.name,
+                digest=self.spec.digest(),
+                engine=list(self.spec.engine),
+                versions=self._versions(special, engine),
+                created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                seconds=round(time.monotonic() - began, 1),
+                overlay=self.spec.overlay_digest() if self.spec.overlay else None,
+            )
+        )
         say(
             message(
                 "run.environment_ready_after",
@@ -217,9 +220,9 @@ class EngineEnv:
             )
         )
 
-    def _mark(self, marker: dict[str, Any]) -> None:
+    def _mark(self, marker: Finished) -> None:
         unfinished = self.root / (MARKER + ".tmp")
-        unfinished.write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
+        unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(marker), indent=1) + b"\n")
         unfinished.replace(self.root / MARKER)
 
     def _overlay(self) -> None:
@@ -278,16 +281,29 @@ def envs_dir() -> Path:
     return data_dir() / "envs"
 
 
-def read_marker(root: Path) -> dict[str, Any] | None:
+class Finished(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is written down of an environment when it is finished."""
+
+    name: str = ""
+    digest: str | None = None
+    """Of what it was asked to hold."""
+    engine: list[str] = []
+    versions: dict[str, str] = {}
+    created: str = ""
+    seconds: float = 0.0
+    overlay: str | None = None
+    """Digest of the files that parity brought along."""
+
+
+def read_marker(root: Path) -> Finished | None:
     """What was written down when the environment at `root` was finished; None when it is not finished."""
     try:
-        marker = json.loads((root / MARKER).read_text(encoding="utf-8"))
+        return msgspec.json.decode((root / MARKER).read_bytes(), type=Finished)
     except (OSError, ValueError):
         return None
-    return marker if isinstance(marker, dict) else None
 
 
-def list_envs(base: Path | None = None) -> list[tuple[Path, dict[str, Any] | None]]:
+def list_envs(base: Path | None = None) -> list[tuple[Path, Finished | None]]:
     """Directory and marker of each environment there is, finished or not, by name."""
     base = base or envs_dir()
     if not base.is_dir():

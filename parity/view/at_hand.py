@@ -60,12 +60,12 @@ class Here:
         """Its plan once more, in a run of its own."""
         if self.directory is None or any(arm.backend == REPLAY for arm in self.view.arms):
             return None
-        db = self.directory.describe().get("db")
+        db = self.directory.describe().db
         return (
             "run",
             "--plan",
             str(self.directory.plan_file),
-            *(("--db", db) if isinstance(db, str) else ()),
+            *(("--db", db) if db is not None else ()),
             *options,
         )
 
