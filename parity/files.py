@@ -17,6 +17,8 @@ MAX_BYTES: Final = 1 << 30
 
 def open_regular(path: Path) -> IO[bytes]:
     """The file at `path`, open for reading bytes. Raises OSError, for what is no regular file as well."""
+    if "\0" in str(path):  # of a database, or of JSON
+        raise OSError(errno.EINVAL, "no system takes such a name", str(path))
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         mode = os.fstat(handle).st_mode
@@ -33,6 +35,14 @@ def open_regular(path: Path) -> IO[bytes]:
 def is_file(path: Path) -> bool:
     """Whether there is a regular file that may be looked at; a path from elsewhere may be none that a system takes."""
     return os.path.isfile(path)
+
+
+def leads_to(path: Path) -> Path | None:
+    """Where a path from elsewhere leads; None where no system takes its name, or its links go in a circle."""
+    try:
+        return path.resolve()
+    except (OSError, ValueError, RuntimeError):
+        return None
 
 
 def read_whole(path: Path, most: int = MAX_BYTES) -> bytes:

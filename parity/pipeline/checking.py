@@ -13,7 +13,7 @@ import orjson
 from parity.capture import UNFINISHED, ScoreFile, look_at
 from parity.capture.steps import read_steps, steps_path
 from parity.errors import ParityError
-from parity.files import read_whole
+from parity.files import leads_to, read_whole
 from parity.messages import Message, message
 from parity.paths import runs_dir
 from parity.pipeline.directory import RunDirectory
@@ -232,7 +232,7 @@ def _of_result(row: RunRow, directory: RunDirectory) -> Iterator[Fault]:
 
 def _unknown(rows: Sequence[RunRow]) -> Iterator[Fault]:
     """Directories among parity's own runs that the database does not know."""
-    known = {Path(row.directory).resolve() for row in rows if row.directory is not None}
+    known = {leads_to(Path(row.directory)) for row in rows if row.directory is not None}
     for root in sorted(runs_dir().glob("*/")):
         directory = RunDirectory(root)
         if root.resolve() in known or not directory.plan_file.is_file() or directory.in_use():

@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from parity.errors import ParityError, reading, writing
-from parity.files import is_file, read_whole
+from parity.files import is_file, leads_to, read_whole
 from parity.locks import lock_now
 from parity.messages import Say, message
 from parity.paths import make_private, runs_dir
@@ -100,11 +100,8 @@ class RunDirectory:
     @property
     def is_own(self) -> bool:
         """Whether it lies among parity's own runs, wherever a link leads: only there anything is deleted."""
-        try:
-            own, here = runs_dir().resolve(), self.root.resolve()
-        except (OSError, ValueError, RuntimeError):  # a name that no system takes, links in a circle
-            return False
-        return here.is_relative_to(own) and here != own
+        own, here = runs_dir().resolve(), leads_to(self.root)
+        return here is not None and here.is_relative_to(own) and here != own
 
     @property
     def plan_file(self) -> Path:

@@ -106,7 +106,10 @@ class Generation:
             ring = plan.record == RING
             self._steps = RingFile(path, keep_bytes=keep, plan=plan) if ring else Appender(path, keep_bytes=keep)
         line = line_of(msgspec.structs.replace(said, replica=replica))
-        self._allowed.take(line, 8 * said.numbers if isinstance(said, StepsBlock) else 0)
+        if isinstance(said, StepsBlock):
+            self._allowed.take(line, 8 * said.numbers, said.rows)
+        else:
+            self._allowed.take(line)
         if isinstance(self._steps, RingFile):
             self._steps.add(said, replica)
         else:

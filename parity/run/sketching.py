@@ -39,7 +39,7 @@ class SketchesFile:
             raise ProtocolError(message("run.unasked_sketches", "sketches that nobody asked for"))
         line, header = line_of(msgspec.structs.replace(said, replica=replica)), self._headers.get(replica)
         unpacked = unpacked_bytes(said, header) if isinstance(said, SketchesBlock) and header is not None else 0
-        self._allowed.take(line, unpacked)
+        self._allowed.take(line, unpacked, said.tokens if isinstance(said, SketchesBlock) else 0)
         if isinstance(said, SketchesHeader):
             check_sketches_header(said)
             self._headers[replica], self._widths[replica] = said, {}
