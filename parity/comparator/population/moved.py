@@ -27,7 +27,7 @@ def moved(pairs: Pairs, gaps: Mapping[Key, TokenGaps], limited: Mapping[Key, int
     turned = tokens = unseen = 0
     rows = np.flatnonzero(pairs.same_prompt)
     identical = pairs.identical[rows]
-    tokens += sum(len(pairs.candidate[row].token_ids) for row in rows[identical].tolist())
+    tokens += int(pairs.candidate_tokens.sizes[rows[identical]].sum())
     for row in rows[~identical].tolist():
         key, count, at = pairs.keys[row], len(pairs.candidate[row].token_ids), int(pairs.parts_at[row])
         turned, tokens = turned + 1, tokens + min(at + 1, count)

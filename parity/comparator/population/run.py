@@ -71,7 +71,7 @@ def measure(
     greedy, drawn = pairs.where(~pairs.random), pairs.where(pairs.random)
     gaps = _shared(references, pairs) | judged.gaps
     whole = whole_arm(inputs, references, pairs, judged, gaps, findings, alpha)
-    of_drawn = inputs.without(greedy.keys)
+    of_drawn = inputs.without(greedy.keys) if inputs.is_random else inputs
     tests, odd = (
         _tests(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else (None, None)
     )

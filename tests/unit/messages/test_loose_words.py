@@ -125,6 +125,7 @@ NOT_SHOWN = {
     ("backends/parity_backends/vllm/local.py", "Metadata-Version: 2.1\nName: parity-record\nVersion: 1\n"): "metadata",
     ("parity/__main__.py", "error: parity failed unexpectedly: "): "when nothing can be imported, no catalogue either",
     ("parity/files.py", "it is a pipe or a device, no file"): SYSTEM,
+    ("parity/files.py", "no system takes such a name"): SYSTEM,
     ("parity/files.py", "it is larger than "): SYSTEM,
     ("parity/kit/archive.py", "a header is too large"): SYSTEM,
     ("parity/kit/archive.py", "it holds more than "): SYSTEM,
