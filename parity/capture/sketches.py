@@ -6,7 +6,8 @@ columns (`sketch_table`), and `sketches_stopped` where the worker gave up. A fil
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from parity.capture.lines import raw_lines
+from parity.capture.lines import Report, raw_lines
 from parity.capture.problems import CaptureError
 from parity.capture.room import sketches_room
 from parity.capture.sketch_table import (
@@ -141,8 +142,12 @@ class _Begun:
         values = np.zeros((total, modules, PROJECTIONS), dtype=np.float16)
         gaps: dict[int, Numbers] = {}
         experts: dict[int, Numbers] = {}
+        has_entry = bool(self.blocks) and all("entry" in block for _, block in self.blocks)
         at = 0
-        for tokens, block in self.blocks:
+        waiting = deque(self.blocks)
+        self.blocks.clear()
+        while waiting:  # let go of as they are joined
+            tokens, block = waiting.popleft()
             here = slice(at, at + tokens)
             at += tokens
             for name, given in block.items():
@@ -158,7 +163,6 @@ class _Begun:
                 else:
                     known = experts.setdefault(module, np.full((total, given.shape[1]), -1, dtype=np.int16))
                     known[here] = given
-        has_entry = bool(self.blocks) and all("entry" in block for _, block in self.blocks)
         return Sketches(
             self.header, self.requests, columns, has_entry, norms, values, gaps, experts, self.stopped
         )  # fmt: skip
@@ -175,11 +179,8 @@ def read_sketches(path: str | Path) -> tuple[Sketches, ...]:
         hint = message("capture.sketches_spec", "docs/sketches.md says what a sketches file holds")
         raise CaptureError(str(path), number, what, hint=hint)
 
-    for number, _, raw in raw_lines(path, fail):
-        if not raw.endswith(b"\n"):
-            break  # cut off: the writer was interrupted
+    for number, size, line in sketch_lines(path, fail):
         try:
-            line = _DECODER.decode(raw)
             if isinstance(line, SketchesHeader):
                 check_sketches_header(line)
                 current[line.replica] = _Begun(line)
@@ -191,12 +192,23 @@ def read_sketches(path: str | Path) -> tuple[Sketches, ...]:
             if isinstance(line, SketchesStopped):
                 start.stopped = line
                 continue
-            room.take(len(raw), unpacked_bytes(line, start.header))
+            room.take(size, unpacked_bytes(line, start.header))
             start.blocks.append((line.tokens, sketch_block(line, start.header, start.widths)))
             start.requests.update((one.number, one) for one in line.requests)
-        except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             fail(number, message("capture.sketches_damaged", "a damaged line of sketches: {said}", said=str(error)))
     return tuple(start.done() for start in starts)
+
+
+def sketch_lines(path: Path, fail: Report) -> Iterator[tuple[int, int, SketchesLine]]:
+    """(line number, its bytes, what it says) of each whole line; what is wrong goes to `fail`, which raises."""
+    for number, _, raw in raw_lines(path, fail):
+        if not raw.endswith(b"\n"):
+            return  # cut off: the writer was interrupted
+        try:
+            yield number, len(raw), _DECODER.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            fail(number, message("capture.sketches_damaged", "a damaged line of sketches: {said}", said=str(error)))
 
 
 def unpacked_bytes(line: SketchesBlock, header: SketchesHeader) -> int:

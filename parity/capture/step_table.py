@@ -165,7 +165,7 @@ def split_name(name: str) -> tuple[StepColumn, int | None]:
     return column, int(group) if group else None
 
 
-def _smallest(values: Any) -> Any:
+def smallest(values: Any) -> Any:
     """In the smallest little-endian integers that hold them."""
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     for kind in ("<i1", "<i2", "<i4"):
@@ -184,7 +184,7 @@ def pack_block(columns: Mapping[str, Any]) -> dict[str, Any]:
     pieces: list[bytes] = []
 
     def put(name: str, values: Any) -> None:
-        small = _smallest(values)
+        small = smallest(values)
         layout.append([name, small.dtype.str, len(small)])
         pieces.append(small.tobytes())
 

@@ -6,6 +6,7 @@ JSON Lines, as captures: a `steps_header` for every start of an engine, then `st
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parity.capture.checksum import hint_for
-from parity.capture.lines import raw_lines
+from parity.capture.lines import Report, is_too_dense, raw_lines
 from parity.capture.problems import CaptureError
 from parity.capture.room import steps_room
 from parity.capture.step_table import (
@@ -27,6 +28,7 @@ from parity.capture.step_table import (
     Ragged,
     joined_lists,
     same_lists,
+    smallest,
     spans,
     split_name,
     unpack_block,
@@ -41,6 +43,10 @@ Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_PLACE)]
 Counted: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 MOST_GROUPS: Final = 1024
+
+MOST_OF_A_COLUMN: Final = 1 << 25
+"""Numbers in the lists of one column, of one start of an engine: what is asked of them takes some 50 bytes each. They
+are those of 30 million tokens, whose steps are gigabytes."""
 
 
 SUFFIX: Final = ".steps"
@@ -153,7 +159,7 @@ class Unseen(KeyError):
 @dataclass(frozen=True)
 class RowSteps:
     """All steps of one start of an engine, as columns: of shape (steps,), or of (row-steps,) in the order of steps and
-    then of rows."""
+    then of rows. They are held as narrow as their numbers allow; ask for them by `numbers` and `lists`."""
 
     header: StepsHeader
     requests: Mapping[int, StepRequest]
@@ -173,13 +179,13 @@ class RowSteps:
         """Raises Unseen for a column that is not there."""
         found = self._column(name)
         assert not isinstance(found, Ragged), name
-        return found
+        return found.astype(np.int64, copy=False)
 
     def lists(self, name: str) -> Ragged:
         """Raises Unseen for a column that is not there."""
         found = self._column(name)
         assert isinstance(found, Ragged), name
-        return found
+        return Ragged(*(values.astype(np.int64, copy=False) for values in found))
 
     def _column(self, name: str) -> Ints | Ragged:
         found = self.columns.get(name)
@@ -214,21 +220,41 @@ class _Start:
     header: StepsHeader
     requests: dict[int, StepRequest] = field(default_factory=dict)
     blocks: list[dict[str, Any]] = field(default_factory=list)
+    listed: Counter[str] = field(default_factory=Counter)
+    """Numbers in lists, by column."""
     stopped: StepsStopped | None = None
     summary: StepsSummary | None = None
 
+    def add(self, columns: Mapping[str, Any]) -> None:
+        """Raises ValueError for more than can be asked about."""
+        for name, values in columns.items():
+            if isinstance(values, Ragged):
+                self.listed[name] += len(values.values)
+                if self.listed[name] > MOST_OF_A_COLUMN:
+                    raise ValueError(f"more than {MOST_OF_A_COLUMN} numbers of {name}")
+        self.blocks.append({name: _narrow(values) for name, values in columns.items()})
+
     def done(self) -> RowSteps:
-        return RowSteps(self.header, self.requests, joined_blocks(self.blocks), self.stopped, self.summary)
+        """The blocks are let go of as they are joined."""
+        columns = {name: _joined([block.pop(name) for block in self.blocks]) for name in _shared(self.blocks)}
+        return RowSteps(self.header, self.requests, columns, self.stopped, self.summary)
+
+
+def _narrow(values: Any) -> Any:
+    return Ragged(*map(smallest, values)) if isinstance(values, Ragged) else smallest(values)
+
+
+def _shared(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [name for name in (blocks[0] if blocks else ()) if all(name in one for one in blocks)]
+
+
+def _joined(parts: Sequence[Any]) -> Ints | Ragged:
+    return joined_lists(parts) if isinstance(parts[0], Ragged) else np.concatenate(parts)
 
 
 def joined_blocks(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Ints | Ragged]:
     """The columns of several blocks as one; a column that any of them lacks is left out."""
-    names = [name for name in (blocks[0] if blocks else ()) if all(name in one for one in blocks)]
-    columns: dict[str, Ints | Ragged] = {}
-    for name in names:
-        parts = [block[name] for block in blocks]
-        columns[name] = joined_lists(parts) if isinstance(parts[0], Ragged) else np.concatenate(parts)
-    return columns
+    return {name: _joined([block[name] for block in blocks]) for name in _shared(blocks)}
 
 
 def read_steps(path: str | Path) -> tuple[RowSteps, ...]:
@@ -245,7 +271,7 @@ def read_steps(path: str | Path) -> tuple[RowSteps, ...]:
         spec = message("capture.steps_spec", "docs/steps.md says what a steps file holds")
         raise CaptureError(str(path), number, what, hint=hint_for(what, spec))
 
-    for number, size, line in _lines(path, fail):
+    for number, size, line in step_lines(path, fail):
         if isinstance(line, StepsHeader):
             if line.schema != STEPS_SCHEMA:
                 fail(
@@ -274,20 +300,22 @@ def read_steps(path: str | Path) -> tuple[RowSteps, ...]:
         else:
             start.requests.update((one.number, one) for one in line.requests)
             try:
-                room.take(size, 8 * line.numbers)
+                room.take(size, line.numbers, line.rows, len(line.requests))
                 columns = block_columns(line)
                 check_requests(columns, start.requests)
+                start.add(columns)
             except (ValueError, KeyError, TypeError) as error:
                 fail(number, message("capture.steps_damaged", "a damaged block: {said}", said=str(error)))
-            start.blocks.append(columns)
     return tuple(start.done() for start in starts)
 
 
-def _lines(path: Path, fail: Any) -> Iterator[tuple[int, int, StepsLine]]:
-    """(line number, its bytes, what it says)."""
+def step_lines(path: Path, fail: Report) -> Iterator[tuple[int, int, StepsLine]]:
+    """(line number, its bytes, what it says) of each whole line; what is wrong goes to `fail`, which raises."""
     for number, _, raw in raw_lines(path, fail):
         if not raw.endswith(b"\n"):
             return  # cut off: the writer was interrupted
+        if is_too_dense(raw):
+            fail(number, message("capture.steps_dense", "a line of objects in objects: no steps"))
         try:
             yield number, len(raw), _DECODER.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -339,5 +367,6 @@ __all__ = [
     "read_steps",
     "same_lists",
     "spans",
+    "step_lines",
     "steps_path",
 ]

@@ -206,13 +206,13 @@ def _sides(
 
 def _inside(sides: _Sides, files: tuple[Path, ...]) -> list[Inside]:
     """What the recorder saw of both arms: in the files named, else in those beside the captures."""
-    from parity.capture.steps import read_steps
+    from parity.capture.steps import RowSteps, read_steps
     from parity.errors import ParityError
     from parity.pipeline.inside import look_inside, steps_beside
     from parity.pipeline.server_steps import arm_by_answers
 
     arms = {capture.header.arm: capture for capture in (sides.baseline, sides.candidate)}
-    named: dict[str, Path] = {}
+    named: dict[str, list[RowSteps]] = {}
     for file in files:
         for start in read_steps(file):
             arm = start.header.arm or arm_by_answers(arms.values(), start) or "?"
@@ -227,9 +227,9 @@ def _inside(sides: _Sides, files: tuple[Path, ...]) -> list[Inside]:
                     ),
                     hint=message("cli.steps_of_these", "name the steps file of one of these arms"),
                 )
-            named[arm] = file
+            named.setdefault(arm, []).append(start)
     pairs = zip((sides.baseline, sides.candidate), sides.paths, strict=True)
-    return [look_inside(capture, steps_beside(path, named, capture.header.arm)) for capture, path in pairs]
+    return [look_inside(capture, named.get(capture.header.arm) or steps_beside(path)) for capture, path in pairs]
 
 
 def _view(sides: _Sides, comparison: Comparison, model: Path | None) -> RunView:

@@ -66,6 +66,10 @@ MOST_OF_EACH: Final = 256
 """Row-steps of one request that break one invariant, which are listed; all are counted."""
 
 
+MOST_LISTED: Final = 1 << 16
+"""The same of all requests together, where each has its first: more is a list that nobody reads, of a kilobyte each."""
+
+
 def check(
     steps: RowSteps,
     prompts: Mapping[Key, TokenIds] | None = None,
@@ -73,7 +77,7 @@ def check(
     most: int | None = MOST_OF_EACH,
 ) -> Checked:
     """Ask every invariant of every row-step. `prompts`: token ids by completion, as far as known. `most`: how many
-    row-steps of a request are listed for each invariant; None: all."""
+    row-steps of a request are listed for each invariant, beside its first up to MOST_LISTED of all; None: every one."""
     if not len(steps):
         return Checked(0, (), {}, tuple(one.name for one in invariants), steps.header.unseen)
     ledger = Ledger(steps, prompts)
@@ -113,13 +117,15 @@ def _violations(ledger: Ledger, invariant: Invariant, most: int | None, broken_a
     """Each row-step once, however many parts of the equality it breaks; all are marked in `broken_at`."""
     seen = np.zeros(len(ledger), dtype=bool)
     listed: Counter[int] = Counter()
+    shown = 0
     for broken in invariant.find(ledger):
         rows = broken.rows[ledger.known[broken.rows] & ~seen[broken.rows]]
         seen[rows] = broken_at[rows] = True
         expected, found = _Numbers(broken.expected), _Numbers(broken.found)
         for index, number in zip(rows.tolist(), ledger.request[rows].tolist(), strict=True):
             listed[number] += 1
-            if most is None or listed[number] <= most:
+            if most is None or listed[number] == 1 or (listed[number] <= most and shown < MOST_LISTED):
+                shown += 1
                 yield _violation(ledger, invariant, broken, index, expected.at(index), found.at(index))
 
 

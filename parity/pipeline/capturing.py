@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from parity.capture import CaptureError, read_capture
 from parity.errors import BackendError, ParityError
@@ -293,23 +293,28 @@ class _Crew:
             raise failed
 
 
+OF_AN_ATTEMPT: Final = 3
+"""Files that one attempt leaves: a capture, or scores, and steps and sketches beside it."""
+
+
 def anew(work: Callable[[], None], say: Say) -> None:
     """Do it; where what an earlier attempt left cannot be continued, that is put aside and it begins again.
 
     Whatever a worker said last time, or whoever changed the file since, no run is stuck with it."""
-    try:
-        work()
-    except RefusedFile as error:
-        aside = put_aside(error.path)
-        say(
-            message(
-                "pipeline.begun_again",
-                "{what}; it is kept as {path}, and this begins again",
-                what=error.message,
-                path=str(aside),
+    for _ in range(OF_AN_ATTEMPT):
+        try:
+            return work()
+        except RefusedFile as error:
+            aside = put_aside(error.path)
+            say(
+                message(
+                    "pipeline.begun_again",
+                    "{what}; it is kept as {path}, and this begins again",
+                    what=error.message,
+                    path=str(aside),
+                )
             )
-        )
-        work()
+    return work()
 
 
 def _read_back(path: Path, arm: str) -> Capture:

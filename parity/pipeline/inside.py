@@ -99,11 +99,9 @@ def look_inside(capture: Capture, steps: Sequence[RowSteps]) -> Inside:
     )
 
 
-def steps_beside(capture: Path, given: Mapping[str, Path] | None = None, arm: str = "") -> tuple[RowSteps, ...]:
-    """The steps of a capture: the file `given` for its arm, or the one beside it; none where there is none.
-
-    Raises CaptureError for a damaged one."""
-    path = (given or {}).get(arm) or steps_path(capture)
+def steps_beside(capture: Path) -> tuple[RowSteps, ...]:
+    """The steps in the file beside a capture; none where there is none. Raises CaptureError for a damaged one."""
+    path = steps_path(capture)
     return read_steps(path) if path.exists() else ()
 
 

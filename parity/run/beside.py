@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from parity.capture.room import Room, sketches_room, steps_room
+from parity.capture.room import sketches_room, steps_room
+from parity.capture.sketches import SketchesBlock, SketchesHeader, SketchesLine, unpacked_bytes
+from parity.capture.steps import StepsBlock, StepsLine
 from parity.messages import message
 from parity.plan import Plan
 from parity.run.expected import Expected
@@ -25,40 +27,67 @@ ROWS_OF_TOKEN: Final = 16
 
 
 @dataclass
-class Allowance:
-    """What an arm may send, in lines and in memory. Whoever reads its file has the same bounds, and wider ones."""
+class _Sent:
+    """What an arm may send, by the tokens of its plan. Whoever reads its file has other bounds, by its bytes."""
 
-    room: Room
-    of_tokens: int
+    most: int
+    """Bytes for its tokens, of lines and in memory."""
     rows: int
     """Row-steps, or tokens of sketches, that are left."""
+    read: int = 0
+    taken: int = 0
 
-    def take(self, line: bytes, unpacked: int = 0, rows: int = 0) -> bytes:
-        """The line. Raises ProtocolError, ValueError where it is too much."""
-        self.room.take(len(line), unpacked)
+    def take(self, read: int, unpacked: int, rows: int) -> None:
+        """Raises ProtocolError where it is too much."""
+        self.read += read
+        self.taken += unpacked
         self.rows -= rows
         if self.rows < 0:
             raise ProtocolError(message("run.too_many_rows", "more steps or sketches than the plan has tokens"))
-        if self.room.read > LEAST_BYTES + self.of_tokens or self.room.taken > LEAST_UNPACKED + self.of_tokens:
-            size = (LEAST_BYTES + self.of_tokens) >> 20
+        if self.read > LEAST_BYTES + self.most or self.taken > LEAST_UNPACKED + self.most:
             raise ProtocolError(
                 message(
-                    "run.beside_too_long", "more steps or sketches than the plan's tokens give: {size} MiB", size=size
+                    "run.beside_too_long",
+                    "more steps or sketches than the plan's tokens give: {size} MiB",
+                    size=(LEAST_BYTES + self.most) >> 20,
                 )
             )
-        return line
 
 
-def steps_allowed(plan: Plan) -> Allowance:
-    return Allowance(
-        steps_room().of_a_writer(), _tokens(plan) * STEPS_OF_TOKEN, LEAST_ROWS + _tokens(plan) * ROWS_OF_TOKEN
-    )
+class StepsAllowed:
+    """What an arm of a plan may send of steps."""
+
+    def __init__(self, plan: Plan) -> None:
+        tokens = _tokens(plan)
+        self._sent = _Sent(tokens * STEPS_OF_TOKEN, LEAST_ROWS + tokens * ROWS_OF_TOKEN)
+        self._room = steps_room().of_a_writer()
+
+    def take(self, said: StepsLine, size: int) -> None:
+        """A line of so many bytes. Raises ProtocolError, ValueError where it is too much."""
+        numbers, rows, requests = (
+            (said.numbers, said.rows, len(said.requests)) if isinstance(said, StepsBlock) else (0, 0, 0)
+        )
+        self._room.take(size, numbers, rows, requests)
+        self._sent.take(size, 8 * numbers, rows)
 
 
-def sketches_allowed(plan: Plan) -> Allowance:
-    """Of the completions of one arm, or of all that are scored."""
-    tokens = _tokens(plan) * len(plan.arms)
-    return Allowance(sketches_room().of_a_writer(), tokens * SKETCHES_OF_TOKEN, LEAST_ROWS + tokens * ROWS_OF_TOKEN)
+class SketchesAllowed:
+    """What an arm of a plan may send of sketches: of its completions, or of all that are scored."""
+
+    def __init__(self, plan: Plan) -> None:
+        tokens = _tokens(plan) * len(plan.arms)
+        self._sent = _Sent(tokens * SKETCHES_OF_TOKEN, LEAST_ROWS + tokens * ROWS_OF_TOKEN)
+        self._room = sketches_room().of_a_writer()
+
+    def take(self, said: SketchesLine, header: SketchesHeader | None, size: int) -> None:
+        """A line of so many bytes, after this header. Raises ProtocolError, ValueError where it is too much."""
+        unpacked, tokens = (
+            (unpacked_bytes(said, header), said.tokens)
+            if isinstance(said, SketchesBlock) and header is not None
+            else (0, 0)
+        )
+        self._room.take(size, unpacked)
+        self._sent.take(size, unpacked, tokens)
 
 
 def _tokens(plan: Plan) -> int:

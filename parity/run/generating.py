@@ -14,7 +14,7 @@ from parity.messages import message
 from parity.records import Header, Key
 from parity.records.recording import RING
 from parity.run.appending import Appender
-from parity.run.beside import steps_allowed
+from parity.run.beside import StepsAllowed
 from parity.run.counting import Counters, added, of_replicas
 from parity.run.events import Phase
 from parity.run.expected import Expected, check_round
@@ -22,8 +22,8 @@ from parity.run.failures import Doing
 from parity.run.link import Link
 from parity.run.messages import Completion, Footer, FromWorker, Generate, ProtocolError, Round, count, line_of
 from parity.run.resume import Held, Kept, digest, keep
-from parity.run.ringing import Recorded, RingFile
-from parity.run.sketching import SketchesFile, whole_lines
+from parity.run.ringing import Recorded, RingFile, kept_steps
+from parity.run.sketching import SketchesFile
 
 REPEATED = 100
 """Completions that a worker may give a second time, and once more for each that it gave: that is counted and found."""
@@ -33,6 +33,7 @@ class Generation:
     """One attempt at an arm's rounds. `expected` is what each replica is to give."""
 
     def __init__(self, link: Link, held: Held, expected: Sequence[Expected], path: Path) -> None:
+        """Raises RefusedFile where what an earlier attempt left beside the capture are none of the plan's."""
         self._link, self._held, self._expected = link, held, expected
         self._rounds = _missing(held, expected)
         self._fresh: dict[Key, Kept] = {}
@@ -43,8 +44,10 @@ class Generation:
         self._done: dict[int, Counters] = {}
         self._path = path
         self._steps: Appender | RingFile | None = None
-        self._recorded, self._allowed = Recorded(), steps_allowed(link.plan)
-        self._sketches = SketchesFile(path, link.plan, resumed=held.header is not None)
+        self._recorded, self._allowed = Recorded(), StepsAllowed(link.plan)
+        resumed = held.header is not None
+        self._keep = kept_steps(steps_path(path), link.plan) if resumed and link.plan.record else 0
+        self._sketches = SketchesFile(path, link.plan, resumed=resumed)
 
     def run(self, header: Header) -> None:
         link, held = self._link, self._held
@@ -101,15 +104,11 @@ class Generation:
         """What the flight recorder saw, into the file beside the capture; that of an interrupted run is added to."""
         if self._steps is None:
             path = steps_path(self._path)
-            keep = whole_lines(path) if self._held.header is not None else 0
-            plan = self._link.plan
+            plan, keep = self._link.plan, self._keep
             ring = plan.record == RING
             self._steps = RingFile(path, keep_bytes=keep, plan=plan) if ring else Appender(path, keep_bytes=keep)
         line = line_of(msgspec.structs.replace(said, replica=replica))
-        if isinstance(said, StepsBlock):
-            self._allowed.take(line, 8 * said.numbers, said.rows)
-        else:
-            self._allowed.take(line)
+        self._allowed.take(said, len(line))
         if isinstance(self._steps, RingFile):
             self._steps.add(said, replica)
         else:

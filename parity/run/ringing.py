@@ -15,16 +15,20 @@ from parity.capture.steps import (
     StepRequest,
     StepsBlock,
     StepsHeader,
+    StepsLine,
     StepsStopped,
+    StepsSummary,
     block_columns,
     check_requests,
+    step_lines,
 )
 from parity.explain.ring import LIMITS, Limits, Ring
 from parity.messages import message
 from parity.plan import Plan
 from parity.records import Key, TokenIds
 from parity.run.appending import Appender
-from parity.run.beside import no_header
+from parity.run.beside import StepsAllowed, no_header
+from parity.run.continued import kept_bytes
 from parity.run.messages import ProtocolError, line_of
 
 
@@ -46,6 +50,19 @@ class Recorded:
                 raise no_header()
             known.update((one.number, one) for one in line.requests)
             check_requests(block_columns(line), known)
+
+
+def kept_steps(path: Path, plan: Plan) -> int:
+    """Bytes of a steps file that whoever continues it keeps. Raises RefusedFile where they are none that an arm of this
+    plan may send."""
+    recorded, allowed = Recorded(), StepsAllowed(plan)
+
+    def check(line: StepsLine, size: int) -> None:
+        if not isinstance(line, StepsSummary):  # of a ring: our own
+            allowed.take(line, size)
+            recorded.check(line, line.replica)
+
+    return kept_bytes(path, step_lines, check)
 
 
 def check_schema(header: StepsHeader) -> None:

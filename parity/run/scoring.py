@@ -34,7 +34,8 @@ MOST_SAID = 300
 class Scoring:
     """One attempt at what is missing of the scores."""
 
-    def __init__(self, link: Link, held: Held, missing: Sequence[ScoreItem], top: int) -> None:
+    def __init__(self, link: Link, held: Held, missing: Sequence[ScoreItem], top: int, path: Path) -> None:
+        """Raises RefusedFile where what an earlier attempt left beside the scores is no sketches of the plan's."""
         self._link, self._held, self._top = link, held, top
         self._lengths = {item.key: len(item.token_ids) for item in missing}
         self._refused: dict[ScoreKey, Refusal] = {
@@ -48,11 +49,11 @@ class Scoring:
         for number, chunk in enumerate(chunks(missing, link.replicas)):
             self._waiting[number % link.replicas].append(chunk)
         self._busy = [replica for replica, queue in enumerate(self._waiting) if queue]
+        self._sketches = SketchesFile(path, link.plan, resumed=held.header is not None)
 
     def run(self, header: Header, total: int, path: Path) -> None:
         link, began = self._link, time.monotonic()
         self._scores = scores = Appender(path, keep_bytes=self._held.end)
-        self._sketches = SketchesFile(path, link.plan, resumed=self._held.header is not None)
         try:
             if self._held.header is None:
                 scores.add(line_of(header))

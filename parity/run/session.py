@@ -59,11 +59,12 @@ class ArmSession:
         if held.complete:
             link.enter(Phase.DONE, len(held.completions), self._expected.completions, held.tokens)
             return
+        generation = Generation(link, held, self._of_replica, self.capture_path)
         header = self._started(len(held.completions), self._expected.completions, held.tokens)
         if held.header is not None:
             resume.check_same_engine(held.header, header, self.capture_path)
         with link.guarded():
-            Generation(link, held, self._of_replica, self.capture_path).run(header)
+            generation.run(header)
         link.enter(Phase.DONE, link.done, link.total, link.tokens)
 
     def score(self, items: Sequence[ScoreItem], scores_path: Path, *, top: int = 5) -> None:
@@ -87,11 +88,12 @@ class ArmSession:
         if held.complete and not missing:
             link.enter(Phase.DONE, len(held.scores), len(wanted), 0)
             return
+        scoring = Scoring(link, held, missing, top, scores_path)
         header = self._started(len(held.scores), len(wanted), 0)
         if held.header is not None:
             resume.check_same_engine(held.header, header, scores_path)
         with link.guarded():
-            Scoring(link, held, missing, top).run(header, len(wanted), scores_path)
+            scoring.run(header, len(wanted), scores_path)
         link.enter(Phase.DONE, link.done, link.total, link.tokens)
 
     def _started(self, done: int, total: int, tokens: int) -> Header:

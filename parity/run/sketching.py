@@ -12,13 +12,14 @@ from parity.capture.sketches import (
     SketchesLine,
     check_sketches_header,
     sketch_block,
+    sketch_lines,
     sketches_path,
-    unpacked_bytes,
 )
 from parity.messages import message
 from parity.plan import Plan
 from parity.run.appending import Appender
-from parity.run.beside import no_header, sketches_allowed
+from parity.run.beside import SketchesAllowed, no_header
+from parity.run.continued import kept_bytes
 from parity.run.messages import ProtocolError, line_of
 
 
@@ -26,29 +27,23 @@ class SketchesFile:
     """The sketches beside a capture (or a scores file); those of an interrupted run are added to."""
 
     def __init__(self, capture: Path, plan: Plan, *, resumed: bool) -> None:
-        self._path, self._asked, self._resumed = sketches_path(capture), bool(plan.sketch), resumed
+        """Raises RefusedFile where those that are there are none that an arm of this plan may send."""
+        self._path, self._asked = sketches_path(capture), bool(plan.sketch)
         self._file: Appender | None = None
-        self._headers: dict[int, SketchesHeader] = {}
-        self._widths: dict[int, dict[str, int]] = {}
-        """By replica."""
-        self._allowed = sketches_allowed(plan)
+        self._taken = _Taken(plan)
+        self._keep = 0
+        if resumed and self._asked:
+            earlier = _Taken(plan)
+            self._keep = kept_bytes(self._path, sketch_lines, lambda line, size: earlier.take(line, line.replica, size))
 
     def add(self, said: SketchesLine, replica: int) -> None:
         """Raises ProtocolError where nobody asked for sketches, ValueError and KeyError for a damaged line."""
         if not self._asked:
             raise ProtocolError(message("run.unasked_sketches", "sketches that nobody asked for"))
-        line, header = line_of(msgspec.structs.replace(said, replica=replica)), self._headers.get(replica)
-        unpacked = unpacked_bytes(said, header) if isinstance(said, SketchesBlock) and header is not None else 0
-        self._allowed.take(line, unpacked, said.tokens if isinstance(said, SketchesBlock) else 0)
-        if isinstance(said, SketchesHeader):
-            check_sketches_header(said)
-            self._headers[replica], self._widths[replica] = said, {}
-        elif isinstance(said, SketchesBlock):
-            if header is None:
-                raise no_header()
-            sketch_block(said, header, self._widths[replica])
+        line = line_of(msgspec.structs.replace(said, replica=replica))
+        self._taken.take(said, replica, len(line))
         if self._file is None:
-            self._file = Appender(self._path, keep_bytes=whole_lines(self._path) if self._resumed else 0)
+            self._file = Appender(self._path, keep_bytes=self._keep)
         self._file.add(line)
 
     def close(self) -> None:
@@ -56,12 +51,23 @@ class SketchesFile:
             self._file.close()
 
 
-def whole_lines(path: Path) -> int:
-    """Bytes of a file up to the end of its last whole line; 0 where there is none."""
-    if not path.exists():
-        return 0
-    end = 0
-    with path.open("rb") as file:
-        for line in file:
-            end += len(line) if line.endswith(b"\n") else 0
-    return end
+class _Taken:
+    """The sketches of an arm as they come, each line checked."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._headers: dict[int, SketchesHeader] = {}
+        self._widths: dict[int, dict[str, int]] = {}
+        """By replica."""
+        self._allowed = SketchesAllowed(plan)
+
+    def take(self, said: SketchesLine, replica: int, size: int) -> None:
+        """Raises ProtocolError, ValueError, KeyError, TypeError for what is too much, and for a damaged line."""
+        header = self._headers.get(replica)
+        self._allowed.take(said, header, size)
+        if isinstance(said, SketchesHeader):
+            check_sketches_header(said)
+            self._headers[replica], self._widths[replica] = said, {}
+        elif isinstance(said, SketchesBlock):
+            if header is None:
+                raise no_header()
+            sketch_block(said, header, self._widths[replica])

@@ -26,6 +26,8 @@ CHECK_SECONDS: Final = 60.0
 """For looking through a database from elsewhere."""
 PROGRESS_STEPS: Final = 100_000
 """Steps of SQLite's machine between two looks at the clock."""
+LONGEST_CELL: Final = 512 << 20
+"""Bytes of any value in a database from elsewhere, computed ones too; the plan of a large run has some 300 MB."""
 REMEMBERED: Final = 64
 """Databases that were found whole."""
 
@@ -41,6 +43,7 @@ def guard(conn: sqlite3.Connection, path: Path, *, new: bool) -> bool:
         return False
     if new:
         return True
+    conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_CELL)
     until = time.monotonic() + CHECK_SECONDS
     conn.set_progress_handler(lambda: int(time.monotonic() > until), PROGRESS_STEPS)
     try:
@@ -66,6 +69,14 @@ def _check_schema(conn: sqlite3.Connection, path: Path) -> None:
     odd = conn.execute("SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index')").fetchall()
     odd += conn.execute(
         "SELECT 'virtual table', name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL%'"
+    ).fetchall()
+    odd += conn.execute(  # computed when they are read, as large as they like: parity makes none
+        "SELECT 'generated column', x.name FROM sqlite_master AS m, pragma_table_xinfo(m.name) AS x "
+        "WHERE m.type = 'table' AND x.hidden IN (2, 3)"
+    ).fetchall()
+    odd += conn.execute(
+        "SELECT 'index of an expression', m.name FROM sqlite_master AS m, pragma_index_xinfo(m.name) AS x "
+        "WHERE m.type = 'index' AND x.cid = -2"
     ).fetchall()
     if odd:
         named = [f"{kind} {name}"[:80] for kind, name in odd[:3]]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
+import socket
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -16,9 +19,15 @@ from parity.errors import ParityError
 from parity.messages import Message, Say, message
 from parity.records import Json, Verdict
 from parity.secrecy import without_secrets
+from parity.watch.evidence import Change
 from parity.watch.loop import Probe
 
 TIMEOUT_SECONDS = 10.0
+"""For one message, from looking up the address to the end of the answer."""
+ENDING_SECONDS = 1.0
+"""For a message whose connection was ended to be over."""
+MOST_UNENDED = 4
+"""Messages that could not be ended: where looking up a name takes minutes. With more nothing is sent."""
 MOST_SAID = 300
 SHORTEST_SECRET = 6
 """Letters of a part of the address that is blanked where a receiver says it back."""
@@ -31,7 +40,9 @@ class Webhook:
     changed, and when all is well again: one message each, however many probes say the same.
 
     The body has `text` (one line, what Slack and Mattermost show), `verdict`, `run`, `servers`, `reasons`, `changes`
-    and up to twenty corrupt findings. A receiver that fails is reported; the next probe that says the same tries again.
+    and up to twenty corrupt findings. A receiver that fails is reported; the next probe that says the same tries again,
+    and numbers that have changed are sent with the next message that arrives. A message that takes too long is ended,
+    so that it is in nobody's way.
     """
 
     def __init__(
@@ -52,24 +63,29 @@ class Webhook:
         """What the receiver believes: the last bad probe that it heard of; None where all is well."""
         self._bad = 0
         """Probes since all was well."""
-        self._busy: threading.Thread | None = None
-        self._open = urllib.request.build_opener(_NoRedirect).open
+        self._owed: dict[tuple[str, str], Change] = {}
+        """Numbers that have changed and that the receiver has not heard of, by arm and measure."""
+        self._unended: list[threading.Thread] = []
 
     def ended(self, probe: Probe) -> None:
         bad = probe.verdict in self._verdicts
         self._bad += bad
         gist = gist_of(probe) if bad else None
-        if gist != self._told or probe.new_changes:
-            body = body_of(probe, self._servers, recovered=0 if bad or self._told is None else self._bad)
+        self._owed.update(((one.arm, one.measure), one) for one in probe.new_changes)
+        if gist != self._told or self._owed:
+            said = replace(probe, new_changes=tuple(self._owed.values()))
+            body = body_of(said, self._servers, recovered=0 if bad or self._told is None else self._bad)
             if self._sent(body):
                 self._told = gist
+                self._owed.clear()
         if not bad and self._told is None:
             self._bad = 0
 
     def _sent(self, body: dict[str, Json]) -> bool:
         """Whether the receiver has it."""
-        if self._busy is not None and self._busy.is_alive():
-            self._failed(message("watch.webhook_busy", "it still has the message before"))
+        self._unended = [one for one in self._unended if one.is_alive()]
+        if len(self._unended) >= MOST_UNENDED:
+            self._failed(message("watch.webhook_busy", "it still has the messages before"))
             return False
         request = urllib.request.Request(
             self._url,
@@ -77,25 +93,20 @@ class Webhook:
             headers={"Content-Type": "application/json", "User-Agent": "parity"},
             method="POST",
         )
-        said: list[str] = []
-        self._busy = threading.Thread(target=self._post, args=(request, said), daemon=True)
-        self._busy.start()
-        self._busy.join(TIMEOUT_SECONDS)  # a byte now and then never runs into the socket's own timeout
-        if self._busy.is_alive():
+        post = _Post(request)
+        thread = threading.Thread(target=post.send, daemon=True)
+        thread.start()
+        thread.join(TIMEOUT_SECONDS)  # a byte now and then never runs into the socket's own timeout
+        if thread.is_alive():
+            post.end()
+            thread.join(ENDING_SECONDS)
+            self._unended += [thread] if thread.is_alive() else []
             self._failed(message("watch.webhook_late", "no answer within {seconds:g} s", seconds=TIMEOUT_SECONDS))
-        elif said:
-            self._failed(said[0])
+        elif post.problem is not None:
+            self._failed(post.problem)
         else:
             return True
         return False
-
-    def _post(self, request: urllib.request.Request, said: list[str]) -> None:
-        """Send it; what goes wrong is put into `said`."""
-        try:
-            with self._open(request, timeout=TIMEOUT_SECONDS) as answer:  # http and https only: see above
-                answer.read(1024)
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            said.append(str(error) or type(error).__name__)
 
     def _failed(self, said: Message | str) -> None:
         self.failures += 1
@@ -126,6 +137,78 @@ def _secret_words(parts: SplitResult) -> re.Pattern[str]:
     said = (parts.username, parts.password, *re.split(r"[/?&=;#,]", f"{parts.path}?{parts.query}#{parts.fragment}"))
     words = {one for word in said if word for one in (word, unquote(word)) if len(one) >= SHORTEST_SECRET}
     return re.compile("|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)) or r"(?!)")
+
+
+class _Post:
+    """One message on its way: sent in a thread, and ended from another."""
+
+    def __init__(self, request: urllib.request.Request) -> None:
+        self._request = request
+        self._sockets: list[socket.socket] = []
+        self._over = False
+        self.problem: str | None = None
+        """What went wrong, once it is over."""
+
+    def send(self) -> None:
+        opener = urllib.request.build_opener(_NoRedirect, _Http(self), _Https(self))
+        try:
+            with opener.open(self._request, timeout=TIMEOUT_SECONDS) as answer:  # http and https only: see above
+                answer.read(1024)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            self.problem = str(error) or type(error).__name__
+
+    def end(self) -> None:
+        """Whatever it waits for comes to an end."""
+        self._over = True
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(one, socket.SHUT_RDWR)
+
+    def connected(self, one: socket.socket) -> socket.socket:
+        """The socket, which is the message's now."""
+        self._sockets.append(one)
+        if self._over:
+            one.close()
+            raise TimeoutError
+        return one
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, post: _Post) -> None:
+        super().__init__()
+        self._post = post
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        def connection(*args: Any, **settings: Any) -> http.client.HTTPConnection:
+            return _seen(http.client.HTTPConnection(*args, **settings), self._post)
+
+        return self.do_open(connection, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, post: _Post) -> None:
+        super().__init__()
+        self._post = post
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        def connection(*args: Any, **settings: Any) -> http.client.HTTPConnection:
+            return _seen(http.client.HTTPSConnection(*args, **settings), self._post)
+
+        return self.do_open(connection, req)
+
+
+def _seen(connection: http.client.HTTPConnection, post: _Post) -> http.client.HTTPConnection:
+    """The connection, whose sockets are known to the message: that of TCP, and that of TLS in its place (the handshake
+    between the two has the timeout as a whole)."""
+    plain, connect = socket.create_connection, connection.connect
+
+    def connect_seen() -> None:
+        connect()
+        post.connected(connection.sock)
+
+    connection._create_connection = lambda *args, **settings: post.connected(plain(*args, **settings))  # type: ignore[attr-defined]
+    connection.connect = connect_seen  # type: ignore[method-assign]
+    return connection
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

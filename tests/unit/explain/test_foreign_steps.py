@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import tracemalloc
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,9 +16,10 @@ import sketch_world
 from step_world import World, changed, steps_lines
 
 from parity.capture.problems import CaptureError
+from parity.capture.room import steps_room
 from parity.capture.sketches import read_sketches
-from parity.capture.step_table import pack_block
-from parity.capture.steps import RowSteps, StepsBlock, read_steps
+from parity.capture.step_table import Ragged, pack_block
+from parity.capture.steps import RowSteps, StepRequest, StepsBlock, read_steps
 from parity.explain.aligned import align
 from parity.explain.violations import MOST_OF_EACH, check
 from parity.pipeline.inside import look_inside
@@ -61,6 +63,66 @@ def test_a_file_that_unpacks_to_many_times_its_size_is_refused_before_it_is_unpa
         read_steps(tmp_path / "a.steps")
     assert tracemalloc.get_traced_memory()[1] < 4 << 20
     tracemalloc.stop()
+
+
+def many_numbers(blocks: int, numbers: int) -> Iterator[bytes]:
+    """Lines of blocks of one row-step each, with lists of numbers that do not pack."""
+    one = np.ones(1, dtype=np.int64)
+    for number in range(blocks):
+        values = np.random.default_rng(number).integers(0, 128, numbers)
+        columns = {"step": one + number, "rows": one, "request": one * 0, "inputs": Ragged(one * numbers, values)}
+        requests = [StepRequest(number=0)]
+        yield msgspec.json.encode(StepsBlock(steps=1, rows=1, requests=requests, **pack_block(columns))) + b"\n"
+
+
+def test_numbers_that_do_not_pack_take_a_few_times_what_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.steps"
+    path.write_bytes(next(steps_lines(STEPS)) + b"".join(many_numbers(12, 1 << 18)))
+    tracemalloc.start()
+    (steps,) = read_steps(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6 * path.stat().st_size
+    assert steps.lists("inputs").values.dtype == np.int64
+    assert steps.lists("inputs").row(11) == np.random.default_rng(11).integers(0, 128, 1 << 18).tolist()
+
+
+def test_more_numbers_of_a_column_than_can_be_asked_about_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parity.capture.steps.MOST_OF_A_COLUMN", 3000)
+    path = tmp_path / "a.steps"
+    path.write_bytes(next(steps_lines(STEPS)) + b"".join(many_numbers(3, 1000)))
+    assert len(read_steps(path)[0]) == 3
+    path.write_bytes(next(steps_lines(STEPS)) + b"".join(many_numbers(4, 1000)))
+    with pytest.raises(CaptureError, match="more than 3000 numbers of inputs"):
+        read_steps(path)
+
+
+@pytest.mark.parametrize("much", [{"row_steps": 5 << 20}, {"requests": 1 << 18}, {"numbers": 32 << 20}])
+def test_what_takes_less_room_in_a_file_than_any_engine_s_is_refused(much: dict[str, int]) -> None:
+    room, honest = steps_room(), steps_room()
+    honest.take(1 << 20, **{name: count // 8 for name, count in much.items()})
+    with pytest.raises(ValueError, match="unpacks to more"):
+        room.take(1 << 20, **much)
+
+
+def test_a_line_of_nothing_but_requests_is_refused(tmp_path: Path) -> None:
+    requests = [{"number": number} for number in range(70_000)]
+    with pytest.raises(CaptureError, match="objects in objects"):
+        read_steps(written(tmp_path / "a.steps", STEPS, requests=requests))
+
+
+def test_of_many_violations_each_request_keeps_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parity.explain.violations.MOST_LISTED", 3)
+    wrong = STEPS
+    for index in range(len(STEPS)):
+        wrong = changed(wrong, "index_row", index, 50)
+    found = [one for one in check(wrong, WORLD.prompts).violations if one.invariant == "row"]
+    firsts = {int(request): index for index, request in reversed(list(enumerate(STEPS.numbers("request"))))}
+    assert {one.index for one in found} >= set(firsts.values())
+    assert len(found) <= len(firsts) + 3
+    assert sum(check(wrong, WORLD.prompts).broken.values()) == len(STEPS)
 
 
 def test_sketches_of_a_few_tokens_and_many_modules_take_no_more_memory_than_their_file_is_worth(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from parity.capture.problems import CaptureError
 from parity.capture.step_table import Ragged, pack_block
 from parity.capture.steps import StepRequest, StepsBlock, StepsHeader, StepsStopped, read_steps
 from parity.explain.ring import NUMBERS_OF_A_ROW, Limits, Ring
-from parity.run.beside import LEAST_BYTES, LEAST_UNPACKED, steps_allowed
+from parity.run.beside import LEAST_BYTES, LEAST_UNPACKED, StepsAllowed
 from parity.run.messages import ProtocolError
 from parity.run.ringing import RingFile
 
@@ -33,21 +33,20 @@ def block() -> StepsBlock:
 
 
 def test_more_than_the_tokens_of_the_plan_give_is_refused() -> None:
-    small, large = steps_allowed(PLAN), steps_allowed(replace(PLAN, rounds=1000))
-    line = bytes(LEAST_BYTES // 4)
+    small, large = StepsAllowed(PLAN), StepsAllowed(replace(PLAN, rounds=1000))
     for _ in range(4):
-        small.take(line)
-        large.take(line)
+        small.take(header(), LEAST_BYTES // 4)
+        large.take(header(), LEAST_BYTES // 4)
     with pytest.raises(ProtocolError, match="more steps or sketches"):
-        small.take(line)
-    large.take(line)
+        small.take(header(), LEAST_BYTES // 4)
+    large.take(header(), LEAST_BYTES // 4)
 
 
 def test_what_packs_better_than_any_engine_s_is_refused() -> None:
-    allowed = steps_allowed(PLAN)
-    allowed.take(BLOCK, 8 * block().numbers)
+    allowed = StepsAllowed(PLAN)
+    allowed.take(block(), len(BLOCK))
     with pytest.raises(ValueError, match="unpacks to more"):
-        allowed.take(BLOCK, LEAST_UNPACKED // 2)
+        allowed.take(msgspec.structs.replace(block(), columns=[("step", "<i1", LEAST_UNPACKED // 16)]), len(BLOCK))
 
 
 def test_a_recorder_that_gives_up_before_its_first_block_ends_nothing(tmp_path: Path) -> None:

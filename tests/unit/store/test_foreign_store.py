@@ -39,11 +39,23 @@ def made(path: Path, *statements: str) -> Path:
         f"CREATE VIEW extra AS {ENDLESS}",
         "CREATE TRIGGER t AFTER DELETE ON runs BEGIN DELETE FROM findings; END",
         "CREATE VIRTUAL TABLE v USING fts5(x)",
+        "ALTER TABLE runs ADD COLUMN more BLOB AS (zeroblob(1000000000))",
+        "CREATE INDEX i ON runs (zeroblob(1000000000))",
     ],
 )
 def test_what_parity_never_makes_is_refused(tmp_path: Path, statement: str) -> None:
     path = made(tmp_path / "evil.db", statement)
     with pytest.raises(ParityError, match="is not taken: it holds"):
+        Store.open(path)
+
+
+def test_a_value_longer_than_any_of_parity_s_is_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('parity', zeroblob(70000), 'x')"
+    path = made(tmp_path / "evil.db", long)
+    monkeypatch.setattr(guard, "LONGEST_CELL", 60_000)
+    with pytest.raises(ParityError, match="too big"):
         Store.open(path)
 
 

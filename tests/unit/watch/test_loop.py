@@ -21,6 +21,7 @@ from parity.pipeline.outcome import Outcome
 from parity.records import Evidence, Finding, Kind, Severity, Verdict
 from parity.run import Interrupted
 from parity.watch import Metrics, Probe, Webhook, watch
+from parity.watch.evidence import Change
 
 ALL = frozenset(Verdict)
 
@@ -210,23 +211,31 @@ def test_a_receiver_that_fails_is_said(status: int) -> None:
 
 
 @contextmanager
-def answering(answer: bytes, drip: bytes = b"") -> Iterator[str]:
-    """A receiver that says `answer` to whoever connects, then `drip` again and again until they go."""
+def answering(answer: bytes, drip: bytes = b"", later: bytes = b"") -> Iterator[str]:
+    """A receiver that says `answer` to who connects first, then `drip` again and again for ever, whether they are there
+    or not; `later` to all after that."""
     server = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def first(connection: socket.socket) -> None:
+        with suppress(OSError), connection:
+            connection.recv(65536)
+            connection.sendall(answer)
+            while drip and not over.wait(0.05):
+                connection.sendall(drip)
 
     def serve() -> None:
         with suppress(OSError):
-            connection, _ = server.accept()
-            connection.recv(65536)
-            connection.sendall(answer)
-            while drip:
-                connection.sendall(drip)
-                threading.Event().wait(0.05)
-            connection.close()
+            threading.Thread(target=first, args=(server.accept()[0],), daemon=True).start()
+            while later:
+                with server.accept()[0] as connection:
+                    connection.recv(65536)
+                    connection.sendall(later)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.getsockname()[1]}/hook"
+    over.set()
     server.close()
 
 
@@ -242,15 +251,34 @@ def test_garbage_from_a_receiver_ends_no_watch(answer: bytes) -> None:
     assert "was not reached" in said[0]
 
 
-def test_a_receiver_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"])
+def test_one_message_that_drips_is_ended_and_the_next_arrives(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("parity.watch.webhook.TIMEOUT_SECONDS", 0.3)
     said: list[str] = []
-    with answering(b"HTTP/1.1 200 OK\r\n", drip=b"X-Y: z\r\n") as url:
+    with answering(answer, drip=b"X-Y: z\r\n" if answer else b"H", later=FINE) as url:
+        before = threading.active_count()
         hook = Webhook(url, ALL, lambda line: said.append(str(line)))
         hook.ended(Probe(1, 0.0, 1.0, outcome()))
+        assert threading.active_count() <= before + 1  # that of the receiver; none of the message
         hook.ended(Probe(2, 0.0, 1.0, outcome()))
-    assert "no answer within 0.3 s" in said[0]
-    assert "still has the message before" in said[1]
+        assert hook.failures == 1
+    assert ["no answer within 0.3 s" in line for line in said] == [True]
+
+
+def test_a_number_that_changed_is_sent_until_it_arrives() -> None:
+    change = Change("server/live", "differing", "run-1", 0.0, 0.1, 9.0)
+    hook = Webhook("http://127.0.0.1:1/hook", frozenset({Verdict.DIVERGED}), lambda line: None)
+    hook.ended(Probe(1, 0.0, 1.0, outcome(), changes=(change,), new_changes=(change,)))
+    assert hook.failures == 1
+    with receiver() as (url, bodies):
+        hook._url = url
+        for number in (2, 3):
+            hook.ended(Probe(number, 0.0, 1.0, outcome(), changes=(change,)))
+    (body,) = bodies
+    assert "share of completions that differ has changed since about run run-1" in body["text"]
 
 
 def test_a_redirect_is_not_followed() -> None:

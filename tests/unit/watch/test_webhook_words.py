@@ -15,29 +15,29 @@ from parity.watch.webhook import Webhook
 SECRET = "T0AbCdEf/B0secret"
 
 
-def failing(url: str, error: Exception) -> str:
+def failing(url: str, error: Exception, patch: pytest.MonkeyPatch) -> str:
     said: list[str] = []
     hook = Webhook(url, frozenset({Verdict.DIVERGED}), lambda line: said.append(str(line)))
 
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    hook._open = fail
+    patch.setattr("urllib.request.OpenerDirector.open", fail)
     hook._sent({"text": "x"})
     (line,) = said
     return line
 
 
 @pytest.mark.parametrize("part", ["T0AbCdEf", "B0secret", "tokenvalue", "passphrase"])
-def test_what_a_receiver_says_back_is_blanked(part: str) -> None:
+def test_what_a_receiver_says_back_is_blanked(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"https://user:passphrase@hooks.example/services/{SECRET}?t=tokenvalue"
-    line = failing(url, HTTPError(url, 403, f"no {part} for {part}", Headers(), io.BytesIO()))
+    line = failing(url, HTTPError(url, 403, f"no {part} for {part}", Headers(), io.BytesIO()), monkeypatch)
     assert "HTTP Error 403: no *** for ***" in line
     assert part not in line
 
 
-def test_what_it_says_is_cut() -> None:
-    line = failing("https://hooks.example/x", ValueError("y" * 5000))
+def test_what_it_says_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = failing("https://hooks.example/x", ValueError("y" * 5000), monkeypatch)
     assert len(line) < 600
 
 
