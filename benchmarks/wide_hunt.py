@@ -4,6 +4,8 @@ Each fault of `worlds.unseen`, in runs of `--most` completions, is compared as i
 with less (`worlds.seen_as`). *Moved*: how many in 1,000 of the candidate's tokens are other ones by the fault's doing;
 where they are drawn, the total variation between what they are drawn from and what was asked for; for numerics, greedy
 choices on the baseline's text. `--said`: what the verdict says of each PASS of a fault that moves more than LEAST.
+`--share`: the faults of rows that lapse, in that share of the rows. In the view `baseline at fault` the arms have
+changed places: whoever is DIVERGED there is accused of what the other has done.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 from worlds import Fault, Shape
 from worlds.engine import SOUND, Arm
 from worlds.faults import NUMERICS
-from worlds.seen_as import VIEWS
+from worlds.seen_as import AT_FAULT, VIEWS
 from worlds.trials import Faulty, Trial, judge
 from worlds.unseen import unseen
 from worlds.world import PREFILL
@@ -34,10 +36,17 @@ FIRST = 16
 
 
 def hunt(
-    shapes: Mapping[str, Shape], seeds: Sequence[int], only: str, most: int, views: Sequence[str], log: Path | None
+    shapes: Mapping[str, Shape],
+    seeds: Sequence[int],
+    only: str,
+    most: int,
+    views: Sequence[str],
+    log: Path | None,
+    share: float = 0.0,
 ) -> list[dict[str, Any]]:
     """One row for each fault and shape: verdicts by view, one letter for each seed. `log`: a line for each row."""
-    faults = [one for one in unseen() if only in f"{one.family}: {one.name}, {one.size}"]
+    every = [one.at(share) for one in unseen() if one.lapse and not one.share and not one.where] if share else unseen()
+    faults = [one for one in every if only in f"{one.family}: {one.name}, {one.size}"]
     known = [json.loads(line) for line in log.read_text().splitlines()] if log and log.exists() else []
     done = {(row["shape"], row["fault"], row["size"]) for row in known}
     rows = known
@@ -60,6 +69,7 @@ def row_of(name: str, fault: Fault, worlds: Sequence[Faulty], most: int, views: 
     verdicts: dict[str, list[str]] = {view: [] for view in views}
     moved = tokens = 0.0
     passes: list[dict[str, Any]] = []
+    blamed: list[dict[str, Any]] = []
     kinds: Counter[str] = Counter()
     for faulty in worlds:
         trial = faulty.trial(replace(fault, family="hunted"), blocks_of(most))
@@ -70,6 +80,8 @@ def row_of(name: str, fault: Fault, worlds: Sequence[Faulty], most: int, views: 
             verdicts[view].append(LETTERS[judged.result.verdict])
             if view == views[0]:
                 kinds.update({str(one.kind) for one in judged.result.corrupt})
+            if view == AT_FAULT and judged.result.verdict is Verdict.DIVERGED:
+                blamed.append({"seed": faulty.seed, "said": str(judged.result.reasons[0])})
             if judged.result.verdict is Verdict.PASS:
                 turned = judged.result.stats.moved or None
                 most = None if turned is None else 1000 * turned.at_most
@@ -79,6 +91,7 @@ def row_of(name: str, fault: Fault, worlds: Sequence[Faulty], most: int, views: 
     return {
         "shape": name, "family": fault.family, "fault": fault.name, "size": fault.size, "moved": 1000 * moved / tokens,
         "tokens": round(tokens / len(worlds)), "verdicts": verdicts, "kinds": sorted(kinds), "passes": passes,
+        "blamed": blamed,
     }  # fmt: skip
 
 
@@ -118,6 +131,11 @@ def show(rows: Sequence[Mapping[str, Any]], *, whole: bool = False) -> None:
     print(f"\n{len(passed)} of {total} verdicts are a PASS of a fault that moves more than {LEAST:g} token in 1,000")
     false = sum(one["excluded"] is not None and one["excluded"] < row["moved"] for row, one in passed)
     print(f"of these {false} say that what turns so many greedy choices is excluded")
+    wrong = [(row, one) for row in rows for one in row.get("blamed", ())]
+    if AT_FAULT in views:
+        print(f"{len(wrong)} accuse the candidate of what the baseline has done")
+    for row, one in wrong if whole else ():
+        print(f"{row['shape']} {row['fault']}, {row['size']} ({row['moved']:.1f}), accused: {one['said']}")
     for row, one in passed if whole else ():
         print(f"{row['shape']} {row['fault']}, {row['size']} ({row['moved']:.1f}), {one['view']}: {one['said']}")
 

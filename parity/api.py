@@ -24,7 +24,7 @@ from parity.comparator import DEFAULT_TOLERANCE, Comparison
 from parity.errors import ParityError
 from parity.messages import message
 from parity.pipeline.analyse import analyse
-from parity.pipeline.inside import look_inside, steps_beside, with_steps
+from parity.pipeline.inside import look_inside, steps_beside, with_drafts, with_steps
 from parity.pipeline.saving import save_comparison
 from parity.plan.checkpoint import shipped_checkpoint
 from parity.records import Capture, Completion, Finding, Json, Key, ScoreKey, Scores, TopLogprobs, Verdict
@@ -261,11 +261,11 @@ def compare(
         )
     first, second = _capture(baseline, partial), _capture(candidate, partial)
     known, paths = _scores(scores)
-    comparison = analyse(first, second, known, tolerance=tolerance, model=directory)
     inside = [
         look_inside(one, () if isinstance(given, Capture) else steps_beside(Path(given)))
         for one, given in ((first, baseline), (second, candidate))
     ]
+    comparison = analyse(first, with_drafts(second, inside[1]), known, tolerance=tolerance, model=directory)
     return Result(first, second, known, with_steps(comparison, *inside), directory, paths)
 
 

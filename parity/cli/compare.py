@@ -75,7 +75,7 @@ def compare(
     from parity.cli.verdict import exit_code
     from parity.errors import ParityError
     from parity.pipeline.analyse import analyse, plan_of_captures
-    from parity.pipeline.inside import with_steps
+    from parity.pipeline.inside import with_drafts, with_steps
     from parity.pipeline.saving import save_comparison
     from parity.plan import DEFAULT_TOLERANCE
     from parity.plan.digest import plan_hash
@@ -92,14 +92,15 @@ def compare(
             hint=message("cli.give_model_checkpoint", "give --model a checkpoint directory"),
         )
     sides = _sides(baseline, candidate, against, arm, scores, partial, db)
+    inside = _inside(sides, steps)
     comparison = analyse(
         sides.baseline,
-        sides.candidate,
+        with_drafts(sides.candidate, inside[1]),
         sides.scores,
         tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance,
         model=model,
     )
-    comparison = with_steps(comparison, *_inside(sides, steps))
+    comparison = with_steps(comparison, *inside)
     store = save or db is not None
     run_id = judgement = name = None
     if store or policy is not None or sides.baseline.header.arm != sides.candidate.header.arm:

@@ -131,6 +131,8 @@ class SamplingStats(_Numbers, frozen=True, kw_only=True):
     """Where tokens look as if drawn at another temperature, worst first (detect/drawn_places.py)."""
     draws_seen: DrawsSeen | None = None
     """Of the test `draws`."""
+    unchecked_drafts_seen: float | None = None
+    """Of the rejected drafts: had this share been accepted unchecked, it would have been seen with a chance of 95 %."""
     baseline_draws_at: float | None = None
     """Times the temperature asked for, that explain the baseline's own draws by its scores, where 1 does not."""
     noise_shared_by: tuple[str, ...] = ()

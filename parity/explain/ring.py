@@ -28,6 +28,7 @@ from parity.capture.steps import (
     check_requests,
     joined_blocks,
 )
+from parity.explain.invariants import INVARIANTS, Invariant
 from parity.explain.ledger import Ledger
 from parity.explain.violations import check
 from parity.records import Key, TokenIds
@@ -76,9 +77,15 @@ class _Held:
 class Ring:
     """The steps of one start of an engine. `prompts`: token ids by completion, as far as known."""
 
-    def __init__(self, header: StepsHeader, prompts: Mapping[Key, TokenIds], limits: Limits = LIMITS) -> None:
+    def __init__(
+        self,
+        header: StepsHeader,
+        prompts: Mapping[Key, TokenIds],
+        limits: Limits = LIMITS,
+        invariants: Sequence[Invariant] = INVARIANTS,
+    ) -> None:
         self._header = replace(header, kept=RING)
-        self._prompts, self._limits = prompts, limits
+        self._prompts, self._limits, self._invariants = prompts, limits, invariants
         self._held: list[_Held] = []
         self._count = 0
         """Blocks that came."""
@@ -168,7 +175,7 @@ class Ring:
     def _ask(self, window: Sequence[_Held]) -> None:
         columns = joined_blocks([one.columns or block_columns(one.block) for one in window])
         steps = RowSteps(self._header, self._requests, columns)
-        found = check(steps, self._prompts, most=None)
+        found = check(steps, self._prompts, self._invariants, most=None)
         old = len(steps) - self._new
         asked = int(Ledger(steps).known[old:].sum())
         violations = [one for one in found.violations if one.index >= old]

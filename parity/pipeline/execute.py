@@ -28,7 +28,7 @@ from parity.pipeline.compared import Compared
 from parity.pipeline.crossing import crossed
 from parity.pipeline.deployed import first_rung
 from parity.pipeline.directory import RunDirectory, write_whole
-from parity.pipeline.inside import Inside, look_inside, steps_beside, with_steps
+from parity.pipeline.inside import Inside, look_inside, steps_beside, with_drafts, with_steps
 from parity.pipeline.outcome import Outcome, conclude
 from parity.plan import Arm, Plan
 from parity.records import Capture, Scores, Verdict
@@ -257,9 +257,10 @@ def _compare_one(
 ) -> controls.Control | None:
     """Compare and store one arm; a positive control is judged and not added to the comparisons."""
     model = Path(plan.model.path)
+    inside = [_inside(plan, directory, one) for one in (baseline, candidate)]
     comparison = analyse(
         baseline,
-        candidate,
+        with_drafts(candidate, inside[1]),
         scores,
         tolerance=plan.tolerance,
         model=model,
@@ -267,7 +268,7 @@ def _compare_one(
         crossed=crossed(directory, arm.name),
     )
     comparison = with_arbitration(comparison, plan, baseline, candidate, arbiter_scores)
-    comparison = with_steps(comparison, *(_inside(plan, directory, one) for one in (baseline, candidate)))
+    comparison = with_steps(comparison, *inside)
     if plan.sketch:
         theirs, ours = (_beneath(directory, one, baseline) for one in (baseline, candidate))
         comparison = with_sketches(comparison, candidate, ours, theirs)

@@ -14,11 +14,12 @@ import numpy as np
 from parity.capture.steps import RowSteps, StepRequest, StepsSummary, read_steps, steps_path
 from parity.comparator import Comparison
 from parity.comparator.population.rates import recounted
-from parity.explain.invariants import INVARIANTS
+from parity.explain.drafted import Drafted, drafted
+from parity.explain.invariants import INVARIANTS, invariants_of
 from parity.explain.violations import Checked, Violation, check
 from parity.messages import Message, joined, message, words_heard
 from parity.pipeline.server_steps import named_by_server
-from parity.records import Capture, Finding, Key, Kind, Severity, Verdict
+from parity.records import Capture, Completion, Finding, Key, Kind, Severity, Verdict
 from parity.records.evidence import ViolationEvidence
 from parity.records.objects import object_of
 from parity.records.recording import RING
@@ -42,6 +43,8 @@ class Inside:
     summaries: tuple[StepsSummary, ...] = ()
     unrecorded: Message | None = None
     """Why the engine could not be recorded, where it was asked for."""
+    drafted: tuple[Drafted, ...] = ()
+    """What was drafted for each completion."""
 
     @property
     def row_steps(self) -> int:
@@ -91,12 +94,29 @@ def look_inside(capture: Capture, steps: Sequence[RowSteps]) -> Inside:
     prompts = {one.key: one.prompt_token_ids for one in capture}
     why = object_of(capture.header.extra.get("steps")).get("unrecorded")
     named = [named_by_server(capture, one) for one in steps]
+    held_to = invariants_of(capture.header.engine)
     return Inside(
-        tuple(check(one, prompts) for one in named if one.header.kept != RING),
-        tuple(check(one, prompts) for one in named if one.header.kept == RING),
+        tuple(check(one, prompts, held_to) for one in named if one.header.kept != RING),
+        tuple(check(one, prompts, held_to) for one in named if one.header.kept == RING),
         tuple(one.summary for one in named if one.summary is not None),
         None if why is None else words_heard(why),
+        tuple(drafts for one in named for drafts in drafted(one)),
     )
+
+
+def with_drafts(capture: Capture, inside: Inside) -> Capture:
+    """The capture with the drafts of its completions, where the steps handed out the tokens that these have."""
+    known = {one.key: one for one in inside.drafted}
+
+    def named(one: Completion) -> Completion:
+        found = known.get(one.key)
+        if found is None or not np.array_equal(found.handed[: len(one.token_ids)], one.token_ids):
+            return one
+        return replace(one, spec=found.trace)
+
+    if known.keys().isdisjoint(capture.completions):
+        return capture
+    return replace(capture, completions={key: named(one) for key, one in capture.completions.items()})
 
 
 def steps_beside(capture: Path) -> tuple[RowSteps, ...]:

@@ -203,6 +203,9 @@ class SpecTrace:
 
     accepted: npt.NDArray[np.int64]
     drafted: npt.NDArray[np.int64]
+    tokens: npt.NDArray[np.int64] | None = None
+    """The drafts themselves, step after step, shape (sum of drafted,): where the engine's steps were recorded. No part
+    of a capture."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from parity.capture.steps import (
     check_requests,
     step_lines,
 )
+from parity.explain.invariants import invariants_of
 from parity.explain.ring import LIMITS, Limits, Ring
 from parity.messages import message
 from parity.plan import Plan
@@ -78,6 +79,7 @@ class RingFile:
     def __init__(self, path: Path, *, keep_bytes: int, plan: Plan, limits: Limits = LIMITS) -> None:
         self._file = Appender(path, keep_bytes=keep_bytes)
         self._prompts, self._limits = PlanPrompts(plan), limits
+        self._engines = {arm.name: arm.engine for arm in plan.arms}
         self._rings: dict[int, Ring] = {}
         """By replica."""
         self._gave_up: dict[int, StepsStopped] = {}
@@ -91,7 +93,8 @@ class RingFile:
             check_schema(own)
             if replica in self._rings:
                 raise ProtocolError(message("run.steps_twice", "steps of one engine that begin twice"))
-            self._rings[replica] = Ring(own, self._prompts, self._limits)
+            held_to = invariants_of(self._engines.get(own.arm, {}))
+            self._rings[replica] = Ring(own, self._prompts, self._limits, held_to)
         elif replica not in self._rings:
             if not isinstance(own, StepsStopped):
                 raise no_header()

@@ -75,6 +75,15 @@ def _served_candidate(trial: Trial) -> Trial:
     return replace(bare, candidate=candidate, scores=scores)
 
 
+def _at_fault(trial: Trial) -> Trial:
+    """The arms the other way round: it is the baseline that is wrong."""
+    seen = _chosen_alone(trial)
+    return replace(seen, baseline=seen.candidate, candidate=seen.baseline)
+
+
+AT_FAULT = "baseline at fault"
+"""The view in which nobody may be accused."""
+
 VIEWS: Mapping[str, Callable[[Trial], Trial]] = {
     "scored": _chosen_alone,
     "no own logprobs": _no_own,
@@ -83,5 +92,6 @@ VIEWS: Mapping[str, Callable[[Trial], Trial]] = {
     "nothing": _nothing,
     "servers, lists": _server,
     "server, scored": _served_candidate,
+    AT_FAULT: _at_fault,
 }
 """By name: what `parity run` has by default, and less."""

@@ -161,9 +161,21 @@ class Faulty:
     """
 
     def __init__(
-        self, seed: int, shape: Shape, *, first: int = 32, max_tokens: int = 128, logprobs: int | None = 0
+        self,
+        seed: int,
+        shape: Shape,
+        *,
+        first: int = 32,
+        max_tokens: int = 128,
+        logprobs: int | None = 0,
+        recorded: bool = False,
     ) -> None:
-        self.world, self.seed, self.first, self.max_tokens = World(seed, shape), seed, first, max_tokens
+        self.world, self.seed, self.first, self.max_tokens = (
+            World(seed, shape, recorded=recorded),
+            seed,
+            first,
+            max_tokens,
+        )
         self.logprobs = logprobs
         self._known: dict[bytes, TopLogprobs] = {}
         self._bases: dict[tuple[str, int], Capture] = {}

@@ -93,8 +93,9 @@ class Made:
 class World:
     """One model and what is asked of it; everything from `seed`."""
 
-    def __init__(self, seed: int = 0, shape: Shape = PEAKED) -> None:
-        self.seed = seed
+    def __init__(self, seed: int = 0, shape: Shape = PEAKED, *, recorded: bool = False) -> None:
+        """`recorded`: traces name the drafts, as recorded steps do."""
+        self.seed, self.recorded = seed, recorded
         self.model: Model = model(seed, shape)
 
     def requests(
@@ -284,14 +285,17 @@ class World:
         line = line[line >= 0]
         usual = self.model.usual[self.model.context(line[1:-1], line[:-2])]
         hit = (usual == line[2:])[1:].tolist()
-        accepted, at = [], 0
+        accepted, at, named = [], 0, np.append(usual[1:], np.full(draft, -1))
+        drafts: list[int] = []
         while at < len(hit):
             run = 0
-            while run < draft and at + run + 1 < len(hit) + 0 and hit[at + run]:
+            while run < draft and at + run < len(hit) and hit[at + run]:
                 run += 1
             accepted.append(run)
+            drafts += named[at : at + draft].tolist()  # after a rejected one any will do: nobody looks at it
             at += run + 1
-        return SpecTrace(np.array(accepted, dtype=np.int64), np.full(len(accepted), draft, dtype=np.int64))
+        counts = np.array(accepted, dtype=np.int64), np.full(len(accepted), draft, dtype=np.int64)
+        return SpecTrace(*counts, np.array(drafts, dtype=np.int64) if self.recorded else None)
 
     # -------------------------------------------------------------- scoring
 

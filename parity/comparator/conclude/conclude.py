@@ -193,6 +193,7 @@ def _moved(stats: Stats) -> Message | str:
 def _draws(stats: Stats) -> Message | str:
     """The smallest things wrong with all draws that the run would have seen."""
     found = stats.sampling.draws_seen if stats.sampling else None
+    unchecked = stats.sampling.unchecked_drafts_seen if stats.sampling else None
     if found is None:
         return ""
     seen = [
@@ -201,6 +202,9 @@ def _draws(stats: Stats) -> Message | str:
         else "",
         message("conclude.seen_best", "the best token taken at {share:.1%} of all places", share=found.best_taken)
         if found.best_taken is not None
+        else "",
+        message("conclude.seen_unchecked", "{share:.2g} of the rejected drafts accepted unchecked", share=unchecked)
+        if unchecked is not None
         else "",
     ]
     said = [one for one in seen if one]

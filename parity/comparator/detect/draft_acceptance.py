@@ -1,78 +1,166 @@
-"""Are drafts among drawn tokens accepted more often than at their probability?
+"""Are drafts among drawn tokens accepted at their probability?
 
 A drafter that proposes its best token has it accepted with the probability p that the target gives it (Leviathan,
 Kalman, Matias 2023), so 1/p for each accepted draft and 0 for each rejected one is 1 on average, whichever tokens were
-proposed. What a rejected draft was need not be known: only how many there were. Each is an e-value, and so is their
-product, at any share that is staked.
+proposed. What a rejected draft was need not be known: only how many there were. Where recorded steps name the drafts,
+1/(1 - p) for each rejected one says as well whether too many are rejected. Each is an e-value, and so is their product,
+at any share that is staked; and so is the mean over stakes and sides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from parity.comparator.detect.drawn_places import Outcomes
-from parity.comparator.reference.temperature import ENOUGH, most_likely
-from parity.comparator.streams.steps import places_of
-from parity.records import Capture, Completion, Header
-from parity.records.engine_settings import speculative_settings
+from parity.comparator.detect.drawn_places import Drawn, Outcomes
+from parity.comparator.reference.temperature import Cut, draws_of, least_likely, logs_of, most_likely, most_likely_of
+from parity.comparator.statistics import FloatArray
+from parity.comparator.streams.steps import drafts_at, places_of
+from parity.records import Capture, Completion, Header, TopLogprobs
 from parity.records.steps import steps_of
+from parity.records.verification import accepts_at_its_probability
+
+Bools = npt.NDArray[np.bool_]
 
 STAKES = (0.01, 0.03, 0.1, 0.3, 0.9)
 """Share of what is won so far that is staked on a draft."""
+
+LEAST = 0.001
+"""Probability that a draft counts for at least: one token is not to decide of an arm."""
+
+SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+"""Of the rejected drafts, that are tried as accepted unchecked."""
+
+TRIALS = 20
+"""Draws of them, for each share."""
 
 FEWEST = 64
 """Drafts below which nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
+class Proposed:
+    """Drafts, one after the other; shapes (N,). accepted: whether it was. most: the largest probability that it may
+    have had; of a rejected one that is not named that of the best token. least: the smallest one of a draft that is
+    named (0 for others)."""
+
+    accepted: Bools
+    most: FloatArray
+    least: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
-    """p_value: that drafts are accepted at their probability. drafts: looked at; accepted: of these; worth: how many
-    drafts the accepted ones stand for by their probabilities."""
+    """p_value: that drafts are accepted at their probability. drafts: looked at; accepted: of these. worth: how many
+    drafts the accepted ones stand for by their probabilities; where `too_few`, how many ought to have been accepted."""
 
     p_value: float
     drafts: int
     accepted: int
     worth: float
+    too_few: bool = False
 
 
-def accepted_drafts(arm: Capture, drawn: Outcomes, left_out: Collection[object]) -> Accepted | None:
-    """Of the completions `drawn` of an arm but for those that are left out. None where the engine's drafts are drawn
-    themselves, or accepted by another rule, or no trace says what became of them."""
+def proposed_drafts(
+    arm: Capture,
+    drawn: Outcomes,
+    left_out: Collection[object],
+    lists: Callable[[Completion], TopLogprobs | None],
+) -> Proposed | None:
+    """Of the completions `drawn` of an arm but for those that are left out; `lists`: what one was drawn from. None
+    where the engine accepts drafts by another rule, or no trace says what became of them."""
     if not proposes_its_best(arm.header):
         return None
-    won, drafts, taken, worth = np.zeros(len(STAKES)), 0, 0, 0.0
-    stakes = np.array(STAKES)[:, None]
-    for (temperature, cut), many in drawn.items():
-        for one in many:
-            trial = None if one.key in left_out else trials(arm.completions[one.key])
-            if trial is None or not len(one.draws) or one.draws.logs.shape[1] < 2:
-                continue
-            outcome = trial[one.places]
-            asked = outcome >= 0
-            chance = np.exp(np.minimum(0.0, most_likely(one.draws.where(asked), temperature, cut) + ENOUGH))
-            gained = np.where(outcome[asked] > 0, 1.0 / chance, 0.0)
-            won += np.log(1.0 + stakes * (gained - 1.0)).sum(axis=1)
-            drafts, taken, worth = drafts + len(gained), taken + int((gained > 0).sum()), worth + float(gained.sum())
-    if drafts < FEWEST:
+    parts = [
+        part
+        for (temperature, cut), many in drawn.items()
+        for one in many
+        if one.key not in left_out and len(one.draws) and one.draws.logs.shape[1] >= 2
+        for part in _of_one(arm, one, temperature, cut, lists)
+    ]
+    if not parts:
         return None
-    most = float(won.max())
-    log_won = most + float(np.log(np.exp(won - most).mean()))
-    return Accepted(float(np.exp(min(0.0, -log_won))), drafts, taken, worth)
+    return Proposed(*(np.concatenate([getattr(one, name) for one in parts]) for name in Proposed.__slots__))
+
+
+def _of_one(
+    arm: Capture, one: Drawn, temperature: float, cut: Cut, lists: Callable[[Completion], TopLogprobs | None]
+) -> Iterator[Proposed]:
+    completion = arm.completions[one.key]
+    outcome, named, top = trials(completion), drafts_at(completion), lists(completion)
+    if outcome is None or top is None:
+        return
+    asked = outcome[one.places] >= 0
+    draws, places = one.draws.where(asked), one.places[asked]
+    accepted, own = outcome[places] > 0, logs_of(top, completion.token_ids)[places]
+    best = replace(draws, drawn=np.where(accepted, draws.drawn, 0))
+    most = np.where(accepted, most_likely_of(draws, own, temperature, cut), most_likely(best, temperature, cut))
+    least = np.zeros(len(outcome))
+    if named is not None:
+        width = draws.logs.shape[1]
+        drafts, at = draws_of(top, named, width, draws.others + width)
+        # Those among the best alone: that another one is listed, where it is the token, follows from what became of it.
+        least[at] = np.where(drafts.drawn < width, np.exp(least_likely(drafts, temperature, cut)), 0.0)
+    yield Proposed(accepted, np.maximum(LEAST, np.exp(most)), least[places])
+
+
+def accepted_drafts(found: Proposed | None, rounding: float) -> Accepted | None:
+    """`rounding`: nats by which the logits of the engine that drew may lie elsewhere. None with too few drafts."""
+    if found is None or len(found.accepted) < FEWEST:
+        return None
+    stakes = np.array(STAKES)[:, None]
+    accepted, most, least = found.accepted, _moved(found.most, rounding), _moved(found.least, -rounding)
+    worth = np.where(accepted, 1.0 / most, 0.0)
+    too_many = np.log1p(stakes * (worth - 1.0)).sum(axis=1)
+    named = least > 0
+    odds = least[named] / np.maximum(1.0 - least[named], 1e-9)
+    too_few = np.log1p(stakes * np.where(accepted[named], -1.0, odds)).sum(axis=1)
+    sides = [too_many, too_few] if named.any() else [too_many]
+    log_won = float(_log_mean(np.concatenate(sides)))
+    p_value = float(np.exp(min(0.0, -log_won)))
+    if len(sides) > 1 and too_few.max() > too_many.max():
+        return Accepted(p_value, int(named.sum()), int(accepted[named].sum()), float(least[named].sum()), too_few=True)
+    return Accepted(p_value, len(accepted), int(accepted.sum()), float(worth.sum()))
+
+
+def unchecked_seen(found: Proposed | None, rounding: float, alpha: float) -> float | None:
+    """The smallest share of the rejected drafts that, had they been accepted unchecked, would have been seen in at
+    least 19 of TRIALS draws of these; None where not even all of them would. Where a rejected draft is not named, it
+    counts as the best token, for which an accepted one says least."""
+    if found is None or len(found.accepted) < FEWEST:
+        return None
+    stakes = np.array(STAKES)[:, None]
+    worth = 1.0 / _moved(found.most, rounding)
+    won = np.log1p(stakes * (worth - 1.0))
+    as_it_is = np.where(found.accepted, won, np.log1p(-stakes)).sum(axis=1)
+    more = (won - np.log1p(-stakes))[:, ~found.accepted]
+    sides = 2 if (found.least > 0).any() else 1
+    rng = np.random.default_rng(0)
+    for share in SHARES:
+        hits = rng.random((TRIALS, more.shape[1])) < share
+        if (_log_mean(as_it_is + hits @ more.T) >= np.log(sides / alpha)).mean() >= 0.95:
+            return share
+    return None
+
+
+def _log_mean(logs: FloatArray) -> FloatArray:
+    """Log of the mean of what these are the logs of, over the last axis."""
+    most = logs.max(axis=-1)
+    return np.asarray(most + np.log(np.exp(logs - most[..., None]).mean(axis=-1)), dtype=np.float64)
+
+
+def _moved(chance: FloatArray, nats: float) -> FloatArray:
+    """Probabilities with the token's logit moved against all others."""
+    lifted = chance * np.exp(nats)
+    return np.asarray(lifted / (1.0 - chance + lifted), dtype=np.float64)
 
 
 def proposes_its_best(header: Header) -> bool:
-    """Whether the engine's drafts are the drafter's best tokens, each accepted at its own probability. vLLM 0.32.0,
-    vllm/config/speculative.py: `draft_sample_method` and `rejection_sample_method`; releases without these do so."""
-    settings = speculative_settings(header.engine)
-    return (
-        bool(settings)
-        and settings.get("draft_sample_method") in (None, "greedy")
-        and settings.get("rejection_sample_method") in (None, "standard", "strict")
-    )
+    """Whether the engine's drafts are the drafter's best tokens, each accepted at its own probability."""
+    return accepts_at_its_probability(header.engine)
 
 
 def trials(one: Completion) -> npt.NDArray[np.int64] | None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from parity.comparator.detect import findings, stops
 from parity.comparator.detect.cases import Case, Setup
-from parity.comparator.detect.draft_acceptance import Accepted
+from parity.comparator.detect.draft_acceptance import Proposed
 from parity.comparator.detect.drawn_places import Tested
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.logprobs import doubtful_rows
@@ -57,8 +57,8 @@ class Judged:
     """Of completions drawn at random: the share that would be found, were all of them faulty in this way."""
     places: Tested | None = None
     """Of completions drawn at random: whether tokens at certain places were drawn otherwise."""
-    accepted: Accepted | None = None
-    """Of completions drawn at random: whether drafts were accepted at their probability."""
+    proposed: Proposed | None = None
+    """Drafts of completions drawn at random."""
     draws: ArmsDraws = field(default_factory=ArmsDraws)
     """Of completions drawn at random: what those of baseline and candidate add up to."""
     baseline_draws_at: float | None = None
@@ -83,7 +83,7 @@ class Judged:
             [*self.notes, *other.notes],
             {**self.seen, **other.seen},
             other.places or self.places,
-            other.accepted or self.accepted,
+            other.proposed or self.proposed,
             other.draws if other.draws.candidate else self.draws,
             other.baseline_draws_at or self.baseline_draws_at,
             self.broken,

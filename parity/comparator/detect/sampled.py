@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from parity.comparator.detect import crossings, findings, invalid_tokens, logprobs, stops, trials, wording
 from parity.comparator.detect.cutoffs import Cutoffs, cutoffs
 from parity.comparator.detect.donors import Asking, named
-from parity.comparator.detect.draft_acceptance import accepted_drafts
+from parity.comparator.detect.draft_acceptance import proposed_drafts
 from parity.comparator.detect.drawn_leaks import with_donors
 from parity.comparator.detect.events import Event, tokens_event
 from parity.comparator.detect.leak import Donors
@@ -126,7 +126,7 @@ def judge_sampled(
         notes=[*bets.notes, *beyond.notes],
         seen=_seen(draws, bets, pairs.candidate) if not corrupt else {},
         places=bets.by_place(corrupt | sums.not_counted, draws.alpha),
-        accepted=accepted_drafts(inputs.candidate, bets.drawn, corrupt | sums.not_counted),
+        proposed=proposed_drafts(inputs.candidate, bets.drawn, corrupt | sums.not_counted, draws.distribution),
         draws=sums.without(corrupt),
         baseline_draws_at=draws_at,
         next_steps=_whose(found, crossed, draws),

@@ -15,7 +15,7 @@ from parity.comparator.inputs.servers import served
 from parity.comparator.reference.draw_sums import NAMES, AtPlaces, DrawSums, sums_of
 from parity.comparator.reference.penalties import as_chosen
 from parity.comparator.reference.scores import Reference
-from parity.comparator.reference.temperature import Cut, among_listed, listed_alone, listed_width
+from parity.comparator.reference.temperature import Cut, among_left, among_listed, listed_alone, listed_width
 from parity.comparator.statistics import FloatArray
 from parity.records import Capture, Completion, Key, TopLogprobs
 
@@ -63,15 +63,10 @@ def sums_of_arms(
 
     plain: outcomes where temperature and cut-off alone decided; listed: what each completion was drawn from.
     """
-    shaped = _shaped(listed, arms, reference, asked)
+    shaped, cut_down = (_shaped(listed, arms, reference, asked, few=few) for few in (False, True))
     # A server's cut-off may come before the temperature or after it.
     cuts_known = not any(served(arm.header) for arm in arms)
-    sides = [
-        (first | second, at_first + at_second)
-        for one, other in zip(plain, shaped, strict=True)
-        for first, at_first in [_sums(one, cuts_known)]
-        for second, at_second in [_sums(other, cuts_known)]
-    ]
+    sides = [_together([_sums(one, cuts_known) for one in side]) for side in zip(plain, shaped, cut_down, strict=True)]
     (base, base_places), (candidate, candidate_places) = sides
     shared = [shares_noise(base_places, is_baseline=True), shares_noise(candidate_places, is_baseline=False)]
     found = ArmsDraws(
@@ -83,7 +78,7 @@ def sums_of_arms(
     alone = {asked: [_listed_alone(one) for one in many] for asked, many in plain[0].items()}
     own = [
         sums
-        for grouped in (alone, shaped[0])
+        for grouped in (alone, shaped[0], cut_down[0])
         for sums in _sums({asked: many for asked, many in grouped.items() if asked[1] == Cut()}, True)[0].values()
     ]
     return found.without(base.keys() ^ candidate.keys()), own[:1] if found.noise_shared_by else own
@@ -107,28 +102,40 @@ def _sums(grouped: Outcomes, cuts_known: bool) -> tuple[dict[Key, DrawSums], AtP
     return found, at_places
 
 
+def _together(parts: Sequence[tuple[dict[Key, DrawSums], AtPlaces]]) -> tuple[dict[Key, DrawSums], AtPlaces]:
+    found, at_places = {}, AtPlaces.none()
+    for sums, places in parts:
+        found, at_places = found | sums, at_places + places
+    return found, at_places
+
+
 def _shaped(
     listed: Sequence[Listed],
     arms: tuple[Capture, Capture],
     reference: Reference,
     asked: Callable[[Completion], float],
+    *,
+    few: bool,
 ) -> list[Outcomes]:
-    """By arm: what was drawn where penalties, biases or bans decided as well, among the tokens that are listed."""
+    """By arm: what was drawn where penalties, biases or bans decided as well, among the tokens that are listed. `few`:
+    where only some tokens were allowed, so that at each place another number of a list is left."""
     sides: list[list[tuple[Completion, TopLogprobs, FloatArray]]] = [[], []]
     for arm, side, found in zip(arms, listed, sides, strict=True):
         for one, top in side:
             shaping, sampling = reference.shaping(one), arm.sampling_of(one)
             shapes = shaping.penalises or any(sampling.get(name) for name in OTHER_DISTRIBUTIONS)
+            if bool(sampling.get("allowed_token_ids")) != few:
+                continue
             if shapes and not shaping.unknown and asked(one) >= LOWEST:
                 lists = _as_drawn_from(top, one, reference)
                 found += [] if lists is None else [(one, *lists)]
-    width = min(WIDEST, listed_width([top for side in sides for _, top, _ in side]))
+    width = WIDEST if few else min(WIDEST, listed_width([top for side in sides for _, top, _ in side]))
     outcomes: list[Outcomes] = []
     for arm, some in zip(arms, sides, strict=True):
         groups: dict[tuple[float, Cut], list[Drawn]] = {}
         for one, top, pushed in some if width >= 2 else ():
-            drawn = Drawn(one.key, *among_listed(top, one.token_ids, width, pushed))
-            groups.setdefault((asked(one), Cut.of(arm.sampling_of(one))), []).append(drawn)
+            draws = (among_left if few else among_listed)(top, one.token_ids, width, pushed)
+            groups.setdefault((asked(one), Cut.of(arm.sampling_of(one))), []).append(Drawn(one.key, *draws))
         outcomes.append(groups)
     return outcomes
 

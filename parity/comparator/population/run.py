@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from parity.comparator.detect import drawn_places
-from parity.comparator.detect.draft_acceptance import Accepted
-from parity.comparator.detect.drawn_places import OddPlace
 from parity.comparator.detect.other_penalties import seen_of_another
 from parity.comparator.detect.pairs import Judged
-from parity.comparator.detect.temperatures import TESTS
 from parity.comparator.inputs.normalise import Inputs
-from parity.comparator.population import missed, rates, sampled
-from parity.comparator.population.drawn import LIKELY, Drawn, in_words, test_draws
+from parity.comparator.population import missed, rates
+from parity.comparator.population.drawn_run import tested
 from parity.comparator.population.moved import moved
 from parity.comparator.population.noise_floor import noise_floor
 from parity.comparator.population.penalties import not_as_large, not_kept
@@ -26,13 +22,12 @@ from parity.comparator.population.rounds import over_rounds
 from parity.comparator.population.whole_arm import whole_arm
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.references import References
-from parity.comparator.reference.surprisal import mean_surprisal, tail_logs
 from parity.comparator.reference.tolerance import chance_supported
-from parity.comparator.stats import Doubtful, Loops, Missed, Numerics, SamplingStats, Stats, Suspected
+from parity.comparator.stats import Doubtful, Loops, Missed, Stats, Suspected
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import CompletionClass, run_finding
 from parity.messages import Message, message
-from parity.records import Capture, Completion, Finding, Key, Kind
+from parity.records import Finding, Key, Kind
 from parity.records.evidence import RunEvidence
 
 FEW_LOOPS = 0.001
@@ -72,10 +67,9 @@ def measure(
     gaps = _shared(references, pairs) | judged.gaps
     whole = whole_arm(inputs, references, pairs, judged, gaps, findings, alpha)
     of_drawn = inputs.without(greedy.keys) if inputs.is_random else inputs
-    tests, odd = (
-        _tests(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else (None, None)
+    tests, found = (
+        tested(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else (None, ())
     )
-    found = () if tests is None else _test_findings(inputs, tests, judged, odd)
     counted = rates.rates(classes, [*findings, *found])
     found = (*found, *whole.findings)
     cut_short, tokens_not_judged = _not_judged(pairs, judged)
@@ -131,131 +125,6 @@ def _judged_whole(pairs: Pairs, judged: Judged) -> tuple[int, int]:
 
 def _with_missed(stats: Stats, *found: Missed) -> Stats:
     return msgspec.structs.replace(stats, missed=found, fault_rate_not_excluded=missed.not_excluded(found))
-
-
-_KINDS_OF_TESTS: Mapping[str, Kind] = {
-    "likelihood": Kind.UNJUSTIFIED,
-    "surprisal": Kind.UNJUSTIFIED,
-    "length": Kind.EARLY_STOP,
-    "finish_reason": Kind.EARLY_STOP,
-    "loops": Kind.REPETITION,
-    "wording": Kind.UNJUSTIFIED,
-}
-
-
-def _tests(
-    inputs: Inputs,
-    references: References,
-    pairs: Pairs,
-    judged: Judged,
-    found: Numerics | None,
-    alpha: float,
-) -> tuple[SamplingStats, Drawn | None]:
-    """(tests over what was drawn at random, what is oddest about the draws); `inputs` and `pairs` are of that alone."""
-    left_out = judged.draws.not_counted
-    whole = [
-        (a, b)
-        for a, b in zip(pairs.baseline, pairs.candidate, strict=True)
-        if not (a.aborted or b.aborted or b.key in left_out)
-    ]
-    baseline, candidate = [a for a, _ in whole], [b for _, b in whole]
-    vocab_size = inputs.candidate.header.vocab_size or inputs.baseline.header.vocab_size
-
-    def surprisals(arm: Capture, completions: Sequence[Completion]) -> list[float]:
-        scored = ((one, references.lookup.score(arm.header.arm, one)) for one in completions)
-        return [
-            mean_surprisal(tail_logs(top, one.token_ids, inputs.temperature_of(one), vocab_size))
-            for one, top in scored
-            if top is not None
-        ]
-
-    rounding = sampled.allowed_for_rounding(found, inputs.temperature)
-    odd, seen = test_draws(
-        judged.draws.without(left_out), {one.key: one for one in candidate}, inputs.temperature, rounding, alpha / TESTS
-    )
-    tests = sampled.run_tests(
-        baseline,
-        candidate,
-        {key: gaps for key, (gaps, _) in references.baseline.items() if _counts(key, inputs.baseline, left_out)},
-        {key: gaps for key, gaps in judged.gaps.items() if _counts(key, inputs.candidate, left_out)},
-        (surprisals(inputs.baseline, baseline), surprisals(inputs.candidate, candidate)),
-        places=judged.places,
-        accepted=judged.accepted,
-        draws=odd,
-        draws_seen=seen,
-        baseline_draws_at=_baseline_at(judged, odd),
-        temperature=inputs.temperature,
-        rounding=rounding,
-        noise_shared_by=judged.draws.noise_shared_by,
-    )
-    failed = sorted(name for name, p_value in tests.adjusted.items() if p_value < alpha)
-    return msgspec.structs.replace(tests, failed=tuple(failed)), odd
-
-
-def _counts(key: Key, arm: Capture, left_out: Collection[Key]) -> bool:
-    return key in arm.completions and key not in left_out
-
-
-def _baseline_at(judged: Judged, odd: Drawn | None) -> float | None:
-    """Times the temperature asked for, that the baseline draws at, where the scores do not explain it, or where it is
-    the baseline that makes the arms differ."""
-    if judged.baseline_draws_at is not None or odd is None or odd.p_value > LIKELY:
-        return judged.baseline_draws_at
-    return odd.baseline_at
-
-
-def _test_findings(inputs: Inputs, tests: SamplingStats, judged: Judged, odd: Drawn | None) -> tuple[Finding, ...]:
-    arms = inputs.candidate.header.arm, inputs.baseline.header.arm
-    found = []
-    for name in tests.failed:
-        p_value, kind = tests.adjusted[name], _KINDS_OF_TESTS.get(name, Kind.UNJUSTIFIED)
-        why = message(
-            "run.test",
-            "the {test} of the candidate's samples differs from the baseline's (p = {p_value:.2g} after adjustment)",
-            test=name.replace("_", " "),
-            p_value=p_value,
-        )
-        if name == "places" and judged.places is not None and judged.places.worst is not None:
-            why, kind = _odd_place(judged.places.worst, p_value)
-        if name == "drafts" and judged.accepted is not None:
-            why = _accepted_too_often(judged.accepted, p_value)
-        if name == "draws" and odd is not None:
-            why, kind = in_words(replace(odd, p_value=p_value)), _kind_of_draws(odd)
-        evidence = RunEvidence(why=why, test=name, p_value=p_value)
-        found.append(run_finding(*arms, kind, evidence))
-    return tuple(found)
-
-
-def _accepted_too_often(found: Accepted, p_value: float) -> Message:
-    return message(
-        "run.drafts",
-        "drafts are accepted more often than at their probability: the {accepted} that the candidate accepted, of "
-        "{drafts}, are as many as {worth:.0f} drafts would give (p = {p_value:.2g} after adjustment)",
-        accepted=found.accepted,
-        drafts=found.drafts,
-        worth=found.worth,
-        p_value=p_value,
-    )
-
-
-def _kind_of_draws(odd: Drawn) -> Kind:
-    """Tokens that are too unlikely by their ranks may be anything."""
-    return Kind.WRONG_TEMPERATURE if odd.name == "likely" or odd.times < 1 else Kind.UNJUSTIFIED
-
-
-def _odd_place(odd: OddPlace, p_value: float) -> tuple[Message, Kind]:
-    """Tokens that are too likely were drawn colder; those that are too unlikely may be anything."""
-    why = message(
-        "run.places",
-        "{place} of the candidate's samples ({tokens} tokens) looks as if drawn at temperature {looks}, asked for was "
-        "{asked} (p = {p_value:.2g} after adjustment)",
-        place=drawn_places.in_words(odd.number),
-        tokens=odd.tokens,
-        looks=f"{odd.looks_like:g}",
-        asked=f"{odd.asked:g}",
-        p_value=p_value,
-    )
-    return why, Kind.WRONG_TEMPERATURE if odd.looks_like < odd.asked else Kind.UNJUSTIFIED
 
 
 def _shared(references: References, pairs: Pairs) -> dict[Key, TokenGaps]:

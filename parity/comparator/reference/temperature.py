@@ -153,6 +153,27 @@ def among_listed(
     return replace(listed_alone(draws), pushed=pushed), places
 
 
+def among_left(
+    top: TopLogprobs, tokens: TokenIds, width: int, pushed: FloatArray | None = None
+) -> tuple[Draws, TokenIds]:
+    """The same of lists from which tokens were taken out, so that each place has its own number of them, `width` at
+    most. What a list has must not depend on what was drawn: such lists have nothing where the drawn token was not among
+    the best (`inputs/bans.py`)."""
+    length = min(len(tokens), len(top))
+    values = _values(top)[:length]
+    order = np.argsort(-values, axis=1, kind="stable")[:, :width]
+    best, ids, moved = (
+        np.take_along_axis(one[:length], order, 1)
+        for one in (values, top.ids, np.zeros(top.ids.shape) if pushed is None else pushed)
+    )
+    hit = (ids == tokens[:length, None]) & np.isfinite(best)
+    places = np.flatnonzero(hit.any(axis=1))
+    missing = [(0, 0), (0, max(0, width - best.shape[1]))]
+    logs = np.pad(best[places], missing, constant_values=-np.inf)
+    draws = Draws(logs, np.zeros(len(places)), hit[places].argmax(axis=1), 1)
+    return replace(listed_alone(draws), pushed=np.pad(moved[places], missing)), places
+
+
 def _values(top: TopLogprobs) -> FloatArray:
     """What lists say of tokens, shape (T, K); minus infinity where it is nothing."""
     return np.where(_usable(top), np.minimum(top.values, 0.0), -np.inf)
@@ -242,6 +263,36 @@ def most_likely(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
         of_listed = np.log(listed[row, column]) - np.log(sharing)
     logs = np.where(draws.drawn == width, of_rest, of_listed)
     return np.asarray(np.clip(np.nan_to_num(logs, nan=0.0, neginf=_LEAST), _LEAST, 0.0), dtype=np.float64)
+
+
+def most_likely_of(draws: Draws, own: FloatArray, temperature: float, cut: Cut) -> FloatArray:
+    """`most_likely`, where the logprob of each drawn token is known: `own`, (N,). Of those that are none of the best it
+    says more than that they are among the others."""
+    logs = most_likely(draws, temperature, cut)
+    listed, least, _ = weights_at(draws, temperature)
+    weight = np.exp((np.minimum(own, 0.0) - draws.logs[:, 0]) / temperature)
+    others = np.maximum(least, weight) if cut == Cut() else weight
+    with np.errstate(divide="ignore"):
+        of_rest = np.log(weight) - np.log(listed.sum(axis=1) + others)
+    return np.where(draws.drawn == listed.shape[1], np.minimum(logs, of_rest), logs)
+
+
+def logs_of(top: TopLogprobs, tokens: TokenIds) -> FloatArray:
+    """What each list says of a token, shape (T,) of the shorter; minus infinity where it is not listed."""
+    length = min(len(tokens), len(top))
+    is_it = top.ids[:length] == tokens[:length, None]
+    return np.asarray(np.where(is_it, _values(top)[:length], -np.inf).max(axis=1, initial=-np.inf), dtype=np.float64)
+
+
+def least_likely(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
+    """Log of the smallest probability that each drawn token may have had, shape (N,): minus infinity where it is not
+    listed, or a cut-off may have left it out. What is left out makes the others likelier."""
+    listed, _, most = weights_at(draws, temperature)
+    fewest, _ = _kept(listed, np.zeros_like(most), cut, CUT_SLACK)
+    column = np.minimum(draws.drawn, listed.shape[1] - 1)
+    chance = listed[np.arange(len(draws)), column] / (listed.sum(axis=1) + most)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.where(draws.drawn < fewest, chance, 0.0)), dtype=np.float64)
 
 
 def drawn_from(draws: Draws, temperature: float, cut: Cut) -> FloatArray:

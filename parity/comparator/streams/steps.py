@@ -30,6 +30,21 @@ def place_in_step(completion: Completion) -> npt.NDArray[np.int64] | None:
     return None if trace is None or not _fits(trace, length) else steps_of(trace.accepted).place[:length]
 
 
+def drafts_at(completion: Completion) -> npt.NDArray[np.int64] | None:
+    """The draft that was verified at each output token, -1 where none was, shape (T,). None where the trace does not
+    name the drafts, or does not fit the tokens."""
+    trace, length = completion.spec, len(completion.token_ids)
+    if trace is None or trace.tokens is None or not _fits(trace, length) or len(trace.tokens) != trace.drafted.sum():
+        return None
+    steps = steps_of(trace.accepted, length)
+    drafted, accepted = (np.append(one, 0)[steps.step] for one in (trace.drafted, trace.accepted))
+    verified = (steps.step >= 0) & (steps.place < drafted) & (steps.place <= accepted)
+    first = np.append(np.cumsum(trace.drafted) - trace.drafted, 0)[steps.step]
+    found = np.full(length, -1, dtype=np.int64)
+    found[: len(steps)][verified] = trace.tokens[(first + steps.place)[verified]]
+    return found
+
+
 def _fits(trace: SpecTrace, length: int) -> bool:
     if len(trace.accepted) != len(trace.drafted) or not len(trace.accepted):
         return False

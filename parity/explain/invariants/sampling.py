@@ -69,6 +69,17 @@ def accepted_drafts_are_the_targets(ledger: Ledger) -> Iterator[Broken]:
     yield Broken(rows[_is_draft(ledger, rows, place)], ledger.lists("chosen"), ledger.lists("sampled"))
 
 
+def a_rejected_draft_is_not_drawn_again(ledger: Ledger) -> Iterator[Broken]:
+    """What is drawn in a rejected draft's place comes from max(p - q, 0), with p the target's probabilities and q the
+    drafter's: a draft is rejected only where p < q, so that nothing is left of it (Leviathan, Kalman, Matias 2023).
+    Greedy decoding takes another token there by definition; of plain rows `verified` says so already."""
+    sampled, drafts = ledger.lists("sampled"), ledger.lists("drafts")
+    place = sampled.counts - 1
+    rows = np.flatnonzero(ledger.emits & ~ledger.plain & (place >= 0) & (place < drafts.counts))
+    drawn, draft = (one.values[one.starts[:-1][rows] + place[rows]] for one in (sampled, drafts))
+    yield Broken(rows[(drawn == draft) & (draft >= 0)], drafts, sampled)
+
+
 SAMPLING = (
     Invariant(
         "logits",
@@ -102,6 +113,13 @@ SAMPLING = (
         message("explain.verified", "a draft is accepted exactly where it is what the target chose"),
         ("sampled", "chosen", "drafts", "handed"),
         accepted_drafts_are_the_targets,
+        number=message("explain.number.tokens", "tokens"),
+    ),
+    Invariant(
+        "rejected",
+        message("explain.drawn_again", "what is drawn in a rejected draft's place is another token"),
+        ("sampled", "drafts", "handed"),
+        a_rejected_draft_is_not_drawn_again,
         number=message("explain.number.tokens", "tokens"),
     ),
 )

@@ -7,15 +7,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from captures import capture, completion, header
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from step_world import World
 from worlds import FLAT, PEAKED, speculating
 from worlds.seen_as import VIEWS
 from worlds.trials import Faulty, Setting, clean, judge
 from worlds.unseen import unseen
 
-from parity.comparator.detect.draft_acceptance import Accepted, accepted_drafts, proposes_its_best, trials
+from parity.comparator.detect.draft_acceptance import (
+    Accepted,
+    accepted_drafts,
+    proposed_drafts,
+    proposes_its_best,
+    trials,
+)
 from parity.comparator.detect.drawn_places import Drawn
 from parity.comparator.reference.temperature import Cut, Draws
-from parity.records import Key, SpecTrace, Verdict
+from parity.comparator.streams.steps import drafts_at
+from parity.pipeline.inside import look_inside, with_drafts
+from parity.records import Key, SpecTrace, TopLogprobs, Verdict
 
 
 def _trace(accepted: list[int], drafted: int) -> SpecTrace:
@@ -30,33 +41,81 @@ def test_what_became_of_the_draft_at_each_token() -> None:
     assert found.tolist() == [-1, 1, 1, -1, 1, 0, 0]
 
 
-def _arm(seed: int, chance: float, unchecked: float) -> Accepted | None:
-    """200 steps of one draft each, of which `chance` is the target's probability; in two steps of three the token that
-    comes after a rejection is another."""
+def _arm(
+    seed: int, chance: float, unchecked: float = 0.0, refused: float = 0.0, *, named: bool = False, steps: int = 200
+) -> Accepted | None:
+    """Steps of one draft each, of which `chance` is the target's probability; in two steps of three the token that
+    comes after a rejection is another. `unchecked`, `refused`: share of the drafts that are accepted, or rejected,
+    whatever they are. `named`: the trace has them."""
     rng = np.random.default_rng(seed)
-    accepted = (rng.random(200) < chance) | (rng.random(200) < unchecked)
-    drawn, at = [0], [0]
+    accepted = (rng.random(steps) < chance) & (rng.random(steps) >= refused) | (rng.random(steps) < unchecked)
+    drawn = [0]
     for taken in accepted.tolist():
         drawn += [0, 1] if taken else [1]
-    at = list(range(len(drawn)))
+    at = np.arange(len(drawn))
     logs = np.log(np.tile([chance, 1 - chance], (len(drawn), 1)))
     draws = Draws(logs, np.zeros(len(drawn)), np.array(drawn), 1)
     head = header("cuda/mtp", engine={"speculative_config": {"method": "mtp", "num_speculative_tokens": 1}})
-    one = completion(drawn, "a", spec=_trace(accepted.astype(int).tolist(), 1))
-    return accepted_drafts(capture(head, one), {(1.0, Cut()): [Drawn(Key("a", 0, 0), draws, np.array(at))]}, ())
+    trace = replace(_trace(accepted.astype(int).tolist(), 1), tokens=np.zeros(steps, dtype=np.int64) if named else None)
+    one = completion(drawn, "a", spec=trace)
+    top = TopLogprobs(np.tile([0, 1], (len(drawn), 1)), logs)
+    outcomes = {(1.0, Cut()): [Drawn(Key("a", 0, 0), draws, at)]}
+    return accepted_drafts(proposed_drafts(capture(head, one), outcomes, (), lambda _: top), 0.001)
 
 
 @pytest.mark.parametrize("chance", [0.55, 0.7, 0.95])
-def test_drafts_that_are_checked_are_accused_no_more_often_than_is_said(chance: float) -> None:
-    found = [_arm(seed, chance, 0.0) for seed in range(300)]
+@pytest.mark.parametrize("named", [False, True])
+def test_drafts_that_are_checked_are_accused_no_more_often_than_is_said(chance: float, named: bool) -> None:
+    found = [_arm(seed, chance, named=named) for seed in range(300)]
     assert sum(one is not None and one.p_value < 0.01 for one in found) <= 8  # 3 are due, at most
-    assert np.mean([one.worth / one.drafts for one in found if one]) == pytest.approx(1.0, abs=0.04)
+    assert np.mean([one.worth / one.drafts for one in found if one and not one.too_few]) == pytest.approx(1.0, abs=0.06)
 
 
 @pytest.mark.parametrize(("chance", "unchecked"), [(0.55, 1.0), (0.55, 0.7), (0.7, 1.0)])
 def test_drafts_that_are_not_checked_are_seen(chance: float, unchecked: float) -> None:
     found = [_arm(seed, chance, unchecked) for seed in range(20)]
     assert sum(one is not None and one.p_value < 1e-6 for one in found) >= 18
+
+
+def test_one_unchecked_draft_in_ten_is_seen() -> None:
+    found = [_arm(seed, 0.5, 0.1, steps=6000) for seed in range(20)]
+    assert sum(one is not None and one.p_value < 1e-4 for one in found) >= 19
+
+
+def test_drafts_that_are_rejected_too_often_are_seen_where_they_are_named() -> None:
+    found = [_arm(seed, 0.7, refused=0.3, named=True, steps=400) for seed in range(20)]
+    assert sum(one is not None and one.too_few and one.p_value < 1e-4 for one in found) >= 18
+    assert all(one is not None and one.p_value == 1.0 for one in [_arm(seed, 0.7, refused=0.3) for seed in range(5)])
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 10**6), k=st.integers(1, 3))
+def test_the_drafts_of_recorded_steps_stand_where_they_were_verified(seed: int, k: int) -> None:
+    world = World(seed, k=k)
+    steps = world.recorded()
+    arm = world.capture("cpu/mtp", steps)
+    found = with_drafts(arm, look_inside(arm, [steps]))
+    for key, one in found.completions.items():
+        if one.spec is None or not len(one.token_ids):
+            continue
+        at, outcome = drafts_at(one), trials(one)
+        if at is None or outcome is None:
+            continue
+        tokens = one.token_ids
+        assert ((at >= 0) == (outcome >= 0)).all(), key
+        assert (tokens[outcome == 1] == at[outcome == 1]).all()
+        assert (tokens[outcome == 0] != at[outcome == 0]).all()
+    assert any(one.spec is not None and one.spec.tokens is not None and len(one.spec.tokens) for one in found)
+
+
+def test_steps_of_other_tokens_name_no_drafts() -> None:
+    world = World(3)
+    steps = world.recorded()
+    arm = world.capture("cpu/mtp", steps)
+    other = {key: replace(one, token_ids=one.token_ids + 1) for key, one in arm.completions.items()}
+    changed = replace(arm, completions=other)
+    kept = with_drafts(changed, look_inside(changed, [steps]))
+    assert all(one.spec is None for one in kept if len(one.token_ids))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,10 +14,11 @@ from step_world import STATE, World, changed
 
 from parity.capture.step_table import NOTHING
 from parity.capture.steps import RowSteps
-from parity.explain.invariants import INVARIANTS
+from parity.explain.invariants import INVARIANTS, invariants_of
 from parity.explain.invariants.cache import DECODE, PREFILL, SPECULATIVE
 from parity.explain.ledger import Ledger
 from parity.explain.violations import check
+from parity.records.verification import accepts_at_its_probability, draws_another_after_a_rejection
 
 SEEDS = st.integers(0, 10**6)
 
@@ -82,7 +84,7 @@ def plants(steps: RowSteps) -> dict[str, tuple[str, int | None, object]]:
 
 
 @pytest.mark.parametrize(
-    "name", sorted({one.name for one in INVARIANTS} - {"one_row", "owner", "prefix", "verified", "end"})
+    "name", sorted({one.name for one in INVARIANTS} - {"one_row", "owner", "prefix", "verified", "rejected", "end"})
 )
 @settings(deadline=None, max_examples=8)
 @given(seed=SEEDS)
@@ -125,6 +127,55 @@ def test_a_row_without_drafts_may_take_the_other_path_where_its_newest_state_is_
             continue
         found = check(changed(steps, f"path/{STATE}", index, path), world.prompts).violations
         assert ("path" in {one.invariant for one in found}) == (drafted or far)
+
+
+def drawn_world(seed: int) -> tuple[World, RowSteps]:
+    """Of requests that are drawn."""
+    steps = (world := World(seed, k=2)).recorded()
+    requests = {number: msgspec.structs.replace(one, plain=False) for number, one in steps.requests.items()}
+    return world, replace(steps, requests=requests)
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=SEEDS)
+def test_a_rejected_draft_that_is_drawn_again_is_found(seed: int) -> None:
+    world, steps = drawn_world(seed)
+    assert check(steps, world.prompts).violations == ()
+    sampled, drafts = steps.lists("sampled"), steps.lists("drafts")
+    index = at(steps, Ledger(steps).emits & (sampled.counts > 0) & (sampled.counts <= drafts.counts))
+    if index is None:
+        return
+    made = sampled.row(index)
+    again = changed(steps, "sampled", index, [*made[:-1], drafts.row(index)[len(made) - 1]])
+    (found,) = [one for one in check(again, world.prompts).violations if one.invariant == "rejected"]
+    assert found.index == index
+    assert "rejected" not in {one.invariant for one in check(again, world.prompts, invariants_of(SYNTHETIC)).violations}
+
+
+SYNTHETIC = {"speculative_config": {"method": "mtp", "rejection_sample_method": "synthetic"}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "additions", "accepts", "draws_another"),
+    [
+        ({}, {}, True, True),
+        ({"draft_sample_method": "greedy", "rejection_sample_method": "standard"}, {}, True, True),
+        ({"draft_sample_method": "probabilistic"}, {}, False, True),
+        ({"rejection_sample_method": "block"}, {}, False, True),
+        ({"rejection_sample_method": "block", "draft_sample_method": "probabilistic"}, {}, False, False),
+        ({"rejection_sample_method": "synthetic"}, {}, False, False),
+        ({}, {"enable_block_verify": True}, False, True),
+        ({"draft_sample_method": "probabilistic"}, {"enable_entropy_verify": True}, False, False),
+    ],
+)
+def test_which_rules_hold_of_which_settings(
+    asked: dict[str, str], additions: dict[str, bool], accepts: bool, draws_another: bool
+) -> None:
+    engine: dict[str, Any] = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2, **asked}}
+    if additions:
+        engine["asked"] = {"additional_config": {"rejection_sampler_config": additions}}
+    assert accepts_at_its_probability(engine) is accepts
+    assert draws_another_after_a_rejection(engine) is draws_another
 
 
 @settings(deadline=None, max_examples=20)

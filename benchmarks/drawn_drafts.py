@@ -1,0 +1,161 @@
+"""Drafts among drawn tokens on the real engine: accepted unchecked, or drawn again after a rejection. Seen?
+
+    python benchmarks/drawn_drafts.py collect FOLDER [--requests 64] [--tokens 64]   goes on by calling it again
+    python benchmarks/drawn_drafts.py judge FOLDER
+
+The embedded checkpoint on the CPU engine, drawn at temperature 0.8 with two drafts, every step recorded. One function
+of vLLM's CPU build is mended in all arms (`reports/sampled-mtp-cpu`), for no drawn run is right without. Candidates:
+`mtp`; `unverified` and `unverified_often`, the fault lab's `unverified_drafts` in one of 30 and of 5 steps with a
+rejection; `again`, in which one rejection in twenty emits the rejected draft itself. `judge`: the verdict with steps
+and without.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import parity_faults
+from clean_arms import BACKEND, is_whole, prompts
+
+from parity.capture import read_capture, read_scores
+from parity.pipeline.analyse import analyse
+from parity.pipeline.inside import look_inside, steps_beside, with_drafts, with_steps
+from parity.plan import Arm, Plan, Sampling, build_plan, read_checkpoint
+from parity.run import ScoreItem, load_backend, run_arm
+
+BASE = "base"
+FAULTS: dict[str, tuple[str, float]] = {
+    "unverified": ("unverified_drafts", 1 / 30),
+    "unverified_often": ("unverified_drafts", 1 / 5),
+}
+AGAIN = "again"
+CANDIDATES = ("mtp", *FAULTS, AGAIN)
+
+PLUGIN = """
+import os
+
+
+def install():
+    import torch
+    from vllm.v1.sample import rejection_sampler
+
+    def expand(output, values, ends, replace_from, replace_to, *_, **__):
+        lengths = torch.diff(ends.long(), prepend=torch.zeros(1, dtype=torch.long))
+        output.copy_(torch.where(values == replace_from, replace_to, values).repeat_interleave(lengths))
+
+    rejection_sampler._expand.kernel._impl = expand
+    every = int(os.environ.get("DRAWN_AGAIN", "0"))
+    if not every or getattr(rejection_sampler.rejection_sample, "again", False):
+        return
+    right, count = rejection_sampler.rejection_sample, [0]
+
+    def again(draft_token_ids, num_draft_tokens, *more, **named):
+        found = right(draft_token_ids, num_draft_tokens, *more, **named)
+        start = 0
+        for row, drafts in enumerate(num_draft_tokens):
+            made = int((found[row] != -1).sum())
+            if 0 < made <= drafts:
+                count[0] += 1
+                if count[0] % every == 0:
+                    found[row, made - 1] = draft_token_ids[start + made - 1]
+            start += drafts
+        return found
+
+    again.again = True
+    rejection_sampler.rejection_sample = again
+"""
+
+
+def plugin(folder: Path) -> dict[str, str]:
+    """What lets the engine load PLUGIN, as variables of an arm."""
+    made = folder / "plugin"
+    info = made / "drawn_drafts-1.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (made / "drawn_drafts_plugin.py").write_text(PLUGIN)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: drawn-drafts\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[vllm.general_plugins]\ndrawn_drafts = drawn_drafts_plugin:install\n")
+    return {"PYTHONPATH": str(made.absolute())}
+
+
+def plan_of(folder: Path, requests: int, tokens: int) -> Plan:
+    backend = load_backend(BACKEND)
+    model = backend.default_model()
+    arms = []
+    for name in (BASE, *CANDIDATES):
+        variant = BASE if name == BASE else "mtp"
+        engine = {**backend.engine_defaults(variant, num_speculative_tokens=2), "max_num_seqs": 16}
+        env = {**backend.env_defaults(variant), **plugin(folder)}
+        if name in FAULTS:
+            env |= parity_faults.environment(*FAULTS[name]) | parity_faults.packed()
+        if name == AGAIN:
+            env["DRAWN_AGAIN"] = "20"
+        arms.append(Arm(f"{BACKEND}/{name}", BACKEND, variant, engine, env))
+    sampling = Sampling(max_tokens=tokens, temperature=0.8, seed=1, logprobs=0)
+    plan = build_plan(
+        read_checkpoint(model), prompts(model, requests), arms, baseline=f"{BACKEND}/{BASE}", sampling=sampling
+    )
+    return replace(plan, record=True)
+
+
+def collect(folder: Path, requests: int, tokens: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    plan = plan_of(folder, requests, tokens)
+    for name in CANDIDATES:
+        capture = folder / f"{name}.jsonl"
+        if not is_whole(capture):
+            with run_arm(plan, f"{BACKEND}/{name}", capture, capture.with_suffix(".log"), resume=True) as session:
+                session.generate()
+    scores, base = folder / "scores.jsonl", folder / f"{BASE}.jsonl"
+    if is_whole(scores):
+        return
+    with run_arm(plan, plan.baseline, base, folder / "base.log", resume=True) as session:
+        if not is_whole(base):
+            session.generate()
+        arms = [read_capture(folder / f"{name}.jsonl") for name in (BASE, *CANDIDATES)]
+        items = [
+            ScoreItem(arm.header.arm, *one.key, one.prompt_token_ids, one.token_ids) for arm in arms for one in arm
+        ]
+        session.score(items, scores, top=20)
+
+
+def judge(folder: Path) -> None:
+    scores, base = read_scores(folder / "scores.jsonl"), read_capture(folder / f"{BASE}.jsonl")
+    base_inside = look_inside(base, steps_beside(folder / f"{BASE}.jsonl"))
+    model = load_backend(BACKEND).default_model()
+    print("| arm | drafts | accepted | steps | verdict | p of `drafts` | rows with a violation | said first |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in CANDIDATES:
+        path = folder / f"{name}.jsonl"
+        arm = read_capture(path)
+        inside = look_inside(arm, steps_beside(path))
+        for steps in (False, True):
+            seen = with_drafts(arm, inside) if steps else arm
+            found = analyse(base, seen, scores, tolerance=0.25, model=model)
+            tests = found.stats.sampling
+            p_value = tests.p_values.get("drafts") if tests else None
+            whole = with_steps(found, base_inside, inside) if steps else found
+            counts = arm.counters or {}
+            shown = f"{p_value:.2g}" if p_value is not None else "-"
+            cells = [name, counts.get("draft_tokens"), counts.get("accepted_tokens"), "yes" if steps else "no",
+                     whole.verdict, shown, inside.broken if steps else "-", str(whole.reasons[0])[:160]]  # fmt: skip
+            print("| " + " | ".join(map(str, cells)) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = parser.add_subparsers(dest="part", required=True)
+    for part in (parts.add_parser("collect"), parts.add_parser("judge")):
+        part.add_argument("folder", type=Path)
+        part.add_argument("--requests", type=int, default=64)
+        part.add_argument("--tokens", type=int, default=64)
+    asked = parser.parse_args()
+    if asked.part == "collect":
+        collect(asked.folder, asked.requests, asked.tokens)
+    else:
+        judge(asked.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""The tests over all that was drawn at random in a run, and what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from parity.comparator.detect import drawn_places
+from parity.comparator.detect.draft_acceptance import Accepted, accepted_drafts, unchecked_seen
+from parity.comparator.detect.drawn_places import OddPlace
+from parity.comparator.detect.pairs import Judged
+from parity.comparator.detect.temperatures import TESTS
+from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.population import sampled
+from parity.comparator.population.drawn import LIKELY, Drawn, in_words, test_draws
+from parity.comparator.reference.references import References
+from parity.comparator.reference.surprisal import mean_surprisal, tail_logs
+from parity.comparator.stats import Numerics, SamplingStats
+from parity.comparator.streams.pairing import Pairs
+from parity.comparator.types import run_finding
+from parity.messages import Message, message
+from parity.records import Capture, Completion, Finding, Key, Kind
+from parity.records.evidence import RunEvidence
+
+
+@dataclass(frozen=True, slots=True)
+class _Odd:
+    """What is oddest about the draws and the drafts of a run."""
+
+    draws: Drawn | None = None
+    accepted: Accepted | None = None
+
+
+_KINDS_OF_TESTS: Mapping[str, Kind] = {
+    "likelihood": Kind.UNJUSTIFIED,
+    "surprisal": Kind.UNJUSTIFIED,
+    "length": Kind.EARLY_STOP,
+    "finish_reason": Kind.EARLY_STOP,
+    "loops": Kind.REPETITION,
+    "wording": Kind.UNJUSTIFIED,
+}
+
+
+def tested(
+    inputs: Inputs,
+    references: References,
+    pairs: Pairs,
+    judged: Judged,
+    found: Numerics | None,
+    alpha: float,
+) -> tuple[SamplingStats, tuple[Finding, ...]]:
+    """(the tests, what failed of them); `inputs` and `pairs` are of what was drawn at random alone."""
+    left_out = judged.draws.not_counted
+    whole = [
+        (a, b)
+        for a, b in zip(pairs.baseline, pairs.candidate, strict=True)
+        if not (a.aborted or b.aborted or b.key in left_out)
+    ]
+    baseline, candidate = [a for a, _ in whole], [b for _, b in whole]
+    vocab_size = inputs.candidate.header.vocab_size or inputs.baseline.header.vocab_size
+
+    def surprisals(arm: Capture, completions: Sequence[Completion]) -> list[float]:
+        scored = ((one, references.lookup.score(arm.header.arm, one)) for one in completions)
+        return [
+            mean_surprisal(tail_logs(top, one.token_ids, inputs.temperature_of(one), vocab_size))
+            for one, top in scored
+            if top is not None
+        ]
+
+    rounding = sampled.allowed_for_rounding(found, inputs.temperature)
+    accepted = accepted_drafts(judged.proposed, rounding)
+    odd, seen = test_draws(
+        judged.draws.without(left_out), {one.key: one for one in candidate}, inputs.temperature, rounding, alpha / TESTS
+    )
+    tests = sampled.run_tests(
+        baseline,
+        candidate,
+        {key: gaps for key, (gaps, _) in references.baseline.items() if _counts(key, inputs.baseline, left_out)},
+        {key: gaps for key, gaps in judged.gaps.items() if _counts(key, inputs.candidate, left_out)},
+        (surprisals(inputs.baseline, baseline), surprisals(inputs.candidate, candidate)),
+        places=judged.places,
+        accepted=accepted,
+        draws=odd,
+        draws_seen=seen,
+        baseline_draws_at=_baseline_at(judged, odd),
+        temperature=inputs.temperature,
+        rounding=rounding,
+        noise_shared_by=judged.draws.noise_shared_by,
+    )
+    failed = sorted(name for name, p_value in tests.adjusted.items() if p_value < alpha)
+    unchecked = unchecked_seen(judged.proposed, rounding, alpha / TESTS) if not failed else None
+    tests = msgspec.structs.replace(tests, failed=tuple(failed), unchecked_drafts_seen=unchecked)
+    return tests, _findings(inputs, tests, judged, _Odd(odd, accepted))
+
+
+def _counts(key: Key, arm: Capture, left_out: Collection[Key]) -> bool:
+    return key in arm.completions and key not in left_out
+
+
+def _baseline_at(judged: Judged, odd: Drawn | None) -> float | None:
+    """Times the temperature asked for, that the baseline draws at, where the scores do not explain it, or where it is
+    the baseline that makes the arms differ."""
+    if judged.baseline_draws_at is not None or odd is None or odd.p_value > LIKELY:
+        return judged.baseline_draws_at
+    return odd.baseline_at
+
+
+def _findings(inputs: Inputs, tests: SamplingStats, judged: Judged, odd: _Odd) -> tuple[Finding, ...]:
+    arms = inputs.candidate.header.arm, inputs.baseline.header.arm
+    found = []
+    for name in tests.failed:
+        p_value, kind = tests.adjusted[name], _KINDS_OF_TESTS.get(name, Kind.UNJUSTIFIED)
+        why = message(
+            "run.test",
+            "the {test} of the candidate's samples differs from the baseline's (p = {p_value:.2g} after adjustment)",
+            test=name.replace("_", " "),
+            p_value=p_value,
+        )
+        if name == "places" and judged.places is not None and judged.places.worst is not None:
+            why, kind = _odd_place(judged.places.worst, p_value)
+        if name == "drafts" and odd.accepted is not None:
+            why = _not_at_their_probability(odd.accepted, p_value)
+        if name == "draws" and odd.draws is not None:
+            why, kind = in_words(replace(odd.draws, p_value=p_value)), _kind_of_draws(odd.draws)
+        evidence = RunEvidence(why=why, test=name, p_value=p_value)
+        found.append(run_finding(*arms, kind, evidence))
+    return tuple(found)
+
+
+def _not_at_their_probability(found: Accepted, p_value: float) -> Message:
+    if found.too_few:
+        return message(
+            "run.drafts_rejected",
+            "drafts are rejected more often than by their probability: of {drafts} the candidate accepted {accepted}, "
+            "where {worth:.0f} are due at least (p = {p_value:.2g} after adjustment)",
+            accepted=found.accepted,
+            drafts=found.drafts,
+            worth=found.worth,
+            p_value=p_value,
+        )
+    return message(
+        "run.drafts",
+        "drafts are accepted more often than at their probability: the {accepted} that the candidate accepted, of "
+        "{drafts}, are as many as {worth:.0f} drafts would give (p = {p_value:.2g} after adjustment)",
+        accepted=found.accepted,
+        drafts=found.drafts,
+        worth=found.worth,
+        p_value=p_value,
+    )
+
+
+def _kind_of_draws(odd: Drawn) -> Kind:
+    """Tokens that are too unlikely by their ranks may be anything."""
+    return Kind.WRONG_TEMPERATURE if odd.name == "likely" or odd.times < 1 else Kind.UNJUSTIFIED
+
+
+def _odd_place(odd: OddPlace, p_value: float) -> tuple[Message, Kind]:
+    """Tokens that are too likely were drawn colder; those that are too unlikely may be anything."""
+    why = message(
+        "run.places",
+        "{place} of the candidate's samples ({tokens} tokens) looks as if drawn at temperature {looks}, asked for was "
+        "{asked} (p = {p_value:.2g} after adjustment)",
+        place=drawn_places.in_words(odd.number),
+        tokens=odd.tokens,
+        looks=f"{odd.looks_like:g}",
+        asked=f"{odd.asked:g}",
+        p_value=p_value,
+    )
+    return why, Kind.WRONG_TEMPERATURE if odd.looks_like < odd.asked else Kind.UNJUSTIFIED
