@@ -13,6 +13,9 @@ and without.
 from __future__ import annotations
 
 import argparse
+import base64
+import io
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,27 +71,28 @@ def install():
 """
 
 
-def plugin(folder: Path) -> dict[str, str]:
-    """What lets the engine load PLUGIN, as variables of an arm."""
-    made = folder / "plugin"
-    info = made / "drawn_drafts-1.dist-info"
-    info.mkdir(parents=True, exist_ok=True)
-    (made / "drawn_drafts_plugin.py").write_text(PLUGIN)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: drawn-drafts\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[vllm.general_plugins]\ndrawn_drafts = drawn_drafts_plugin:install\n")
-    return {"PYTHONPATH": str(made.absolute())}
+def packed() -> dict[str, str]:
+    """The fault lab as it travels, with PLUGIN beside it, as variables of an arm."""
+    ((name, lab),) = parity_faults.packed().items()
+    made = io.BytesIO(base64.b64decode(lab))
+    with zipfile.ZipFile(made, "a") as archive:
+        archive.writestr("drawn_drafts_plugin.py", PLUGIN)
+        archive.writestr("drawn_drafts-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: drawn-drafts\nVersion: 1\n")
+        entry = "[vllm.general_plugins]\ndrawn_drafts = drawn_drafts_plugin:install\n"
+        archive.writestr("drawn_drafts-1.dist-info/entry_points.txt", entry)
+    return {name: base64.b64encode(made.getvalue()).decode()}
 
 
-def plan_of(folder: Path, requests: int, tokens: int) -> Plan:
+def plan_of(requests: int, tokens: int) -> Plan:
     backend = load_backend(BACKEND)
     model = backend.default_model()
     arms = []
     for name in (BASE, *CANDIDATES):
         variant = BASE if name == BASE else "mtp"
         engine = {**backend.engine_defaults(variant, num_speculative_tokens=2), "max_num_seqs": 16}
-        env = {**backend.env_defaults(variant), **plugin(folder)}
+        env = {**backend.env_defaults(variant), **packed()}
         if name in FAULTS:
-            env |= parity_faults.environment(*FAULTS[name]) | parity_faults.packed()
+            env |= parity_faults.environment(*FAULTS[name])
         if name == AGAIN:
             env["DRAWN_AGAIN"] = "20"
         arms.append(Arm(f"{BACKEND}/{name}", BACKEND, variant, engine, env))
@@ -101,7 +105,7 @@ def plan_of(folder: Path, requests: int, tokens: int) -> Plan:
 
 def collect(folder: Path, requests: int, tokens: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    plan = plan_of(folder, requests, tokens)
+    plan = plan_of(requests, tokens)
     for name in CANDIDATES:
         capture = folder / f"{name}.jsonl"
         if not is_whole(capture):

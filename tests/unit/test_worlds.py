@@ -116,7 +116,8 @@ def test_the_trace_covers_all_tokens_and_drafts_are_taken() -> None:
     made = world.run(world.requests(8), speculating(3), max_tokens=TOKENS)
     for one in made.capture:
         assert one.spec is not None
-        assert len(steps_of(one.spec.accepted)) == len(one.token_ids)
+        beyond = len(steps_of(one.spec.accepted)) - len(one.token_ids)
+        assert beyond in (0, 1)  # after a last draft that is accepted the engine makes one more token
         assert (one.spec.accepted <= one.spec.drafted).all()
     assert made.capture.counters["accepted_tokens"] > 0.3 * made.capture.counters["draft_tokens"]  # type: ignore[index]
 

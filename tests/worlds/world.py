@@ -281,7 +281,7 @@ class World:
 
     def _trace(self, prompt: Sequence[int], tokens: np.typing.NDArray[np.int64], draft: int) -> SpecTrace:
         """What a draft that follows the usual pairs of tokens would have proposed, and how much of it was taken."""
-        line = np.array([*prompt[-2:], *tokens], dtype=np.int64)
+        line = np.array([0, *prompt, *tokens], dtype=np.int64)[max(0, len(prompt) - 1) :]
         line = line[line >= 0]
         usual = self.model.usual[self.model.context(line[1:-1], line[:-2])]
         hit = (usual == line[2:])[1:].tolist()

@@ -103,7 +103,8 @@ def _sums(grouped: Outcomes, cuts_known: bool) -> tuple[dict[Key, DrawSums], AtP
 
 
 def _together(parts: Sequence[tuple[dict[Key, DrawSums], AtPlaces]]) -> tuple[dict[Key, DrawSums], AtPlaces]:
-    found, at_places = {}, AtPlaces.none()
+    found: dict[Key, DrawSums] = {}
+    at_places = AtPlaces.none()
     for sums, places in parts:
         found, at_places = found | sums, at_places + places
     return found, at_places

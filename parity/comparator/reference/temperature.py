@@ -164,7 +164,7 @@ def among_left(
     order = np.argsort(-values, axis=1, kind="stable")[:, :width]
     best, ids, moved = (
         np.take_along_axis(one[:length], order, 1)
-        for one in (values, top.ids, np.zeros(top.ids.shape) if pushed is None else pushed)
+        for one in (values, top.ids.astype(np.float64), np.zeros(top.ids.shape) if pushed is None else pushed)
     )
     hit = (ids == tokens[:length, None]) & np.isfinite(best)
     places = np.flatnonzero(hit.any(axis=1))
