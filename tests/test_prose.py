@@ -48,3 +48,33 @@ def test_such_a_line_would_be_noticed() -> None:
     assert len(lines) > 10_000
     assert re.search(next(iter(INSTEAD)), "the tokens behind it")
     assert not re.search(next(iter(INSTEAD)), "an interpreter behind a command")
+
+
+CHINESE = re.compile(r"[\u4e00-\u9fff]")
+
+
+def not_to_be_used() -> list[tuple[str, str]]:
+    """(word, what to write) of the last column of the glossary's table."""
+    rows = (
+        line.split("|")[1:-1] for line in (ROOT / "docs" / "glossary.md").read_text("utf-8").splitlines() if "|" in line
+    )
+    return [(row[3].strip(), row[1].strip()) for row in rows if len(row) == 4 and CHINESE.search(row[3])]
+
+
+def chinese() -> Iterator[tuple[str, int, str]]:
+    catalogue = ROOT / "parity" / "locale" / "zh" / "LC_MESSAGES" / "parity.po"
+    for path in [catalogue, ROOT / "README.zh.md", *(ROOT / "docs").glob("*.zh.md")]:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            yield path.relative_to(ROOT).as_posix(), number, line
+
+
+def test_chinese_keeps_to_the_glossary() -> None:
+    words = not_to_be_used()
+    assert len(words) >= 5
+    found = [
+        f"{name}:{number}: {word}, not {instead}: {line}"
+        for name, number, line in chinese()
+        for word, instead in words
+        if word in line
+    ]
+    assert not found, "\n".join(found)

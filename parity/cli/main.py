@@ -60,7 +60,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Say what this machine and the configured hosts can run, and what is missing.",
     ),
     "trust": ("parity.cli.trusting:trust", "Take programs, hosts and servers from the files of a directory."),
-    "model": ("parity.cli.model:model", "Make small checkpoints."),
+    "model": ("parity.cli.model:model", "Make small checkpoints, or find the one that comes with parity."),
 }
 """Name: where the command is, and its short help (a test holds it equal to the command's own)."""
 

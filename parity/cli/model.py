@@ -12,7 +12,19 @@ from parity.messages import message
 
 @click.group()
 def model() -> None:
-    """Make small checkpoints."""
+    """Make small checkpoints, or find the one that comes with parity."""
+
+
+@model.command(short_help="Print where the embedded checkpoint lies.")
+def path() -> None:
+    """Print the directory of the checkpoint that comes with parity.
+
+    `parity run` takes it by default; a server that serves it, and --server, need its path.
+    """
+    from parity.kit.write import CHECKPOINT
+    from parity.plan.checkpoint import shipped_checkpoint
+
+    emit(str(shipped_checkpoint(CHECKPOINT)))
 
 
 @model.command(short_help="Write a small random checkpoint.")
