@@ -7,12 +7,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 ARGS ?=
+DOCS_TOOLS := mkdocs-material==9.8.1 mkdocs-static-i18n==1.3.1 mike==2.2.0
 # The tests of engines run in one process, all others in another: an engine's start mostly waits.
 PROCESSES ?= -n 2 --dist loadscope --no-loadscope-reorder
 
 # Interrupted recipes leave no stamp behind, so the next make begins that step again.
 .DELETE_ON_ERROR:
-.PHONY: help demo ascend-demo test check format unit fuzz engine engine-tests messages messages-check lock dist clean
+.PHONY: help demo ascend-demo test check format unit fuzz engine engine-tests messages messages-check docs lock dist clean
 
 help:
 	@echo "make demo          the same prompts through real vLLM on CPU with and without MTP, compared"
@@ -27,6 +28,7 @@ help:
 	@echo "make format        let ruff put imports and layout right"
 	@echo "make messages      catalogues of other languages: take up new messages, compile"
 	@echo "make messages-check  what the catalogues lack, and messages that contradict each other"
+	@echo "make docs          the documentation as a site in build/site (its tools: .venv-docs)"
 	@echo "make dist          wheel and sdist in dist/"
 	@echo "make lock          write constraints.txt anew from what the package index has today"
 	@echo "make clean         remove .venv, dist/ and the caches (the engine environment stays)"
@@ -95,6 +97,15 @@ messages: $(VENV)/.installed-dev
 messages-check: $(VENV)/.installed-dev
 	$(BIN)/python tools/messages.py --check
 
+# In an environment of its own: no test needs the site's tools.
+docs: .venv-docs/.installed
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
+
+.venv-docs/.installed: Makefile
+	$(PYTHON) -m venv --clear .venv-docs
+	.venv-docs/bin/python -m pip --disable-pip-version-check --no-input install -q $(DOCS_TOOLS)
+	touch $@
+
 dist: $(VENV)/.installed-dev
 	rm -rf dist
 	$(BIN)/python -m hatchling build
@@ -104,5 +115,5 @@ lock:
 	mv constraints.txt.new constraints.txt
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-docs dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

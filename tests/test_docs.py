@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 import parity.comparator
 from parity.capture import check_capture, read_capture, read_scores
@@ -126,7 +127,26 @@ def test_every_page_is_reachable_from_the_readme() -> None:
     readme, index = text_of("README.md"), text_of("docs/index.md")
     assert "(docs/index.md)" in readme
     for page in DOCS.glob("*.md"):
-        assert page.name == "index.md" or f"({page.name})" in index, f"docs/index.md does not link {page.name}"
+        assert page.name in ("index.md", "index.zh.md") or f"({page.name})" in index + text_of("docs/index.zh.md"), (
+            f"docs/index.md does not link {page.name}"
+        )
+
+
+class _Site(yaml.SafeLoader):
+    """mkdocs.yml as it is written: what makes a slug stays a name."""
+
+
+_Site.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
+
+
+def test_every_page_has_its_place_on_the_site() -> None:
+    """MkDocs itself checks links and anchors: `make docs`."""
+    site = yaml.load(text_of("mkdocs.yml"), _Site)  # a SafeLoader
+    listed = [
+        page for part in site["nav"] for one in part.values() for page in ([one] if isinstance(one, str) else one)
+    ]
+    assert sorted(listed) == sorted(page.name for page in DOCS.glob("*.md") if not page.name.endswith(".zh.md"))
+    assert site["strict"] is True
 
 
 # --------------------------------------------------------------------------- README

@@ -1,4 +1,4 @@
-"""The tutorials are run: each command of docs/start.md gives what the page says."""
+"""The tutorials are run: each command of docs/start.md, in both languages, gives what the page says."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def holds(said: list[str], came: list[str]) -> bool:
     return bool(came) and said[0] == came[0] and holds(said[1:], came[1:])
 
 
-@pytest.mark.parametrize("page", ["start.md"])
+@pytest.mark.parametrize("page", ["start.md", "start.zh.md"])
 def test_every_command_gives_what_the_page_says(page: str, tmp_path: Path) -> None:
     bin_dir = tmp_path / "bin"
     bin_dir.mkdir()

@@ -1,0 +1,30 @@
+"""A hook of MkDocs (mkdocs.yml): what lies outside docs/ is linked to the repository.
+
+The pages are read in the repository as well, where `../ARCHITECTURE.md` is a link. A site of docs/ alone lacks it.
+A link to `page.zh.md` is one to `page.md`, which the site shows in the reader's language.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+REPOSITORY = os.environ.get("DOCS_REPOSITORY", "https://github.com/parity-mtp/parity")
+"""Set by the workflow to the repository that it runs in."""
+
+LINK = re.compile(r"\]\((\.\./[^)\s]+|notebook\.ipynb|(?:[\w-]+)\.zh\.md(?:#[^)\s]*)?)\)")
+
+
+def _rewritten(found: re.Match[str]) -> str:
+    link = found.group(1)
+    if link.startswith("../"):
+        return f"]({REPOSITORY}/blob/main/{link.removeprefix('../')})"
+    if link == "notebook.ipynb":
+        return f"]({REPOSITORY}/blob/main/docs/{link})"
+    return f"]({link.replace('.zh.md', '.md')})"
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Called by MkDocs with the source of each page."""
+    return LINK.sub(_rewritten, markdown)
