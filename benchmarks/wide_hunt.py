@@ -84,9 +84,9 @@ def row_of(name: str, fault: Fault, worlds: Sequence[Faulty], most: int, views: 
                 blamed.append({"seed": faulty.seed, "said": str(judged.result.reasons[0])})
             if judged.result.verdict is Verdict.PASS:
                 turned = judged.result.stats.moved or None
-                most = None if turned is None else 1000 * turned.at_most
+                excluded = None if turned is None else 1000 * turned.at_most
                 said = str(judged.result.reasons[0])
-                passes.append({"view": view, "seed": faulty.seed, "excluded": most, "said": said})
+                passes.append({"view": view, "seed": faulty.seed, "excluded": excluded, "said": said})
         faulty.forget()
     return {
         "shape": name, "family": fault.family, "fault": fault.name, "size": fault.size, "moved": 1000 * moved / tokens,

@@ -15,7 +15,7 @@ from parity.comparator.inputs.servers import served
 from parity.comparator.reference.draw_sums import NAMES, AtPlaces, DrawSums, sums_of
 from parity.comparator.reference.penalties import as_chosen
 from parity.comparator.reference.scores import Reference
-from parity.comparator.reference.temperature import Cut, among_left, among_listed, listed_alone, listed_width
+from parity.comparator.reference.temperature import Cut, among_left, among_listed, best_of, listed_alone, listed_width
 from parity.comparator.statistics import FloatArray
 from parity.records import Capture, Completion, Key, TopLogprobs
 
@@ -120,7 +120,7 @@ def _shaped(
 ) -> list[Outcomes]:
     """By arm: what was drawn where penalties, biases or bans decided as well, among the tokens that are listed. `few`:
     where only some tokens were allowed, so that at each place another number of a list is left."""
-    sides: list[list[tuple[Completion, TopLogprobs, FloatArray]]] = [[], []]
+    sides: list[list[tuple[Completion, TopLogprobs]]] = [[], []]
     for arm, side, found in zip(arms, listed, sides, strict=True):
         for one, top in side:
             shaping, sampling = reference.shaping(one), arm.sampling_of(one)
@@ -128,11 +128,16 @@ def _shaped(
             if bool(sampling.get("allowed_token_ids")) != few:
                 continue
             if shapes and not shaping.unknown and asked(one) >= LOWEST:
-                lists = _as_drawn_from(top, one, reference)
-                found += [] if lists is None else [(one, *lists)]
-    width = WIDEST if few else min(WIDEST, listed_width([top for side in sides for _, top, _ in side]))
+                found.append((one, top))
+    known = listed_width([top for side in sides for _, top in side])
+    drawn_from = [
+        [(one, *lists) for one, top in side
+         if (lists := _as_drawn_from(top if few else best_of(top, known), one, reference)) is not None]
+        for side in sides
+    ]  # fmt: skip
+    width = WIDEST if few else min(WIDEST, listed_width([top for side in drawn_from for _, top, _ in side]))
     outcomes: list[Outcomes] = []
-    for arm, some in zip(arms, sides, strict=True):
+    for arm, some in zip(arms, drawn_from, strict=True):
         groups: dict[tuple[float, Cut], list[Drawn]] = {}
         for one, top, pushed in some if width >= 2 else ():
             draws = (among_left if few else among_listed)(top, one.token_ids, width, pushed)

@@ -132,6 +132,15 @@ def draws_of(top: TopLogprobs, tokens: TokenIds, width: int, vocab_size: int | N
     return Draws(best[place], rest, drawn, max(1, (vocab_size or 200_000) - width)), place
 
 
+def best_of(top: TopLogprobs, width: int) -> TopLogprobs:
+    """Lists of the `width` best alone: the drawn token stands in a list whatever its rank, and a bias that lifts it
+    would put it among the best of that list, where it is missing whenever another was drawn."""
+    values = _values(top)
+    rank = np.argsort(np.argsort(-values, axis=1, kind="stable"), axis=1, kind="stable")
+    kept = (rank < width) & np.isfinite(values)
+    return replace(top, ids=np.where(kept, top.ids, -1), values=np.where(kept, top.values, np.nan))
+
+
 def listed_alone(draws: Draws) -> Draws:
     """The positions whose token is listed, as if no other could have come: that is known at any temperature, whatever
     the lists leave out."""
