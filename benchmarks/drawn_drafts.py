@@ -5,7 +5,7 @@
 
 The embedded checkpoint on the CPU engine, drawn at temperature 0.8 with two drafts, every step recorded. One function
 of vLLM's CPU build is mended (`reports/sampled-mtp-cpu`), but for the arm `as_it_is`. Candidates: `mtp`; `unverified`,
-the fault lab's `unverified_drafts` in one of ten steps with a rejection; `again`, in which one rejection in twenty
+the fault lab's `unverified_drafts`, a row in each step that has a rejection; `again`, in which one rejection in twenty
 emits the rejected draft itself. `judge`: the verdict with the steps and without.
 """
 
@@ -29,7 +29,7 @@ from parity.run import ScoreItem, load_backend, run_arm
 
 BASE = "base"
 FAULTS: dict[str, tuple[str, float]] = {
-    "unverified": ("unverified_drafts", 1 / 10),
+    "unverified": ("unverified_drafts", 1.0),
 }
 AGAIN, AS_IT_IS = "again", "as_it_is"
 CANDIDATES = ("mtp", *FAULTS, AGAIN, AS_IT_IS)
