@@ -45,7 +45,7 @@ def _score_mode(value: Json) -> str:
 def one_of(value: Json, known: tuple[str, ...]) -> str:
     word: str = typed(str, value)
     if word not in known:
-        raise ValueError(message("plan.notone_of", "is {value!r}, not one of {known}", value=word, known=known))
+        raise ValueError(message("plan.not_one_of", "is {value!r}, not one of {known}", value=word, known=known))
     return word
 
 

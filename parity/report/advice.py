@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,9 @@ MOST: Final = 0.5
 
 
 def missed(view: RunView) -> Iterator[Message]:
-    """The bound on what the run could not see."""
+    """The bound on what the run could not see. A PASS has it among its reasons."""
+    if view.run.verdict == "PASS":
+        return
     for arm, bound in view.missed.items():
         if MOST < bound < 1:
             yield message(
@@ -71,8 +74,24 @@ def next_steps(view: RunView) -> list[Message]:
 
 
 def _passed(view: RunView) -> Iterator[Message]:
-    rounds = 10 * view.run.rounds
-    yield message("advice.more", "to exclude rarer faults, run more: `parity run … --rounds {rounds}`", rounds=rounds)
+    judged = min((arm.completions for arm in view.arms if arm.name in view.missed), default=0)
+    bound = max(view.missed.values(), default=1.0)
+    if judged and 0 < bound < 1:
+        needed = requests_needed(bound / 10)
+        yield message(
+            "advice.more_to_see",
+            "to see a fault in 1 of {wanted} completions, judge {needed}: `parity run … --rounds {rounds}` (see "
+            "`parity power`)",
+            wanted=f"{10 / bound:,.0f}",
+            needed=f"{needed:,}",
+            rounds=ceil(needed * view.run.rounds / judged),
+        )
+    else:
+        yield message(
+            "advice.more",
+            "to exclude rarer faults, run more: `parity run … --rounds {rounds}`",
+            rounds=10 * view.run.rounds,
+        )
     if view.total_findings:
         yield message("advice.near_ties", "all near-ties with their logprobs: {show}", show=_show(view))
 

@@ -127,8 +127,10 @@ def _verdict(console: Console, view: RunView) -> None:
         _line(console, line)
     if reasons:
         _log(console, reasons[0])
+    # What follows the headline of a PASS says how sure it is, not why else.
+    other = "  - " if run.verdict == "PASS" else render(message("terminal.also", "  also: "))
     for reason in reasons[1:]:
-        _wrapped(console, reason.split("\n")[0], indent=render(message("terminal.also", "  also: ")))
+        _wrapped(console, reason.split("\n")[0], indent=other)
         _log(console, reason)
     about: list[Message | str] = []
     if run.id:

@@ -6,18 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from parity.comparator.conclude import at_fault, of_the_run, reasons
+from parity.comparator.conclude import at_fault, of_the_run, passed, reasons
 from parity.comparator.conclude.verdict import decide
 from parity.comparator.detect import completeness
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs import settings
 from parity.comparator.inputs.normalise import Inputs
-from parity.comparator.population import missed
 from parity.comparator.population.run import Run
 from parity.comparator.reference.gaps import TokenGaps
 from parity.comparator.reference.kept import keep_gaps
 from parity.comparator.reference.references import References
-from parity.comparator.stats import Detectable, Stats
+from parity.comparator.stats import Stats
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import Comparison, CompletionClass, Remarks
 from parity.messages import Message, message
@@ -45,7 +44,7 @@ def conclude(
         candidate=candidate.header.arm,
         verdict=verdict,
         reasons=(
-            *(_in_order(verdict, against, remarks.reasons) or (_clean(run.stats),)),
+            *(_in_order(verdict, against, remarks.reasons) or passed.said(run.stats)),
             *remarks.limits,
             *(reasons.pinned(inputs) if verdict is Verdict.PASS else ()),
         ),
@@ -141,128 +140,6 @@ def _against(findings: Iterable[Finding], stats: Stats, differences: settings.Di
     ]
     other = settings.as_reason(differences)
     return (*found, other) if other else tuple(found)
-
-
-def _clean(stats: Stats) -> Message:
-    """Why the verdict is PASS, and what it would have missed."""
-    if stats.sampled and stats.sampling and stats.sampling.scored:
-        noise = message(
-            "conclude.drawn_alike",
-            "drawn at temperature {temperature:g}, no test tells the arms apart",
-            temperature=stats.sampling.temperature,
-        )
-    elif stats.near_tie:
-        noise = message("conclude.part_at_near_ties", "{number} part at near-ties", number=stats.near_tie)
-    else:
-        noise = message("conclude.none_differs", "none differs")
-    skipped: Message | str = ""
-    if stats.tokens_not_judged:
-        skipped = message(
-            "conclude.skipped",
-            "; {tokens} tokens after near-ties were not judged: there are no scores",
-            tokens=stats.tokens_not_judged,
-        )
-    return message(
-        "conclude.clean",
-        "{completions} completions, {noise}, none is corrupt{missed}{skipped}{moved}{draws}{numerics}",
-        moved=_moved(stats),
-        draws=_draws(stats),
-        numerics=_residuals(stats),
-        completions=stats.completions,
-        noise=noise,
-        missed=missed.said(stats.missed),
-        skipped=skipped,
-    )
-
-
-def _moved(stats: Stats) -> Message | str:
-    """How many greedy choices can be others than they should be, within the tolerance."""
-    found = stats.moved or None
-    if found is None:
-        return ""
-    return message(
-        "conclude.moved",
-        "; {turned} of {tokens} greedy choices are not the reference's: what turns more than {rate:.2f} in 1,000 is "
-        "excluded, by rounding or otherwise (95 %)",
-        turned=found.turned,
-        tokens=found.tokens,
-        rate=1000 * found.at_most,
-    )
-
-
-def _draws(stats: Stats) -> Message | str:
-    """The smallest things wrong with all draws that the run would have seen."""
-    found = stats.sampling.draws_seen if stats.sampling else None
-    unchecked = stats.sampling.unchecked_drafts_seen if stats.sampling else None
-    if found is None:
-        return ""
-    seen = [
-        message("conclude.seen_temperature", "a temperature {times:.2f} times as high", times=found.temperature_times)
-        if found.temperature_times is not None
-        else "",
-        message("conclude.seen_best", "the best token taken at {share:.1%} of all places", share=found.best_taken)
-        if found.best_taken is not None
-        else "",
-        message("conclude.seen_unchecked", "{share:.2g} of the rejected drafts accepted unchecked", share=unchecked)
-        if unchecked is not None
-        else "",
-    ]
-    said = [one for one in seen if one]
-    if not said:
-        return message("conclude.no_draws_seen", "; so few tokens do not show whether all of them are drawn as asked")
-    return message(
-        "conclude.seen_draws", "; draws that are wrong everywhere are seen from {sizes} on (95 %)", sizes=said
-    )
-
-
-def _residuals(stats: Stats) -> Message | str:
-    """What the arms' own logprobs say of their numerics."""
-    found = stats.numerics or None
-    if found is None or found.candidate is None:
-        return ""
-    if found.baseline is None:
-        return message(
-            "conclude.own_residuals",
-            "; over {tokens} tokens the arms' own logprobs differ by {sd:.4f} nats (sd), by {shift:+.5f} on average",
-            tokens=found.tokens,
-            sd=found.candidate.sd,
-            shift=found.mean_shift,
-        )
-    return message(
-        "conclude.residuals_and_power",
-        "; over {tokens} tokens logprobs lie {sd:.4f} nats (sd) off the scores, the baseline's {own:.4f}; beyond 0.1 "
-        "nats {wide:.1f} in 10,000, the baseline's {own_wide:.1f}; mean shift {shift:+.5f}{smallest}",
-        smallest=_smallest(found.detectable),
-        tokens=found.tokens,
-        sd=found.candidate.sd,
-        own=found.baseline.sd,
-        wide=found.candidate.beyond["0.1"] * 1e4,
-        own_wide=found.baseline.beyond["0.1"] * 1e4,
-        shift=found.mean_shift,
-    )
-
-
-def _smallest(found: Detectable | None) -> Message | str:
-    """The smallest differences of numerics that the run would have seen."""
-    if found is None:
-        return ""
-    seen = [
-        message("conclude.seen_shift", "a mean shift of {nats:.4f} nats", nats=found.mean_shift)
-        if found.mean_shift is not None
-        else "",
-        message("conclude.seen_scale", "{factor:.2f} times the noise", factor=found.scale_factor)
-        if found.scale_factor is not None
-        else "",
-        message("conclude.seen_wide", "{rate:.0f} in 10,000 beyond 0.1 nats", rate=found.wide_per_10_000)
-        if found.wide_per_10_000 is not None
-        else "",
-    ]
-    said = [one for one in seen if one]
-    if not said:
-        return message("conclude.seen_none", "; so few tokens show no wrong numerics that stay within the tolerance")
-    return message(
-        "conclude.seen_numerics", "; numerics that are wrong everywhere are seen from {sizes} on (95 %)", sizes=said
-    )
 
 
 def _order(finding: Finding) -> tuple[float, str, int, int, int, str]:

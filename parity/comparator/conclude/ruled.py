@@ -128,16 +128,19 @@ def _noise(comparison: Comparison, found: Mapping[Key, Ruling], arbiter: str) ->
         return comparison
     bounded = _with_missed(_counted(comparison, _noisy(comparison, found)), found)
     said = message(
-        "arbiter.noise_with_bound",
-        "{arbiter} finds both sides' tokens likely in {number} completions that differ: noise{missed}",
+        "arbiter.noise",
+        "{arbiter} finds both sides' tokens likely in {number} completions that differ: noise",
         arbiter=arbiter,
         number=len(found),
-        missed=missed.said(bounded.stats.missed),
     )
     return replace(
         bounded,
         verdict=Verdict.PASS,
-        reasons=(said, *(one for one in comparison.reasons if one.id not in settled)),
+        reasons=(
+            said,
+            *missed.said(bounded.stats.missed),
+            *(one for one in comparison.reasons if one.id not in settled),
+        ),
         next_steps=(),
     )
 

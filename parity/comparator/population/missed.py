@@ -7,7 +7,7 @@ itself: with its own scores, tolerance and error rate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -77,8 +77,8 @@ def in_sampled(completions: int, seen: Mapping[str, float], places: Tested | Non
     return (*found, Missed(fault="first_greedy", size=1.0, seen=float(rate is not None), rate=rate))
 
 
-def said(found: Sequence[Missed]) -> Message | str:
-    """What could have been wrong without being seen, as the end of a sentence."""
+def said(found: Sequence[Missed]) -> Iterator[Message]:
+    """What could have been wrong without being seen."""
     parts = [
         message(
             "conclude.fewer_than", "{fault} in fewer than {rate:.2%} of completions", fault=in_words(one), rate=rate
@@ -87,11 +87,10 @@ def said(found: Sequence[Missed]) -> Message | str:
         else message("conclude.however_many", "{fault} in however many completions", fault=in_words(one))
         for one in found
     ]
-    if not parts:
-        return ""
-    return message(
-        "conclude.could_have_missed", "; {faults}, each by itself, could have been missed (95 %)", faults=parts
-    )
+    if parts:
+        yield message(
+            "conclude.could_have_missed", "{faults}, each by itself, could have been missed (95 %)", faults=parts
+        )
 
 
 def not_excluded(found: Sequence[Missed]) -> float | None:

@@ -1,0 +1,137 @@
+"""What a PASS says: that nothing is corrupt, in one line; then what the run would have missed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parity.comparator.population import missed
+from parity.comparator.stats import Detectable, Stats
+from parity.messages import Message, message
+
+
+def said(stats: Stats) -> tuple[Message, ...]:
+    """Why the verdict is PASS, in one line; then what it would have missed, each in a sentence of its own."""
+    if stats.sampled and stats.sampling and stats.sampling.scored:
+        noise = message(
+            "conclude.drawn_alike",
+            "drawn at temperature {temperature:g}, no test tells the arms apart",
+            temperature=stats.sampling.temperature,
+        )
+    elif stats.near_tie:
+        noise = message("conclude.part_at_near_ties", "{number} part at near-ties", number=stats.near_tie)
+    else:
+        noise = message("conclude.none_differs", "none differs")
+    headline = message(
+        "conclude.passed",
+        "{completions} completions, {noise}, none is corrupt",
+        completions=stats.completions,
+        noise=noise,
+    )
+    return (
+        headline,
+        *missed.said(stats.missed),
+        *_skipped(stats),
+        *_moved(stats),
+        *_draws(stats),
+        *_residuals(stats),
+    )
+
+
+def _skipped(stats: Stats) -> Iterator[Message]:
+    """Tokens that nothing judged."""
+    if stats.tokens_not_judged:
+        yield message(
+            "conclude.skipped",
+            "{tokens} tokens after near-ties were not judged: there are no scores",
+            tokens=stats.tokens_not_judged,
+        )
+
+
+def _moved(stats: Stats) -> Iterator[Message]:
+    """How many greedy choices can be others than they should be, within the tolerance."""
+    found = stats.moved or None
+    if found is not None:
+        yield message(
+            "conclude.moved",
+            "{turned} of {tokens} greedy choices are not the reference's: what turns more than {rate:.2f} in 1,000 is "
+            "excluded, by rounding or otherwise (95 %)",
+            turned=found.turned,
+            tokens=found.tokens,
+            rate=1000 * found.at_most,
+        )
+
+
+def _draws(stats: Stats) -> Iterator[Message]:
+    """The smallest things wrong with all draws that the run would have seen."""
+    found = stats.sampling.draws_seen if stats.sampling else None
+    unchecked = stats.sampling.unchecked_drafts_seen if stats.sampling else None
+    if found is None:
+        return
+    seen = [
+        message("conclude.seen_temperature", "a temperature {times:.2f} times as high", times=found.temperature_times)
+        if found.temperature_times is not None
+        else "",
+        message("conclude.seen_best", "the best token taken at {share:.1%} of all places", share=found.best_taken)
+        if found.best_taken is not None
+        else "",
+        message("conclude.seen_unchecked", "{share:.2g} of the rejected drafts accepted unchecked", share=unchecked)
+        if unchecked is not None
+        else "",
+    ]
+    if said := [one for one in seen if one]:
+        yield message(
+            "conclude.seen_draws", "draws that are wrong everywhere are seen from {sizes} on (95 %)", sizes=said
+        )
+    else:
+        yield message("conclude.no_draws_seen", "so few tokens do not show whether all of them are drawn as asked")
+
+
+def _residuals(stats: Stats) -> Iterator[Message]:
+    """What the arms' own logprobs say of their numerics."""
+    found = stats.numerics or None
+    if found is None or found.candidate is None:
+        return
+    if found.baseline is None:
+        yield message(
+            "conclude.own_residuals",
+            "over {tokens} tokens the arms' own logprobs differ by {sd:.4f} nats (sd), by {shift:+.5f} on average",
+            tokens=found.tokens,
+            sd=found.candidate.sd,
+            shift=found.mean_shift,
+        )
+        return
+    yield message(
+        "conclude.residuals",
+        "over {tokens} tokens logprobs lie {sd:.4f} nats (sd) off the scores, the baseline's {own:.4f}; beyond 0.1 "
+        "nats {wide:.1f} in 10,000, the baseline's {own_wide:.1f}; mean shift {shift:+.5f}",
+        tokens=found.tokens,
+        sd=found.candidate.sd,
+        own=found.baseline.sd,
+        wide=found.candidate.beyond["0.1"] * 1e4,
+        own_wide=found.baseline.beyond["0.1"] * 1e4,
+        shift=found.mean_shift,
+    )
+    yield from _smallest(found.detectable)
+
+
+def _smallest(found: Detectable | None) -> Iterator[Message]:
+    """The smallest differences of numerics that the run would have seen."""
+    if found is None:
+        return
+    seen = [
+        message("conclude.seen_shift", "a mean shift of {nats:.4f} nats", nats=found.mean_shift)
+        if found.mean_shift is not None
+        else "",
+        message("conclude.seen_scale", "{factor:.2f} times the noise", factor=found.scale_factor)
+        if found.scale_factor is not None
+        else "",
+        message("conclude.seen_wide", "{rate:.0f} in 10,000 beyond 0.1 nats", rate=found.wide_per_10_000)
+        if found.wide_per_10_000 is not None
+        else "",
+    ]
+    if said := [one for one in seen if one]:
+        yield message(
+            "conclude.seen_numerics", "numerics that are wrong everywhere are seen from {sizes} on (95 %)", sizes=said
+        )
+    else:
+        yield message("conclude.seen_none", "so few tokens show no wrong numerics that stay within the tolerance")
