@@ -27,7 +27,7 @@ MOST_PARTS = 64
 OF_ROUNDING = np.array([1.0, 0.25, 0.25, 0.25, 0.1, 0.1, 0.25])
 """Of what rounding may do to a mean log-likelihood, that it may do to each number: a share of tokens moves by less."""
 
-FURTHER, BASELINE_OFF = 2.0, 0.001
+FURTHER, BASELINE_OFF = 1.0, 0.001
 """Times as far as the candidate that the baseline lies from what was asked, and the chance of that, below which the
 difference of the arms is the baseline's."""
 
