@@ -20,7 +20,7 @@ help:
 	@echo "                   (ARGS='--max-tokens 32' adds options of 'parity run')"
 	@echo "make ascend-demo   the same with vllm-ascend on an emulated NPU beside it (docs/emulated.md)"
 	@echo "make test          everything below: linters, types, import contracts, all tests"
-	@echo "make check         ruff, ruff format --check, mypy, lint-imports"
+	@echo "make check         ruff, ruff format --check, mypy, lint-imports, the house's words"
 	@echo "make unit          the tests that start no engine (ARGS='-k capture' adds options of pytest)"
 	@echo "make fuzz          the property tests with new random examples (make test repeats the same ones)"
 	@echo "make engine-tests  the tests that start a real engine"
@@ -52,6 +52,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/test_prose.py
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
