@@ -17,6 +17,11 @@ STEPS_SCHEMA = "parity.steps/1"
 NOTHING = -1
 """In a column of numbers: there is none in this row. A column that is not in a block was not seen at all."""
 
+SPECULATIVE = 0
+DECODE = 1
+PREFILL = 2
+"""Values of the column `path`: how recurrent layers treat a row."""
+
 BLOCK_ROW_STEPS = 2048
 """Row-steps in a block, at most by one step: what zlib's window of 32 KiB spans in about ten columns."""
 

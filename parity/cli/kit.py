@@ -108,9 +108,10 @@ def compare_result(path: Path, model: Path | None, policy_file: Path | None, db:
     from parity.cli.hunting import say_skipped
     from parity.cli.outcome import show_outcome
     from parity.kit.read import Nothing, close_result, read_result
+    from parity.pipeline.checkpoints import locate_model
     from parity.pipeline.directory import new_run_id
     from parity.pipeline.execute import execute
-    from parity.pipeline.planning import load_backends, locate_model
+    from parity.pipeline.planning import load_backends
     from parity.store import Store
 
     policy = gate.load(policy_file)

@@ -151,9 +151,10 @@ def planned(
     from parity.cli.config import chosen_hosts
     from parity.cli.planning import plan_request
     from parity.pipeline.arbitrate import with_arbiter
+    from parity.pipeline.checkpoints import locate_model
     from parity.pipeline.directory import RunDirectory
     from parity.pipeline.placing import load_adapters, placed
-    from parity.pipeline.planning import check_images, locate_model, make_plan
+    from parity.pipeline.planning import check_images, make_plan
     from parity.pipeline.releases import for_releases
     from parity.plan.trusting import plan_to_run
 
@@ -182,9 +183,9 @@ def _resumed(
     ctx: click.Context, resume: str, out: Path | None, db: Path | None, options: PlanOptions
 ) -> tuple[Plan, dict[str, Host], RunDirectory]:
     from parity.pipeline.arbitrate import with_arbiter
+    from parity.pipeline.checkpoints import locate_model
     from parity.pipeline.directory import RunDirectory, find_unfinished
     from parity.pipeline.placing import load_adapters
-    from parity.pipeline.planning import locate_model
 
     _only(ctx, "--resume", allowed={"resume", *_FREE, *_JUDGING})
     if out is not None:
@@ -203,7 +204,7 @@ def _resumed(
 
 def _changed(plan: Plan, options: PlanOptions) -> Plan:
     """The plan with what was asked beside it. Raises ParityError for what does not fit to it."""
-    from parity.pipeline.planning import with_lists
+    from parity.pipeline.samples import with_lists
 
     ctx = click.get_current_context()
     written = {name for name in _OF_A_PLAN if _is_written(ctx, name)}

@@ -96,8 +96,8 @@ def placed_subject(subject: Subject, options: SearchOptions) -> tuple[Subject, d
     """
     from parity.cli.config import hosts_of
     from parity.errors import ParityError
+    from parity.pipeline.checkpoints import locate_model
     from parity.pipeline.placing import load_adapters
-    from parity.pipeline.planning import locate_model
     from parity.run import OwnSettings, load_backend
 
     adapter = load_backend(subject.arm.backend)

@@ -82,8 +82,8 @@ def worker(
     from msgspec import structs
 
     from parity.errors import ParityError
+    from parity.pipeline.checkpoints import locate_model
     from parity.pipeline.placing import load_adapters
-    from parity.pipeline.planning import locate_model
     from parity.plan.trusting import plan_to_run
     from parity.run import progress, run_arm
 

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from parity.capture.sketches import SketchedModule
 from parity.explain.aligned import Aligned, Floats
 from parity.explain.noise import LEAST_COMPLETIONS, LEAST_TOKENS, QUANTUM, after_flips, majority
 
@@ -80,26 +81,41 @@ class Profile:
 def profile(arms: Sequence[tuple[str, Aligned]], *, own_reference: bool) -> Profile:
     """Set arms beside the first of them. `own_reference`: the reference was computed by the first arm's engine, which
     may have computed the same to the last bit; then nothing is said to stand out."""
-    names = [one.name for one in arms[0][1].modules] if arms else []
-    common = [name for name in names if all(name in {each.name for each in one.modules} for _, one in arms)]
-    columns = [[[each.name for each in one.modules].index(name) for name in common] for _, one in arms]
-    measured = [_distances(one, places) for (_, one), places in zip(arms, columns, strict=True)]
-    medians = [_of_completions(one, logs) for (_, one), logs in zip(arms, measured, strict=True)]
-    spreads = [_quantiles(one, logs, at) for (_, one), logs, at in zip(arms, measured, columns, strict=True)]
-    found = [
-        spreads[0],
-        *(_beside(medians[0], *each, judged=not own_reference) for each in zip(medians[1:], spreads[1:], strict=True)),
-    ]
-    roles = {one.name: one.role for one in arms[0][1].modules} if arms else {}
+    common = _common([one for _, one in arms])
+    measured = [_measured(one, [module.name for module in common]) for _, one in arms]
+    first, *others = measured
+    found = [first.spreads, *(_beside(first, one, judged=not own_reference) for one in others)]
     return Profile(
         arms=tuple(name for name, _ in arms),
         tokens=tuple(len(one) for _, one in arms),
         completions=tuple(len(one.keys) for _, one in arms),
         modules=tuple(
-            ProfiledModule(name, roles[name], layer_of(name), tuple(of_arm[place] for of_arm in found))
-            for place, name in enumerate(common)
+            ProfiledModule(module.name, module.role, layer_of(module.name), tuple(of_arm[place] for of_arm in found))
+            for place, module in enumerate(common)
         ),
     )
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One arm, by module."""
+
+    spreads: list[Distances | None]
+    medians: Floats
+    """Of each completion, as logarithms, shape (completions, modules)."""
+
+
+def _common(arms: Sequence[Aligned]) -> list[SketchedModule]:
+    """The modules that all arms have, in the order of the first."""
+    names = [{one.name for one in arm.modules} for arm in arms]
+    return [one for one in arms[0].modules if all(one.name in there for there in names)]
+
+
+def _measured(arm: Aligned, modules: Sequence[str]) -> _Measured:
+    place_of = {one.name: place for place, one in enumerate(arm.modules)}
+    columns = [place_of[name] for name in modules]
+    logs = _distances(arm, columns)
+    return _Measured(_quantiles(arm, logs, columns), _of_completions(arm, logs))
 
 
 def layer_of(module: str) -> int:
@@ -140,8 +156,9 @@ def _of_completions(aligned: Aligned, logs: Floats) -> Floats:
     return found
 
 
-def _beside(first: Floats, other: Floats, spreads: list[Distances | None], *, judged: bool) -> list[Distances | None]:
+def _beside(baseline: _Measured, arm: _Measured, *, judged: bool) -> list[Distances | None]:
     """The distances of another arm, with what its modules add beside the first one's."""
+    first, other, spreads = baseline.medians, arm.medians, arm.spreads
     known = [place for place, one in enumerate(spreads) if one is not None and not np.isnan(first[:, place]).all()]
     if not known or min(len(first), len(other)) < LEAST_COMPLETIONS:
         return spreads

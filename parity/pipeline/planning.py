@@ -21,16 +21,16 @@ from parity.pipeline.arms import (
     planned_arms,
     settled,
 )
+from parity.pipeline.checkpoints import default_model
 from parity.pipeline.deployed import deployments, served_model, with_ladder
 from parity.pipeline.recorded import Questions
+from parity.pipeline.samples import repeated, samples_of, with_lists, with_usual
 from parity.plan import (
-    Arm,
     Plan,
     Prompt,
     Sampling,
     Score,
     build_plan,
-    check_fingerprint,
     load_prompts,
     load_suite,
     read_checkpoint,
@@ -40,13 +40,9 @@ from parity.plan.matrix import Axis
 from parity.plan.variants import DEPLOYED, Variant
 from parity.records import Json
 from parity.records.deployment import Deployment
-from parity.records.sampling import needs_long_lists, parameter
-from parity.run import Backend, Foreseeing, OfCheckpoint, OwnSettings, Seeded, TakesUsual, load_backend
+from parity.run import Backend, Foreseeing, OfCheckpoint, OwnSettings, Seeded, load_backend
 
 DEFAULT_SUITE = "mixed"
-
-LONG_LIST = 20
-"""Tokens that a score lists under penalties and cut-offs: what vLLM allows unless it is asked for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,7 @@ class PlanRequest:
     rounds: int = 1
     score: str = "all"
     score_top: int | None = None
-    """Tokens that a score lists; None: the plan's default, under penalties and cut-offs LONG_LIST."""
+    """Tokens that a score lists; None: the plan's default, under penalties and cut-offs `samples.LONG_LIST`."""
     tolerance: float | str | None = None
     engine: Mapping[str, Json] = field(default_factory=dict)
     positive_controls: Sequence[str] = ()
@@ -107,14 +103,14 @@ def make_plan(request: PlanRequest, backends: Mapping[str, Backend]) -> Plan:
     prompts = _prompts(request)
     model = request.model or served_model(found) or default_model(backends)
     checkpoint = read_checkpoint(model, weights=_need_weights(request, backends))
-    sampling, copies = _samples(request)
+    sampling, copies = samples_of(request.sampling, request.samples)
     overrides = _overrides(request)
     plan = build_plan(
         checkpoint,
         repeated(prompts, copies),
         arms,
         baseline=request.baseline or default_baseline(arms),
-        sampling=_with_usual(sampling, request, [backends[arm.backend] for arm in arms]),
+        sampling=with_usual(sampling, request.usual, [backends[arm.backend] for arm in arms]),
         rounds=request.rounds,
         score=Score(mode=request.score),
         tolerance=request.tolerance,
@@ -253,53 +249,6 @@ def _foresee(plan: Plan, backends: Mapping[str, Backend]) -> None:
                 raise ParityError(said, hint=error.hint) from None
 
 
-def with_lists(plan: Plan, asked: int | None) -> Plan:
-    """The plan with scores that list as many tokens as were asked for, or as its requests need."""
-    each = ({**plan.sampling.to_json(), **request.sampling} for request in plan.requests)
-    top = asked or (LONG_LIST if any(map(needs_long_lists, each)) else plan.score.top)
-
-    def allowing(arm: Arm) -> Arm:
-        allowed = arm.engine.get("max_logprobs")
-        if not isinstance(allowed, int) or allowed < 0 or allowed >= top:
-            return arm
-        return replace(arm, engine={**arm.engine, "max_logprobs": top})
-
-    arbiter = None if plan.arbiter is None else allowing(plan.arbiter)
-    return replace(plan, arms=tuple(map(allowing, plan.arms)), arbiter=arbiter, score=replace(plan.score, top=top))
-
-
-def _samples(request: PlanRequest) -> tuple[Sampling, int]:
-    """Sampling parameters, and how many copies of each request make up the samples."""
-    if request.samples == 1:
-        return request.sampling, 1
-    if request.sampling.n > 1:
-        raise ParityError(
-            message("pipeline.both_samples_given", "both --n and --samples were given"),
-            hint=message("pipeline.samples_enough", "--samples is enough"),
-        )
-    if request.sampling.temperature > 0:
-        return replace(request.sampling, n=request.samples), 1
-    return request.sampling, request.samples
-
-
-def _with_usual(sampling: Sampling, request: PlanRequest, asked: Sequence[Backend]) -> Sampling:
-    """The parameters with their usual values where nothing was said of them, some arm answers anew, and all of these
-    take them."""
-    anew = [backend for backend in asked if not isinstance(backend, OwnSettings) or backend.answers_anew]
-    others = [backend for backend in anew if isinstance(backend, OwnSettings)]
-    if not anew or not all(isinstance(backend, TakesUsual) and backend.takes_usual for backend in others):
-        return sampling
-    rows = [row for row in map(parameter, request.usual) if row is not None]
-    return sampling.having({row.name: row.usual for row in rows if sampling.value(row.name) == row.default})
-
-
-def repeated(prompts: Sequence[Prompt], copies: int) -> list[Prompt]:
-    """Each prompt `copies` times, as `id#1`, `id#2`, …, spread so that copies do not stand side by side."""
-    if copies == 1:
-        return list(prompts)
-    return [replace(prompt, id=f"{prompt.id}#{copy}") for copy in range(1, copies + 1) for prompt in prompts]
-
-
 def _settled(
     plan: Plan,
     planned: Sequence[Planned],
@@ -360,45 +309,3 @@ def check_images(plan: Plan, backends: Mapping[str, Backend]) -> None:
                     "images go to servers (--server URL --server-option endpoint=chat), or leave these prompts out",
                 ),
             )
-
-
-def default_model(backends: Mapping[str, Backend]) -> Path:
-    """The checkpoint of the first backend that has one. Raises ParityError where none does."""
-    for backend in backends.values():
-        model = backend.default_model()
-        if model is not None:
-            return model
-    raise ParityError(
-        message(
-            "pipeline.no_model_named", "no model was named, and {backends} has no default one", backends=list(backends)
-        ),
-        hint=message("pipeline.give_model_directory", "give --model the directory of a checkpoint"),
-    )
-
-
-def locate_model(plan: Plan, override: Path | None, backends: Mapping[str, Backend]) -> Plan:
-    """The plan with the checkpoint's path on this machine, its content checked against the plan's.
-
-    Looks at `override`, then where the plan says, then at the backends' own checkpoint of that name.
-    """
-    places = [override] if override is not None else [Path(plan.model.path)]
-    if override is None:
-        places += [
-            model
-            for backend in backends.values()
-            if (model := backend.default_model()) is not None and model.name == plan.model.name
-        ]
-    for place in places:
-        if place.expanduser().is_dir():
-            found = read_checkpoint(place, weights="weights" in plan.model.fingerprint).model
-            check_fingerprint(plan.model, found)
-            return plan.with_model_path(found.path)
-    raise ParityError(
-        message(
-            "pipeline.plans_model_not",
-            "the plan's model {model!r} is not at {places}",
-            model=plan.model.name,
-            places=str(places[0]),
-        ),
-        hint=message("pipeline.name_directory_machine", "name its directory on this machine with --model DIR"),
-    )

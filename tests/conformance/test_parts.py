@@ -8,7 +8,7 @@ import pytest
 from parity_backends.server.worker.about import parse_metrics
 from parity_backends.server.worker.answers import Answer, assembled, whole
 from parity_backends.server.worker.asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, not_sent, sampling_body
-from parity_backends.server.worker.transport import ServerError
+from parity_backends.server.worker.receiving import ServerError
 from parity_backends.transformers.worker.reference import Writer
 from parity_backends.worker.counters import since
 from parity_backends.worker.sentences import WorkerError

@@ -16,7 +16,7 @@ from rich.style import Style
 
 from parity.records import Kind
 from parity.store import Store, TriageState, triage
-from parity.tui import app
+from parity.tui import connected
 from parity.tui.screens import selecting
 from parity.tui.widgets.paneltext import PanelText
 
@@ -151,7 +151,7 @@ def test_a_change_of_many_says_how_far_it_is_and_can_be_stopped(
 ) -> None:
     monkeypatch.setattr(triage, "AT_ONCE", 1)
     monkeypatch.setattr(selecting, "AT_ONCE", 5)
-    monkeypatch.setattr(app, "SAY_SECONDS", 0.0)
+    monkeypatch.setattr(connected, "SAY_SECONDS", 0.0)
     written = triage._record
 
     def slowly(*arguments: Any, **options: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from captures import capture, completion, header
 
-from parity.pipeline.planning import LONG_LIST
+from parity.pipeline.samples import LONG_LIST
 from parity.records import Capture, Key, ScoreKey, Scores, SpecTrace, TopLogprobs
 from parity.records.sampling import needs_long_lists
 from worlds.decoding import Row, Said, decode, force

@@ -28,9 +28,12 @@ MODULES = (
     "parity_backends.worker:seeds",
     "bounds",
     "keys",
+    "receiving",
     "transport",
     "asking",
     "answers",
+    "many",
+    "retokenised",
     "about",
     "server_arm",
     "server_main",
@@ -110,7 +113,8 @@ class ServerBackend(WithoutEngine):
         """Whether it is there and serves the model, by its lists: no token is generated."""
         from parity_backends.server.worker.about import describe
         from parity_backends.server.worker.keys import is_readable_on_the_way
-        from parity_backends.server.worker.transport import Endpoint, ServerError
+        from parity_backends.server.worker.receiving import ServerError
+        from parity_backends.server.worker.transport import Endpoint
 
         variable = settings.get("api_key_env")
         if variable and not os.environ.get(variable):

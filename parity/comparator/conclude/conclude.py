@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from parity.comparator.conclude import at_fault, of_the_run, passed, reasons
+from parity.comparator.conclude.kept import keep_gaps
 from parity.comparator.conclude.verdict import decide
-from parity.comparator.detect import completeness
+from parity.comparator.detect.found import Found
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs import settings
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population.run import Run
 from parity.comparator.reference.gaps import TokenGaps
-from parity.comparator.reference.kept import keep_gaps
 from parity.comparator.reference.references import References
 from parity.comparator.stats import Stats
 from parity.comparator.streams.pairing import Pairs
-from parity.comparator.types import Comparison, CompletionClass, Remarks
+from parity.comparator.types import Comparison, Remarks
 from parity.messages import Message, message
 from parity.records import RUN, Finding, Key, Kind, Severity, Verdict
 from parity.records.next_steps import NextStep, Step
@@ -29,19 +29,18 @@ def conclude(
     references: References,
     pairs: Pairs,
     judged: Judged,
+    found: Found,
     run: Run,
-    classes: Mapping[Key, CompletionClass],
-    findings: Sequence[Finding],
 ) -> Comparison:
     """The verdict from everything found, and why."""
-    remarks = _remarks(inputs, references, pairs, judged, run)
-    baseline, candidate = inputs.baseline, inputs.candidate
-    ordered = tuple(sorted(findings, key=_order))
+    remarks = _remarks(inputs, references, pairs, judged, found, run)
+    ordered = tuple(sorted((*found.findings, *run.findings), key=_order))
+    baseline, candidate = inputs.arms
     against = _against(ordered, run.stats, inputs.differences)
     verdict = decide(ordered, remarks.reasons)
     return Comparison(
-        baseline=baseline.header.arm,
-        candidate=candidate.header.arm,
+        baseline=baseline,
+        candidate=candidate,
         verdict=verdict,
         reasons=(
             *(_in_order(verdict, against, remarks.reasons) or passed.said(run.stats)),
@@ -49,11 +48,11 @@ def conclude(
             *(reasons.pinned(inputs) if verdict is Verdict.PASS else ()),
         ),
         findings=ordered,
-        classes=classes,
+        classes=found.classes,
         stats=run.stats,
         notes=remarks.notes,
-        baseline_gaps=keep_gaps(_only_gaps(references), baseline, inputs.given[0]),
-        candidate_gaps=keep_gaps(_of_candidate(inputs, references, pairs, run), candidate, inputs.given[1]),
+        baseline_gaps=keep_gaps(_only_gaps(references), inputs.baseline, inputs.given[0]),
+        candidate_gaps=keep_gaps(_of_candidate(inputs, references, pairs, run), inputs.candidate, inputs.given[1]),
         first_divergence={pairs.keys[row]: int(pairs.parts_at[row]) for row in np.flatnonzero(~pairs.identical)},
         next_steps=_next_steps(remarks) if verdict is Verdict.INCONCLUSIVE else judged.next_steps,
     )
@@ -70,7 +69,7 @@ def _next_steps(remarks: Remarks) -> tuple[NextStep, ...]:
     return remarks.next_steps + tuple(NextStep(Step.AGAIN, one.id) for one in remarks.reasons if one.id not in named)
 
 
-def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judged, run: Run) -> Remarks:
+def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judged, found: Found, run: Run) -> Remarks:
     """Everything that is said besides findings, in the order in which it is shown."""
     stats = run.stats
     remarks = reasons.different_questions(inputs.questions.differences) + inputs.remarks + references.remarks
@@ -83,7 +82,7 @@ def _remarks(inputs: Inputs, references: References, pairs: Pairs, judged: Judge
         + of_the_run.drifted(stats.drift or None, stats.numerics or None)
         + of_the_run.numerics(stats.numerics or None, run.findings, run.untested)
         + of_the_run.changed(stats.over_rounds or {})
-        + completeness.returned_by_none(inputs.baseline, inputs.candidate)
+        + found.lacking
         + reasons.nothing_compared(pairs)
         + reasons.cut_off(inputs, pairs)
         + reasons.ends_unseen(inputs, pairs)
@@ -160,7 +159,7 @@ def _only_gaps(references: References) -> dict[Key, TokenGaps]:
 
 def _of_candidate(inputs: Inputs, references: References, pairs: Pairs, run: Run) -> Mapping[Key, TokenGaps]:
     """Gaps of all scored completions of the candidate, those equal to the baseline's that alone are scored included."""
-    arm = inputs.candidate.header.arm
+    arm = inputs.arms[1]
     known = references.lookup.scored(arm).keys() - run.gaps.keys()
     rows = np.flatnonzero(pairs.identical).tolist() if known else ()
     alone = [pairs.candidate[row] for row in rows if pairs.keys[row] in known]

@@ -11,22 +11,22 @@ import numpy as np
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.rules import Broken
-from parity.comparator.detect.said import Writer
 from parity.comparator.detect.stops import StopRules
+from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.inputs.said import Writer
 from parity.comparator.reference.gaps import BoolArray, TokenGaps
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.tolerance import Doubt
 from parity.comparator.streams.pairing import Pairs
 from parity.messages import Message
-from parity.records import Capture, Completion, Key, Kind
+from parity.records import Completion, Key, Kind
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
     """The run as the detectors find it."""
 
-    baseline: Capture
-    candidate: Capture
+    inputs: Inputs
     pairs: Pairs
     reference: Reference
     rules: StopRules
@@ -46,6 +46,11 @@ class Setup:
     """How the candidate makes text of tokens."""
     broken: Broken
     """What the arms broke of the requests' own rules."""
+
+    @property
+    def arms(self) -> tuple[str, str]:
+        """Names of baseline and candidate."""
+        return self.inputs.arms
 
 
 class Case(msgspec.Struct, frozen=True):

@@ -11,13 +11,13 @@ import numpy as np
 from parity.comparator.detect.findings import finding
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.inputs.plans import rounds, rounds_of_one
-from parity.comparator.inputs.questions import highest_own_temperature, temperature
+from parity.comparator.inputs.questions import highest_own_temperature, temperature_in
 from parity.comparator.reference.scores import Reference
 from parity.comparator.statistics import in_two_stages
 from parity.comparator.streams.alignment import common_prefix
 from parity.comparator.types import Remarks
 from parity.messages import message
-from parity.records import Capture, Completion, Finding, Key, Kind
+from parity.records import Capture, Completion, Finding, Header, Key, Kind
 from parity.records.evidence import CopyOfSampleEvidence, MissingEvidence, RoundsEvidence
 
 COPIES_BY_CHANCE = 0.001
@@ -28,13 +28,10 @@ LONG = 24
 baseline's samples of the same length differ."""
 
 
-def missing(baseline: Capture, candidate: Capture, not_asked: frozenset[str] = frozenset()) -> list[Finding]:
+def missing(inputs: Inputs) -> list[Finding]:
     """Completions that one side has and the other lacks. What neither has though n asked for it is no fault of the
-    candidate's: see `returned_by_none`.
-
-    `not_asked`: requests that were asked of one side alone (`plans.Plans`).
-    """
-    found, arms = [], (baseline, candidate)
+    candidate's: see `returned_by_none`."""
+    found, baseline, candidate = [], inputs.baseline, inputs.candidate
     if baseline.has_keys_of(candidate):
         return []
     shared_rounds: set[int] = set()
@@ -46,20 +43,21 @@ def missing(baseline: Capture, candidate: Capture, not_asked: frozenset[str] = f
         in_baseline, in_candidate = key in baseline.completions, key in candidate.completions
         if (in_baseline and in_candidate) or (shared_rounds and key.round not in shared_rounds):
             continue
-        if key.request in not_asked:
+        if key.request in inputs.plans.not_asked:
             continue
         if in_baseline:
             who, why = "candidate", message("missing.candidate", "the candidate did not return this completion")
         else:
             who = "baseline"
             why = message("missing.baseline", "the baseline did not return this completion, so it was not compared")
-        found.append(finding(arms, key, Kind.MISSING_COMPLETION, MissingEvidence(why=why, missing_from=who)))
+        found.append(finding(inputs.arms, key, Kind.MISSING_COMPLETION, MissingEvidence(why=why, missing_from=who)))
     return found
 
 
-def returned_by_none(baseline: Capture, candidate: Capture) -> Remarks:
+def returned_by_none(inputs: Inputs) -> Remarks:
     """Samples that `n` asked for and that neither side returned."""
-    asked = max(_asked(baseline), _asked(candidate))
+    baseline, candidate = inputs.baseline, inputs.candidate
+    asked = max(_asked(arm.header) for arm in (baseline, candidate))
     if asked == 1:
         return Remarks()
     known = baseline.completions.keys() | candidate.completions.keys()
@@ -81,8 +79,8 @@ def returned_by_none(baseline: Capture, candidate: Capture) -> Remarks:
     )
 
 
-def _asked(capture: Capture) -> int:
-    value = capture.header.sampling.get("n")
+def _asked(header: Header) -> int:
+    value = header.sampling.get("n")
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 4096 else 1
 
 
@@ -93,7 +91,7 @@ def duplicates(inputs: Inputs, reference: Reference, alpha: float) -> list[Findi
     `alpha`.
     """
     baseline, candidate = inputs.baseline, inputs.candidate
-    if not (temperature(candidate) or highest_own_temperature(candidate)):
+    if not (temperature_in(candidate.header.sampling) or highest_own_temperature(candidate)):
         return []
     found: list[Finding] = []
     groups = _groups(candidate)
@@ -130,7 +128,7 @@ def duplicates(inputs: Inputs, reference: Reference, alpha: float) -> list[Findi
                     log_likelihood=None if likelihood is None else round(likelihood, 2),
                     p_value=by_chance if likelihood is None else None,
                 )
-                found.append(finding((baseline, candidate), other.key, Kind.DUPLICATE_COMPLETION, evidence))
+                found.append(finding(inputs.arms, other.key, Kind.DUPLICATE_COMPLETION, evidence))
     return found
 
 
@@ -246,7 +244,7 @@ def _log_likelihood(completion: Completion, inputs: Inputs, reference: Reference
     return float(np.minimum(logs, 0.0).sum())
 
 
-def nondeterminism(baseline: Capture, candidate: Capture, corrupt: list[Finding]) -> list[Finding]:
+def nondeterminism(inputs: Inputs, corrupt: list[Finding]) -> list[Finding]:
     """Greedy rounds of one request that differ where one of them is not supported.
 
     Rounds that part at a near-tie are noise; a round with a fault that another round of the same arm lacks is
@@ -256,13 +254,12 @@ def nondeterminism(baseline: Capture, candidate: Capture, corrupt: list[Finding]
     for one in corrupt:
         if one.position is not None and one.kind.row.may_come_and_go:
             faults[one.key].append(one)
-    arms = baseline, candidate
     return [
         found
-        for same in _rounds_of(candidate, {(key.request, key.sample) for key in faults})
+        for same in _rounds_of(inputs.candidate, {(key.request, key.sample) for key in faults})
         for completion in same
         if completion.key in faults
-        if (found := _came_and_went(arms, completion, same, faults)) is not None
+        if (found := _came_and_went(inputs.arms, completion, same, faults)) is not None
     ]
 
 
@@ -276,7 +273,7 @@ def _rounds_of(capture: Capture, wanted: Set[tuple[str, int]]) -> list[list[Comp
 
 
 def _came_and_went(
-    arms: tuple[Capture, Capture], completion: Completion, same: list[Completion], faults: Mapping[Key, list[Finding]]
+    arms: tuple[str, str], completion: Completion, same: list[Completion], faults: Mapping[Key, list[Finding]]
 ) -> Finding | None:
     """The finding about a faulty completion, where other rounds answer differently at its first fault."""
     mine = faults[completion.key]

@@ -293,7 +293,7 @@ def _mere_beginning(case: Case, setup: Setup) -> Case:
 
 def _gap_of_ending(a: Completion, at: int, setup: Setup) -> tuple[float, bool] | None:
     """(gap of the likeliest terminator at `at`, is it exact); None where nothing says it."""
-    top = setup.reference.score(setup.baseline.header.arm, a) or a.lists
+    top = setup.reference.score(setup.arms[0], a) or a.lists
     penalised, said = setup.reference.shaping(a).penalised(a), a.token_ids[:at]
     gaps = [gap_instead(top, at, token, said, penalised) for token in sorted(setup.rules.of(a).terminators)]
     return min((gap for gap in gaps if gap is not None), default=None)

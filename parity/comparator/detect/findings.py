@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,29 +11,29 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case
 from parity.comparator.detect.events import Event
-from parity.comparator.inputs.questions import own_differences
+from parity.comparator.streams.pairing import Pairs
 from parity.messages import message
-from parity.records import Capture, Completion, Evidence, Finding, Key, Kind
+from parity.records import Completion, Evidence, Finding, Key, Kind
 from parity.records.evidence import AROUND_PARTING, InputEvidence, JudgedBy, Numbers
 
 
-def findings_of(case: Case, arms: tuple[Capture, Capture], tolerance: float) -> Iterator[Finding]:
-    """The findings of one pair of (baseline, candidate)."""
+def findings_of(case: Case, arms: tuple[str, str], tolerance: float) -> Iterator[Finding]:
+    """The findings of one pair; `arms`: the names of baseline and candidate."""
     for event in sorted((*case.benign, *case.events), key=lambda one: one.position):
         evidence = _with_numbers(event, case, tolerance)
         yield finding(arms, case.b.key, event.kind, evidence, event.position, event.length)
 
 
 def finding(
-    arms: tuple[Capture, Capture],
+    arms: tuple[str, str],
     key: Key,
     kind: Kind,
     evidence: Evidence,
     position: int | None = None,
     length: int | None = None,
 ) -> Finding:
-    """A finding about one completion; `arms`: baseline and candidate."""
-    baseline, candidate = (arm.header.arm for arm in arms)
+    """A finding about one completion; `arms`: the names of baseline and candidate."""
+    baseline, candidate = arms
     return Finding(
         candidate,
         baseline,
@@ -48,15 +48,22 @@ def finding(
     )
 
 
-def input_mismatch(arms: tuple[Capture, Capture], a: Completion, b: Completion) -> Finding:
-    """The prompts of a pair differ."""
+def input_mismatches(arms: tuple[str, str], pairs: Pairs) -> list[Finding]:
+    """Of the pairs that were not asked alike."""
+    return [
+        _input_mismatch(arms, pairs.baseline[row], pairs.candidate[row], pairs.own_differences.get(pairs.keys[row], ()))
+        for row in np.flatnonzero(~pairs.same_prompt).tolist()
+    ]
+
+
+def _input_mismatch(arms: tuple[str, str], a: Completion, b: Completion, own: Sequence[str]) -> Finding:
+    """A pair was not asked alike; `own`: the sampling parameters of its own that differ (`Pairs.own_differences`)."""
     left, right = a.prompt_token_ids, b.prompt_token_ids
     if np.array_equal(left, right) and a.max_tokens == b.max_tokens:
-        names = own_differences(arms[0], a, arms[1], b)
         why = message(
             "input.sampling",
             "the request's own sampling parameters differ ({names}); nothing else is to be concluded",
-            names=names,
+            names=list(own),
         )
         return finding(arms, b.key, Kind.INPUT_MISMATCH, InputEvidence(why=why))
     if np.array_equal(left, right):

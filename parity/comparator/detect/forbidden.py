@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.comparator.detect.events import Event
 from parity.comparator.inputs.asked import Asked
-from parity.comparator.types import Tokenizer
+from parity.comparator.inputs.bad_words import Word
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import RuleEvidence
@@ -42,31 +42,6 @@ def not_allowed(completion: Completion, asked: Asked, words: Sequence[Word]) -> 
         )
         named = tuple(tokens[run[:16]].tolist())
         yield _event(int(run[0]), why, "allowed_token_ids", named, length=len(run))
-
-
-class Word(tuple[int, ...]):
-    """The tokens of one of `bad_words`."""
-
-    text: str
-
-
-def bad_words(texts: tuple[str, ...], tokenizer: Tokenizer) -> tuple[Word, ...]:
-    """Token sequences that end in a forbidden token (`SamplingParams.update_from_tokenizer`, v0.32.0): each word at
-    the beginning of a text, and in the middle of one where that makes another first token and as many tokens."""
-    found: list[Word] = []
-    for text in texts:
-        plain = _word(text, tokenizer.encode(text.lstrip()))
-        spaced = _word(text, tokenizer.encode(" " + text.lstrip()))
-        found += [plain] if plain else []
-        if plain and spaced and spaced[0] != plain[0] and len(spaced) == len(plain):
-            found.append(spaced)
-    return tuple(found)
-
-
-def _word(text: str, tokens: Sequence[int]) -> Word:
-    word = Word(int(token) for token in tokens)
-    word.text = text
-    return word
 
 
 def bad(completion: Completion, asked: Asked, words: Sequence[Word]) -> Iterator[Event]:

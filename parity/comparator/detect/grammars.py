@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from parity.comparator.detect.events import Event
-from parity.comparator.detect.said import Writer
 from parity.comparator.grammar import Spec, judge
 from parity.comparator.inputs.asked import Asked
+from parity.comparator.inputs.said import Writer
 from parity.comparator.types import Tokenizer
 from parity.messages import message
 from parity.records import Completion, Json, Kind

@@ -228,8 +228,8 @@ def _at_equal_tokens(case: Case, setup: Setup) -> Event | None:
     a, b = case.a, case.b
     gaps = None
     if setup.scores_show_lists:
-        gaps = setup.reference.gaps(setup.candidate.header.arm, b)
-        gaps = setup.reference.gaps(setup.baseline.header.arm, a) if gaps is None else gaps
+        gaps = setup.reference.gaps(setup.arms[1], b)
+        gaps = setup.reference.gaps(setup.arms[0], a) if gaps is None else gaps
     reference = own_gaps(a) if gaps is None else gaps
     return logprob_mismatch(b, reference, len(b.token_ids), a, noise=noise_of(setup.reference))
 

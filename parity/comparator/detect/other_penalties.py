@@ -86,7 +86,7 @@ def _look(cases: list[Case], setup: Setup) -> list[Case]:
             continue
         if at_most(case.gaps, unit) < least:
             continue
-        said = weighed(case.b, case.gaps, setup.reference, setup.candidate.header.arm, unit)
+        said = weighed(case.b, case.gaps, setup.reference, setup.arms[1], unit)
         if said is not None and said.log_won >= least:
             found[case.b.key] = said
     if not found or _is_habit(setup, unit, least):
@@ -99,10 +99,10 @@ def _look(cases: list[Case], setup: Setup) -> list[Case]:
 
 def _is_habit(setup: Setup, unit: float, least: float) -> bool:
     """Does the baseline's engine choose so as well?"""
-    arm = setup.baseline.header.arm
-    scored = setup.reference.all_gaps(arm, list(setup.baseline))
+    arm = setup.arms[0]
+    scored = setup.reference.all_gaps(arm, list(setup.inputs.baseline))
     said = (
-        weighed(setup.baseline.completions[key], gaps, setup.reference, arm, unit)
+        weighed(setup.inputs.baseline.completions[key], gaps, setup.reference, arm, unit)
         for key, (gaps, _) in scored.items()
         if at_most(gaps, unit) >= least
     )

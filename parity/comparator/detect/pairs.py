@@ -93,12 +93,11 @@ class Judged:
 
 def judge_pairs(setup: Setup) -> Judged:
     """Findings for every pair; those with another prompt have that one alone."""
-    pairs, arms = setup.pairs, (setup.baseline, setup.candidate)
+    pairs, arms = setup.pairs, setup.arms
     cases = [*_differing(setup), *_identical(setup)]
     for detector in detectors():
         cases = detector.look(cases, setup)
-    others = np.flatnonzero(~pairs.same_prompt).tolist()
-    mismatches = [findings.input_mismatch(arms, pairs.baseline[row], pairs.candidate[row]) for row in others]
+    mismatches = findings.input_mismatches(arms, pairs)
     classes: dict[Key, CompletionClass] = dict.fromkeys(pairs.keys, "identical")
     classes |= dict.fromkeys((one.key for one in mismatches), "corrupt")
     classes |= {case.b.key: class_of(case, setup.tolerance) for case in cases}
@@ -168,8 +167,8 @@ def _differing(setup: Setup) -> list[Case]:
     pairs = setup.pairs
     rows = np.flatnonzero(~pairs.identical & pairs.same_prompt).tolist()
     others = [pairs.candidate[row] for row in rows]
-    scored = setup.reference.all_gaps(setup.candidate.header.arm, others)
-    asked_alike = not setup.candidate.own_sampling
+    scored = setup.reference.all_gaps(setup.arms[1], others)
+    asked_alike = not setup.inputs.candidate.own_sampling
     too_long = stops.may_overrun(others, setup.rules, asked_alike=asked_alike).tolist()
     cases = []
     for row, b, may_overrun in zip(rows, others, too_long, strict=True):
@@ -203,7 +202,7 @@ def _contradicts_baseline(a: Completion, b: Completion, first: int, setup: Setup
     """
     if first >= min(len(a.token_ids), len(b.token_ids)):
         return False
-    top = setup.reference.score(setup.candidate.header.arm, b)
+    top = setup.reference.score(setup.arms[1], b)
     penalised, said = setup.reference.shaping(b).penalised(b), b.token_ids[:first]
     rival = gap_instead(top, first, int(a.token_ids[first]), said, penalised, own=int(b.token_ids[first]))
     return rival is not None and rival[0] > setup.tolerance + CONTRADICTION
@@ -228,7 +227,7 @@ def _odd(setup: Setup, equal: Sequence[int]) -> npt.NDArray[np.bool_]:
     keys = setup.invalid | setup.broken.candidate.keys()
     if keys:
         odd |= np.array([key in keys for key in pairs.keys], dtype=np.bool_)
-    if setup.candidate.has_logprobs:
+    if setup.inputs.candidate.has_logprobs:
         odd |= np.array([b.lists is not None for b in pairs.candidate], dtype=np.bool_)
         odd[list(doubtful_rows(pairs, equal))] = True
     return odd

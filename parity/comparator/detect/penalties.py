@@ -32,7 +32,7 @@ _STRETCHES = frozenset(
 def _look(case: Case, setup: Setup) -> Case:
     events = [event for event in case.events if event.kind in _STRETCHES]
     penalised = setup.reference.shaping(case.b).penalised(case.b)
-    top = setup.reference.score(setup.candidate.header.arm, case.b) if case.from_scores else None
+    top = setup.reference.score(setup.arms[1], case.b) if case.from_scores else None
     if not events or case.gaps is None or top is None or penalised is None:
         return case
     bad = np.flatnonzero(case.gaps.unsupported(setup.tolerance))

@@ -223,11 +223,11 @@ def _unscored(cases: list[Case], bare: list[int], donors: Donors, setup: Setup) 
     result = list(cases)
     for n in bare:
         suspect = result[n].suspect
-        if suspect is not None and proven_copy(result[n].b, suspect, setup.baseline, len(bare)):
+        if suspect is not None and proven_copy(result[n].b, suspect, setup.inputs.baseline, len(bare)):
             proven = suspect.but(judged_by=JudgedBy.NO_OTHER_COPY)
             result[n] = replace(result[n], suspect=proven, events=(proven,))
     places = [(case.a, case.b, case.flip) for case in (cases[n] for n in bare) if case.flip is not None]
-    for index, leak, is_proven in seeming_leaks(places, donors, setup.baseline):
+    for index, leak, is_proven in seeming_leaks(places, donors, setup.inputs.baseline):
         case = result[bare[index]]
         if case.events:
             continue

@@ -15,13 +15,13 @@ from typing import Final
 
 import numpy as np
 
-from parity.comparator.detect import forbidden, grammars, stop_strings, stops, tokenizers, wording
+from parity.comparator.detect import forbidden, grammars, stop_strings, stops, wording
 from parity.comparator.detect.events import Event
-from parity.comparator.detect.said import Writer, writer_of
 from parity.comparator.inputs.asked import Asked
+from parity.comparator.inputs.bad_words import Word
 from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.inputs.said import Writer
 from parity.comparator.streams.pairing import Pairs
-from parity.comparator.types import CompareOptions
 from parity.messages import Message, message
 from parity.records import Completion, Key, Kind
 from parity.records.evidence import EndEvidence
@@ -41,12 +41,12 @@ class Arm:
     completions: Mapping[Key, Completion]
     writer: Writer
     stops: stops.StopRules
-    read_words: Callable[[tuple[str, ...]], tuple[forbidden.Word, ...]] | None
+    read_words: Callable[[tuple[str, ...]], tuple[Word, ...]] | None
     """Bad words to tokens; None: no tokenizer is known to be the arms' own."""
     too_long: frozenset[Key]
     """Completions that may go on past their end."""
 
-    def words(self, asked: Asked) -> tuple[forbidden.Word, ...]:
+    def words(self, asked: Asked) -> tuple[Word, ...]:
         return self.read_words(asked.bad_words) if asked.bad_words and self.read_words is not None else ()
 
 
@@ -301,18 +301,15 @@ class Requested:
     broken: Broken
 
 
-def requested(inputs: Inputs, pairs: Pairs, options: CompareOptions) -> Requested:
+def requested(inputs: Inputs, pairs: Pairs) -> Requested:
     """What the arms made of their requests' own rules."""
-    baseline, candidate = inputs.baseline, inputs.candidate
-    render = tokenizers.trusted_detokenizer(options, baseline, candidate)
-    words = tokenizers.words_of(options, baseline, candidate)
+    baseline, candidate, own = inputs.baseline, inputs.candidate, inputs.tokenizers
     sides = []
-    for arm, other, given in ((baseline, candidate, inputs.given[0]), (candidate, baseline, inputs.given[1])):
+    for arm, writer, given in zip((baseline, candidate), inputs.writers, inputs.given, strict=True):
         rules = stops.stop_rules(arm.header, baseline)
-        writer = writer_of(arm, other, render)
         # A step's rest is taken off streams to compare them, and a rule is about it; a server's habits are about none.
         known = arm if writer.is_server else given
         late = stops.may_overrun(list(known), rules, known.tokens, asked_alike=not known.own_sampling)
         too_long = frozenset(known.keys[row] for row in np.flatnonzero(late).tolist())
-        sides.append(Arm(known.completions, writer, rules, words, too_long))
+        sides.append(Arm(known.completions, writer, rules, own.read_words, too_long))
     return Requested(sides[1].writer, break_rules(sides[0], sides[1], pairs))

@@ -10,40 +10,38 @@ from parity.comparator.detect.cases import Setup
 from parity.comparator.detect.invalid_tokens import invalid_rows
 from parity.comparator.detect.leak import Donors
 from parity.comparator.detect.rules import Requested
-from parity.comparator.reference.scores import Reference
-from parity.comparator.reference.tolerance import Doubt
+from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.reference.references import References
+from parity.comparator.reference.tolerance import doubt_of
 from parity.comparator.streams.pairing import Pairs
-from parity.records import Capture
+from parity.comparator.types import CompareOptions
 
 
 def setup_of(
-    baseline: Capture,
-    candidate: Capture,
+    inputs: Inputs,
+    references: References,
     pairs: Pairs,
-    reference: Reference,
-    tolerance: float,
-    doubt: Doubt,
+    options: CompareOptions,
     donors: Callable[[], Donors],
     requested: Requested,
-    *,
-    drops_eos: bool = False,
 ) -> Setup:
-    """`tolerance`: nats, in force. `drops_eos`: the candidate leaves out the token that it stopped at."""
-    rules = stops.stop_rules(candidate.header, baseline)
-    vocab_size = candidate.header.vocab_size or baseline.header.vocab_size
-    arms = baseline.header.arm, candidate.header.arm
+    """`inputs` and `pairs` are of greedy completions alone, `donors` of all."""
+    rules = stops.stop_rules(inputs.candidate.header, inputs.baseline)
+    reference, tolerance = references.lookup, references.tolerance
+    invalid = invalid_rows(pairs.candidate_tokens, inputs.vocab_size)
     return Setup(
-        baseline=baseline,
-        candidate=candidate,
+        inputs=inputs,
         pairs=pairs,
         reference=reference,
-        rules=replace(rules, keeps_terminator=False) if drops_eos else rules,
-        vocab_size=vocab_size,
-        invalid=frozenset(pairs.keys[row] for row in invalid_rows(pairs.candidate_tokens, vocab_size)),
+        rules=replace(rules, keeps_terminator=False) if inputs.candidate_drops_eos else rules,
+        vocab_size=inputs.vocab_size,
+        invalid=frozenset(pairs.keys[row] for row in invalid),
         tolerance=tolerance,
-        doubt=doubt,
-        lists_show_choices=trust.lists_show_choices(baseline, reference, tolerance, plain=not reference.penalises),
-        scores_show_lists=trust.scores_show_lists(pairs, reference, *arms),
+        doubt=doubt_of(options, references.floor, tolerance, reference.scores.values()),
+        lists_show_choices=trust.lists_show_choices(
+            inputs.baseline, reference, tolerance, plain=not reference.penalises
+        ),
+        scores_show_lists=trust.scores_show_lists(pairs, reference, *inputs.arms),
         donors=donors,
         writer=requested.writer,
         broken=requested.broken,

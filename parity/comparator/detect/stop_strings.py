@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from parity.comparator.detect import wording
 from parity.comparator.detect.events import Event
-from parity.comparator.detect.said import Said, Writer, first_match, said
 from parity.comparator.inputs.asked import Asked
+from parity.comparator.inputs.said import Said, Writer, first_match, said
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import EndEvidence, TextEvidence

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from parity.comparator.detect.events import Event
-from parity.comparator.detect.said import Said, Writer, said
 from parity.comparator.inputs.asked import Asked
-from parity.comparator.inputs.text import first_difference, same_text
+from parity.comparator.inputs.said import Said, Writer, is_of_tokens, said
+from parity.comparator.inputs.text import first_difference
 from parity.messages import Message, message
 from parity.records import Completion, Kind
 from parity.records.evidence import TextEvidence
@@ -21,16 +21,8 @@ def text_mismatch(completion: Completion, writer: Writer) -> Event | None:
         return None
     asked = writer.requests.of(completion)
     found = said(completion, asked, writer)
-    if any(same_text(completion.text, right) for right in found.right):
+    if is_of_tokens(completion.text, completion, asked, found):
         return None
-    may_be_cut = isinstance(completion.stop_reason, str) or (
-        bool(asked.stops)
-        and completion.finish_reason == "stop"
-        and completion.stop_reason is None
-        and asked.ends_with(completion) is None
-    )
-    if found.match is None and may_be_cut and found.text.startswith(completion.text):
-        return None  # the tokens of the stop string are not in the stream
     expected = found.right[0]
     at = first_difference(completion.text, expected)
     tokens = completion.token_ids.tolist()

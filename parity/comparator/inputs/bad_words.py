@@ -13,31 +13,59 @@ import numpy as np
 
 from parity.comparator.inputs import servers
 from parity.comparator.inputs.asked import requests_of
-from parity.comparator.inputs.normalise import Inputs
-from parity.records import Capture, Key, TokenIds, TopLogprobs
+from parity.comparator.types import Tokenizer
+from parity.records import Capture, Key, Scores, TokenIds, TopLogprobs
 
 NAME = "bad_words"
-Words = Sequence[Sequence[int]]
-"""Token sequences of which the last one is forbidden after the others."""
 
 
-def asks_for_bad_words(arm: Capture) -> bool:
+class Word(tuple[int, ...]):
+    """The tokens of one of `bad_words`."""
+
+    text: str
+
+
+def words_of(texts: tuple[str, ...], tokenizer: Tokenizer) -> tuple[Word, ...]:
+    """Token sequences that end in a forbidden token (`SamplingParams.update_from_tokenizer`, v0.32.0): each word at
+    the beginning of a text, and in the middle of one where that makes another first token and as many tokens."""
+    found: list[Word] = []
+    for text in texts:
+        plain = _word(text, tokenizer.encode(text.lstrip()))
+        spaced = _word(text, tokenizer.encode(" " + text.lstrip()))
+        found += [plain] if plain else []
+        if plain and spaced and spaced[0] != plain[0] and len(spaced) == len(plain):
+            found.append(spaced)
+    return tuple(found)
+
+
+def _word(text: str, tokens: Sequence[int]) -> Word:
+    word = Word(int(token) for token in tokens)
+    word.text = text
+    return word
+
+
+def _asks_for_bad_words(arm: Capture) -> bool:
     """Does any request of this arm have some?"""
     own = (arm.completions[key].sampling for key in arm.own_sampling)
     return any(sampling.get(NAME) for sampling in (arm.header.sampling, *own))
 
 
-def without_bad_words(inputs: Inputs, read: Callable[[tuple[str, ...]], Words]) -> Inputs:
-    """Scores and lists without the tokens that were forbidden there, and `masked` saying so.
+def without_bad_words(
+    baseline: Capture, candidate: Capture, scores: Scores, read: Callable[[tuple[str, ...]], Sequence[Word]] | None
+) -> tuple[Capture, Capture, Scores, frozenset[str]]:
+    """(captures and scores without the tokens that were forbidden there, the name of the parameter where that was
+    done).
 
-    `read` cuts texts into tokens by the engine's rule. A server may forbid by a rule of its own, or not at all: where
-    an arm is one, and where a score may be of either arm, everything stays as it is.
+    `read` cuts texts into tokens by the engine's rule, None where nothing is known to. A server may forbid by a rule of
+    its own, or not at all: where an arm is one, and where a score may be of either arm, everything stays as it is.
     """
-    arms = inputs.baseline, inputs.candidate
-    if any(servers.served(arm.header) for arm in arms) or arms[0].header.arm == arms[1].header.arm:
-        return inputs
+    arms = baseline, candidate
+    asked = read is not None and any(map(_asks_for_bad_words, arms))
+    if not asked or any(servers.served(arm.header) for arm in arms) or arms[0].header.arm == arms[1].header.arm:
+        return baseline, candidate, scores, frozenset()
+    assert read is not None
     made = []
-    scores = dict(inputs.scores)
+    found = dict(scores)
     by_key = {(key.arm, Key(*key[1:])): key for key in scores}
     for arm, other in (arms, arms[::-1]):
         requests = requests_of(arm, other.header)
@@ -51,12 +79,12 @@ def without_bad_words(inputs: Inputs, read: Callable[[tuple[str, ...]], Words]) 
                 changed[key] = replace(one, logprobs=without_words(one.lists, one.token_ids, words))
             name = by_key.get((arm.header.arm, key))
             if name is not None:
-                scores[name] = without_words(scores[name], one.token_ids, words)
+                found[name] = without_words(found[name], one.token_ids, words)
         made.append(replace(arm, completions={**arm.completions, **changed}) if changed else arm)
-    return replace(inputs, baseline=made[0], candidate=made[1], scores=scores, masked=frozenset({NAME}))
+    return made[0], made[1], found, frozenset({NAME})
 
 
-def without_words(top: TopLogprobs, tokens: TokenIds, words: Words) -> TopLogprobs:
+def without_words(top: TopLogprobs, tokens: TokenIds, words: Sequence[Sequence[int]]) -> TopLogprobs:
     """The list of each token (T,) without what was forbidden there, but for the token itself: an engine that ignored
     the ban is judged by the rule, not by this. Where a list names nothing but forbidden tokens and the chosen one,
     a better one may not be listed: nothing is left of it."""

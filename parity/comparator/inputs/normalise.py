@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from parity.comparator.inputs import plans, resolved, servers, settings
+from parity.comparator.inputs.bad_words import without_bad_words
 from parity.comparator.inputs.conventions import same_habits
 from parity.comparator.inputs.counts import Counts, counted
 from parity.comparator.inputs.exercised import exercised
@@ -16,14 +17,15 @@ from parity.comparator.inputs.questions import (
     Questions,
     different_questions,
     highest_own_temperature,
-    temperature,
     temperature_in,
 )
 from parity.comparator.inputs.retokenised import on_the_same_tokens
+from parity.comparator.inputs.said import Writer, writer_of
 from parity.comparator.inputs.text_habits import as_written
+from parity.comparator.inputs.tokenizers import Tokenizers, tokenizers_of
 from parity.comparator.stats import Exercised
 from parity.comparator.types import Remarks
-from parity.records import Capture, Completion, Key, Scores
+from parity.records import Capture, Completion, Finding, Key, Scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,23 @@ class Inputs:
     exercised: Exercised
     remarks: Remarks
     """All of these in words, but for `questions`."""
+    contradictions: tuple[Finding, ...]
+    """Answers of the candidate's server that do not add up."""
+    tokenizers: Tokenizers
+    writers: tuple[Writer, Writer]
+    """How either arm makes text of tokens."""
     masked: frozenset[str] = frozenset()
     """Sampling parameters whose forbidden tokens are out of the scores and lists of greedy completions, besides those
     that always are (bans.py)."""
+
+    @property
+    def arms(self) -> tuple[str, str]:
+        """Names of baseline and candidate."""
+        return self.baseline.header.arm, self.candidate.header.arm
+
+    @property
+    def vocab_size(self) -> int | None:
+        return self.candidate.header.vocab_size or self.baseline.header.vocab_size
 
     @property
     def is_random(self) -> bool:
@@ -67,7 +83,7 @@ class Inputs:
             return False
         if "temperature" in completion.sampling:
             return temperature_in(completion.sampling) > 0
-        return max(temperature(self.baseline), temperature(self.candidate)) > 0
+        return max(temperature_in(arm.header.sampling) for arm in (self.baseline, self.candidate)) > 0
 
     def temperature_of(self, completion: Completion) -> float:
         """The one that a completion of either arm was drawn at, which is no 0."""
@@ -107,7 +123,10 @@ def normalise(
     filled = with_context(aligned.candidate, aligned.baseline, aligned.scores)
     both = with_context(filled.other, filled.arm, filled.scores)
     same = same_habits(both.arm, both.other, both.scores)
-    baseline, candidate = same.baseline, same.candidate
+    tokenizers = tokenizers_of(detokenize, same.baseline, same.candidate)
+    baseline, candidate, known, masked = without_bad_words(
+        same.baseline, same.candidate, same.scores, tokenizers.read_words
+    )
     habits = ends_of_baseline + ends_of_candidate + asked.remarks + text_of_baseline + text_of_candidate
     habits += lists + kinds + aligned.remarks + filled.remarks + both.remarks
     questions = different_questions(baseline, candidate)
@@ -118,14 +137,24 @@ def normalise(
         given=given,
         baseline=baseline,
         candidate=candidate,
-        scores=same.scores,
+        scores=known,
         candidate_drops_eos=same.candidate_drops_eos,
-        temperature=temperature(candidate) or temperature(baseline) or highest_own_temperature(baseline, candidate),
+        temperature=next(
+            (found for arm in (candidate, baseline) if (found := temperature_in(arm.header.sampling))),
+            highest_own_temperature(baseline, candidate),
+        ),
         questions=questions,
         plans=other_plans,
         differences=differences,
         exercised=proof,
         counts=counts,
+        contradictions=tuple(servers.contradictions(baseline, candidate, counts.wrong)),
+        tokenizers=tokenizers,
+        writers=(
+            writer_of(baseline, candidate, tokenizers.render),
+            writer_of(candidate, baseline, tokenizers.render),
+        ),
+        masked=masked,
         remarks=Remarks(notes=same.notes)
         + habits
         + counts.remarks

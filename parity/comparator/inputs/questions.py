@@ -11,27 +11,25 @@ from parity.records import Capture, Completion, Json
 from parity.records.sampling import Effect, parameter
 
 
-def temperature(capture: Capture) -> float:
-    """The sampling temperature; 0 (greedy) where a capture does not say."""
-    return temperature_in(capture.header.sampling)
-
-
 def highest_own_temperature(*captures: Capture) -> float:
     """Of the requests that have one of their own; 0 without any."""
     own = (capture.completions[key].sampling for capture in captures for key in capture.own_sampling)
     return max(map(temperature_in, own), default=0.0)
 
 
-def own_differences(baseline: Capture, a: Completion, candidate: Capture, b: Completion) -> list[str]:
-    """Sampling parameters of one request that its two completions were asked with differently, where it has its own."""
+def own_differences(
+    a: Completion, b: Completion, left: Mapping[str, Json], right: Mapping[str, Json]
+) -> tuple[str, ...]:
+    """Sampling parameters of one request that its two completions were asked with differently, where it has its own;
+    `left` and `right`: all of either."""
     if not a.sampling and not b.sampling and a.max_tokens is None and b.max_tokens is None:
-        return []
-    left, right = baseline.sampling_of(a), candidate.sampling_of(b)
+        return ()
     own = {*a.sampling, *b.sampling, *(["max_tokens"] if a.max_tokens != b.max_tokens else [])}
-    return [name for name in _asked_of(left, right) if name in own and _plain(name, left) != _plain(name, right)]
+    return tuple(name for name in _asked_of(left, right) if name in own and _plain(name, left) != _plain(name, right))
 
 
 def temperature_in(sampling: Mapping[str, Json]) -> float:
+    """The sampling temperature; 0 (greedy) where nothing says it."""
     value = sampling.get("temperature")
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 from msgspec import UNSET
 
+from parity.comparator.detect.found import Found
 from parity.comparator.detect.other_penalties import seen_of_another
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs.normalise import Inputs
@@ -25,7 +26,7 @@ from parity.comparator.reference.references import References
 from parity.comparator.reference.tolerance import chance_supported
 from parity.comparator.stats import Doubtful, Loops, Missed, Stats, Suspected
 from parity.comparator.streams.pairing import Pairs
-from parity.comparator.types import CompletionClass, run_finding
+from parity.comparator.types import run_finding
 from parity.messages import Message, message
 from parity.records import Finding, Key, Kind
 from parity.records.evidence import RunEvidence
@@ -58,19 +59,18 @@ def measure(
     references: References,
     pairs: Pairs,
     judged: Judged,
-    classes: Mapping[Key, CompletionClass],
-    findings: Sequence[Finding],
+    completions: Found,
     alpha: float,
 ) -> Run:
-    """The numbers of the run; `findings` are those of completions, `alpha` the error rate of the tests of a run."""
+    """The numbers of the run; `alpha`: the error rate of its tests."""
     greedy, drawn = pairs.where(~pairs.random), pairs.where(pairs.random)
     gaps = _shared(references, pairs) | judged.gaps
-    whole = whole_arm(inputs, references, pairs, judged, gaps, findings, alpha)
+    whole = whole_arm(inputs, references, pairs, judged, gaps, completions.findings, alpha)
     of_drawn = inputs.without(greedy.keys) if inputs.is_random else inputs
     tests, found = (
         tested(of_drawn, references, drawn, judged, whole.numerics, alpha) if inputs.is_random else (None, ())
     )
-    counted = rates.rates(classes, [*findings, *found])
+    counted = rates.rates(completions.classes, [*completions.findings, *found])
     found = (*found, *whole.findings)
     cut_short, tokens_not_judged = _not_judged(pairs, judged)
     stats = Stats(
@@ -149,26 +149,25 @@ def _loop_findings(inputs: Inputs, loops: Loops) -> tuple[Finding, ...]:
         other=loops.only_baseline,
     )
     evidence = RunEvidence(why=why, **loops.to_json())
-    arms = inputs.candidate.header.arm, inputs.baseline.header.arm
-    return (run_finding(*arms, Kind.REPETITION, evidence),)
+    return (run_finding(*inputs.arms[::-1], Kind.REPETITION, evidence),)
 
 
 def _penalty_findings(part: Inputs, references: References, gaps: Mapping[Key, TokenGaps]) -> tuple[Finding, ...]:
     """`part`: what was decoded greedily."""
     if not references.lookup.penalises:
         return ()
-    arm = part.candidate.header.arm
+    baseline, arm = part.arms
     scored = [(one, gaps[one.key]) for one in part.candidate if one.key in gaps]
     own = ((one, references.baseline[one.key][0]) for one in part.baseline if one.key in references.baseline)
     evidence = not_kept(arm, scored, references.lookup) or not_as_large((own, scored), references.lookup)
-    return () if evidence is None else (run_finding(arm, part.baseline.header.arm, Kind.UNJUSTIFIED, evidence),)
+    return () if evidence is None else (run_finding(arm, baseline, Kind.UNJUSTIFIED, evidence),)
 
 
 def _others_seen(part: Inputs, references: References, gaps: Mapping[Key, TokenGaps]) -> float | None:
     """The share of greedy completions in which another request's penalties would be found."""
     if len(references.lookup.penalties_asked) < 2:
         return None
-    arms = part.candidate.header.arm, part.baseline.header.arm
+    arms = part.arms[::-1]
     scored = [
         (one, top, gaps[one.key])
         for one in part.candidate

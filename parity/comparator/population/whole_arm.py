@@ -13,6 +13,7 @@ from parity.comparator.inputs import settings
 from parity.comparator.inputs.conventions import RAW
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.population import numerics, rates
+from parity.comparator.population.numerics_said import numerics_findings
 from parity.comparator.reference.floor import NOT_NOISE, best_differences, logit_unit
 from parity.comparator.reference.gaps import FloatArray, TokenGaps
 from parity.comparator.reference.references import References
@@ -20,10 +21,8 @@ from parity.comparator.reference.residuals import PairedResiduals, paired_residu
 from parity.comparator.stats import Drift, Numerics
 from parity.comparator.streams.contexts import repeated_until
 from parity.comparator.streams.pairing import Pairs
-from parity.comparator.types import run_finding
 from parity.messages import Message, message
-from parity.records import Finding, Key, Kind, Severity
-from parity.records.evidence import NumericsEvidence
+from parity.records import Finding, Key, Severity
 
 OWN_KIND = 0.05
 """Nats of median residual from which an arm's own logprobs are of another kind than the scores (a temperature,
@@ -95,7 +94,7 @@ def whole_arm(
         return WholeArm(None, drift, missing=missing)
     kernels = settings.other_kernels(inputs.baseline.header, inputs.candidate.header, inputs.differences)
     found = msgspec.structs.replace(found, other_kernels=kernels)
-    return WholeArm(found, drift, _findings(inputs, found, drift, of_gaps), missing)
+    return WholeArm(found, drift, numerics_findings(inputs, found, drift, of_gaps), missing)
 
 
 def _until(findings: Sequence[Finding], judged: Judged) -> dict[Key, int]:
@@ -161,9 +160,8 @@ def _paired(
     alone = [one for one in sides[1] if one.key not in gaps and one.key not in own]
     scored = references.lookup.all_gaps(inputs.candidate.header.arm, alone)
     others = {**gaps, **{key: one for key, (one, _) in scored.items()}}
-    vocab_size = inputs.candidate.header.vocab_size or inputs.baseline.header.vocab_size
     parts_at = [int(pairs.parts_at[row]) for row in rows]
-    return paired_residuals(sides, parts_at, (own, others), part.since, part.until, vocab_size)
+    return paired_residuals(sides, parts_at, (own, others), part.since, part.until, inputs.vocab_size)
 
 
 def _step(found: PairedResiduals) -> float:
@@ -246,138 +244,3 @@ def _gaps(
         only_baseline=len(strict - beyond),
         of_one_unit=numerics.gaps_of_one_unit(differences, unit),
     )
-
-
-# ------------------------------------------------------------------ the finding
-
-
-def _findings(inputs: Inputs, found: Numerics, drift: Drift | None, gaps: numerics.Gaps) -> tuple[Finding, ...]:
-    if not found.failed:
-        return ()
-    same = not found.other_kernels
-    evidence = NumericsEvidence(
-        why=_why(found, drift, gaps),
-        tests=found.failed,
-        p_value=min(found.adjusted[name] for name in found.failed),
-        more_than_one_unit=found.more_than_one_unit,
-        tokens=found.tokens or None,
-        completions=found.completions or None,
-        scale_ratio=_rounded(found.scale_ratio),
-        logit_noise_in_units=_rounded(found.logit_noise_in_units),
-        mean_shift=_rounded(found.mean_shift, 6),
-        extra_wide_per_10_000=_rounded(found.extra_wide_per_10_000, 2),
-        largest_residual=None if found.candidate is None else _rounded(found.candidate.largest),
-        mean_gap_ratio=None if drift is None else _rounded(drift.ratio),
-        other_kernels=found.other_kernels or None,
-    )
-    severity = Severity.CORRUPT if same and found.more_than_one_unit else Severity.BENIGN
-    return (run_finding(inputs.candidate.header.arm, inputs.baseline.header.arm, Kind.NUMERICS, evidence, severity),)
-
-
-def _rounded(value: float | None, digits: int = 4) -> float | None:
-    return None if value is None else round(value, digits)
-
-
-def _why(found: Numerics, drift: Drift | None, gaps: numerics.Gaps) -> Message:
-    """By how much, whether rounding explains it, and what follows."""
-    return message(
-        "numerics.why",
-        "{sizes} (p = {p_value:.2g}); {rounding}; {kernels}",
-        sizes=_sizes(found, drift, gaps),
-        p_value=min(found.adjusted[name] for name in found.failed),
-        rounding=message("numerics.more", "that is more than one bf16 unit of noise on every logit would explain")
-        if found.more_than_one_unit
-        else message("numerics.no_more", "one bf16 unit of noise on every logit would explain that"),
-        kernels=message(
-            "numerics.other_kernels",
-            "the arms compute with other {settings}, which may be all there is to it",
-            settings=list(found.other_kernels),
-        )
-        if found.other_kernels
-        else message("numerics.same_kernels", "both arms ran the same kernels, which differ by less"),
-    )
-
-
-def _sizes(found: Numerics, drift: Drift | None, gaps: numerics.Gaps) -> list[Message]:
-    said = []
-    if found.scale_ratio is not None and {"scale", "unit"} & set(found.failed):
-        said.append(
-            message(
-                "numerics.scale",
-                "the logits are {ratio:.2f} times as noisy as the baseline's ({units:.2f} bf16 units)",
-                ratio=found.scale_ratio,
-                units=found.logit_noise_in_units,
-            )
-        )
-    elif "unit" in found.failed:
-        said.append(
-            message(
-                "numerics.unit",
-                "the logits differ by {units:.2f} bf16 units from the baseline's",
-                units=found.logit_noise_in_units,
-            )
-        )
-    if "shift" in found.failed:
-        said.append(message("numerics.shift", "the logprobs are shifted by {shift:+.4f} nats", shift=found.mean_shift))
-    if "ids" in found.failed:
-        said.append(
-            message(
-                "numerics.ids",
-                "the logprobs of the same tokens are off the same way each time, by {size:.4f} nats",
-                size=found.leaning["ids"],
-            )
-        )
-    if "places" in found.failed:
-        said.append(
-            message(
-                "numerics.places",
-                "the logprobs at the same places of the completions are off the same way, by {size:.4f} nats",
-                size=found.leaning["places"],
-            )
-        )
-    if "spots" in found.failed and found.spots is not None:
-        said.append(
-            message(
-                "numerics.spots_by_context",
-                "after {spots} tokens of prompt and output the logits are noisier than elsewhere, by {size:.1f} times "
-                "the usual noise",
-                spots=list(found.spots.found),
-                size=found.spots.size,
-            )
-            if found.spots.by_context
-            else message(
-                "numerics.spots",
-                "at the output tokens {spots} the logits are noisier than elsewhere, by {size:.1f} times the usual "
-                "noise",
-                spots=list(found.spots.found),
-                size=found.spots.size,
-            )
-        )
-    if {"tail", "tail_alone", "mid_tail", "far_tail"} & set(found.failed):
-        said.append(
-            message(
-                "numerics.tail",
-                "{extra:.1f} more tokens in 10,000 have a logprob that is off by more than 0.1 nats",
-                extra=found.extra_wide_per_10_000,
-            )
-        )
-    if drift is not None and {"gaps", "gaps_beyond"} & set(found.failed):
-        said.append(
-            message(
-                "numerics.gaps",
-                "the mean gap is {candidate:.4f} nats, the baseline's {baseline:.4f}",
-                candidate=drift.candidate_mean_gap,
-                baseline=drift.baseline_mean_gap,
-            )
-        )
-    if "doubt" in found.failed:
-        said.append(
-            message(
-                "numerics.doubt",
-                "{candidate} completions have a token or two a little beyond the tolerance where the baseline's has "
-                "none, and {baseline} the other way round",
-                candidate=gaps.only_candidate,
-                baseline=gaps.only_baseline,
-            )
-        )
-    return said

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from parity.comparator.inputs.questions import own_differences, temperature, temperature_in
+from parity.comparator.inputs.questions import own_differences, temperature_in
 from parity.records import Capture, Completion, Key, RaggedTokens
 
 
@@ -26,6 +27,8 @@ class Pairs:
     same_prompt: npt.NDArray[np.bool_]
     """Shape (P,): the prompt token ids are equal, and so are the requests' own sampling parameters where they have
     some."""
+    own_differences: Mapping[Key, tuple[str, ...]]
+    """Sampling parameters of their own, by which a request's two completions were asked differently."""
     random: npt.NDArray[np.bool_]
     """Shape (P,): at least one of the two was drawn at a temperature above 0."""
     baseline_tokens: RaggedTokens
@@ -47,6 +50,7 @@ class Pairs:
             self.parts_at[rows],
             self.identical[rows],
             self.same_prompt[rows],
+            self.own_differences,
             self.random[rows],
             RaggedTokens.of([one.token_ids for one in baseline]),
             RaggedTokens.of([one.token_ids for one in candidate]),
@@ -72,15 +76,21 @@ def pair_up(baseline: Capture, candidate: Capture) -> Pairs:
         other_prompts = RaggedTokens.of([one.prompt_token_ids for one in left])
     parts_at = first_differences(tokens, other)
     same_prompt = first_differences(prompts, other_prompts) < 0
-    random = np.full(len(keys), max(temperature(baseline), temperature(candidate)) > 0)
+    hottest = max(temperature_in(arm.header.sampling) for arm in (baseline, candidate))
+    random = np.full(len(keys), hottest > 0)
+    differences: dict[Key, tuple[str, ...]] = {}
     own = baseline.own_sampling | candidate.own_sampling
     for row, (a, b) in enumerate(zip(left, right, strict=True)) if own else ():
         if b.key in own:
-            same_prompt[row] &= not own_differences(baseline, a, candidate, b)
-            random[row] = max(temperature_in(baseline.sampling_of(a)), temperature_in(candidate.sampling_of(b))) > 0
+            asked = baseline.sampling_of(a), candidate.sampling_of(b)
+            found = own_differences(a, b, *asked)
+            if found:
+                differences[b.key], same_prompt[row] = found, False
+            random[row] = max(map(temperature_in, asked)) > 0
     aborted = baseline.aborted | candidate.aborted
     stopped = aborted and aborted & frozenset(keys)
-    return Pairs(keys, left, right, parts_at, parts_at < 0, same_prompt, random, other, tokens, len(stopped))
+    equal = parts_at < 0
+    return Pairs(keys, left, right, parts_at, equal, same_prompt, differences, random, other, tokens, len(stopped))
 
 
 def first_differences(mine: RaggedTokens, theirs: RaggedTokens) -> npt.NDArray[np.int64]:

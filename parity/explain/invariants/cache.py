@@ -6,13 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.capture.step_table import NOTHING, Ragged, spans
+from parity.capture.step_table import DECODE, NOTHING, PREFILL, SPECULATIVE, Ragged, spans
 from parity.explain.invariants.check import Broken, Invariant, groups_with, no_longer, unequal, unequal_lists
 from parity.explain.ledger import RESUMED, Ledger, Owned
 from parity.messages import message
-
-SPECULATIVE, DECODE, PREFILL = 0, 1, 2
-"""Values of the column `path`: how recurrent layers treat a row."""
 
 NULL_BLOCK = 0
 """vLLM's placeholder (vllm/v1/core/block_pool.py): any row may point to it."""

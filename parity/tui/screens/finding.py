@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -13,18 +13,16 @@ from textual.widgets import Static
 
 from parity.language import render
 from parity.messages import message
-from parity.records import Key, Kind
-from parity.store import FindingRow, Occurrence, RunRow, Triage, TriageChange
+from parity.records import Kind
+from parity.store import FindingRow, Occurrence, Triage, TriageChange
 from parity.tui.bindings import APP, FINDING
 from parity.tui.command import bindings
 from parity.tui.drawing import Drawing
-from parity.tui.format import nats, plain
-from parity.tui.names import FIELDS, class_said, severity_name, state_name
+from parity.tui.names import class_said
 from parity.tui.screens import lanes, logprobs_panel, panels, triage_panel
+from parity.tui.screens.finding_said import title, why
 from parity.tui.screens.panels import PANELS
-from parity.tui.screens.seeking import SeekingScreen
-from parity.tui.stop import Stop
-from parity.tui.view import place
+from parity.tui.screens.visiting import READING, VisitingScreen
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.paneltext import Palette, PanelText
 from parity.tui.widgets.sides import Content
@@ -36,16 +34,13 @@ from parity.view.completion import CompletionView
 from parity.view.extras import Extras, load_extras
 from parity.view.lines import controls
 
-READING = message("tui.reading_tokens", "Reading and aligning the tokens …")
-NO_FINDING = message("tui.no_finding", "no finding")
-Step = Callable[[int], Stop | None]
 SHORT = 30
 """Lines below which the panel has two of them until it is asked for."""
 WIDE = 140
 """Columns from which the panel stands beside the tokens, and the logprobs have a place of their own."""
 
 
-class FindingScreen(SeekingScreen):
+class FindingScreen(VisitingScreen):
     """A completion of a candidate arm beside the baseline's, at a finding or (between findings) at none."""
 
     BINDINGS: ClassVar[list[Any]] = [*bindings(FINDING)]
@@ -53,22 +48,7 @@ class FindingScreen(SeekingScreen):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - declared so by Textual
     AUTO_FOCUS = "#tokens"
     group = "finding"
-
-    def __init__(
-        self,
-        run: RunRow,
-        stop: Stop,
-        *,
-        step: Step | None = None,
-        untriaged: Callable[[], Stop | None] = lambda: None,
-    ) -> None:
-        super().__init__()
-        self.untriaged = untriaged
-        self.run = run
-        self.arm, self.key, self.finding = stop
-        self.list_step = step
-        self.panel: str = _panel_of(stop.finding)
-        self.drawing: Drawing | None = None
+    panel = "logprobs"
 
     def compose(self) -> ComposeResult:
         yield Static(classes="title", id="title")
@@ -85,16 +65,12 @@ class FindingScreen(SeekingScreen):
 
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _: self.call_after_refresh(self._show_panel))
+        self.panel = _panel_of(self.finding)
         self.set_class(self.panel == "steps", "-opened")  # lanes say nothing in two lines
         self.load()
 
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self._show_panel)
-
-    @property
-    def view(self) -> CompletionView | None:
-        """What is drawn; None before it was read."""
-        return None if self.drawing is None else self.drawing.view
 
     @property
     def wide(self) -> bool:
@@ -188,51 +164,15 @@ class FindingScreen(SeekingScreen):
 
     def _say(self) -> None:
         finding, view = self.finding, self.view
-        where = f"{plain(self.arm)}  {place(self.key)}"
-        if finding is None:
-            self.set_text("#title", f"{render(NO_FINDING)}  {where}")
-            if view is None:
-                self.set_text("#why", render(READING))
-                return
+        self.set_text("#title", title(self.arm, self.key, finding))
+        if finding is not None:
+            planted = self.arm in controls(self.run)
+            self.set_text("#why", " ".join(why(finding, self.drawing, planted=planted)))
+        elif view is None:
+            self.set_text("#why", render(READING))
+        else:
             cls = "missing" if view.candidate is None else view.candidate.cls
             self.set_text("#why", render(class_said(cls)))
-            return
-        span = "" if finding.position is None else f"  {render(FIELDS['token'])} {finding.position}"
-        span += f"+{finding.length}" if finding.length else ""
-        state = f"{state_name(finding.state).upper()}{f' {plain(finding.label)}' if finding.label else ''}"
-        title = Text.assemble(
-            (f" {state} ", "reverse"), f"  {severity_name(finding.severity)} {plain(finding.kind)}  {where}{span}"
-        )
-        self.set_text("#title", title)
-        self.set_text("#why", " ".join(self._why(finding)))
-
-    def _why(self, finding: FindingRow) -> Iterator[str]:
-        """Sentences: what was found, how wide the gap is, what else there is in the completion."""
-        drawing = self.drawing
-        why = plain(render(finding.why)).rstrip(".。")
-        if why:
-            why = why[:1].upper() + why[1:]
-            planted = self.arm in controls(self.run)
-            yield render(
-                message("tui.why_control", "In a positive control: {why}.", why=why)
-                if planted
-                else message("tui.why", "{why}.", why=why)
-            )
-        if drawing is None:
-            yield render(READING)
-            return
-        if finding.gap is not None:
-            tolerance = nats(drawing.view.tolerance)
-            yield render(
-                message(
-                    "tui.gap_is", "Gap {gap} nats, tolerance {tolerance}.", gap=nats(finding.gap), tolerance=tolerance
-                )
-            )
-        if len(drawing.view.others) > 1:
-            count = len(drawing.view.others)
-            yield render(message("tui.in_completion", "{count} findings in this completion (f next).", count=count))
-        if drawing.decoder.problem is not None:
-            yield render(message("tui.note", "Note: {problem}.", problem=drawing.decoder.problem))
 
     def on_token_view_moved(self) -> None:
         _, right = self.tokens.position
@@ -372,78 +312,18 @@ class FindingScreen(SeekingScreen):
         panel = self.query_one("#panel", VerticalScroll)
         panel.scroll_relative(y=3 * step, animate=False)
 
-    # ------------------------------------------------------------------ going elsewhere
-
-    def visit(self, arm: str, key: Key, finding: FindingRow | None) -> None:
-        same = (arm, key) == (self.arm, self.key)
-        self.arm, self.key, self.finding = arm, key, finding
-        wanted = _panel_of(finding)
+    def arrive(self, *, same: bool) -> None:
+        wanted = _panel_of(self.finding)
         if wanted != "logprobs" or self.panel in ("origin", "steps"):
             self.panel = wanted
         self.set_class(self.has_class("-opened") or self.panel == "steps", "-opened")
-        store, drawing = self.store, self.drawing
+        store, drawing, finding = self.store, self.drawing, self.finding
         if same and drawing is not None and store is not None:
             view = self.parity.attempt(lambda: drawing.view.at(store, finding), drawing.view)
             self.drawing = drawing.showing(view)
             self._draw(go=True)
         else:
             self.load()
-
-    def action_step(self, by: int) -> None:
-        stop = self.list_step(by) if self.list_step else None
-        if stop is None:
-            self.tell(message("tui.no_further", "nothing further in the list"))
-        else:
-            self.visit(*stop)
-
-    def action_next_new(self) -> None:
-        stop = self.untriaged()
-        if stop is None:
-            self.tell(message("tui.none_new", "nothing is left that nobody has decided about"))
-        else:
-            self.visit(*stop)
-
-    def action_within(self, by: int) -> None:
-        if self.view is None:
-            self.tell(READING)
-            return
-        others = list(self.view.others)
-        if not others:
-            self.tell(message("tui.no_finding_in", "no finding in this completion"))
-            return
-        ids = [row.id for row in others]
-        at = ids.index(self.finding.id) + by if self.finding and self.finding.id in ids else 0
-        row = others[at % len(others)]
-        self.visit(row.arm, row.key, row)
-
-    def action_other_arm(self) -> None:
-        if self.view is None:
-            return
-        names = [name for name, arm in self.view.arms.items() if not arm.is_baseline]
-        if len(names) < 2:
-            self.tell(message("tui.no_other_arm", "the run has no other arm to compare"))
-            return
-        self._visit_first(names[(names.index(self.arm) + 1) % len(names)], self.key)
-
-    def action_neighbour(self, step: int) -> None:
-        store = self.store
-        if store is None:
-            return
-        key = self.parity.attempt(lambda: store.neighbour(self.run.id, self.arm, self.key, step), None)
-        if key is None:
-            self.tell(message("tui.no_further_row", "no further row in the batch"))
-        else:
-            self._visit_first(self.arm, key)
-
-    def _visit_first(self, arm: str, key: Key) -> None:
-        """The worst finding of a completion, or the completion without one."""
-        store = self.store
-        if store is None:
-            return
-        nothing: list[FindingRow] = []
-        found = self.parity.attempt(lambda: store.findings_of_completion(self.run.id, arm, key), nothing)
-        worst = sorted(found, key=lambda row: (-row.weight, row.id))
-        self.visit(arm, key, worst[0] if worst else None)
 
     # ------------------------------------------------------------------ triage
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
@@ -15,21 +14,26 @@ from textual.widgets import Input, Static
 
 from parity.errors import ParityError
 from parity.language import render
-from parity.messages import Message, joined, message
+from parity.messages import Message, message
 from parity.records import Verdict
-from parity.store import ArmRow, FindingRow, FindingSort, RunRow
+from parity.store import ArmRow, FindingRow, RunRow
 from parity.store.browse import Facet
 from parity.tui import snippet
 from parity.tui.bindings import APP, FINDINGS
 from parity.tui.command import bindings
 from parity.tui.format import plain
-from parity.tui.names import value_name
-from parity.tui.screens.dialogs import ChooseFilter
-from parity.tui.screens.listing import SearchedScreen
+from parity.tui.screens.filtering import FilteringScreen
+from parity.tui.screens.findings_said import (
+    ALL_FOLLOW,
+    READING_FINDINGS,
+    RUN_GONE,
+    filtered_out,
+    kinds_passing,
+    status,
+)
 from parity.tui.screens.nothing import classes_of, nothing_found
-from parity.tui.screens.previewing import PreviewingScreen
 from parity.tui.stop import Stop
-from parity.tui.view import COLUMNS, GROUPS, SORT_NAMES, Hidden, View, badge
+from parity.tui.view import COLUMNS, Hidden, View, badge
 from parity.tui.widgets.keybar import KeyBar
 from parity.tui.widgets.lines import LinesView
 from parity.tui.widgets.strips import SummaryStrip
@@ -40,14 +44,12 @@ if TYPE_CHECKING:
     from parity.tui.tokens import Decoder
     from parity.view import NextCommand
 
-MANY = 100_000
-"""Findings that an index walks through in some 20 ms."""
 COUNTED_AT_ONCE = 512
 SETTLED = 0.15
 """Seconds that a filter must stand before its positions are counted: not for every letter that is typed."""
 
 
-class FindingsScreen(SearchedScreen[FindingRow], PreviewingScreen):
+class FindingsScreen(FilteringScreen):
     """A table over all findings of a run. Near-ties are hidden at first: they are hundreds and benign; and so is what
     follows the first fault of a completion, which mostly follows from it."""
 
@@ -58,7 +60,6 @@ class FindingsScreen(SearchedScreen[FindingRow], PreviewingScreen):
 
     def __init__(self, run: RunRow) -> None:
         super().__init__(run)
-        self.facets: list[Facet] | None = None
         self.total = 0
         self.gone = False
         self.decoder: Decoder | None = None
@@ -145,11 +146,6 @@ class FindingsScreen(SearchedScreen[FindingRow], PreviewingScreen):
                 self.load_total(view)  # so many for now, the rest is counted in the background
             return len(ids)
         return self.store.count_findings(self.run.id, view.filter())
-
-    @property
-    def many(self) -> bool:
-        """Are there so many findings that walking an index of them keeps a person waiting?"""
-        return self.facets is None or sum(facet.findings for facet in self.facets) > MANY
 
     @work(thread=True, exclusive=True, group="total")
     def load_total(self, view: View) -> None:
@@ -242,70 +238,31 @@ class FindingsScreen(SearchedScreen[FindingRow], PreviewingScreen):
     # ------------------------------------------------------------------ words
 
     def say(self) -> None:
-        view = self.view
-        facets = self.facets or []
-        kinds: dict[tuple[str, str], int] = {}
-        for facet in facets:
-            if view.lets(facet):
-                kinds[facet.kind, facet.severity] = kinds.get((facet.kind, facet.severity), 0) + facet.findings
+        view, facets = self.view, self.facets or []
         if not view.text:  # text is not a facet
-            self.query_one(SummaryStrip).show_kinds(
-                sorted(((kind, severity, n) for (kind, severity), n in kinds.items()), key=lambda k: -k[2]),
-                filtered=bool(view.chosen),
-            )
-        everything = sum(facet.findings for facet in facets)
+            self.query_one(SummaryStrip).show_kinds(kinds_passing(view, facets), filtered=bool(view.chosen))
         hidden = Hidden.of(view, facets)
-        self.set_text("#status", render(self._status(everything, hidden)), layout=False)
-        self._say_empty(hidden)
-
-    def _status(self, everything: int, hidden: Hidden) -> Message:
-        """Where the cursor is, what is hidden, selected and filtered, and the order."""
-        view = self.view
-        parts: list[Message | str] = [f"{self.table.cursor + 1 if self.total else 0:,}/{self.total:,}"]
-        if everything:
-            parts.append(message("tui.of_all", "of {everything:,}", everything=everything))
-        parts += self.selected_said()
-        if said := hidden.said():
-            parts.append(joined(["(", joined(said, "; "), ")"], by=""))
-        if view.chosen:
-            parts.append("| " + " ".join(sorted(value_name(*one) for one in view.chosen)))
-        if view.text:
-            parts.append(joined(["|", message("tui.text", 'text "{text}"', text=plain(view.text))], " "))
-        by = message("tui.by", "by {column}", column=SORT_NAMES[view.sort])
-        if view.descending:
-            by = message("tui.by_reversed", "by {column} reversed", column=SORT_NAMES[view.sort])
-        return joined([*parts, "|", by], " ")
-
-    def _say_empty(self, hidden: Hidden) -> None:
+        of = sum(facet.findings for facet in facets)
+        said = status(view, self.table.cursor, self.total, of, self.selected_said(), hidden)
+        self.set_text("#status", render(said), layout=False)
         self.set_shown("#empty", not self.total)
         self.set_shown("#table", bool(self.total))
-        self.set_shown("#summary", bool(self.facets is None or sum(f.findings for f in self.facets)))
+        self.set_shown("#summary", bool(of or self.facets is None))
         if not self.total:
             self.set_text("#empty", plain(render(self._why_empty(hidden)), keep="\n"))
 
     def _why_empty(self, hidden: Hidden) -> Message:
+        store = self.store
         if self.gone:
-            return message(
-                "tui.run_gone",
-                "This run was deleted by another process.\n\nTriage is kept. q goes back to the list of runs.",
-            )
-        if self.view.text or self.view.chosen:
-            nothing = message("tui.none_passes", "No finding passes the filter.\n\nEsc clears it, f changes it.")
-            ties = message("tui.ties_hidden", "Near-ties are hidden, z shows them.")
-            return joined([nothing, *([ties] if hidden.near_ties else [])], by=" ")
-        if hidden.near_ties:
-            return message(
-                "tui.only_near_ties",
-                "Nothing but near-ties here: {near_ties:,} of them.\n\nz shows them.",
-                near_ties=hidden.near_ties,
-            )
-        if self.facets is None or self.store is None:
-            return message("tui.reading_findings", "Reading the findings …")
+            return RUN_GONE
+        if (why := filtered_out(self.view, hidden)) is not None:
+            return why
+        if self.facets is None or store is None:
+            return READING_FINDINGS
         if sum(facet.findings for facet in self.facets):
-            return message("tui.all_follow", "All that there is follows another fault: Z shows it.")
+            return ALL_FOLLOW
         no_classes: Mapping[str, int] = {}
         no_arms: Sequence[ArmRow] = ()
-        store = self.store
         arms = self.parity.attempt(lambda: store.arms(self.run.id), no_arms)
         classes = self.parity.attempt(lambda: classes_of(store, self.run), no_classes)
         return nothing_found(self.run, actual_status(self.run), arms, classes)
@@ -347,60 +304,3 @@ class FindingsScreen(SearchedScreen[FindingRow], PreviewingScreen):
         self.table.go(before + by)
         row = self.table.current
         return Stop.at(row) if row is not None and self.table.cursor != before else None
-
-    # ------------------------------------------------------------------ filtering and sorting
-
-    def action_clear(self) -> None:
-        if self.table.selected or self.aside:
-            self.unselect()
-        elif self.view.text:
-            self.query_one("#search", Input).value = ""
-            self.change_view(replace(self.view, text=""))
-        elif self.view.chosen:
-            self.change_view(replace(self.view, chosen=frozenset()))
-
-    def change_view(self, view: View, *, stay: bool = True) -> None:
-        row = self.table.current if stay else None
-        self.view = view
-        self.set_aside()
-        self.refresh_rows(cursor=0 if row is None or self.many else None, stay_on=row)
-
-    def action_near_ties(self) -> None:
-        self.change_view(replace(self.view, near_ties=not self.view.near_ties))
-
-    def action_follow_ups(self) -> None:
-        self.change_view(replace(self.view, follow_ups=not self.view.follow_ups))
-
-    def action_sort(self) -> None:
-        orders = list(FindingSort)
-        following = orders[(orders.index(self.view.sort) + 1) % len(orders)]
-        self.change_view(replace(self.view, sort=following, descending=False), stay=False)
-
-    def action_reverse(self) -> None:
-        self.change_view(replace(self.view, descending=not self.view.descending), stay=False)
-
-    def on_virtual_table_header_clicked(self, event: VirtualTable.HeaderClicked) -> None:
-        chosen = FindingSort(event.sort)
-        turned = chosen is self.view.sort and not self.view.descending
-        self.change_view(replace(self.view, sort=chosen, descending=turned), stay=False)
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        if event.value != self.view.text:
-            self.change_view(replace(self.view, text=event.value), stay=False)
-
-    def action_filter(self) -> None:
-        if self.facets is None:
-            self.tell(message("tui.still_counting", "still counting, one moment"))
-            return
-        counts: dict[tuple[str, str], int] = {}
-        for facet in self.facets:
-            for group in GROUPS:
-                key = (group, str(getattr(facet, group)))
-                counts[key] = counts.get(key, 0) + facet.findings
-        options = sorted(counts, key=lambda key: (GROUPS.index(key[0]), -counts[key]))
-
-        def chosen(answer: frozenset[tuple[str, str]] | None) -> None:
-            if answer is not None:
-                self.change_view(replace(self.view, chosen=answer), stay=False)
-
-        self.app.push_screen(ChooseFilter([(*key, counts[key]) for key in options], self.view.chosen), chosen)

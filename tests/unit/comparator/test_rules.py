@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from parity.comparator import CompareOptions, Comparison, compare
 from parity.comparator.detect.forbidden import MOST_NAMED
-from parity.comparator.detect.said import first_match
+from parity.comparator.inputs.said import first_match
 from parity.records import Completion, Key, Kind, Verdict
 
 LIMIT = 40

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_world import STATE, World, changed
 
-from parity.capture.step_table import NOTHING
+from parity.capture.step_table import DECODE, NOTHING, PREFILL, SPECULATIVE
 from parity.capture.steps import RowSteps
 from parity.explain.invariants import INVARIANTS, invariants_of
-from parity.explain.invariants.cache import DECODE, PREFILL, SPECULATIVE
 from parity.explain.ledger import Ledger
 from parity.explain.violations import check
 from parity.records.verification import accepts_at_its_probability, draws_another_after_a_rejection

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from parity_backends.server.worker.transport import ServerError
+from parity_backends.server.worker.receiving import ServerError
 from parity_backends.worker.protocol import refuse_churn
 from parity_backends.worker.sentences import WorkerError, message, of_request
 

@@ -10,7 +10,8 @@ from parity_backends.worker.counters import METRICS
 from parity_backends.worker.sentences import message
 
 from .bounds import excerpt
-from .transport import Endpoint, Refused, ServerError
+from .receiving import Refused, ServerError
+from .transport import Endpoint
 
 MOST_POSITIONS = 1024
 """Draft positions that a server may count; no method drafts as many tokens in a step."""

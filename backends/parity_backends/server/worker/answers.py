@@ -8,7 +8,7 @@ from parity_backends.worker.records import number
 from parity_backends.worker.sentences import Sentence, message
 
 from .bounds import excerpt, in_brief
-from .transport import ServerError
+from .receiving import ServerError
 
 ID_PREFIX = "token_id:"
 """What vLLM writes in place of a token's text with return_tokens_as_token_ids."""

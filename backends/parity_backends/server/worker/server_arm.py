@@ -6,13 +6,12 @@ import os
 import platform
 import threading
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any, Callable, Iterable, Optional
+from typing import Any, Callable, Optional
 
 from parity_backends.worker.asked import Churn, Item, Plan, Record, Request, Sampling
 from parity_backends.worker.counters import since
 from parity_backends.worker.planned import PlannedArm
-from parity_backends.worker.protocol import Channel, Stopped, refuse_churn
+from parity_backends.worker.protocol import Channel, refuse_churn
 from parity_backends.worker.records import completion_record
 from parity_backends.worker.sampling import all_sampling, rows_of, sampling_of
 from parity_backends.worker.seeds import seed_of
@@ -23,13 +22,13 @@ from .answers import Answer, NoAnswer, Sample, assembled, prompt_entries, whole
 from .asking import CHAT, COMPLETIONS, OPENAI, VLLM, call_body, has_images, not_sent, sampling_body, score_body
 from .bounds import excerpt
 from .keys import is_readable_on_the_way
-from .transport import Body, Endpoint, Refused, ServerError
+from .many import all_calls
+from .receiving import Refused, ServerError
+from .retokenised import Retokenised
+from .transport import Body, Endpoint
 
-WAKE_SECONDS = 0.5
 NOT_TAKEN = (400, 422, 500)
 """What servers say to a form of question that they do not know: LiteLLM 1.106.2 answers token ids with 500."""
-NO_CHARACTER = "\ufffd"
-"""What a tokenizer shows for bytes that make no character."""
 MODEL_CHECK = message(
     "server.model_unseen",
     "that the server has the plan's checkpoint: it names its model, and its weights cannot be seen",
@@ -47,6 +46,9 @@ PROMPT_UNSEEN = message(
 class ServerArm(PlannedArm):
     """An endpoint with the settings of one arm, and the plan's requests."""
 
+    tokens: Retokenised
+    """Where the server gives no token ids, or not all."""
+
     def __init__(self, plan: Plan, name: str, channel: Channel, stop: threading.Event) -> None:
         super().__init__(plan, name, channel, stop)
         self.rows = rows_of(plan)
@@ -58,7 +60,6 @@ class ServerArm(PlannedArm):
         self.as_text = False
         # A prompt may become a chat message only where every arm gets it that way, else inputs would differ.
         self.wrap = all(arm["engine"].get("endpoint") == "chat" for arm in plan["arms"])
-        self.tokenizer: Any = None
         self.gives_ids = True
         self.lists_ids = False
         """Token ids stand in the lists of logprobs alone, so these are asked for."""
@@ -165,7 +166,7 @@ class ServerArm(PlannedArm):
         if not self.gives_ids and not sampling.get("logprobs"):
             self._try_lists(request, sampling)
         if not self.gives_ids or not self.heeds_vllm:
-            self._load_tokenizer()
+            self.tokens = Retokenised(self.plan)
         return answer.prompt_token_ids is not None
 
     def _try_lists(self, request: Request, sampling: Sampling) -> None:
@@ -190,18 +191,6 @@ class ServerArm(PlannedArm):
             )
             for name, value in found.items()
         ]
-
-    def _load_tokenizer(self) -> None:
-        try:
-            from tokenizers import Tokenizer
-        except ImportError:
-            raise WorkerError(
-                message(
-                    "server.no_tokenizers",
-                    "the server gives text without token ids, and this Python has no package `tokenizers` to make them",
-                )
-            ) from None
-        self.tokenizer = Tokenizer.from_file(os.path.join(self.plan["model"]["path"], "tokenizer.json"))
 
     # ------------------------------------------------------------------ one request
 
@@ -245,31 +234,6 @@ class ServerArm(PlannedArm):
                 )
             ) from error
 
-    def _all(self, calls: Iterable[Callable[[], Any]], finished: Callable[[Any], None], total: int) -> None:
-        """Make all calls, `concurrency` at once; `finished` gets each result as it comes, in this thread."""
-        done = 0
-        with ThreadPoolExecutor(max_workers=self.concurrency) as pool:
-            waiting: set[Future[Any]] = {pool.submit(call) for call in calls}
-            try:
-                while waiting:
-                    ended, waiting = wait(waiting, timeout=WAKE_SECONDS, return_when=FIRST_COMPLETED)
-                    if self.stop.is_set():
-                        raise Stopped
-                    self.endpoint.expire()
-                    failed = [future for future in ended if future.exception() is not None]
-                    for future in ended:  # what has come is kept, also beside a failure
-                        if future not in failed:
-                            finished(future.result())
-                            done += 1
-                    if failed:
-                        failed[0].result()
-                    self.channel.event("progress", running=len(waiting), completions=done, total=total)
-            finally:
-                for future in waiting:
-                    future.cancel()
-                while wait(waiting, timeout=0.1).not_done:  # one that began in this moment is cut off as well
-                    self.endpoint.abort()
-
     # ------------------------------------------------------------------ commands
 
     def generate(self, rounds: list[int]) -> None:
@@ -297,7 +261,7 @@ class ServerArm(PlannedArm):
                     tokens += len(record["token_ids"])
                 last = time.perf_counter()
 
-            self._all([call(request) for request in self.requests], finished, len(self.requests))
+            all_calls(self, [call(request) for request in self.requests], finished, len(self.requests))
         counted = since(server_counters(self.endpoint), before)
         counted.update(
             tokens=tokens,
@@ -319,10 +283,10 @@ class ServerArm(PlannedArm):
             raise ServerError(of_request(request, ServerError(said)))
         logprobs = sample.logprobs
         if token_ids is not None and sample.listed is not None:
-            token_ids = self._whole_characters(sample.listed)
+            token_ids = self.tokens.whole_characters(sample.listed)
             logprobs = logprobs if len(token_ids) == len(sample.listed) else None
         if token_ids is None:
-            token_ids = self._retokenised(sample, sampling_of(self.plan, request))
+            token_ids = self.tokens.ids(sample, sampling_of(self.plan, request))
         server: Record = dict(answer.said, seconds=round(seconds, 4), attempts=answer.attempts)
         if answer.usage:
             server["usage"] = answer.usage
@@ -344,30 +308,6 @@ class ServerArm(PlannedArm):
             logprobs=logprobs,
             server=server,
         )
-
-    def _whole_characters(self, listed: list[tuple[int, str]]) -> list[int]:
-        """The ids that logprobs list, and the others of a character that several tokens make: llama.cpp's
-        server has one entry for it, with the last one's id."""
-        found: list[int] = []
-        for token, text in listed:
-            parts = [token]
-            if text and NO_CHARACTER not in text and NO_CHARACTER in self.tokenizer.decode([token]):
-                made = self.tokenizer.encode(text, add_special_tokens=False).ids
-                parts = list(made) if made and made[-1] == token else parts
-            found += parts
-        return found
-
-    def _retokenised(self, sample: Sample, sampling: Sampling) -> list[int]:
-        ids: list[int] = list(self.tokenizer.encode(sample.text or "", add_special_tokens=False).ids)
-        eos = self.plan["model"].get("eos_token_ids") or []
-        if (
-            sample.finish_reason == "stop"
-            and sample.stop_reason is None
-            and len(eos) == 1
-            and not (sampling.get("stop") or sampling.get("ignore_eos"))
-        ):
-            ids.append(eos[0])  # nothing else can have ended it, and text does not show it
-        return ids
 
     def score(self, items: list[Item], top: int) -> int:
         """Teacher-force prompt + completion by `prompt_logprobs`, each distinct sequence once."""
@@ -400,7 +340,7 @@ class ServerArm(PlannedArm):
                 done += 1
             tokens += 0 if isinstance(logprobs, str) else len(logprobs)
 
-        self._all([call(*sequence) for sequence in sequences], finished, len(sequences))
+        all_calls(self, [call(*sequence) for sequence in sequences], finished, len(sequences))
         self.channel.event("scored", items=len(items), sequences=len(sequences), tokens=tokens)
         return done
 

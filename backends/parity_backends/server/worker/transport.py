@@ -11,10 +11,11 @@ import time
 from typing import Any, Iterator, Union
 from urllib.parse import urlsplit
 
-from parity_backends.worker.sentences import Sentence, WorkerError, message
+from parity_backends.worker.sentences import Sentence, message
 
-from .bounds import LARGE_BYTES, MAX_ANSWER_BYTES, SHOWN, excerpt, is_too_dense
+from .bounds import LARGE_BYTES, excerpt, is_too_dense
 from .keys import Key
+from .receiving import Received, Refused, ServerError, failed
 
 RETRIED = (429, 503)
 """Statuses that say "later": too many requests, not ready. Nothing else is asked twice."""
@@ -27,19 +28,6 @@ LONGEST_BACKOFF = 30.0
 
 Body = dict[str, Any]
 """What is posted, as JSON has it."""
-
-
-class ServerError(WorkerError):
-    """The server could not be reached, or did not answer as an OpenAI-compatible server does."""
-
-
-class Refused(ServerError):
-    """An HTTP error status. `status` is it, `answered` the server's own message."""
-
-    def __init__(self, said: Union[Sentence, str], status: int, answered: str) -> None:
-        super().__init__(said)
-        self.status = status
-        self.answered = answered
 
 
 class Endpoint:
@@ -145,7 +133,7 @@ class Endpoint:
 
     # ------------------------------------------------------------------ one call
 
-    def _call(self, method: str, path: str, body: Body | None) -> _Answer:
+    def _call(self, method: str, path: str, body: Body | None) -> Received:
         payload = None if body is None else json.dumps(body).encode()
         attempt = 0
         while True:
@@ -171,7 +159,7 @@ class Endpoint:
             if self.stop.wait(pause):
                 raise ServerError(message("server.given_up", "given up: an end was asked for"))
 
-    def _accepted(self, path: str, answer: _Answer, attempt: int) -> _Answer:
+    def _accepted(self, path: str, answer: Received, attempt: int) -> Received:
         answer.attempts = attempt
         if answer.status == 200:
             return answer
@@ -189,7 +177,7 @@ class Endpoint:
             said = self._said(answer.read_all())
             raise Refused(self._status(path, answer.status, said), answer.status, said)
 
-    def _once(self, method: str, path: str, payload: bytes | None) -> _Answer:
+    def _once(self, method: str, path: str, payload: bytes | None) -> Received:
         make: Any = http.client.HTTPConnection
         extra: dict[str, Any] = {}
         if self.scheme == "https":
@@ -205,7 +193,8 @@ class Endpoint:
             raise ServerError(message("server.given_up", "given up: an end was asked for"))
         try:
             connection.connect()
-            answer = _Answer(self, path, connection)
+            answer = Received(connection, self.shown + path, self.timeout, self.key, self)
+            self.track(answer.sock)
             connection.request(method, self.path + path, payload, headers)
             answer.begin()
         except (OSError, http.client.HTTPException) as error:
@@ -215,7 +204,7 @@ class Endpoint:
             if isinstance(error, ConnectionRefusedError):
                 raise
             late = answer is not None and time.monotonic() > answer.until  # then it was cut off, see expire()
-            raise self._failed(self.shown + path, self._late() if late else self.why(error)) from error
+            raise failed(self.shown + path, self._late() if late else self.why(error)) from error
         return answer
 
     # ------------------------------------------------------------------ what went wrong, in words
@@ -229,11 +218,8 @@ class Endpoint:
     def _late(self) -> Sentence:
         return message("server.late", "no answer within {timeout:g} s", timeout=self.timeout)
 
-    @staticmethod
-    def _failed(where: str, why: Union[Sentence, str]) -> ServerError:
-        return ServerError(message("server.failed", "{url}: {why}", url=where, why=why))
-
     def why(self, error: Exception) -> Union[Sentence, str]:
+        """What an error of the connection means."""
         if isinstance(error, (socket.timeout, TimeoutError)):
             return self._late()
         if isinstance(error, http.client.RemoteDisconnected):
@@ -314,85 +300,3 @@ class Endpoint:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:
                 continue  # closed in the meantime
-
-
-class _Answer:
-    """An answer being read, as a context that closes the connection."""
-
-    def __init__(self, endpoint: Endpoint, path: str, connection: Any) -> None:
-        self.endpoint, self.path, self.connection = endpoint, path, connection
-        self.sock = connection.sock
-        self.until = time.monotonic() + endpoint.timeout
-        self.attempts = 1
-        self.size = 0
-        endpoint.track(self.sock)
-
-    def begin(self) -> None:
-        self.response = self.connection.getresponse()
-        self.status = int(self.response.status)
-        self.content_type = self.endpoint.key.hide(str(self.response.getheader("Content-Type") or "").lower())[:SHOWN]
-        after = self.response.getheader("Retry-After") or ""
-        self.retry_after = float(after[:9]) if after.isascii() and after.isdigit() else 0.0
-
-    def __enter__(self) -> _Answer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.endpoint.forget(self.sock)
-        self.connection.close()
-
-    def read_all(self) -> bytes:
-        return self.endpoint.key.hide_in(b"".join(self.pieces()))
-
-    def pieces(self) -> Iterator[bytes]:
-        where = self.endpoint.shown + self.path
-        while True:
-            try:
-                data = self.response.read1(65536)
-            except (OSError, http.client.HTTPException, ValueError) as error:
-                late = time.monotonic() > self.until
-                raise self.endpoint._failed(where, self._too_slow() if late else self.endpoint.why(error)) from error
-            if not data:
-                break
-            if time.monotonic() > self.until:  # a byte now and then never runs into the socket's own timeout
-                raise self.endpoint._failed(where, self._too_slow())
-            self.size += len(data)
-            if self.size > MAX_ANSWER_BYTES:
-                raise ServerError(
-                    message(
-                        "server.too_long",
-                        "{url}: an answer of more than {most} MiB",
-                        url=where,
-                        most=MAX_ANSWER_BYTES >> 20,
-                    )
-                )
-            yield data
-        if time.monotonic() > self.until:
-            raise self.endpoint._failed(where, self._too_slow())
-        if self.response.length:
-            raise ServerError(
-                message(
-                    "server.bytes_missing",
-                    "{url}: the answer is truncated, {missing} bytes are missing",
-                    url=where,
-                    missing=self.response.length,
-                )
-            )
-
-    def _too_slow(self) -> Sentence:
-        return message("server.not_whole", "no whole answer within {timeout:g} s", timeout=self.endpoint.timeout)
-
-    def events(self) -> Iterator[str]:
-        """The data of each server-sent event."""
-        rest, lines = b"", []
-        for piece in self.pieces():
-            *whole, rest = (rest + piece).split(b"\n")
-            for line in whole:
-                line = line.rstrip(b"\r")
-                if line.startswith(b"data:"):
-                    lines.append(line[5:].strip())
-                elif not line and lines:
-                    yield self.endpoint.key.hide_in(b"\n".join(lines)).decode("utf-8", "replace")
-                    lines = []
-        if lines and lines[-1] == b"[DONE]":
-            yield "[DONE]"

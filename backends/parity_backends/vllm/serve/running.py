@@ -21,7 +21,8 @@ from parity.records.deployment import Deployment
 from parity.records.engine_settings import engine_settings
 from parity.records.objects import object_of
 from parity_backends.server.worker.bounds import is_too_dense
-from parity_backends.server.worker.transport import Endpoint, Refused, ServerError
+from parity_backends.server.worker.receiving import Refused, ServerError
+from parity_backends.server.worker.transport import Endpoint
 
 TIMEOUT = 30.0
 """Seconds: the server looks at its environment before it answers."""

@@ -16,8 +16,7 @@ import numpy as np
 
 from parity.capture.step_table import NOTHING, Ragged, joined_lists, spans
 
-SPECULATIVE, DECODE, PREFILL = 0, 1, 2
-"""The paths of a row through recurrent layers."""
+from .state_columns import StateColumns
 
 
 class Sight:
@@ -77,10 +76,6 @@ class Sight:
                 self.order["given"] = looked_up(dict(zip(whose, range(len(whose)))), names)  # noqa: B905
             ends = {one.request_id: int(one.finish_reason) for one in self.given if one.finish_reason is not None}
             self.numbers["finish"] = looked_up(ends, names) if ends else np.full(len(names), NOTHING)
-
-
-STATE_DIGESTS = ("found", "left")
-"""Of recurrent states, as a step begins and as it ends."""
 
 
 class Columns:
@@ -257,67 +252,9 @@ class Columns:
         self.found["written/%d" % group] = Ragged(self.counted(rows, new), blocks[new])
 
     def _state(self, group: int, steps: list[dict[str, Any]]) -> None:
-        """Metadata of recurrent layers, by step (None: there is none)."""
-        count = len(self.scheduled)
-        mask = np.zeros(count, dtype=bool)
-        path = np.full(count, PREFILL, dtype=np.int64)
-        accepted = np.full(count, NOTHING, dtype=np.int64)
-        initial = np.full(count, NOTHING, dtype=np.int64)
-        off = np.zeros(count, dtype=np.int64)
-        wide = max([1, *(seen["spec_slots"].shape[1] for seen in steps if seen["spec_slots"] is not None)])
-        slots = np.full((count, wide), NOTHING, dtype=np.int64)
-        digests = {name: np.zeros((count, wide), dtype=np.int64) for name in STATE_DIGESTS}
-        begin = 0
-        for seen, rows in zip(steps, self.rows):  # noqa: B905
-            end = begin + int(rows)
-            if seen["mask"] is not None:
-                mask[begin:end] = seen["mask"][:rows]
-            spec = begin + np.flatnonzero(mask[begin:end])
-            other = begin + np.flatnonzero(~mask[begin:end])
-            path[spec] = SPECULATIVE
-            path[other[: seen["decodes"]]] = DECODE
-            if len(spec) and seen["accepted"] is not None:
-                accepted[spec] = seen["accepted"][: len(spec)]
-            if len(spec) and seen["spec_slots"] is not None:
-                slots[spec, : seen["spec_slots"].shape[1]] = seen["spec_slots"][: len(spec)]
-            if len(other) and seen["other_slots"] is not None:
-                slots[other, 0] = seen["other_slots"][: len(other)]
-            for name, values in digests.items():
-                of_spec, of_others = seen.get(name, (None, None))
-                if len(spec) and of_spec is not None:
-                    values[spec, : of_spec.shape[1]] = of_spec[: len(spec)]
-                if len(other) and of_others is not None:
-                    values[other, 0] = of_others[: len(other)]
-            if seen["initial"] is not None:
-                initial[other] = seen["initial"][: len(other)]
-            if len(spec) and len(other) and seen["spec_tokens"] is not None and seen["other_tokens"] is not None:
-                off[begin:end] = self._split_off(begin, end, mask[begin:end], seen)
-            begin = end
-        initial[path == DECODE] = NOTHING
-        counts = np.where(mask, wide, 1)
-        named = {"path": path, "accepted": accepted, "initial": initial, "split_off": off}
-        self.found.update(("%s/%d" % (name, group), values) for name, values in named.items())
-        self.found["state_slots/%d" % group] = Ragged(counts, slots[np.arange(wide) < counts[:, None]])
-        for name, values in digests.items():
-            if all(name in seen for seen in steps):
-                column = "state_%s/%d" % (name, group)
-                self.found[column] = Ragged(counts, values[np.arange(wide) < counts[:, None]])
-
-    def _split_off(self, begin: int, end: int, mask: Any, seen: dict[str, Any]) -> Any:
-        """How many tokens of each row the split into speculative and other rows puts into another's place."""
-        scheduled = self.scheduled[begin:end]
-        rows = np.repeat(np.arange(end - begin), scheduled)
-        off = np.zeros(end - begin, dtype=np.int64)
-        for given, of in ((seen["spec_tokens"], mask), (seen["other_tokens"], ~mask)):
-            due = np.flatnonzero(of[rows])
-            if len(given) != len(due):
-                return scheduled.copy()
-            wrong = given != due
-            if not wrong.any():
-                continue
-            both = np.union1d(given[wrong], due[wrong])
-            off += np.bincount(rows[both[both < len(rows)]], minlength=len(off))
-        return off
+        """Metadata of recurrent layers, by step."""
+        state = StateColumns(steps, self.rows, self.scheduled)
+        self.found.update(("%s/%d" % (name, group), values) for name, values in state.all().items())
 
 
 class Flat(NamedTuple):

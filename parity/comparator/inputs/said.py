@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from parity.comparator.inputs import servers
 from parity.comparator.inputs.asked import Asked, Requests, requests_of
 from parity.comparator.inputs.exercised import speculates
-from parity.comparator.inputs.text import INT32_MAX
+from parity.comparator.inputs.text import INT32_MAX, same_text
 from parity.comparator.types import Tokenizer
 from parity.records import Capture, Completion
 from parity.records.engine_settings import draft_tokens
@@ -121,6 +121,20 @@ def said(completion: Completion, asked: Asked, writer: Writer) -> Said:
         others = (first_match(whole, [stop], max(begun, match.start)) for stop in asked.stops)
         right += [_cut(whole, one, asked) for one in others if one is not None and match.end > begun]
     return Said(whole, match, needed, tuple(dict.fromkeys(right)))
+
+
+def is_of_tokens(text: str, completion: Completion, asked: Asked, found: Said) -> bool:
+    """Is this text of the completion what its tokens say, a stop string that was cut off allowed for?"""
+    if any(same_text(text, right) for right in found.right):
+        return True
+    may_be_cut = isinstance(completion.stop_reason, str) or (
+        bool(asked.stops)
+        and completion.finish_reason == "stop"
+        and completion.stop_reason is None
+        and asked.ends_with(completion) is None
+    )
+    # The tokens of the stop string are not in the stream.
+    return found.match is None and may_be_cut and found.text.startswith(text)
 
 
 def _cut(text: str, match: Match, asked: Asked) -> str:

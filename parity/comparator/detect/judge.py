@@ -1,0 +1,34 @@
+"""What is wrong with each completion: greedy ones against the baseline's tokens, drawn ones by their likelihood."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from parity.comparator.detect.leak import Donors
+from parity.comparator.detect.pairs import Judged, judge_pairs
+from parity.comparator.detect.rules import requested
+from parity.comparator.detect.sampled import judge_sampled
+from parity.comparator.detect.setup import setup_of
+from parity.comparator.inputs.normalise import Inputs
+from parity.comparator.reference.references import References
+from parity.comparator.streams.pairing import Pairs
+from parity.comparator.types import CompareOptions
+from parity.records.crossings import Crossed
+
+
+def judge(inputs: Inputs, references: References, pairs: Pairs, options: CompareOptions, crossed: Crossed) -> Judged:
+    """All pairs, by the rules of their requests, and then by what the reference says."""
+    greedy, drawn = pairs.where(~pairs.random), pairs.where(pairs.random)
+
+    @cache
+    def donors() -> Donors:
+        return Donors(inputs.baseline, inputs.candidate, pairs)
+
+    rules = requested(inputs, pairs)
+    judged = Judged(broken=rules.broken)
+    if greedy.keys or not inputs.is_random:
+        judged += judge_pairs(setup_of(inputs.without(drawn.keys), references, greedy, options, donors, rules))
+    if not inputs.is_random:
+        return judged
+    part = inputs.without(greedy.keys)
+    return judged + judge_sampled(part, references.lookup, drawn, options, donors, rules, crossed)
