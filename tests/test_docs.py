@@ -24,8 +24,13 @@ from parity.records.kinds import kinds
 PREFIX = "parity.comparator."
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+MADE = "messages.md"
+"""A page of the site that is made when it is built (tools/messages_page.py), and not kept."""
 PAGES = sorted(
-    [*(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")), *DOCS.glob("*.md")]
+    [
+        *(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")),
+        *(page for page in DOCS.glob("*.md") if page.name != MADE),
+    ]
 )
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -127,9 +132,18 @@ def test_every_page_is_reachable_from_the_readme() -> None:
     readme, index = text_of("README.md"), text_of("docs/index.md")
     assert "(docs/index.md)" in readme
     for page in DOCS.glob("*.md"):
-        assert page.name in ("index.md", "index.zh.md") or f"({page.name})" in index + text_of("docs/index.zh.md"), (
-            f"docs/index.md does not link {page.name}"
-        )
+        assert page.name in ("index.md", "index.zh.md", MADE) or f"({page.name})" in index + text_of(
+            "docs/index.zh.md"
+        ), f"docs/index.md does not link {page.name}"
+
+
+def test_the_page_of_messages_has_errors_with_their_remedies() -> None:
+    rows = {id: (said, hint) for id, said, hint in importlib.import_module("messages_page").remedies()}
+    assert len(rows) > 100
+    assert rows["capture.no_such_capture"] == (
+        "no such capture: {path}",
+        "check the path; `parity runs list` names runs",
+    )
 
 
 class _Site(yaml.SafeLoader):
@@ -145,7 +159,8 @@ def test_every_page_has_its_place_on_the_site() -> None:
     listed = [
         page for part in site["nav"] for one in part.values() for page in ([one] if isinstance(one, str) else one)
     ]
-    assert sorted(listed) == sorted(page.name for page in DOCS.glob("*.md") if not page.name.endswith(".zh.md"))
+    kept = {page.name for page in DOCS.glob("*.md") if not page.name.endswith(".zh.md")}
+    assert sorted(listed) == sorted(kept | {MADE})
     assert site["strict"] is True
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 REPOSITORY = os.environ.get("DOCS_REPOSITORY", "https://github.com/parity-mtp/parity")
@@ -28,3 +31,10 @@ def _rewritten(found: re.Match[str]) -> str:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by MkDocs with the source of each page."""
     return LINK.sub(_rewritten, markdown)
+
+
+def on_pre_build(**_: Any) -> None:
+    """Called by MkDocs before it lists the pages: docs/messages.md is made, and not kept in the repository."""
+    root = Path(__file__).resolve().parent.parent
+    made = subprocess.run([sys.executable, str(root / "tools" / "messages_page.py")], capture_output=True, check=True)
+    (root / "docs" / "messages.md").write_bytes(made.stdout)
