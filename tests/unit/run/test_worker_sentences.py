@@ -72,7 +72,7 @@ def test_why_something_is_not_scored() -> None:
     reasons = [message("replay.no_score", "the recording has no score of this completion"), "context length exceeded"]
     lines = [json.dumps({"event": "unscored", "key": key, "reason": one}).encode() for one in reasons]
     ours, servers = (words_heard(found.reason) for found in map(decode, lines) if isinstance(found, Unscored))
-    assert render(ours, "zh") == "该录制没有这条补全的评分"
+    assert render(ours, "zh") == "该录制没有这条补全的打分"
     assert render(servers, "zh") == "context length exceeded"
     assert words_heard(short_json(ours)) == words_heard(short_json(words_heard(short_json(ours))))
     assert short_json(servers) == "context length exceeded"
