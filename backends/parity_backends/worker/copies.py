@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 def host_copy(tensor: Any, stop: Optional[int] = None) -> Any:
     """An array with the values of a tensor: at once on the host, after the step's synchronisation on a device."""
-    if tensor.device.type == "cpu":
+    if tensor.is_cpu:
         values = tensor.numpy()
         return (values if stop is None else values[:stop]).copy()
     import torch

@@ -16,6 +16,7 @@ class Tensor:
     """Numbers on the host, as the worker asks torch for them."""
 
     device = SimpleNamespace(type="cpu")
+    is_cpu = True
 
     def __init__(self, values: Sequence[int]) -> None:
         self.values = np.array(values)

@@ -49,14 +49,13 @@ def sights(worker: ModuleType, world: World, steps: RowSteps) -> list[Any]:
             ATTENTION: {
                 **{
                     name: steps.numbers(f"{name}/0")[list(rows)]
-                    for name in ("table_off", "table_found", "table_own", "kv_found", "kv_kept", "kv_left", "kv_tokens")
+                    for name in ("kv_found", "kv_kept", "kv_left", "kv_tokens")
                 },
                 "sequence_length": steps.numbers("sequence_length/0")[list(rows)],
-                "new_blocks": steps.lists("new_blocks/0").take(list(rows)),
                 "slots": slots(steps, rows),
                 "size": BLOCK,
             },
-            STATE: {"new_blocks": steps.lists("new_blocks/1").take(list(rows)), "state": state(steps, rows)},
+            STATE: {"state": state(steps, rows)},
         }
         begin += count
         found.append(one)
@@ -144,8 +143,9 @@ def test_readings_become_the_columns(worker: ModuleType, seed: int) -> None:
     world = World(seed)
     steps = world.recorded()
     found = worker.Columns(sights(worker, world, steps)).all()
-    assert set(found) == set(steps.columns)
-    assert [name for name in steps.columns if not equal(found[name], steps.columns[name])] == []
+    owned = {name for name in steps.columns if name.startswith(("new_blocks", "table"))}  # `Owners` makes these
+    assert set(found) == set(steps.columns) - owned
+    assert [name for name in found if not equal(found[name], steps.columns[name])] == []
 
 
 def test_what_is_settled_with_the_block_is_what_the_doors_saw(worker: ModuleType) -> None:
@@ -188,7 +188,9 @@ def test_tokens_split_into_anothers_place_are_counted(worker: ModuleType) -> Non
     assert off[step].sum() == len(tokens) // 2 * 2
 
 
-def test_block_tables_are_compared_with_the_schedulers(worker: ModuleType) -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_block_tables_are_compared_with_the_schedulers(worker: ModuleType, together: bool) -> None:
+    """The same in one block of the steps file or in three."""
     params = SimpleNamespace(temperature=0.0)
     requests, owners = worker.Requests(), worker.Owners(1)
 
@@ -210,30 +212,105 @@ def test_block_tables_are_compared_with_the_schedulers(worker: ModuleType) -> No
         )  # fmt: skip
         return worker.said_in(output, lambda name: None)
 
-    def seen(rows: str, said: Any, table: list[list[int]]) -> dict[str, Any]:
+    def seen(rows: str, said: Any, table: list[list[int]]) -> Any:
         sight = worker.Sight(0, 0)
-        sight.names, sight.said = list(rows), [said]
+        sight.names, sight.said, sight.groups = list(rows), [said], {0: {"table": np.array(table)}}
         requests.step(sight)
-        sight.groups = {0: {"table": np.array(table)}}
-        owners.step(sight)
-        found: dict[str, Any] = sight.groups[0]
-        return found
+        return sight
 
     first = [request("a", [5, 6]), request("b", [7])]
-    said = said_of(first, cached([], [], set()))
-    first[0].block_ids[0].append(8)  # as the model runner does with its own
-    found = seen("ab", said, [[5, 6], [7, 3]])  # the 3 is left over from another request: not b's
-    assert found["table_off"].tolist() == [NOTHING, NOTHING]
     blocks = [([8],), ([9],)]
-    said = said_of([], cached(["a", "b"], blocks, {"b"}))
+    steps = [("ab", said_of(first, cached([], [], set())), [[5, 6], [7, 3]])]  # 3 is left over from another: not b's
+    first[0].block_ids[0].append(8)  # as the model runner does with its own
+    steps.append(("ba", said_of([], cached(["a", "b"], blocks, {"b"})), [[7, 0, 0], [5, 6, 8]]))
     blocks[1][0].append(4)  # all that b has: the model runner's own from now on
-    found = seen("ba", said, [[7, 0, 0], [5, 6, 8]])
-    assert requests.arrival == {"b": 2}
-    assert (found["new_blocks"].counts.tolist(), found["new_blocks"].values.tolist()) == ([1, 1], [9, 8])
-    assert [found[name].tolist() for name in ("table_off", "table_found", "table_own")] == [[0, -1], [7, -1], [9, -1]]
-    found = seen("a", said_of([], cached(["a"], [None], set())), [[5, 6, 9]])
-    assert found["new_blocks"].counts.tolist() == [0]
-    assert [found[name].tolist() for name in ("table_off", "table_found", "table_own")] == [[2], [9], [8]]
+    steps.append(("a", said_of([], cached(["a"], [None], set())), [[5, 6, 9]]))
+    found: dict[str, list[int]] = {}
+    for part in [steps] if together else [[one] for one in steps]:
+        requests.release()
+        made = owners.columns([seen(*one) for one in part])
+        new = made.pop("new_blocks/0")
+        for name, values in {**made, "counts": new.counts, "new": new.values}.items():
+            found.setdefault(name, []).extend(values.tolist())
+    assert found == {
+        "table_off/0": [NOTHING, NOTHING, 0, NOTHING, 2], "table_found/0": [NOTHING, NOTHING, 7, NOTHING, 9],
+        "table_own/0": [NOTHING, NOTHING, 9, NOTHING, 8], "counts": [2, 1, 1, 1, 0], "new": [5, 6, 7, 9, 8],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_tables_are_compared_over_any_blocks_of_steps(worker: ModuleType, seed: int) -> None:
+    """Requests come, leave and are preempted; entries of the engine's tables are wrong here and there."""
+    world = World(seed)
+    steps = world.recorded()
+    random = np.random.default_rng(seed)
+    requests, owners = worker.Requests(), worker.Owners(1)
+    owned: dict[str, list[int]] = {}
+    due: list[tuple[int, int, int]] = []
+    waiting: list[Any] = []
+    found: dict[str, list[Any]] = {}
+
+    def write() -> None:
+        for name, values in owners.columns(waiting).items():
+            found.setdefault(name, []).append(values)
+        waiting.clear()
+
+    for number, part in enumerate(steps_of(steps)):
+        if waiting and random.random() < 0.3:
+            write()
+        if not waiting:
+            requests.release()
+        said, names = said_by(worker, steps, number, part)
+        tables = random.integers(1000, 2000, (len(part), 40))  # what other requests left there
+        for row, name in zip(tables, names, strict=True):
+            whole = name in said.resumed or name not in owned
+            mine = owned[name] = ([] if whole else owned[name]) + blocks_of(said, name)
+            row[: len(mine)] = mine
+            off = int(random.integers(len(mine))) if random.random() < 0.2 else NOTHING
+            due.append((NOTHING,) * 3 if off == NOTHING else (off, 5000, mine[off]))
+            row[off if off != NOTHING else len(mine)] = 5000
+        sight = worker.Sight(number, 0)
+        sight.names, sight.said, sight.groups = names, [said], {0: {"table": tables}}
+        requests.step(sight)
+        waiting.append(sight)
+    write()
+    parted = zip(*(np.concatenate(found[f"table_{name}/0"]).tolist() for name in ("off", "found", "own")), strict=True)
+    assert list(parted) == due
+    new = steps.lists("new_blocks/0")
+    assert np.concatenate([one.counts for one in found["new_blocks/0"]]).tolist() == new.counts.tolist()
+    assert np.concatenate([one.values for one in found["new_blocks/0"]]).tolist() == new.values.tolist()
+
+
+def steps_of(steps: RowSteps) -> list[list[int]]:
+    """The rows of each step."""
+    ends = np.cumsum(steps.rows)
+    return [list(range(end - count, end)) for end, count in zip(ends, steps.rows, strict=True)]
+
+
+def said_by(worker: ModuleType, steps: RowSteps, number: int, rows: list[int]) -> tuple[Any, list[str]]:
+    """What the scheduler said before this step, and the requests of its rows."""
+    names = [steps.requests[int(steps.numbers("request")[row])].engine_id for row in rows]
+    arrival = [int(steps.numbers("arrival")[row]) for row in rows]
+    blocks = [(steps.lists("new_blocks/0").row(row),) for row in rows]
+    scheduled = [int(steps.numbers("scheduled")[row]) for row in rows]
+    known = [place for place in range(len(rows)) if arrival[place] != 1]
+    said = worker.Said(
+        total=sum(scheduled),
+        scheduled=dict(zip(names, scheduled, strict=True)),
+        finished=[steps.requests[one].engine_id for one in steps.lists("finished").row(number)],
+        new=[worker.New(names[at], None, 1, {}, 0, blocks[at]) for at in range(len(rows)) if arrival[at] == 1],
+        running=[names[at] for at in known],
+        computed=[0 for _ in known],
+        blocks=[blocks[at] if blocks[at][0] else None for at in known],
+        resumed={names[at] for at in known if arrival[at] == 2},
+    )
+    return said, names
+
+
+def blocks_of(said: Any, name: str) -> list[int]:
+    """The blocks of the first group that a request is given."""
+    given = {one.name: one.blocks for one in said.new} | dict(zip(said.running, said.blocks, strict=True))
+    return list(given[name][0]) if given[name] is not None else []
 
 
 class Runner:

@@ -191,7 +191,7 @@ class FirstRunner(Recorder):
 
     def _before_sampling(self, sight: Sight, logits: Any, metadata: Any) -> None:
         if metadata is not None:
-            sight.arrays["draft_counts"] = np.array(metadata.num_draft_tokens, dtype=np.int64)
+            sight.arrays["draft_counts"] = list(metadata.num_draft_tokens)
             sight.arrays["draft_ids"] = host_copy(metadata.draft_token_ids)
             sight.arrays["logits_indices"] = copied(metadata, "logits_indices")
         if logits is not None and "chosen" not in self.unseen:

@@ -10,7 +10,8 @@ from typing import Any, Callable, Optional
 
 from parity.capture.step_table import BLOCK_ROW_STEPS, BLOCK_TOKENS, pack_block
 
-from .step_requests import Owners, Requests
+from .step_owners import Owners
+from .step_requests import Requests
 from .step_sight import Columns, Sight
 
 MOST_PACKING = 4
@@ -64,10 +65,10 @@ def packed(
 ) -> tuple[Optional[dict[str, Any]], Optional[Exception]]:
     """A block of these steps, or of those before one that is no use, and why it is none."""
     error = None
+    requests.release()
     for done, sight in enumerate(sights):
         try:
             requests.step(sight)
-            owners.step(sight)
             sight.settle()
         except Exception as failed:
             sights, error = sights[:done], failed
@@ -76,4 +77,5 @@ def packed(
         return None, error
     fresh, requests.fresh = requests.fresh, []
     counts = {"steps": len(sights), "rows": sum(len(one.names) for one in sights)}
-    return {"record": "steps", **counts, "requests": fresh, **pack_block(Columns(sights).all())}, error
+    columns = {**Columns(sights).all(), **owners.columns(sights)}
+    return {"record": "steps", **counts, "requests": fresh, **pack_block(columns)}, error

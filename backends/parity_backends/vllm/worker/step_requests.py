@@ -10,9 +10,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
-from parity.capture.step_table import NOTHING, Ragged, spans
-
-from .step_sight import Sight, looked_up, ragged
+from .step_sight import Sight, looked_up
 
 SHAPING = (
     ("presence_penalty", 0.0), ("frequency_penalty", 0.0), ("repetition_penalty", 1.0), ("min_tokens", 0),
@@ -128,11 +126,13 @@ class Requests:
 
     def __init__(self) -> None:
         self.place: dict[str, int] = {}
-        """Of each request that the engine has; others may have had it before."""
+        """Of each request that the engine has; others may have had it before, though not in the same block of steps."""
         self.fresh: list[dict[str, Any]] = []
         """Records of requests that are in no block yet."""
         self.total = 0
         self.free: list[int] = []
+        self.left: list[int] = []
+        """Places that are free from the next block on (`release`)."""
         self.number = np.zeros(0, dtype=np.int64)
         self.prompt_tokens = np.zeros(0, dtype=np.int64)
         self.plain = np.zeros(0, dtype=bool)
@@ -164,10 +164,14 @@ class Requests:
         )
         sight.places, sight.came = places, self.came
 
+    def release(self) -> None:
+        """Another block of steps begins."""
+        self.free, self.left = self.free + self.left, []
+
     def finish(self, names: Any) -> list[int]:
         """The numbers of requests that are over."""
         gone = [self.place.pop(name) for name in names if name in self.place]
-        self.free += gone
+        self.left += gone
         return sorted(int(self.number[place]) for place in gone)
 
     def take(self, said: Said) -> None:
@@ -177,23 +181,38 @@ class Requests:
         self.came = []
         for new in said.new:
             known = new.name in self.place  # the second model runner gets them anew after preemption
-            if not known:
+            if known:
+                self._move(new.name)
+            else:
                 self._meet(new)
             self.arrival[new.name], self.computed[new.name] = RESUMED if known else NEW, new.computed
             self.came.append((self.place[new.name], new.blocks, True))
         for name, blocks in zip(said.running, said.blocks):  # noqa: B905
             if blocks is not None:
-                self.came.append((self.place[name], blocks, name in self.arrival))
+                whole = name in self.arrival
+                if whole:
+                    self._move(name)
+                self.came.append((self.place[name], blocks, whole))
 
     def places(self, names: Any) -> Any:
         """The places of requests. Raises KeyError."""
         return np.array(list(map(self.place.__getitem__, names)), dtype=np.int64)
 
-    def _meet(self, new: New) -> None:
+    def _free_place(self) -> int:
         if not self.free:
             self._grow()
-        place = self.free.pop()
-        self.place[new.name] = place
+        return self.free.pop()
+
+    def _move(self, name: str) -> None:
+        """To another place: all that it has came anew."""
+        old, new = self.place[name], self._free_place()
+        for values in (self.number, self.prompt_tokens, self.plain):
+            values[new] = values[old]
+        self.place[name] = new
+        self.left.append(old)
+
+    def _meet(self, new: New) -> None:
+        place = self.place[new.name] = self._free_place()
         self.number[place] = self.total
         record = new.record()
         self.prompt_tokens[place], self.plain[place] = record["prompt_tokens"], record["plain"]
@@ -207,66 +226,3 @@ class Requests:
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros(more, old.dtype)]))
         self.free += range(size + more - 1, size - 1, -1)
-
-
-class Owners:
-    """The blocks that the scheduler gave each request, step by step: where blocks of the steps file are made."""
-
-    def __init__(self, groups: int) -> None:
-        self.own = [np.zeros((0, 8), dtype=np.int32) for _ in range(groups)]
-        """Of each place its blocks, shape (places, blocks)."""
-        self.counts = np.zeros((groups, 0), dtype=np.int64)
-
-    def step(self, sight: Sight) -> None:
-        """Makes columns of the blocks that came in a step, and of the engine's tables of them. In the steps' order."""
-        to = np.array([place for place, _, _ in sight.came], dtype=np.int64)
-        self._make_room(1 + max(int(to.max(initial=-1)), int(sight.places.max(initial=-1))))
-        added = np.array([not whole for _, _, whole in sight.came], dtype=bool)
-        for group in range(len(self.own)):
-            lists = ragged([blocks[group] for _, blocks, _ in sight.came])
-            self._give(group, to, lists, added)
-            found = sight.groups.setdefault(group, {})
-            found["new_blocks"] = self._of_rows(sight.places, to, lists)
-            table = found.pop("table", None)
-            if table is not None:
-                counts = self.counts[group, sight.places]
-                found.update(parted_tables(self.own[group][sight.places, : table.shape[1]], counts, table))
-
-    def _make_room(self, places: int) -> None:
-        more = places - self.counts.shape[1]
-        if more > 0:
-            more = max(more, places)
-            self.own = [np.concatenate([one, np.zeros((more, one.shape[1]), one.dtype)]) for one in self.own]
-            self.counts = np.concatenate([self.counts, np.zeros((len(self.own), more), dtype=np.int64)], axis=1)
-
-    def _give(self, group: int, to: Any, lists: Ragged, added: Any) -> None:
-        begin = self.counts[group, to] * added
-        ends = begin + lists.counts
-        while int(ends.max(initial=0)) > self.own[group].shape[1]:
-            self.own[group] = np.concatenate([self.own[group], np.zeros_like(self.own[group])], axis=1)
-        self.own[group][np.repeat(to, lists.counts), spans(begin, lists.counts)] = lists.values
-        self.counts[group, to] = ends
-
-    def _of_rows(self, places: Any, to: Any, lists: Ragged) -> Ragged:
-        """The lists of the requests at these places, for each row."""
-        which = np.full(self.counts.shape[1], NOTHING, dtype=np.int64)
-        which[to] = np.arange(len(to))
-        which = which[places]
-        rows = np.flatnonzero(which != NOTHING)
-        mine = lists.take(which[rows])
-        counts = np.zeros(len(places), dtype=np.int64)
-        counts[rows] = mine.counts
-        return Ragged(counts, mine.values)
-
-
-def parted_tables(own: Any, counts: Any, table: Any) -> dict[str, Any]:
-    """Where the engine's block table (rows, blocks) first parts from the scheduler's."""
-    wide = own.shape[1]
-    found = {name: np.full(len(counts), NOTHING) for name in ("table_off", "table_found", "table_own")}
-    rows = np.flatnonzero((own != table[:, :wide]).any(axis=1))
-    differs = (own[rows] != table[rows, :wide]) & (np.arange(wide) < counts[rows, None])
-    off, at = differs.any(axis=1), differs.argmax(axis=1)
-    rows, at = rows[off], at[off]
-    found["table_off"][rows] = at
-    found["table_found"][rows], found["table_own"][rows] = table[rows, at], own[rows, at]
-    return found

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 
-from parity.capture.step_table import NOTHING, Ragged, joined_lists, spans
+from parity.capture.step_table import NOTHING, Ragged, spans
 
 from .state_columns import StateColumns
 
@@ -53,7 +53,7 @@ class Sight:
         `draft_ids` and `logits_indices` (None without drafts)."""
         self.groups: dict[int, dict[str, Any]] = {}
         """By cache group, columns as they are; `slots` and `lengths` of attention, `state` of recurrent layers,
-        `table` as the engine has it of the blocks of each row."""
+        `table` as the engine has it of the blocks of each row (`step_owners`)."""
         self.places: Any = None
         """Of each row's request, where `Requests` has it."""
         self.came: list[tuple[int, Any, bool]] = []
@@ -234,9 +234,7 @@ class Columns:
                 self._state(group, [part["state"] for part in parts])
             elif name == "slots":
                 self._slots(group, np.concatenate([part["slots"] for part in parts]), parts[0]["size"])
-            elif name == "new_blocks":
-                self.found[full] = joined_lists([part[name] for part in parts])
-            elif name != "size":
+            elif name not in ("size", "table"):
                 self.found[full] = np.concatenate([part[name] for part in parts])
 
     def _slots(self, group: int, slots: Any, size: int) -> None:
