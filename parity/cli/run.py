@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 from dataclasses import replace
@@ -21,9 +20,9 @@ from parity.cli.hunting import say_skipped
 from parity.cli.options import PlanOptions, plan_options
 from parity.cli.output import command_said, say
 from parity.cli.rehearsing import rehearse_option, rehearsed
-from parity.cli.shared import database_option, json_option
+from parity.cli.shared import check_checkout, checkout_option, database_option, json_option
 from parity.cli.speaking import Misused
-from parity.errors import ExitCode, ParityError
+from parity.errors import ExitCode
 from parity.messages import joined, message
 
 if TYPE_CHECKING:
@@ -46,21 +45,6 @@ _OF_A_PLAN = _JUDGING | {"baseline", "rounds", "logprobs", "record", "sketch"}
 """Options that make another plan of it, with the same arms and the same questions."""
 
 
-def take_checkout(path: Path) -> None:
-    """Workers inherit it (`parity_emulated_npu/checkout.py`); their captures say whose commit it is."""
-    if not (path / "vllm_ascend" / "__init__.py").is_file():
-        raise ParityError(
-            message("cli.no_checkout", "{path} is no checkout of vllm-ascend", path=str(path)),
-            hint=message("cli.checkout_has", "it holds vllm_ascend/ and csrc/: `git clone` it, and give its root"),
-        )
-    os.environ["PARITY_VLLM_ASCEND"] = str(path.absolute())
-
-
-def _checkout_given(ctx: click.Context, option: click.Parameter, path: Path | None) -> None:
-    if path is not None:
-        take_checkout(path)
-
-
 @click.command()
 @plan_options
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Run this plan file instead.")
@@ -72,15 +56,7 @@ def _checkout_given(ctx: click.Context, option: click.Parameter, path: Path | No
     metavar="[RUN]",
     help="Finish an interrupted run: this one, or the newest unfinished.",
 )
-@click.option(
-    "--vllm-ascend",
-    "checkout",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    expose_value=False,
-    callback=_checkout_given,
-    help="Have ascend-emulated run this checkout of vllm-ascend instead of the release.",
-)
+@checkout_option
 @rehearse_option
 @policy_option
 @database_option
@@ -119,6 +95,7 @@ def run(
     else:
         directory = None
         plan, hosts = planned(ctx, plan_file, options)
+    check_checkout((arm.backend for arm in plan.arms), directory)
     with Store.open(db) as store:  # before anything starts: an unwritable database is found now
         if rehearsed(plan, hosts, store, asked=rehearse, new=directory is None, as_json=as_json):
             return ExitCode.PASS
@@ -325,10 +302,13 @@ def _all_of_them(look: Callable[[str], object], names: Sequence[str]) -> None:
 
 def new_directory(plan: Plan, hosts: Mapping[str, Host], out: Path | None, db: Path | None) -> RunDirectory:
     from parity.pipeline.directory import RunDirectory, new_run_id
+    from parity.run.checkout import checkout, runs_it
 
+    given = checkout() if any(runs_it(arm.backend) for arm in plan.arms) else None
     about = {
         "command": command_said(),
         "db": str(db.absolute()) if db else None,
         "hosts": {name: host.to_json() for name, host in hosts.items()},
+        **({"checkout": str(given)} if given else {}),
     }
     return RunDirectory.create(plan, new_run_id(), out, about)

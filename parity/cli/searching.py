@@ -16,7 +16,7 @@ from parity._version import __version__
 from parity.cli.config import HostOptions, host_options
 from parity.cli.gathering import gathered
 from parity.cli.output import command_said, say
-from parity.cli.shared import database_option, json_option
+from parity.cli.shared import check_checkout, checkout_option, database_option, json_option
 from parity.messages import message
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def search_options(function: F) -> F:
             show_default=True,
             help="Chance to take what fails too rarely for failing, per decision.",
         ),
+        checkout_option,
         click.option("--model", type=click.Path(path_type=Path), help="Checkpoint directory on this machine."),
         host_options,
     ):
@@ -100,6 +101,7 @@ def placed_subject(subject: Subject, options: SearchOptions) -> tuple[Subject, d
     from parity.pipeline.placing import load_adapters
     from parity.run import OwnSettings, load_backend
 
+    check_checkout([subject.arm.backend], subject.run)
     adapter = load_backend(subject.arm.backend)
     if isinstance(adapter, OwnSettings) and not adapter.answers_anew:
         raise ParityError(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from parity.cli.speaking import Refused
 from parity.errors import said_by
 from parity.messages import message
+
+if TYPE_CHECKING:
+    from parity.pipeline.directory import RunDirectory
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,3 +68,34 @@ def tolerance_option(default: str | None = None) -> Callable[[F], F]:
         help="How far below the reference's best token a token may lie and still count as justified, in "
         "nats, or auto to calibrate it from this run's own noise floor. [default: 0.25]",
     )
+
+
+def checkout_option(function: F) -> F:
+    """--vllm-ascend: taken at once, for whatever engine starts; `check_checkout` asks whether one will run it."""
+    return click.option(
+        "--vllm-ascend",
+        "checkout",
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        expose_value=False,
+        callback=_take_checkout,
+        help="Have ascend-emulated run this checkout of vllm-ascend instead of the release.",
+    )(function)
+
+
+def _take_checkout(ctx: click.Context, option: click.Parameter, path: Path | None) -> None:
+    if path is not None:
+        from parity.run.checkout import take_checkout
+
+        take_checkout(path)
+
+
+def check_checkout(backends: Iterable[str], directory: RunDirectory | None = None) -> None:
+    """Raises ParityError where --vllm-ascend names what none of these backends would run, or where the run of this
+    directory had a checkout and now there is none."""
+    from parity.run.checkout import check_given, check_used
+
+    if click.get_current_context().get_parameter_source("checkout") is ParameterSource.COMMANDLINE:
+        check_used(backends)
+    if directory is not None:
+        check_given(directory.describe().checkout)

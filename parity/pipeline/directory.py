@@ -45,6 +45,8 @@ class About:
     hosts: Json = None
     """Of each backend, as tables of a configuration."""
     db: str | None = None
+    checkout: str | None = None
+    """Of vllm-ascend, which the emulated NPU ran in the place of the release."""
 
 
 class RunDirectory:
@@ -173,8 +175,8 @@ class RunDirectory:
         except (OSError, ValueError):
             value = {}
         said = object_of(value)
-        named = said.get("db")
-        return About(str(said.get("run", self.root.name)), said.get("hosts"), named if isinstance(named, str) else None)
+        db, checkout = (name if isinstance(name := said.get(key), str) else None for key in ("db", "checkout"))
+        return About(str(said.get("run", self.root.name)), said.get("hosts"), db, checkout)
 
     @property
     def run_id(self) -> str:

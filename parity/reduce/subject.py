@@ -18,6 +18,7 @@ from parity.plan import DEFAULT_TOLERANCE, Arm, Plan
 from parity.records import RUN, Json
 from parity.records.evidence import LeakEvidence
 from parity.reduce.case import Case, Setup, reference_of
+from parity.run.checkout import checkout, runs_it
 
 if TYPE_CHECKING:
     from parity.store import FindingRow, RunRow, Store
@@ -58,7 +59,8 @@ class Subject:
 
     def directory(self, what: str) -> Path:
         """Where a search about this keeps its notebook, unless the user names another place."""
-        about = [what, self.plan.to_json(), self.arm.name, self.first[:1]]
+        given = checkout() if runs_it(self.arm.backend) else None
+        about = [what, self.plan.to_json(), self.arm.name, self.first[:1], *([str(given)] if given else [])]
         digest = hashlib.sha256(orjson.dumps(about, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]
         return data_dir() / "reductions" / digest
 

@@ -37,8 +37,10 @@ def npu_recurrent_gated_delta_rule(
 
     `actual_seq_lengths` is [where the first sequence begins, length, length, …] (vllm-ascend
     `gdn_attn_builder._build_actual_seq_lengths`). A sequence begins with the state in the block of its first token, or
-    in that of its last accepted one; after each token the state goes to the block of that token. As
-    `golden_recurrent_gated_delta_rule` in vllm-ascend's `test_recurrent_gated_delta_rule.py`.
+    in that of its last accepted one; after each token the state goes to the block of that token. Blocks are counted
+    as tokens are, one for each: not in rows of their own. As `golden_recurrent_gated_delta_rule` in vllm-ascend's
+    `test_recurrent_gated_delta_rule.py`; a sequence shorter than its accepted count stays as it is, with zeros as
+    outputs, where the kernel (`recurrent_gated_delta_rule.h`, 0.23.0) returns and leaves its outputs unwritten.
     """
     if gk is not None:
         raise refuse("npu_recurrent_gated_delta_rule", "argument gk")
@@ -54,7 +56,7 @@ def npu_recurrent_gated_delta_rule(
     lengths_left = torch.tensor(lengths)
     at = start + lengths_left.cumsum(0) - lengths_left
     accepted = torch.ones_like(at) if num_accepted_tokens is None else num_accepted_tokens[: at.numel()].long()
-    live = lengths_left > 0
+    live = (lengths_left > 0) & (accepted > 0) & (accepted <= lengths_left)
     at, accepted, lengths_left = at[live], accepted[live], lengths_left[live]
     out = torch.zeros_like(value)
     if not at.numel():

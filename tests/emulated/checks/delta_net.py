@@ -65,6 +65,21 @@ def check_lengths_begin_with_an_offset() -> None:
     assert torch.equal(got[2:], want[2:])
 
 
+def check_a_sequence_shorter_than_its_accepted_count_is_left_out() -> None:
+    """As the kernel of 0.23.0, which goes no further there."""
+    q, k, v, beta, g = inputs(5)
+    state, blocks = torch.randn(5, HEADS, DV, DK), torch.arange(5)
+    whole, cut = state.clone(), state.clone()
+    arguments = dict(beta=beta, g=g, ssm_state_indices=blocks, actual_seq_lengths=torch.tensor([0, 2, 3]))
+    rule = delta_net.npu_recurrent_gated_delta_rule
+    want = rule(q, k, v, whole, num_accepted_tokens=torch.tensor([2, 1]), **arguments)
+    got = rule(q, k, v, cut, num_accepted_tokens=torch.tensor([3, 1]), **arguments)
+    assert torch.equal(got[:2], torch.zeros(2, HEADS, DV))
+    assert torch.equal(got[2:], want[2:])
+    assert torch.equal(cut[:2], state[:2])
+    assert torch.equal(cut[2:], whole[2:])
+
+
 def check_the_chunk_rule_is_the_recurrence() -> None:
     lengths = [4, 1, 3]
     q, k, v, beta, g = inputs(sum(lengths))

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from parity.cli.run import take_checkout
+from parity.cli.run import new_directory
 from parity.errors import ParityError
+from parity.plan import Arm, Model, Plan, Sampling
+from parity.run.checkout import check_used, take_checkout
 
 BACKENDS = Path(__file__).parents[3] / "backends"
 
@@ -66,3 +68,19 @@ def test_the_worker_inherits_it(checkout: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PARITY_VLLM_ASCEND", "")
     take_checkout(checkout)
     assert os.environ["PARITY_VLLM_ASCEND"] == str(checkout)
+
+
+def test_a_run_keeps_whose_code_it_was(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARITY_VLLM_ASCEND", str(checkout))
+    for backend, kept in (("ascend-emulated@0.18.0", str(checkout)), ("cpu", None)):
+        arms = tuple(Arm(f"{backend}/{variant}", backend, variant) for variant in ("base", "mtp"))
+        plan = Plan(Model("tiny", "/nowhere", {}, 64, (0,)), (), arms, f"{backend}/base", Sampling())
+        directory = new_directory(plan, {}, tmp_path / backend, None)
+        assert directory.describe().checkout == kept
+
+
+def test_one_of_the_arms_must_run_it(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARITY_VLLM_ASCEND", str(checkout))
+    check_used(["cpu", "ascend-emulated@0.18.0"])
+    with pytest.raises(ParityError, match="no arm would run"):
+        check_used(["cpu", "ascend"])

@@ -257,3 +257,37 @@ def test_a_watch_of_engines_records_each_probe_and_tells_of_a_violation(parity: 
             "broke the engine's own bookkeeping, where the accepted count kept for the next step is what was sampled"
             in line
         )
+
+
+def _checkout(at: Path) -> Path:
+    package = at / "checkout" / "vllm_ascend"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    return package.parent
+
+
+def test_a_checkout_that_no_arm_would_run_is_refused_before_an_engine_starts(parity: Toy, tmp_path: Path) -> None:
+    place = str(_checkout(tmp_path))
+    done = parity("run", *MAKE, "--vllm-ascend", place, toy=ALWAYS)
+    assert done.returncode == 2
+    assert "no arm would run the checkout" in done.stderr
+    assert "--backends cpu,ascend-emulated" in done.stderr
+    assert parity("run", *MAKE, toy=ALWAYS).returncode == 1
+    for command in (["reduce"], ["bisect", "settings"]):
+        done = parity(*command, "--vllm-ascend", place, toy=ALWAYS)
+        assert done.returncode == 2
+        assert "no arm would run the checkout" in done.stderr
+
+
+def test_what_a_checkout_did_is_not_asked_of_the_release(parity: Toy, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert parity("run", *MAKE, "--out", str(out), toy=ALWAYS).returncode == 1
+    about = json.loads((out / "run.json").read_text())
+    assert "checkout" not in about
+    (out / "run.json").write_text(json.dumps({**about, "checkout": "/work tree/vllm-ascend"}))
+    assert parity("trust", str(out), toy=ALWAYS).returncode == 0
+    for command in (["reduce"], ["bisect", "settings"], ["run", "--resume", "--out", str(out)]):
+        done = parity(*command, toy=ALWAYS)
+        assert done.returncode == 2, done.stdout
+        assert "ran a checkout of vllm-ascend" in done.stderr
+        assert "--vllm-ascend '/work tree/vllm-ascend'" in done.stderr
