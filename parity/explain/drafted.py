@@ -23,7 +23,7 @@ class Drafted:
 
 def drafted(steps: RowSteps) -> Iterator[Drafted]:
     """Of each completion all of whose steps are there: a prefill that makes one token, then decode steps."""
-    if not len(steps) or not steps.has("drafts", "handed"):
+    if not len(steps) or not steps.has("request", "drafts", "handed"):
         return
     ledger = Ledger(steps)
     rows = ledger.order[(ledger.known & (ledger.emitted > 0))[ledger.order]]

@@ -8,13 +8,14 @@ true condition has been there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from parity.capture.step_table import NOTHING
-from parity.capture.steps import Ints
+from parity.capture.steps import Ints, Unseen
 from parity.explain.ledger import RESUMED, Ledger, Mask
 from parity.messages import Message, message
 
@@ -24,7 +25,7 @@ class Predicate:
     name: str
     said: Message
     holds: Callable[[Ledger], Mask] = field(compare=False)
-    needs: tuple[str, ...] = ()
+    """Raises Unseen where a column that it rests on is not there."""
 
 
 def per_step(ledger: Ledger, values: Ints | Mask) -> Ints:
@@ -189,87 +190,86 @@ def _beyond(most: int) -> Predicate:
     return Predicate(f"position > {most}", said, lambda ledger: first_position(ledger) > most)
 
 
-def _one(name: str, said: Message, holds: Callable[[Ledger], Mask], *needs: str) -> Predicate:
-    return Predicate(name, said, holds, needs)
-
-
 PREDICATES: tuple[Predicate, ...] = (
     *(_row(number) for number in range(4)),
-    _one("last row", message("explain.last_row", "it is in the last row"),
+    Predicate("last row", message("explain.last_row", "it is in the last row"),
          lambda ledger: ledger.steps.row == rows_in_step(ledger) - 1),
-    _one("moved", message("explain.moved", "its row moved in this step"), moved),
-    _one("moved before", message("explain.moved_before", "its row moved in the step before"),
+    Predicate("moved", message("explain.moved", "its row moved in this step"), moved),
+    Predicate("moved before", message("explain.moved_before", "its row moved in the step before"),
          lambda ledger: ledger.earlier(moved(ledger).astype(np.int64), 0) == 1),
-    _one("another moved", message("explain.another_moved", "another row moved, and its own did not"),
+    Predicate("another moved", message("explain.another_moved", "another row moved, and its own did not"),
          lambda ledger: (per_step(ledger, moved(ledger)) > 0) & ~moved(ledger)),
-    _one("taken over", message("explain.taken_over", "another request had its row in the step before"), taken_over),
-    _one("new", message("explain.is_new", "its request is new in this step"), new),
-    _one("first decode", message("explain.first_decode", "it is its request's first step after the prompt"),
+    Predicate("taken over", message("explain.taken_over", "another request had its row in the step before"),
+         taken_over),
+    Predicate("new", message("explain.is_new", "its request is new in this step"), new),
+    Predicate("first decode", message("explain.first_decode", "it is its request's first step after the prompt"),
          first_decode),
-    _one("joined", message("explain.joined", "another request joined in this step"), joined),
-    _one("left", message("explain.left", "a request left before this step"), left),
-    _one("shrank", message("explain.shrank", "the batch has fewer rows than before"),
+    Predicate("joined", message("explain.joined", "another request joined in this step"), joined),
+    Predicate("left", message("explain.left", "a request left before this step"), left),
+    Predicate("shrank", message("explain.shrank", "the batch has fewer rows than before"),
          lambda ledger: rows_in_step(ledger) < rows_before(ledger)),
-    _one("grew", message("explain.grew", "the batch has more rows than before"),
+    Predicate("grew", message("explain.grew", "the batch has more rows than before"),
          lambda ledger: rows_in_step(ledger) > rows_before(ledger)),
-    _one("full", message("explain.full", "the batch has as many rows as it may"),
+    Predicate("full", message("explain.full", "the batch has as many rows as it may"),
          lambda ledger: rows_in_step(ledger) >= limit(ledger, "max_num_seqs")),
-    _one("alone", message("explain.alone", "it is alone in its batch"), lambda ledger: rows_in_step(ledger) == 1),
-    _one("mixed", message("explain.mixed", "it decodes while another row computes a prompt"),
+    Predicate("alone", message("explain.alone", "it is alone in its batch"), lambda ledger: rows_in_step(ledger) == 1),
+    Predicate("mixed", message("explain.mixed", "it decodes while another row computes a prompt"),
          lambda ledger: ledger.decodes & (per_step(ledger, prefills(ledger)) > 0)),
-    _one("prefill", message("explain.prefill", "it computes the end of its prompt"), prefills),
-    _one("two prefills", message("explain.two_prefills", "several rows compute prompts"),
+    Predicate("prefill", message("explain.prefill", "it computes the end of its prompt"), prefills),
+    Predicate("two prefills", message("explain.two_prefills", "several rows compute prompts"),
          lambda ledger: per_step(ledger, prefills(ledger)) > 1),
-    _one("chunked", message("explain.chunked", "its prompt was computed in several steps"),
+    Predicate("chunked", message("explain.chunked", "its prompt was computed in several steps"),
          lambda ledger: prefills(ledger) & ledger.running),
     *(_drafts(number) for number in range(3)),
-    _one("drafts cut", message("explain.drafts_cut", "it decodes with fewer drafts than the engine proposes"),
+    Predicate("drafts cut", message("explain.drafts_cut", "it decodes with fewer drafts than the engine proposes"),
          lambda ledger: ledger.decodes & (drafts(ledger) < ledger.steps.header.speculative_tokens)),
-    _one("drafts padded", message("explain.drafts_padded", "it has drafts that nothing proposed"),
+    Predicate("drafts padded", message("explain.drafts_padded", "it has drafts that nothing proposed"),
          lambda ledger: ~ledger.running & (drafts(ledger) > 0)),
-    _one("all accepted", message("explain.all_accepted", "all its drafts were accepted in its last step"),
+    Predicate("all accepted", message("explain.all_accepted", "all its drafts were accepted in its last step"),
          lambda ledger: (ledger.earlier(drafts(ledger), 0) > 0)
          & (ledger.earlier(ledger.emitted, 0) == ledger.earlier(drafts(ledger), 0) + 1)),
-    _one("rejected", message("explain.rejected", "a draft of it was rejected in its last step"),
+    Predicate("rejected", message("explain.rejected", "a draft of it was rejected in its last step"),
          lambda ledger: (ledger.earlier(ledger.emitted, 0) > 0)
          & (ledger.earlier(ledger.emitted, 0) <= ledger.earlier(drafts(ledger), 0))),
     *(_emitted(number) for number in (1, 2, 3)),
-    _one("emitted more last", message("explain.emitted_more", "it emitted more than one token in its last step"),
+    Predicate("emitted more last", message("explain.emitted_more", "it emitted more than one token in its last step"),
          lambda ledger: ledger.earlier(ledger.emitted, 0) > 1),
-    _one("another count", message("explain.other_count", "rows emitted unequal numbers of tokens in their last steps"),
+    Predicate("another count",
+         message("explain.other_count", "rows emitted unequal numbers of tokens in their last steps"),
          other_count),
     *(_multiple(of) for of in (8, 16, 32)),
-    _one("position % 16 == 1", message("explain.after_multiple", "its first new position is 1 after a multiple of 16"),
+    Predicate("position % 16 == 1",
+         message("explain.after_multiple", "its first new position is 1 after a multiple of 16"),
          at_multiple(16, 1)),
-    _one("crosses 16", message("explain.crosses", "its new positions cross a multiple of 16"), crosses(16)),
-    _one("new block", message("explain.new_block", "it got a new block in this step"), crosses_block),
+    Predicate("crosses 16", message("explain.crosses", "its new positions cross a multiple of 16"), crosses(16)),
+    Predicate("new block", message("explain.new_block", "it got a new block in this step"), crosses_block),
     *(_beyond(most) for most in (32, 64)),
-    _one("near longest", message("explain.near_longest", "it is within 8 tokens of the longest length"),
+    Predicate("near longest", message("explain.near_longest", "it is within 8 tokens of the longest length"),
          lambda ledger: first_position(ledger) + 8 >= limit(ledger, "max_model_len")),
-    _one("near its limit", message("explain.near_limit", "it is within 4 tokens of its own limit"),
+    Predicate("near its limit", message("explain.near_limit", "it is within 4 tokens of its own limit"),
          lambda ledger: (ledger.max_tokens != NOTHING) & (ledger.emitted_before + 4 >= ledger.max_tokens)),
-    _one("budget", message("explain.budget", "the step has as many tokens as it may"),
-         lambda ledger: ledger.numbers("tokens")[ledger.steps.step_index] >= limit(ledger, "max_num_batched_tokens"),
-         "tokens"),
-    _one("waiting", message("explain.waiting", "other requests wait"),
-         lambda ledger: ledger.numbers("waiting")[ledger.steps.step_index] > 0, "waiting"),
-    _one("padded", message("explain.padded", "the batch is padded"),
-         lambda ledger: (ledger.numbers("padded") > ledger.numbers("tokens"))[ledger.steps.step_index], "padded"),
-    _one("graph", message("explain.graph", "the step replays a graph"),
-         lambda ledger: ledger.numbers("graph")[ledger.steps.step_index] > 0, "graph"),
-    _one("slot reused", message("explain.slot_reused", "its state slot was another request's before"), slot_reused),
-    _one("preempted", message("explain.preempted", "its request was preempted before"), preempted),
-    _one("one-token prompt", message("explain.one_token", "its prompt is one token"),
+    Predicate("budget", message("explain.budget", "the step has as many tokens as it may"),
+         lambda ledger: ledger.numbers("tokens")[ledger.steps.step_index] >= limit(ledger, "max_num_batched_tokens")),
+    Predicate("waiting", message("explain.waiting", "other requests wait"),
+         lambda ledger: ledger.numbers("waiting")[ledger.steps.step_index] > 0),
+    Predicate("padded", message("explain.padded", "the batch is padded"),
+         lambda ledger: (ledger.numbers("padded") > ledger.numbers("tokens"))[ledger.steps.step_index]),
+    Predicate("graph", message("explain.graph", "the step replays a graph"),
+         lambda ledger: ledger.numbers("graph")[ledger.steps.step_index] > 0),
+    Predicate("slot reused", message("explain.slot_reused", "its state slot was another request's before"),
+         slot_reused),
+    Predicate("preempted", message("explain.preempted", "its request was preempted before"), preempted),
+    Predicate("one-token prompt", message("explain.one_token", "its prompt is one token"),
          lambda ledger: ledger.prompt_tokens == 1),
-    _one("short prompt", message("explain.short_prompt", "its prompt is shorter than 8 tokens"),
+    Predicate("short prompt", message("explain.short_prompt", "its prompt is shorter than 8 tokens"),
          lambda ledger: ledger.prompt_tokens < 8),
-    _one("drawn", message("explain.drawn", "its request is drawn, or its logits are shaped"),
+    Predicate("drawn", message("explain.drawn", "its request is drawn, or its logits are shaped"),
          lambda ledger: ~ledger.plain),
-    _one("drawn beside", message("explain.drawn_beside", "another row is drawn, or its logits are shaped"),
+    Predicate("drawn beside", message("explain.drawn_beside", "another row is drawn, or its logits are shaped"),
          lambda ledger: per_step(ledger, ~ledger.plain) - ~ledger.plain > 0),
-    _one("even step", message("explain.even_step", "the step's number is even"),
+    Predicate("even step", message("explain.even_step", "the step's number is even"),
          lambda ledger: ledger.steps.step % 2 == 0),
-    _one("even request", message("explain.even_request", "the request's number is even"),
+    Predicate("even request", message("explain.even_request", "the request's number is even"),
          lambda ledger: ledger.request % 2 == 0),
 )  # fmt: skip
 
@@ -291,4 +291,8 @@ def prior_of(name: str) -> float:
 
 def asked_of(ledger: Ledger) -> dict[str, Mask]:
     """Every predicate whose columns were seen, by name."""
-    return {one.name: one.holds(ledger) for one in PREDICATES if ledger.steps.has(*one.needs)}
+    asked = {}
+    for one in PREDICATES:
+        with suppress(Unseen):  # what it rests on was not recorded: it is not asked
+            asked[one.name] = one.holds(ledger)
+    return asked

@@ -41,9 +41,10 @@ def minimal_script(view: RunView, finding: FindingView) -> str | None:
         return None
     body = _missing(view, finding) if Kind(finding.kind) is Kind.MISSING_COMPLETION else _token(view, finding)
     prompts = [_prompt(view, request) for request in view.requests]
-    if body is None or sum(map(len, prompts)) > LONGEST:
+    names = [request.name for request in view.requests]
+    if body is None or sum(map(len, prompts)) > LONGEST or finding.request not in names:  # a database says anything
         return None
-    at = [request.name for request in view.requests].index(finding.request)
+    at = names.index(finding.request)
     script = "\n".join(_lines(view, arm, prompts, at, body)) + "\n"
     ast.parse(script)
     return script if script.count("\n") <= LINES else None

@@ -21,6 +21,9 @@ from parity.capture.sketches import read_sketches
 from parity.capture.step_table import Ragged, pack_block
 from parity.capture.steps import RowSteps, StepRequest, StepsBlock, read_steps
 from parity.explain.aligned import align
+from parity.explain.drafted import drafted
+from parity.explain.ledger import Ledger
+from parity.explain.predicates import asked_of
 from parity.explain.violations import MOST_OF_EACH, check
 from parity.pipeline.inside import look_inside
 
@@ -179,3 +182,17 @@ def test_sketches_of_nothing_are_no_error(tmp_path: Path) -> None:
     (tmp_path / "a.sketches").write_bytes(header + b"\n")
     found = align(world.capture(), read_sketches(tmp_path / "a.sketches"), [world.reference()])
     assert set(found.unpaired.values()) == {"no sketches"}
+
+
+@pytest.mark.parametrize("missing", sorted({*STEPS.columns} - {"rows", "step", "request"}))
+def test_conditions_that_rest_on_a_column_that_is_not_there_are_not_asked(missing: str) -> None:
+    columns = {**STEPS.columns, "padded": STEPS.columns["tokens"] + 1}
+    without = dataclasses.replace(STEPS, columns={n: v for n, v in columns.items() if n != missing})
+    assert asked_of(Ledger(without, WORLD.prompts))
+
+
+@pytest.mark.parametrize("missing", sorted({*STEPS.columns} - {"rows"}))
+def test_drafts_are_read_from_steps_of_any_columns(missing: str) -> None:
+    without = dataclasses.replace(STEPS, columns={n: v for n, v in STEPS.columns.items() if n != missing})
+    found = list(drafted(without))
+    assert bool(found) is (missing not in ("request", "drafts", "handed"))

@@ -160,6 +160,8 @@ def test_what_thirty_lines_cannot_show_has_no_short_script(view: RunView) -> Non
     assert minimal_script(replace(view, run=run_of(sampling={"temperature": 1.0})), finding) is None
     early = replace(finding, candidate=replace(finding.candidate, first_divergence=1))
     assert minimal_script(view, early) is None
+    nobody = finding.key._replace(request="of nobody")  # as a database of others may say
+    assert minimal_script(view, replace(finding, key=nobody)) is None
 
 
 def test_the_server_is_the_same_engine(view: RunView) -> None:
