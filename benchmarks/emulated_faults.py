@@ -152,8 +152,8 @@ FAULTS: Mapping[str, Fault] = {
         variant="ngram",
     ),
     "budget": Fault(
-        "vllm-ascend 0.23.0's own, not explained: with MTP and so small a token budget that drafts are cut, some rows "
-        "decode with an accepted count that is not theirs; the mends of ngram change nothing",
+        "vllm-ascend 0.23.0's own, with MTP: a prompt's later piece of just k + 1 tokens is computed as if it were "
+        "drafts that had all been accepted, from a state slot that the request never wrote; no mend of it has been run",
         {},
         (
             *("--suite", "smoke", "--samples", "3", "-k", "3", "--max-num-seqs", "8"),
