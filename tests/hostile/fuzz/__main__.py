@@ -115,7 +115,7 @@ def another(rng: random.Random, session: Session, seeds: list[bytes], data: byte
     if gentle is not None and rng.random() < 0.7:
         try:
             return gentle(rng, begin)
-        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        except (ValueError, ArithmeticError, RecursionError, LookupError, TypeError, AttributeError):
             return gentle(rng, rng.choice(seeds))  # this one is no capture any more
     return mutated(rng, begin)
 
