@@ -1,11 +1,12 @@
 """What runs on the emulated NPU: models x speculation x what is asked, as a table; docs/emulated.md has one.
 
-    .venv/bin/python benchmarks/emulated_npu.py [--models mimo,deepseek_v3,qwen3_next] [--units mixed,churn,samples]
+    .venv/bin/python benchmarks/emulated_npu.py [--models mimo,deepseek_v3,qwen3_next] [--units mixed,churn,eagle]
                                                 [--release 0.23.0] [--at build/emulated-npu] [--only-table]
 
 A unit is one `parity run`, whose requests share their engines: `mixed` asks greedy, sampled, penalised and other
 requests in one batch, of every kind of speculation, and plants a row swap; `churn` has prefix caching, prompts in
-pieces, preemption and aborts; `samples` has n = 4, and is scored on the emulated NPU (prompt_logprobs). What has a
+pieces, preemption and aborts; `samples` has n = 4, and is scored on the emulated NPU (prompt_logprobs); `eagle`
+has drafts of an EAGLE head, made here with random weights, for the dense model alone. What has a
 result is not run again and what was interrupted goes on, so the same command may be started as often as one likes.
 Random checkpoints.
 """
@@ -27,6 +28,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "backends"), str(ROOT), str(ROOT / "benchmarks")]
 
+from eagle_head import write_eagle_head  # noqa: E402
 from warm import warm  # noqa: E402
 
 MODELS = ("mimo", "deepseek_v3", "qwen3_next")
@@ -37,6 +39,7 @@ SPECULATION: Mapping[str, Mapping[str, Any]] = {
     "ngram": {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 3, "prompt_lookup_min": 1},
     **{f"k{k}": {"method": "mtp", "num_speculative_tokens": k} for k in (1, 2, 3)},
 }
+EAGLE: Mapping[str, Any] = {"method": "eagle", "num_speculative_tokens": 2}
 
 ASKED: Mapping[str, Mapping[str, Any]] = {
     "greedy": {},
@@ -65,6 +68,8 @@ class Unit:
     shared: int = 0
     """Tokens that every prompt begins with, before up to a block of its own; 0: prompts of the suite."""
     max_tokens: int = 24
+    families: Sequence[str] = MODELS
+    """Models that it is asked of."""
     counts: Sequence[str] = ()
     """Counters of the engine that must not stay 0, or the unit has not asked what it says."""
 
@@ -86,6 +91,7 @@ UNITS: Mapping[str, Unit] = {
         ("base", "k2"), {"n = 4, scored there by prompt_logprobs": {}},
         sampling={"temperature": 0.8, "n": 4}, baseline=f"{EMULATED}/base",
     ),
+    "eagle": Unit(("base", "eagle"), ASKED, families=("mimo",)),
 }  # fmt: skip
 
 NOT_ON_CPU: Mapping[str, Mapping[str, Any]] = {"deepseek_v3": {"enable_chunked_prefill": False}}
@@ -137,7 +143,7 @@ def plan_of(unit: Unit, model: Path, family: str, backend: str, folder: Path) ->
     names = (*unit.arms, *(("k2",) if unit.controls else ()))  # the control is a copy of the last
     request = PlanRequest(
         ("cpu", backend),
-        tuple(dict.fromkeys((*(name for name in names if name != "k2"), "k2"))),
+        tuple(dict.fromkeys((*(name for name in names if name != "k2"), *(("k2",) if "k2" in names else ())))),
         baseline=unit.baseline.replace(EMULATED, backend),
         model=model,
         prompts=prompts,
@@ -146,7 +152,8 @@ def plan_of(unit: Unit, model: Path, family: str, backend: str, folder: Path) ->
         engine={"max_num_seqs": 32, "max_model_len": engine["max_model_len"]},
         positive_controls=unit.controls,
         named_variants={
-            name: Variant(name, "base", engine={"speculative_config": dict(how)}) for name, how in SPECULATION.items()
+            name: Variant(name, "base", engine={"speculative_config": dict(how)})
+            for name, how in {**SPECULATION, "eagle": {**EAGLE, "model": str(model.with_name("eagle"))}}.items()
         },
         churn=ChurnRequest(preset="heavy") if unit.churn else ChurnRequest(),
         record=True,
@@ -176,6 +183,7 @@ def run(unit: str, family: str, backend: str, at: Path, more: Sequence[str]) -> 
     parity = [sys.executable, "-m", "parity"]
     if not model.exists():
         subprocess.run([*parity, "model", "tiny", "--arch", family, "-o", str(model)], check=True)
+    write_eagle_head(model.with_name("eagle"))
     out = folder / "run"
     if (out / "result.json").exists():
         return out
@@ -214,7 +222,7 @@ def rows(unit: str, family: str, backend: str, out: Path) -> Iterator[tuple[str,
         yield f"control {control}", {"k2": " ".join(said).partition(": ")[2].partition(": ")[2] or "?"}
     for counter in UNITS[unit].counts:
         yield counter.replace("_", " "), {name: counted(out, f"{backend}/{name}", counter) for name in arms}
-    if unit in ("mixed", "churn"):
+    if unit != "samples":
         watched = {name: invariants(result, f"{backend}/{name}") for name in arms}
         yield "rows watched", watched
 
@@ -261,13 +269,13 @@ def invariants(result: Mapping[str, Any], arm: str) -> str:
 
 def table(models: Sequence[str], units: Sequence[str], backend: str, at: Path) -> str:
     """Markdown: a line for each model and kind of request."""
-    columns = ("base", *SPECULATION)
+    columns = ("base", *SPECULATION, "eagle")
     lines = [
         "| model | asked | " + " | ".join(columns) + " |",
         "|---" * (len(columns) + 2) + "|",
     ]
     for family in models:
-        for unit in units:
+        for unit in (unit for unit in units if family in UNITS[unit].families):
             for kind, found in rows(unit, family, backend, at / f"{backend}-{family}-{unit}" / "run"):
                 cells = " | ".join(found.get(name, "") for name in columns)
                 lines.append(f"| {family} | {kind} | {cells} |")
@@ -288,7 +296,7 @@ def main() -> None:
         at: Path = args.at.absolute()
         with warm(backend, at / f"warm-{os.getpid()}") as python:
             for family in models:
-                for unit in units:
+                for unit in (unit for unit in units if family in UNITS[unit].families):
                     run(unit, family, backend, at, ["--python", f"{backend}={python}"])
     print(table(models, units, backend, args.at))
 

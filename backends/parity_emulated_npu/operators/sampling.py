@@ -9,19 +9,20 @@ from parity_emulated_npu.operators.registry import operator
 
 @operator
 def npu_top_k_top_p(logits: Tensor, p: Tensor | None = None, k: Tensor | None = None) -> Tensor:
-    """Logits (rows, vocabulary) with -inf for all but the k best, and for those but the smallest set that has p.
+    """Logits (rows, vocabulary) with -inf for all but the k best, and of those for all but the smallest set that has p.
 
-    As vllm-ascend's own torch path for devices without the operator (`sample/sampler.py`,
-    `_apply_top_k_top_p_pytorch`): both cuts by the probabilities of all tokens, ties at the cut stay.
+    As the documentation of CANN's `aclnnApplyTopKTopP` (8.5): p is a share of what top-k leaves, as in vLLM. In
+    vllm-ascend's own path for devices without the operator it is a share of all tokens (`sample/sampler.py`, 0.23.0:
+    `_apply_top_k_top_p_pytorch`). Ties at a cut stay, as there.
     """
     found = logits.clone()
-    probs = logits.float().softmax(-1)
-    ascending = probs.sort(-1).values
-    vocabulary = logits.shape[-1]
     if k is not None:
+        vocabulary = logits.shape[-1]
         at = (vocabulary - k.long().clamp(1, vocabulary)).unsqueeze(1)
-        found.masked_fill_(probs < ascending.gather(-1, at), float("-inf"))
+        found.masked_fill_(logits < logits.sort(-1).values.gather(-1, at), float("-inf"))
     if p is not None:
+        probs = found.float().softmax(-1)
+        ascending = probs.sort(-1).values
         out = ascending.cumsum(-1) <= 1 - p.float().unsqueeze(1)
         out[:, -1] = False
         at = out.sum(-1, keepdim=True)

@@ -24,6 +24,13 @@ def check_top_p_keeps_the_smallest_set_that_has_it() -> None:
     assert kept(sampling.npu_top_k_top_p(logits, p=p)) == [{0}, {0, 1}, {0, 1, 2}, {0, 1, 2, 3}]
 
 
+def check_top_p_counts_what_top_k_leaves() -> None:
+    """Of all tokens 0.6 takes two of these, and of the best two it takes one."""
+    logits, p, k = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log(), torch.tensor([0.6]), torch.tensor([2])
+    assert kept(sampling.npu_top_k_top_p(logits, p=p)) == [{0, 1}]
+    assert kept(sampling.npu_top_k_top_p(logits, p=p, k=k)) == [{0}]
+
+
 def check_both_and_the_given_logits_stay() -> None:
     logits = torch.randn(2, 10)
     before = logits.clone()
