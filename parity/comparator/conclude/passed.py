@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from parity.comparator.population import missed
 from parity.comparator.stats import Detectable, Stats
@@ -67,20 +67,27 @@ def _draws(stats: Stats) -> Iterator[Message]:
     unchecked = stats.sampling.unchecked_drafts_seen if stats.sampling else None
     if found is None:
         return
-    seen = [
-        message("conclude.seen_temperature", "a temperature {times:.2f} times as high", times=found.temperature_times)
-        if found.temperature_times is not None
-        else "",
-        message("conclude.seen_best", "the best token taken at {share:.1%} of all places", share=found.best_taken)
-        if found.best_taken is not None
-        else "",
-        message("conclude.seen_unchecked", "{share:.2g} of the rejected drafts accepted unchecked", share=unchecked)
-        if unchecked is not None
-        else "",
+    sizes = [
+        *_known(
+            found.temperature_times,
+            lambda times: message("conclude.seen_temperature", "a temperature {times:.2f} times as high", times=times),
+        ),
+        *_known(
+            found.best_taken,
+            lambda share: message(
+                "conclude.seen_best", "the best token taken at {share:.1%} of all places", share=share
+            ),
+        ),
+        *_known(
+            unchecked,
+            lambda share: message(
+                "conclude.seen_unchecked", "{share:.2g} of the rejected drafts accepted unchecked", share=share
+            ),
+        ),
     ]
-    if said := [one for one in seen if one]:
+    if sizes:
         yield message(
-            "conclude.seen_draws", "draws that are wrong everywhere are seen from {sizes} on (95 %)", sizes=said
+            "conclude.seen_draws", "draws that are wrong everywhere are seen from {sizes} on (95 %)", sizes=sizes
         )
     else:
         yield message("conclude.no_draws_seen", "so few tokens do not show whether all of them are drawn as asked")
@@ -94,7 +101,7 @@ def _residuals(stats: Stats) -> Iterator[Message]:
     if found.baseline is None:
         yield message(
             "conclude.own_residuals",
-            "over {tokens} tokens the arms' own logprobs differ by {sd:.4f} nats (sd), by {shift:+.5f} on average",
+            "over {tokens} tokens the arms' own logprobs differ by {sd:.4f} nats (sd), by {shift:+z.5f} on average",
             tokens=found.tokens,
             sd=found.candidate.sd,
             shift=found.mean_shift,
@@ -103,7 +110,7 @@ def _residuals(stats: Stats) -> Iterator[Message]:
     yield message(
         "conclude.residuals",
         "over {tokens} tokens logprobs lie {sd:.4f} nats (sd) off the scores, the baseline's {own:.4f}; beyond 0.1 "
-        "nats {wide:.1f} in 10,000, the baseline's {own_wide:.1f}; mean shift {shift:+.5f}",
+        "nats {wide:.1f} in 10,000, the baseline's {own_wide:.1f}; mean shift {shift:+z.5f}",
         tokens=found.tokens,
         sd=found.candidate.sd,
         own=found.baseline.sd,
@@ -118,20 +125,28 @@ def _smallest(found: Detectable | None) -> Iterator[Message]:
     """The smallest differences of numerics that the run would have seen."""
     if found is None:
         return
-    seen = [
-        message("conclude.seen_shift", "a mean shift of {nats:.4f} nats", nats=found.mean_shift)
-        if found.mean_shift is not None
-        else "",
-        message("conclude.seen_scale", "{factor:.2f} times the noise", factor=found.scale_factor)
-        if found.scale_factor is not None
-        else "",
-        message("conclude.seen_wide", "{rate:.0f} in 10,000 beyond 0.1 nats", rate=found.wide_per_10_000)
-        if found.wide_per_10_000 is not None
-        else "",
+    sizes = [
+        *_known(
+            found.mean_shift,
+            lambda nats: message("conclude.seen_shift", "a mean shift of {nats:.4f} nats", nats=nats),
+        ),
+        *_known(
+            found.scale_factor,
+            lambda factor: message("conclude.seen_scale", "{factor:.2f} times the noise", factor=factor),
+        ),
+        *_known(
+            found.wide_per_10_000,
+            lambda rate: message("conclude.seen_wide", "{rate:.0f} in 10,000 beyond 0.1 nats", rate=rate),
+        ),
     ]
-    if said := [one for one in seen if one]:
+    if sizes:
         yield message(
-            "conclude.seen_numerics", "numerics that are wrong everywhere are seen from {sizes} on (95 %)", sizes=said
+            "conclude.seen_numerics", "numerics that are wrong everywhere are seen from {sizes} on (95 %)", sizes=sizes
         )
     else:
         yield message("conclude.seen_none", "so few tokens show no wrong numerics that stay within the tolerance")
+
+
+def _known(size: float | None, say: Callable[[float], Message]) -> tuple[Message, ...]:
+    """The size in words; nothing where the run would have seen no size of this."""
+    return () if size is None else (say(size),)
