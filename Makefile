@@ -13,7 +13,7 @@ PROCESSES ?= -n 2 --dist loadscope --no-loadscope-reorder
 
 # Interrupted recipes leave no stamp behind, so the next make begins that step again.
 .DELETE_ON_ERROR:
-.PHONY: help demo ascend-demo test check format unit fuzz engine engine-tests messages messages-check docs lock dist clean
+.PHONY: help demo ascend-demo test check format unit fuzz engine engine-tests messages messages-check docs words lock dist clean
 
 help:
 	@echo "make demo          the same prompts through real vLLM on CPU with and without MTP, compared"
@@ -29,6 +29,7 @@ help:
 	@echo "make messages      catalogues of other languages: take up new messages, compile"
 	@echo "make messages-check  what the catalogues lack, and messages that contradict each other"
 	@echo "make docs          the documentation as a site in build/site (its tools: .venv-docs)"
+	@echo "make words         how long the documentation is, and pages with long sentences"
 	@echo "make dist          wheel and sdist in dist/"
 	@echo "make lock          write constraints.txt anew from what the package index has today"
 	@echo "make clean         remove .venv, dist/ and the caches (the engine environment stays)"
@@ -101,6 +102,9 @@ messages-check: $(VENV)/.installed-dev
 # In an environment of its own: no test needs the site's tools.
 docs: .venv-docs/.installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
+
+words: $(VENV)/.created
+	@$(BIN)/python tools/words.py
 
 .venv-docs/.installed: Makefile
 	$(PYTHON) -m venv --clear .venv-docs

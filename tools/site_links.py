@@ -33,8 +33,13 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return LINK.sub(_rewritten, markdown)
 
 
+MADE = {"messages.md": "messages_page.py", "thresholds.md": "thresholds_page.py"}
+"""Pages that are made when the site is built, and not kept in the repository, by the tool that prints them."""
+
+
 def on_pre_build(**_: Any) -> None:
-    """Called by MkDocs before it lists the pages: docs/messages.md is made, and not kept in the repository."""
+    """Called by MkDocs before it lists the pages."""
     root = Path(__file__).resolve().parent.parent
-    made = subprocess.run([sys.executable, str(root / "tools" / "messages_page.py")], capture_output=True, check=True)
-    (root / "docs" / "messages.md").write_bytes(made.stdout)
+    for page, tool in MADE.items():
+        made = subprocess.run([sys.executable, str(root / "tools" / tool)], capture_output=True, check=True)
+        (root / "docs" / page).write_bytes(made.stdout)

@@ -34,6 +34,7 @@ MAX_CHANCE_OF_ANOTHER = 1.0
 """The same where the tokens have another explanation already: a loop, tokens emitted again or lost."""
 
 SPEAKING = 3
+"""Tokens that the reference rejects, which settle that something is wrong."""
 
 MAX_SHARING = 2
 SHARED_BY = 12

@@ -37,6 +37,7 @@ MOST = 0.9
 """Share of the lists that must add up to 1 at most to be probabilities."""
 
 LARGEST_VOCABULARY = 300_000
+"""Tokens, where a capture does not say how many there are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ RETOKENISED = "retokenised"
 """`token_source` in a header's `served`: the ids were made from the text, by parity."""
 
 MOST_SHOWN = 8
+"""Sentences shown of what a server's answer contradicts, and of what could not be checked."""
 
 
 def _served(header: Header) -> Mapping[str, Any]:

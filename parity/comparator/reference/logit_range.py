@@ -17,6 +17,7 @@ from parity.records import TokenIds, TopLogprobs
 
 CENTRES = np.linspace(2.0, 60.0, 117)
 WIDTHS = np.array([0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0])
+"""Logits, and standard deviations of them, that are tried."""
 
 WORSE = 5.0
 """Nats of likelihood by which a fit may be worse than the best one and still be taken for possible."""
