@@ -1,11 +1,13 @@
 """Faults in vllm-ascend's own code, brought back into the release, and found by parity on the emulated NPU.
 
-    .venv/bin/python benchmarks/emulated_faults.py [4930 bonus ngram budget] [--at build/emulated-faults] [--bisect]
+    .venv/bin/python benchmarks/emulated_faults.py [4930 bonus ngram budget topp] [--at build/emulated-faults]
+                                                   [--bisect]
 
 Each is a function of the release with some of its text replaced, in a copy of the installed package, which `parity run
 --vllm-ascend` then runs: not an old release, whose vLLM and operators would be others. The same command without it must
-PASS. `ngram` and `budget` are faults of 0.23.0 itself, the one run as released and with mends, the other as released.
-`--bisect` asks `parity bisect settings` which setting the fault needs. What is there already is not run again.
+PASS. `ngram` and `budget` are faults of 0.23.0 itself, run as released and with mends; `topp` is code of 0.23.0 that an
+emulated A2 does not run by itself. `--bisect` asks `parity bisect settings` which setting the fault needs. What is
+there already is not run again.
 """
 
 from __future__ import annotations
@@ -51,6 +53,8 @@ class Fault:
     """A tiny family; None: the embedded trained Qwen3-Next."""
     variant: str = "mtp"
     """`mtp`, or `ngram`, which only a plan can ask for."""
+    arms: Sequence[str] = ("--backends", BACKEND, "--variants", "base,mtp")
+    """Options that give two of them."""
 
 
 RELEASED = "the release as it is"
@@ -58,7 +62,7 @@ PLANTED = "with the fault"
 
 SMALL = ("--max-tokens", "16", "--engine", "max_model_len=320")
 
-RUNNER, LAYER = "worker/model_runner_v1.py", "ops/gdn.py"
+RUNNER, LAYER, SAMPLER = "worker/model_runner_v1.py", "ops/gdn.py", "sample/sampler.py"
 
 ZERO_DRAFTS = (
     Edit(
@@ -116,6 +120,34 @@ MENDS = {
     "with a state slot for each token as well": (*ZERO_DRAFTS, *SLOT_PER_TOKEN),
 }
 
+NOT_FOLDED = (
+    Edit(
+        "ops/gdn_attn_builder.py",
+        "            spec_sequence_masks_cpu, num_accepted_tokens = self._fold_spec_sized_prefill_chunks_into_spec(\n"
+        "                m, spec_sequence_masks_cpu, num_accepted_tokens\n"
+        "            )\n",
+        "",
+    ),
+)
+"""Pieces of k + 1 tokens stay on the prompts' path, as in 0.18.0: from the first slot and into it."""
+
+FALLBACK = Edit(
+    SAMPLER,
+    "    _apply_top_k_top_p_torch_npu\n    if get_ascend_device_type()",
+    "    _apply_top_k_top_p_pytorch\n    if get_ascend_device_type()",
+)
+"""The path of devices that are neither A2 nor A3, instead of CANN's operator."""
+
+SHARE_OF_TOP_K = Edit(
+    SAMPLER,
+    "            cumprob = torch.cumsum(probs_sort, dim=-1)\n"
+    "            top_p_mask = cumprob <= 1 - p.unsqueeze(dim=1)\n",
+    "            probs = logits.softmax(dim=-1)\n"
+    "            probs_sort, _ = probs.sort(dim=-1, descending=False)\n"
+    "            cumprob = torch.cumsum(probs_sort, dim=-1)\n"
+    "            top_p_mask = cumprob <= 1 - p.unsqueeze(dim=1)\n",
+)
+
 FAULTS: Mapping[str, Fault] = {
     "4930": Fault(
         "vllm-ascend#4930: tokens of a mixed batch are put apart by a sort that is not stable (its fix: stable=True)",
@@ -153,12 +185,22 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "budget": Fault(
         "vllm-ascend 0.23.0's own, with MTP: a prompt's later piece of just k + 1 tokens is computed as if it were "
-        "drafts that had all been accepted, from a state slot that the request never wrote; no mend of it has been run",
-        {},
+        "drafts that had all been accepted, from a state slot that the request never wrote",
+        {"with such pieces on the path of prompts": NOT_FOLDED},
         (
             *("--suite", "smoke", "--samples", "3", "-k", "3", "--max-num-seqs", "8"),
             *("--max-num-batched-tokens", "26", "--record", *SMALL),
         ),
+    ),
+    "topp": Fault(
+        "vllm-ascend 0.23.0's own path for devices other than A2 and A3: p is a share of all tokens, not of the k best",
+        {
+            "with that path in the place of CANN's operator": [FALLBACK],
+            "with that path, and p a share of the k best": [FALLBACK, SHARE_OF_TOP_K],
+        },
+        ("--temperature", "0.9", "--top-k", "20", "--top-p", "0.9", "--max-tokens", "24"),
+        "mimo",
+        arms=("--backends", f"cpu,{BACKEND}", "--variants", "base"),  # two arms that share it draw alike
     ),
 }
 
@@ -232,7 +274,7 @@ def run(name: str, fault: Fault, at: Path, which: str) -> Path:
     if out.exists():
         words.append("--resume")
     else:
-        asked = ["--backends", BACKEND, "--variants", "base,mtp", *fault.options]
+        asked = [*fault.arms, *fault.options]
         if fault.model:
             model = at / f"tiny-{fault.model}"
             if not model.exists():

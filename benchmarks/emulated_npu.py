@@ -97,6 +97,9 @@ UNITS: Mapping[str, Unit] = {
 NOT_ON_CPU: Mapping[str, Mapping[str, Any]] = {"deepseek_v3": {"enable_chunked_prefill": False}}
 """What vLLM's CPU build overrules for a model (`parity/tiny/families.py`)."""
 
+PRECISION: Mapping[str, Mapping[str, Any]] = {"deepseek_v3": {"dtype": "float32"}}
+"""Of all arms. Its random experts are so undecided that in bfloat16 the baseline's own scores reject its tokens."""
+
 ONE_PIECE = {"enable_chunked_prefill": False, "max_num_batched_tokens": 512}
 """A generator of the CPU cannot be rewound after a part of a prompt."""
 SAFE_IDS = (16, 2000)
@@ -162,10 +165,10 @@ def plan_of(unit: Unit, model: Path, family: str, backend: str, folder: Path) ->
 
     def asked(arm: Any) -> Any:
         if arm.backend == "cpu":
-            own = {**(ONE_PIECE if drawn else {}), **NOT_ON_CPU.get(family, {})}
+            own = {**(ONE_PIECE if drawn else {}), **NOT_ON_CPU.get(family, {}), **PRECISION.get(family, {})}
             return replace(arm, engine={**arm.engine, **own})
         few = {"num_gpu_blocks_override": KV_BLOCKS[family]} if unit.churn else {}
-        return replace(arm, engine={**arm.engine, **engine, **BLOCK, **few})
+        return replace(arm, engine={**arm.engine, **engine, **BLOCK, **few, **PRECISION.get(family, {})})
 
     arms = tuple(asked(arm) for arm in plan.arms if arm.backend != "cpu" or arm.variant == "base")
     return replace(plan, arms=arms)

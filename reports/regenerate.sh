@@ -1,9 +1,10 @@
 #!/bin/sh
 # Make a case again: run it on a real engine, and write what its folder holds.
 #
-#     sh reports/regenerate.sh planted-chunk-twice|near-ties|one-token-prompt|sampled-mtp-cpu|emulated-ngram-hybrid|all
+#     sh reports/regenerate.sh planted-chunk-twice|near-ties|one-token-prompt|sampled-mtp-cpu|emulated-ngram-hybrid|
+#                              emulated-prompt-pieces|all
 #
-# WORK=DIR keeps the runs there, to write the folders anew without an engine. Needs parity and its CPU engine environment (`parity env create cpu`; the last case `ascend-emulated`); about a minute a case on two cores.
+# WORK=DIR keeps the runs there, to write the folders anew without an engine. Needs parity and its CPU engine environment (`parity env create cpu`; the last two cases `ascend-emulated`); about a minute a case on two cores.
 set -eu
 cd "$(dirname "$0")"
 PARITY=${PARITY:-parity}
@@ -15,7 +16,7 @@ make_case() {
     work=${WORK:+$WORK/$name}
     work=${work:-$(mktemp -d)}
     # Relative paths only: what a run records ends up in the folder.
-    test -f "$work/run/result.json" || "$PARITY" run --backends cpu --prompts "$name/prompts.jsonl" \
+    test -f "$work/run/result.json" || "$PARITY" run --backends "${backend:-cpu}" --prompts "$name/prompts.jsonl" \
         --out "$work/run" --db "$work/parity.db" "$@" || test $? -eq 1
     "$PYTHON" ../tools/publish_case.py "$work/run" "$work/parity.db" "$name" ${fault:+"$fault"}
     test -n "${WORK:-}" || rm -rf "$work"
@@ -45,9 +46,15 @@ planted-chunk-twice) make_case "$1" chunk_twice --max-tokens 48 --logprobs 5 $co
 near-ties) make_case "$1" "" --max-tokens 48 --logprobs 5 $controls ;;
 one-token-prompt) make_case "$1" "" --max-tokens 16 --max-num-seqs 4 --max-num-batched-tokens 48 --record ;;
 emulated-ngram-hybrid) make_ngram_case "$1" ;;
+emulated-prompt-pieces)
+    backend=ascend-emulated
+    make_case "$1" "" --variants base,mtp -k 3 --max-tokens 32 --engine max_model_len=256 --max-num-seqs 4 \
+        --max-num-batched-tokens 16 --record --no-rehearse
+    ;;
 sampled-mtp-cpu) make_case "$1" "" --max-tokens 12 --temperature 0.8 --n 2 --record ;;
 all)
-    for name in planted-chunk-twice near-ties one-token-prompt sampled-mtp-cpu emulated-ngram-hybrid; do
+    for name in planted-chunk-twice near-ties one-token-prompt sampled-mtp-cpu emulated-ngram-hybrid \
+        emulated-prompt-pieces; do
         sh regenerate.sh "$name"
     done
     ;;

@@ -33,10 +33,12 @@ def put_first() -> None:
 
 
 def commit(place: Path) -> str:
-    """Of the checkout, with "-dirty" where files differ from it; "not under git" where git has nothing to say."""
+    """Of the checkout, with "-dirty" where files differ from it; "not under git" where it is no repository of its own:
+    the commit of one that it happens to lie in is not vllm-ascend's."""
     command = ["git", "-C", str(place), "describe", "--always", "--dirty", "--tags"]
+    env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(place.resolve().parent)}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, env=env)
     except (OSError, subprocess.SubprocessError):
         return "not under git"
     return done.stdout.strip()

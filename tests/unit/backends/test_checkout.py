@@ -48,6 +48,13 @@ def test_its_code_is_found_first_and_what_a_build_writes_is_made_up(checkout: Pa
     assert look(checkout)[1] == "A3"
 
 
+def test_a_repository_around_it_does_not_lend_it_its_commit(checkout: Path) -> None:
+    git = ["git", "-C", str(checkout.parent), "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"], ["tag", "of-another"]):
+        subprocess.run([*git, *arguments], check=True)
+    assert "checkout (not under git)" in look(checkout)[2]
+
+
 def test_the_capture_says_whose_commit_it_is(checkout: Path) -> None:
     git = ["git", "-C", str(checkout), "-c", "user.name=x", "-c", "user.email=x@example.org"]
     for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"], ["tag", "v9"]):

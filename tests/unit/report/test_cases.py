@@ -24,6 +24,7 @@ CASES = {
     "one-token-prompt": ("cpu-mtp", "DIVERGED", {Kind.VIOLATION}),
     "sampled-mtp-cpu": ("cpu-mtp", "DIVERGED", set()),
     "emulated-ngram-hybrid": ("ascend-emulated-ngram", "DIVERGED", {Kind.VIOLATION}),
+    "emulated-prompt-pieces": ("ascend-emulated-mtp", "DIVERGED", {Kind.VIOLATION, Kind.UNJUSTIFIED}),
 }
 STARTS = {"emulated-block-size"}  # an engine that does not start: a script, and nothing captured
 BY_HAND = {"sampled-mtp-cpu"}  # parity writes no script for random sampling
@@ -84,6 +85,17 @@ def test_the_recorded_steps_name_the_condition_of_n_gram_drafts_on_a_hybrid_mode
     assert found.ranked[0].with_fault == found.faults
     assert found.ranked[0].names == ("emitted more last",)
     assert found.ranked[0].adjusted < 1e-7
+
+
+def test_the_recorded_steps_name_the_condition_of_prompts_in_pieces() -> None:
+    """Three of the four have a second piece of k + 1 tokens, which is taken for accepted drafts."""
+    folder = REPORTS / "emulated-prompt-pieces" / "captures"
+    steps = read_steps(folder / "ascend-emulated-mtp.steps")
+    capture = read_capture(folder / "ascend-emulated-mtp.jsonl.gz")
+    found = explained("ascend-emulated/mtp", steps, {one.key: one.prompt_token_ids for one in capture}, {}).associated
+    assert found.faults == 3
+    assert found.ranked[0].with_fault == found.faults
+    assert found.ranked[0].names == ("chunked",)
 
 
 @pytest.mark.parametrize("name", CASES)
