@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -11,8 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-from textual import work
+from textual import constants, work
 from textual.app import SystemCommand
+from textual.driver import Driver
 from textual.screen import Screen
 
 from parity.language import render
@@ -26,9 +28,11 @@ from parity.tui.outside import Outside
 from parity.tui.screens.base import ParityScreen
 from parity.tui.screens.help import Help
 from parity.tui.screens.runs import RunsScreen
+from parity.tui.sparing import Shown
 from parity.tui.themes import DARK, LIGHT
 from parity.tui.widgets.keybar import KeyBar
 
+WINDOWS = sys.platform == "win32"
 TERMINATED = 143
 """128 + SIGTERM, as shells report it."""
 
@@ -45,12 +49,23 @@ class ParityApp(HandingOnApp):
     ENABLE_COMMAND_PALETTE = True
 
     def __init__(self, database: Path | None = None, run: str | None = None, *, outside: Outside | None = None) -> None:
+        self.shown = Shown()
         super().__init__(database, outside)
         self.wanted_run = run
         self.original: FindingRow | None = None
         """The finding that others are marked as duplicates of."""
         self.known_link = ""
         """The link of the known bug that was named last."""
+
+    def get_driver_class(self) -> type[Driver]:
+        if WINDOWS or constants.DRIVER is not None:
+            return super().get_driver_class()
+        from parity.tui.driver import SparingDriver  # its parent does not import on Windows
+
+        return SparingDriver
+
+    def on_resize(self) -> None:
+        self.shown.forget()  # a terminal of another size lays out anew what it showed
 
     def on_mount(self) -> None:
         # A kill leaves the terminal as it was; not in a thread of tests, which cannot have signals.

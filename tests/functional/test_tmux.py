@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
+import pyte
 import pytest
 
 from parity.store import Store
@@ -141,6 +143,68 @@ def test_a_large_terminal_and_a_resize(large: Terminal) -> None:
     large.press("q", "q")
     large._tmux("resize-window", "-x", "100", "-y", "30")
     large.sees("bbbb", "? Help")
+
+
+JOURNEY = ["Enter", "z", "j", "j", "G", "P", "Enter", "p", "j", "l", "m", "?", "Escape", "q"]
+
+
+def test_the_screen_is_the_one_that_textual_draws(tmp_path: Path, home: Path) -> None:
+    """Only cells that change are sent; after each key, and a resize, both drivers show the same."""
+    folders = [tmp_path / "sparing", tmp_path / "textual"]
+    for folder in folders:
+        folder.mkdir()
+    sparing = Terminal(folders[0], home, 120, 40)
+    textual = Terminal(folders[1], home, 120, 40, TEXTUAL_DRIVER="textual.drivers.linux_driver:LinuxDriver")
+    try:
+        for one in (sparing, textual):
+            one.sees("DIVERGED", "bbbb", "Enter Findings")
+        for key in JOURNEY:
+            before = coloured(textual)
+            sparing.press(key)
+            textual.press(key)
+            until_equal(sparing, textual, key, before)
+        for columns, rows in ((80, 24), (100, 30)):
+            before = coloured(textual)
+            for one in (sparing, textual):
+                one._tmux("resize-window", "-x", str(columns), "-y", str(rows))
+            until_equal(sparing, textual, f"{columns}x{rows}", before)
+        assert 2 * sparing.output.stat().st_size < textual.output.stat().st_size
+    finally:
+        sparing.close()
+        textual.close()
+
+
+def until_equal(one: Terminal, other: Terminal, after: str, before: list[list[object]]) -> None:
+    """Until both show the same and something else than `before`."""
+    deadline = time.monotonic() + PATIENCE
+    while (left := coloured(one)) != (right := coloured(other)) or left == before:
+        assert time.monotonic() < deadline, f"after {after}:\n{one.screen}\n{other.screen}\n{different(left, right)}"
+        time.sleep(0.05)
+
+
+def different(left: list[list[object]], right: list[list[object]]) -> list[object]:
+    return [
+        (row, column, *both)
+        for row, lines in enumerate(zip(left, right, strict=True))
+        for column, both in enumerate(zip_longest(*lines))
+        if both[0] != both[1]
+    ][:20]
+
+
+def coloured(terminal: Terminal) -> list[list[object]]:
+    """The screen's cells with their looks; of a blank, what shows of it."""
+    text = terminal._tmux("capture-pane", "-p", "-e", "-N").rstrip("\n").split("\n")
+    screen = pyte.Screen(200, len(text))
+    pyte.Stream(screen).feed("\r\n".join(text))
+    return [
+        [
+            (" ", cell.bg) if cell.data == " " and not cell.reverse else tuple(cell)
+            for cell in map(row.get, range(200))
+            if cell
+        ]
+        for row in map(screen.buffer.get, range(len(text)))
+        if row
+    ]
 
 
 def test_without_colours_everything_is_still_said(plain: Terminal) -> None:
