@@ -2,7 +2,7 @@
 
     python tools/words.py
 
-Words are counted as `wc -w` counts them. Generated pages are counted apart. A sentence is what stands between two
+Words are counted as `wc -w` counts them. Generated pages, and tables that a tool writes into a page, are counted apart. A sentence is what stands between two
 full stops of a paragraph or a list item; tables, code and headings have none.
 """
 
@@ -14,6 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GENERATED = {"docs/command-line.md", "docs/engine-contract.md"}
+MADE = re.compile(r"<!-- (catalogue|table): .*?<!-- end of \1 -->", re.DOTALL)
+"""What a tool writes into a page."""
 NOT_KEPT = {"docs/messages.md", "docs/thresholds.md"}
 LONG = 20
 """Words of a page's mean sentence, from which on it is named."""
@@ -49,10 +51,9 @@ def main() -> None:
     for page in pages():
         name, text = page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8")
         count = len(text.split())
-        if name in GENERATED:
-            made += count
-        else:
-            written += count
+        by_tools = count if name in GENERATED else sum(len(one.group(0).split()) for one in MADE.finditer(text))
+        made += by_tools
+        written += count - by_tools
         rows.append((count, name, 0.0 if name.endswith(".zh.md") else mean(text)))
     for count, name, words in sorted(rows):
         note = " (generated)" if name in GENERATED else f"  long sentences: {words:.1f} words" if words > LONG else ""
