@@ -2,8 +2,9 @@
 
     python tools/words.py
 
-Words are counted as `wc -w` counts them. Generated pages, and tables that a tool writes into a page, are counted apart. A sentence is what stands between two
-full stops of a paragraph or a list item; tables, code and headings have none.
+Words are counted as `wc -w` counts them. Generated pages, and tables that a tool writes into a page, are counted
+apart. A sentence is what stands between two full stops of a paragraph or a list item; tables, code and headings have
+none.
 """
 
 from __future__ import annotations
