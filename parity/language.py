@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gettext
 import os
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -59,6 +60,14 @@ def translate(message: Message, language: str | None = None) -> str:
     if found == message.id:  # no plural forms
         found = catalogue.gettext(message.id)
     return message.template if found == message.id else found
+
+
+def in_a_row(sentences: Iterable[str]) -> str:
+    """Sentences one after another: after a full-width mark, as Chinese has it, stands no space."""
+    line = ""
+    for sentence in sentences:
+        line += f"{'' if not line or line.endswith(('。', '！', '？')) else ' '}{sentence}"
+    return line
 
 
 @cache

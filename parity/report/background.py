@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from parity.language import in_a_row
 from parity.messages import Message
 from parity.records.conditions import CONDITIONS, conditions
 from parity.report import facts, table_text
@@ -89,7 +90,7 @@ def _lead(view: RunView, texts: Texts) -> str:
     ]
     if facts.rests_on_gaps(arm):
         parts.append(texts("lead.rule.sampled") if drawn else texts("lead.rule", tolerance=tolerance))
-    return " ".join(parts)
+    return in_a_row(parts)
 
 
 def _versions(view: RunView, texts: Texts) -> str:

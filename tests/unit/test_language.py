@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity import language
-from parity.language import render
+from parity.language import in_a_row, render
 from parity.messages import Message, literal, message, verbatim
 from parity.text import cell_width, wrap
 
@@ -118,3 +118,9 @@ def test_chinese_has_full_width_punctuation() -> None:
     texts = [(id, one) for id, text in entries for one in ([text] if isinstance(text, str) else text)]
     assert len(texts) > 2000
     assert [(id, text) for id, text in texts if HALF.search(APART.sub(" ", text))] == []
+
+
+def test_chinese_sentences_stand_in_a_row_without_blanks() -> None:
+    assert in_a_row(["又输出了一遍。", "差距 2.38 nats。"]) == "又输出了一遍。差距 2.38 nats。"
+    assert in_a_row(["One.", "Two.", "三。", "four"]) == "One. Two. 三。four"
+    assert in_a_row([]) == ""

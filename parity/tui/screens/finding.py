@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.widgets import Static
 
-from parity.language import render
+from parity.language import in_a_row, render
 from parity.messages import message
 from parity.records import Kind
 from parity.store import FindingRow, Occurrence, Triage, TriageChange
@@ -167,7 +167,7 @@ class FindingScreen(VisitingScreen):
         self.set_text("#title", title(self.arm, self.key, finding))
         if finding is not None:
             planted = self.arm in controls(self.run)
-            self.set_text("#why", " ".join(why(finding, self.drawing, planted=planted)))
+            self.set_text("#why", in_a_row(why(finding, self.drawing, planted=planted)))
         elif view is None:
             self.set_text("#why", render(READING))
         else:
