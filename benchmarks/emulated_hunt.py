@@ -47,13 +47,11 @@ class Hunt:
 
 CHURN = ("--churn", "heavy", "--max-num-seqs", "16", "--max-num-batched-tokens", "96")
 
+ARMS = ("--vary", "num_speculative_tokens=0,2", "--vary", "enable_prefix_caching=true,false")
+
 HUNTS: Mapping[str, Hunt] = {
-    "mimo": Hunt(
-        ("--vary", "num_speculative_tokens=0,2", "--vary", "enable_prefix_caching=true,false", "--kv-blocks", "16"),
-        313,  # 20,032 completions an arm
-        "mimo",
-    ),
-    "hybrid": Hunt(("--vary", "num_speculative_tokens=0,2", "--kv-blocks", "48"), 16, None),
+    "mimo": Hunt((*ARMS, "--kv-blocks", "16"), 313, "mimo"),  # 20,032 completions an arm
+    "hybrid": Hunt((*ARMS, "--kv-blocks", "48", "--record"), 16, None),
 }
 
 

@@ -1,14 +1,14 @@
 """What runs on the emulated NPU: models x speculation x what is asked, as a table; docs/emulated.md has one.
 
-    .venv/bin/python benchmarks/emulated_npu.py [--models mimo,deepseek_v3,qwen3_next] [--units mixed,churn,eagle]
+    .venv/bin/python benchmarks/emulated_npu.py [--models mimo,deepseek_v3,qwen3_next] [--units mixed,churn,few]
                                                 [--release 0.23.0] [--at build/emulated-npu] [--only-table]
 
 A unit is one `parity run`, whose requests share their engines: `mixed` asks greedy, sampled, penalised and other
 requests in one batch, of every kind of speculation, and plants a row swap; `churn` has prefix caching, prompts in
 pieces, preemption and aborts; `samples` has n = 4, and is scored on the emulated NPU (prompt_logprobs); `eagle`
-has drafts of an EAGLE head, made here with random weights, for the dense model alone. What has a
-result is not run again and what was interrupted goes on, so the same command may be started as often as one likes.
-Random checkpoints.
+has drafts of an EAGLE head, made here with random weights, for the dense model alone; `few` has completions of four
+tokens, in which n-grams come again. What has a result is not run again and what was interrupted goes on, so the same
+command may be started as often as one likes. Random checkpoints.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ ASKED: Mapping[str, Mapping[str, Any]] = {
     "penalties": {"repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": 0.3},
 }
 """Sampling parameters of requests that share a batch."""
+
+
+FEW, FEW_OF = (100, 200, 300, 400), ("greedy", "sampled", "logprobs")
+"""Token ids of which alone a completion is made, so that n-gram drafts are found, and accepted, in it."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ UNITS: Mapping[str, Unit] = {
         sampling={"temperature": 0.8, "n": 4}, baseline=f"{EMULATED}/base",
     ),
     "eagle": Unit(("base", "eagle"), ASKED, families=("mimo",)),
+    "few": Unit(("base", "ngram"), {name: {**ASKED[name], "allowed_token_ids": FEW} for name in FEW_OF}, each=12),
 }  # fmt: skip
 
 NOT_ON_CPU: Mapping[str, Mapping[str, Any]] = {"deepseek_v3": {"enable_chunked_prefill": False}}

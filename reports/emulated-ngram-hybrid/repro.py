@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # bookkeeping that a step broke, among 8 corrupt of 8 completions with ascend-emulated/ngram (ngram k=3) (tiny-qwen3-next-mtp, vllm-ascend 0.23.0)
 #
-# Written by parity 0.1.0 from run 20261123-044233-7aaf.
+# Written by parity 0.1.0 from run 20261123-130522-a67e.
 # Needs the checkpoint tiny-qwen3-next-mtp and vLLM, nothing else; Python 3.9 or newer.
 # Seen with vllm 0.23.0, vllm-ascend 0.23.0, torch 2.13.0+cpu, transformers 5.19.0, triton 3.6.0.
 #
