@@ -1,12 +1,13 @@
 """How often `parity why` puts the true condition first, on recorded steps of a real engine.
 
     python benchmarks/step_captures.py FOLDER --first-seed 100
-    python benchmarks/association.py FOLDER/*/*/mtp.steps [--draws 100] [--null 1000] [--faults 3 5 10]
+    python benchmarks/association.py FOLDER/*/*/mtp.steps [--draws 100] [--null 1000] [--faults 3 5 10] [--limit]
 
 Faults are drawn among the row-steps in which a condition holds, 3, 5 and 10 of them, each in a completion of its
 own; what comes after a fault in its completion is left out, as `parity why` does. Then the same with two conditions
 that must both hold, with two causes that share the faults, and among all row-steps, where any corrected p below
-0.001 is a false alarm.
+0.001 is a false alarm. `--limit` instead: how often any rule could name the true one of the single conditions, at
+the worst of them (`limit`).
 
 Columns: the condition's share of the row-steps, then for each number of faults how often it alone came first / how
 often it came first or was named with the first / with how many others on average / how often with a corrected p
@@ -27,7 +28,7 @@ import numpy as np
 
 from parity.capture.steps import Ints, read_steps
 from parity.explain.association import SURE, Associated, associate
-from parity.explain.hypotheses import PRIOR, Form
+from parity.explain.hypotheses import PRIOR, Floats, Form
 from parity.explain.ledger import Ledger, Mask
 from parity.explain.predicates import asked_of, prior_of
 
@@ -133,14 +134,109 @@ def faults_for_both(steps: Steps, pair: tuple[str, ...]) -> int:
     return 1 + math.floor(cost / math.log(alone[0] / both))
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """Faults drawn under each condition that the row-steps can tell from the others."""
+
+    names: list[str]
+    truth: Ints
+    """Of each draw the condition that it was drawn under."""
+    faults: list[list[int]]
+    likelihood: Floats
+    """Of each draw under each condition, in proportion, shape (draws, conditions)."""
+
+
+def drawn_under_each(steps: Steps, count: int, draws: int) -> Drawn:
+    names: list[str] = []
+    able: list[list[int]] = []
+    seen: set[bytes] = set()
+    for name, mask in steps.conditions.items():
+        rows = steps.able(mask)
+        key = (mask & steps.emits).tobytes()
+        if key in seen or len(rows) == int(steps.emits.sum()) or len(set(steps.request[rows].tolist())) < count:
+            continue
+        seen.add(key)
+        names.append(name)
+        able.append(rows)
+    masks, sizes = np.array([steps.conditions[name] for name in names]), np.array([len(rows) for rows in able])
+    truth, faults = [], []
+    for at, rows in enumerate(able):
+        for seed in range(draws):
+            some = drawn(steps, rows, count, f"{seed}:0")
+            assert some is not None
+            truth.append(at)
+            faults.append(some)
+    inside = np.array([masks[:, some].all(axis=1) for some in faults])
+    return Drawn(names, np.array(truth), faults, np.where(inside, (sizes.min() / sizes) ** count, 0.0))
+
+
+def limit(found: Drawn, most: float, rounds: int = 300) -> tuple[float, dict[str, float]]:
+    """No rule that names `most` conditions on average has the true one among them more often than this, whichever of
+    the conditions is true; and the prior under which that is so.
+
+    A rule's rate at its worst condition is no more than its rate over any prior, and no rule does better over a prior
+    than to name what is likeliest then (Wald 1950, Statistical Decision Functions: least favourable priors). Such a
+    prior is looked for by raising what is named least. Pairs of conditions, of which nothing is drawn here, would make
+    it harder."""
+    count = len(found.names)
+    prior, best, worst = np.full(count, 1 / count), 1.0, np.full(count, 1 / count)
+    per = np.bincount(found.truth, minlength=count)
+    for _ in range(rounds):
+        posterior = found.likelihood * prior
+        posterior /= posterior.sum(axis=1, keepdims=True)
+        weight = np.repeat((prior / per)[found.truth], count)
+        order = np.argsort(-posterior.ravel(), kind="stable")
+        named = np.zeros(posterior.size, dtype=bool)
+        named[order[: 1 + int(np.searchsorted(np.cumsum(weight[order]), most))]] = True
+        hit = named.reshape(posterior.shape)[np.arange(len(found.truth)), found.truth]
+        rates = np.bincount(found.truth, weights=hit, minlength=count) / per
+        rate = float((rates * prior).sum())
+        if rate < best:
+            best, worst = rate, prior
+        prior = prior * np.exp(rate - rates)
+        prior = prior / prior.sum()
+    return best, {found.names[at]: float(worst[at]) for at in np.argsort(-worst)[:5]}
+
+
+def limits(steps: Steps, count: int, draws: int) -> None:
+    """`limit` beside what `parity why` does."""
+    found = drawn_under_each(steps, count, draws)
+    first, named, together = (np.zeros(len(found.names)) for _ in range(3))
+    for truth, faults in zip(found.truth.tolist(), found.faults, strict=True):
+        best = steps.associated(faults).ranked[0]
+        names = [set(one) for one in (best.names, *best.same)]
+        first[truth] += names[0] == {found.names[truth]}
+        named[truth] += {found.names[truth]} in names
+        together[truth] += len(names)
+    print(f"{count} faults, {len(found.names)} conditions, {draws} draws of each")
+    for what, values in (("first", first), ("first or named with it", named)):
+        worst = [f"{found.names[at]} {values[at] / draws:.0%}" for at in np.argsort(values)[:5]]
+        print(f"{what}: {values.mean() / draws:.1%} on average; least: {', '.join(worst)}")
+    many = float(together.mean() / draws)
+    print(f"conditions named: {many:.2f} on average")
+    for most in (1.0, many):
+        print(
+            f"no rule that names {most:.2f} on average is right in more than {limit(found, most, 1)[0]:.1%} on average"
+        )
+    for most in (1.0, 1.5, 2.0):
+        rate, prior = limit(found, most)
+        hard = ", ".join(f"{name} {share:.2f}" for name, share in prior.items())
+        print(f"no rule that names {most:g} on average is right in more than {rate:.1%} at each (prior: {hard})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--null", type=int, default=1000)
     parser.add_argument("--faults", type=int, nargs="+", default=[3, 5, 10])
+    parser.add_argument("--limit", action="store_true", help="what no rule can do, beside what is done")
     args = parser.parse_args()
     steps = read(args.files)
+    if args.limit:
+        for count in args.faults:
+            limits(steps, count, args.draws)
+        return
     masks = steps.conditions
     print(f"{len(steps.emits)} row-steps, {int(steps.emits.sum())} emit, {len(masks)} conditions")
     for name in CONDITIONS:

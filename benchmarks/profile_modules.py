@@ -2,21 +2,23 @@
 
     parity run --backends cpu,cpu@0.31.0,cpu@0.29.0 --variants base --sketch --arbiter transformers --suite mixed
         --max-tokens 24 --max-num-seqs 8 --max-num-batched-tokens 512 --out RUN
-    python benchmarks/profile_modules.py RUN FOLDER [--measured]
+    python benchmarks/profile_modules.py RUN FOLDER [--only NAME…] [--measured]
 
 RUN gives the reference: transformers in float32 over the completions of the CPU engine, and the arms of other versions.
 The fault lab then runs the CPU engine once (FOLDER), with one module of all tokens wrong by some size, and without a
 fault: in the same order, and in another (other batches). Each of these is profiled beside RUN's first arm, and printed:
 how much the distance grows at most in any module beyond what ran before it, where, and which modules stand out. Of
-clean arms the same is drawn anew: halves of the completions, one profiled beside the other. `--measured` reads what is
-in FOLDER.
+clean arms the same is drawn anew: halves of the completions, one profiled beside the other. `--only` runs these arms of
+the lab, in an engine start of their own (FOLDER keeps the others); `--measured` reads what is in FOLDER.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,12 +44,22 @@ FAULTS = {
     "int6": "weight_quant:rate=1:bits=6",
     "fp8": "weight_quant:rate=1:fp8=1",
 }
+OF_MODULES = (
+    "norm_off", "gates_off", "gdn_state_off", "conv_state_off", "rope_row_off", "kv_head_off", "attention_off",
+    "mlp_off", "experts_off", "router_off", "lm_head_off",
+)  # fmt: skip
+"""In all tokens that a request computes; of what modules keep and of what they are told, in those that it decodes."""
+FAULTS.update(
+    (f"{name}-{permille}", f"{name}:rate=1:every=1:permille={permille}")
+    for name in OF_MODULES
+    for permille in (10, 30, 100, 300)
+)
 CLEAN = ("clean", "shuffled")
 HALVES = 200
 
 
-def made(folder: Path, tokens: int) -> None:
-    """One engine start for all captures."""
+def made(folder: Path, tokens: int, names: Sequence[str]) -> None:
+    """One engine start for all of these captures."""
     backend = CpuBackend()
     model = backend.default_model()
     assert model is not None
@@ -57,11 +69,12 @@ def made(folder: Path, tokens: int) -> None:
     requests = [{"id": one.id, "prompt_token_ids": list(one.prompt_token_ids)} for one in suite]
     requests = [one for one in requests if len(one["prompt_token_ids"]) > 1]
     order = np.random.default_rng(0).permutation(len(requests))
-    captures = [
-        {"name": "clean", "fault": "none"},
-        {"name": "shuffled", "fault": "none", "requests": [requests[int(at)] for at in order]},
-        *({"name": name, "fault": f"{text}:seed=3"} for name, text in FAULTS.items()),
+    captures: list[dict[str, Any]] = [
+        {"name": name, "fault": f"{FAULTS[name]}:seed=3" if name in FAULTS else "none"} for name in names
     ]
+    for one in captures:
+        if one["name"] == "shuffled":
+            one["requests"] = [requests[int(at)] for at in order]
     job = {
         "model": str(model), "sampling": {"temperature": 0.0, "max_tokens": tokens}, "requests": requests,
         "vocab_size": 2048, "eos_token_ids": [0], "sketcher": str(folder / "worker.py"), "captures": captures,
@@ -119,14 +132,16 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--reference", type=Path, help="the arbiter's sketches; else the only ones of RUN that are so")
+    parser.add_argument("--only", nargs="+", default=[*CLEAN, *FAULTS], choices=[*CLEAN, *FAULTS])
     parser.add_argument("--measured", action="store_true", help="read what is in the folder")
     asked = parser.parse_args()
     if not asked.measured:
-        made(asked.folder, asked.tokens)
+        made(asked.folder, asked.tokens, asked.only)
     reference = read_sketches(asked.reference or next(asked.run.glob("*arbiter*.sketches")))
     arms = {one.stem: aligned(one, reference) for one in sorted(asked.run.glob("*.jsonl")) if is_arm(one)}
     first = next(name for name in arms if "@" not in name and name.endswith("base"))
-    lab = {name: aligned(asked.folder / name / "base.jsonl", reference) for name in (*CLEAN, *FAULTS)}
+    captures = {name: asked.folder / name / "base.jsonl" for name in (*CLEAN, *FAULTS)}
+    lab = {name: aligned(path, reference) for name, path in captures.items() if path.exists()}
     print("| arm | tokens | grows at most | in | times | stands out |\n|---|---|---|---|---|---|")
     for name, one in {**arms, **lab}.items():
         if name != first:

@@ -1,4 +1,5 @@
-"""Faults of one module's arithmetic or of what it keeps: of one row, in one step, by a share of `permille` thousandths.
+"""Faults of one module's arithmetic or of what it keeps: of one row, in one step, by a share of `permille` thousandths;
+with `every=1` of all rows, in every step in which it is due.
 
 No number of the engine's bookkeeping is wrong, and most of them damage no token: they are there for what looks at
 activations (docs/sketches.md). What a module keeps (states, keys and values) stays wrong for the request.
@@ -128,10 +129,10 @@ def kv_head(state: Any, runner: Any, module: Any, row: int, given: Any, span: tu
 
 def rope_row(state: Any, runner: Any, module: Any, row: int, given: Any, span: tuple[int, int]) -> bool:
     """Positions of the row are too large in the rotary embedding, by permille/100."""
-    positions = given[0][0] if len(given[0]) else given[1]["positions"]
-    positions = positions.clone()
-    positions[..., span[0] : span[1]] += max(1, round(10 * size_of(state)))
-    given[2].append(positions)
+    args, kwargs, replaced = given
+    if not replaced:
+        replaced.append((args[0] if len(args) else kwargs["positions"]).clone())
+    replaced[0][..., span[0] : span[1]] += max(1, round(10 * size_of(state)))
     return True
 
 
@@ -208,20 +209,26 @@ def _strike(state: Any, runner: Any, name: str, place: Place, path: str, module:
         return False
     rows = [row for row in range(runner.input_batch.num_reqs) if outputs_of(runner, row) or not place.decoding]
     struck: set[str] = state.active.setdefault("struck", set())
-    rows = [row for row in rows if request_of(runner, row) not in struck]
+    if not state.planting.every:
+        rows = [row for row in rows if request_of(runner, row) not in struck]
     draw = state.due() if rows else None
     if draw is None or state.active.get("last") == state.step:
         return False
-    row = draw.choice(rows)
     starts = runner.query_start_loc.np
-    span = int(starts[row]), int(starts[row + 1])
-    if not place.change(state, runner, module, row, given, span):
+    changed = []
+    for row in rows if state.planting.every else [draw.choice(rows)]:
+        if place.change(state, runner, module, row, given, (int(starts[row]), int(starts[row + 1]))):
+            changed.append(row)
+    if not changed:
         return False
     state.active["last"] = state.step
-    struck.add(request_of(runner, row))
-    at = int(runner.input_batch.num_computed_tokens_cpu[row])
     shown = place.found_at if place.found_at in ("", "logits") else _layer_of(path) + place.found_at
-    state.record(held(runner, row), row, len(outputs_of(runner, row)), module=shown, at=at, tokens=span[1] - span[0])
+    for row in changed:
+        if request_of(runner, row) in struck:
+            continue
+        struck.add(request_of(runner, row))
+        at, tokens = int(runner.input_batch.num_computed_tokens_cpu[row]), int(starts[row + 1] - starts[row])
+        state.record(held(runner, row), row, len(outputs_of(runner, row)), module=shown, at=at, tokens=tokens)
     return True
 
 

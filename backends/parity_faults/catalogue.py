@@ -374,7 +374,7 @@ FAULTS.update(
         name,
         Fault(
             name, summary, "", _FORWARD, "runner", name == "drafter_off", expected, needs,
-            options=(("permille", 300),), usual_rate=0.05,
+            options=(("permille", 300), ("every", 0)), usual_rate=0.05,
         ),
     )
     for name, needs, summary in (
@@ -394,7 +394,8 @@ FAULTS.update(
     )
     for expected in ((() if name == "drafter_off" else ("located_fault", "unjustified", "garbled", "early_stop")),)
 )  # fmt: skip
-"""Arithmetic (`arithmetic.py`): `permille` thousandths of one row in one step. That of the drafter is a control that
+"""Arithmetic (`arithmetic.py`): `permille` thousandths of one row in one step, with `every=1` of all rows. That of the
+drafter is a control that
 must pass, for what it drafts is verified."""
 
 

@@ -59,6 +59,8 @@ class Planting:
     millinats: int = 0
     share: int = 1
     permille: int = 0
+    every: int = 0
+    """1: all rows of the step, and a request again and again."""
     bits: int = 8
     fp8: int = 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from parity.records import Json
     from parity.reduce.case import Case
     from parity.reduce.hypothesis import Asked
-    from parity.reduce.oracle import Oracle
-    from parity.reduce.search import Found, Goal
+    from parity.reduce.search import Goal
     from parity.reduce.settings import Flip
     from parity.reduce.subject import Subject
     from parity.reduce.versions import FirstBad
@@ -55,9 +53,7 @@ def settings(
     Interrupted, the same command goes on. Exit code 0 when the settings were found, 4 when not.
     """
     from parity.cli.searching import laboratory, placed_subject
-    from parity.reduce.hypothesis import ask_without
-    from parity.reduce.sequential import repeated
-    from parity.reduce.settings import SettingsSearch
+    from parity.reduce.flipping import flipped
     from parity.reduce.subject import find_arm
     from parity.store import Store
 
@@ -78,23 +74,15 @@ def settings(
             )
         )
         with laboratory(subject, hosts, directory, fresh=options.fresh) as (oracle, _):
-            oracle.until(options.seconds)
-            found = _grown(subject, oracle, goal)
-            case = found.case
-            assert case is not None
-            question = repeated(options.alpha, options.beta) if found.deterministic else goal.question(case)
-            reference, suspected = subject.setup.reference, subject.suspected
-            search = SettingsSearch(oracle, case, reference, question, suspected=suspected, say=say)
-            flip = search.run(subject.setup.candidate, replace(other, control=None), checked=True)
-            flip.steps[:0] = found.steps
-            asked = ask_without(oracle, case, subject.setup, question, subject.conditions, say)
+            done = flipped(subject, other, oracle, goal, options.seconds, say)
+            flip, asked = done.flip, done.asked
             spent = {"shots": oracle.shots, "seconds": round(oracle.spent, 1), "engine_starts": oracle.starts}
     if options.as_json:
         named = None if suspect is None else {"name": str(suspect.name), "why": str(suspect.why)}
         hypotheses = {"hypotheses": [one.to_json() for one in asked]} if asked else {}
         emit_json({"schema": "parity.bisect-settings/1", **flip.to_json(), "suspect": named, **hypotheses, **spent})
     else:
-        _print_flip(flip, case, suspect, asked, spent)
+        _print_flip(flip, done.case, suspect, asked, spent)
     return ExitCode.PASS if flip.settings is not None else ExitCode.INCONCLUSIVE
 
 
@@ -180,35 +168,6 @@ def _goal(subject: Subject, options: SearchOptions) -> Goal:
     from parity.reduce.search import Goal
 
     return Goal(tokens=subject.case.tokens * subject.plan.rounds, alpha=options.alpha, beta=options.beta)
-
-
-def _grown(subject: Subject, oracle: Oracle, goal: Goal) -> Found:
-    """The smallest batch around the finding that fails. Raises ParityError where none does."""
-    from parity.reduce.oracle import OutOfTime
-    from parity.reduce.search import Search
-
-    search = Search(oracle, subject.case, subject.setup, goal=goal, first=subject.first, say=say)
-    try:
-        found = search.grow()
-    except OutOfTime:
-        raise ParityError(
-            message("cli.time_spent_before", "the time was spent before any case had failed"),
-            hint=message("cli.raise_minutes", "raise --minutes"),
-        ) from None
-    if found.case is None:
-        raise ParityError(
-            message(
-                "cli.not_fail_again",
-                "{arm} does not fail again on any part of {subject}",
-                arm=subject.arm.name,
-                subject=subject.name,
-            ),
-            hint=message(
-                "cli.give_plan_fails",
-                "give it a plan that fails more often: more rounds, or what `parity reduce` wrote",
-            ),
-        )
-    return found
 
 
 def _suspect(store: Store, run_id: str | None, plan: Plan) -> Suspect | None:

@@ -89,6 +89,14 @@ def ask_without(
         try:
             decision = oracle.decide(case, replace(setup, candidate=arm), question)
         except OutOfTime:
+            say(
+                message(
+                    "reduce.no_time_without",
+                    "no time was left to say what happens without the suspected condition ({condition}); the same "
+                    "command with more minutes goes on",
+                    condition=_words(name),
+                )
+            )
             break
         asked.append(Asked(name, settings, decision))
         say(asked[-1].line)
