@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Final
 
@@ -25,6 +25,10 @@ GROWN: Final = 1.5
 
 BY_CHANCE: Final = 0.01
 """Rate at which any module of a profile stands out by which completions were drawn alone."""
+
+PROMPTS, DECODED = "prompts", "decoded"
+"""Tokens that engines compute in other ways, and so are set beside each other apart: what is wrong in decode steps
+alone is a minority of tokens, but of nearly all that logits are known of."""
 
 DRAWS: Final = 200
 """Of completions with replacement, for the spread of a growth."""
@@ -52,6 +56,8 @@ class Distances:
     grows: float = 1.0
     """By which factor `times` is larger than at any module before."""
     stands_out: bool = False
+    part: str = ""
+    """PROMPTS or DECODED: where it grows most, of which `times` and `grows` are."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,8 @@ class _Measured:
     """One arm, by module."""
 
     spreads: list[Distances | None]
-    medians: Floats
-    """Of each completion, as logarithms, shape (completions, modules)."""
+    medians: Mapping[str, Floats]
+    """Of the prompt and the decoded tokens of each completion, as logarithms, shape (completions, modules)."""
 
 
 def _common(arms: Sequence[Aligned]) -> list[SketchedModule]:
@@ -146,36 +152,51 @@ def _quantiles(aligned: Aligned, logs: Floats, columns: Sequence[int]) -> list[D
     return found
 
 
-def _of_completions(aligned: Aligned, logs: Floats) -> Floats:
-    """The median of each completion and module, shape (completions, modules)."""
-    found = np.full((len(aligned.keys), logs.shape[1]), np.nan)
-    for number in range(len(aligned.keys)):
-        rows = logs[aligned.completion == number]
-        seen = ~np.isnan(rows).all(axis=0)
-        found[number, seen] = np.nanmedian(rows[:, seen], axis=0)
+def _of_completions(aligned: Aligned, logs: Floats) -> dict[str, Floats]:
+    decoded = aligned.position >= aligned.prompt_tokens[aligned.completion]
+    found = {}
+    for part, inside in ((PROMPTS, ~decoded), (DECODED, decoded)):
+        found[part] = np.full((len(aligned.keys), logs.shape[1]), np.nan)
+        for number in range(len(aligned.keys)):
+            rows = logs[inside & (aligned.completion == number)]
+            seen = ~np.isnan(rows).all(axis=0)
+            found[part][number, seen] = np.nanmedian(rows[:, seen], axis=0)
     return found
 
 
 def _beside(baseline: _Measured, arm: _Measured, *, judged: bool) -> list[Distances | None]:
     """The distances of another arm, with what its modules add beside the first one's."""
-    first, other, spreads = baseline.medians, arm.medians, arm.spreads
-    known = [place for place, one in enumerate(spreads) if one is not None and not np.isnan(first[:, place]).all()]
-    if not known or min(len(first), len(other)) < LEAST_COMPLETIONS:
-        return spreads
-    first, other = first[:, known], other[:, known]
+    found = list(arm.spreads)
+    for part in (PROMPTS, DECODED):
+        for place, one in _beside_in(part, baseline.medians[part], arm.medians[part], arm.spreads, judged=judged):
+            before = found[place]
+            assert before is not None
+            if not before.part or (one.stands_out, one.grows) > (before.stands_out, before.grows):
+                found[place] = one
+    return found
+
+
+def _beside_in(
+    part: str, first: Floats, other: Floats, spreads: Sequence[Distances | None], *, judged: bool
+) -> list[tuple[int, Distances]]:
+    """The modules of this part that both arms have of enough completions, by place."""
+    enough = np.minimum((~np.isnan(first)).sum(axis=0), (~np.isnan(other)).sum(axis=0)) >= LEAST_COMPLETIONS
+    known = [(place, one) for place, one in enumerate(spreads) if one is not None and enough[place]]
+    if not known:
+        return []
+    places = [place for place, _ in known]
+    first, other = first[:, places], other[:, places]
     rng = np.random.default_rng(len(first) * 1000 + len(other))
     ratio = np.nanmedian(other, axis=0) - np.nanmedian(first, axis=0)
     grows = _growth(ratio[None])[0]
     drawn = np.stack([_median_of_draw(rng, other) - _median_of_draw(rng, first) for _ in range(DRAWS)])
     spread = _growth(drawn).std(axis=0)
-    level = NormalDist().inv_cdf(1 - BY_CHANCE / len(known))
-    found = list(spreads)
-    for at, place in enumerate(known):
-        one = spreads[place]
-        assert one is not None
+    level = NormalDist().inv_cdf(1 - BY_CHANCE / (2 * len(known)))
+    found = []
+    for at, (place, one) in enumerate(known):
         out = judged and bool(grows[at] > np.log(GROWN) and grows[at] > level * spread[at])
         times, factor = float(np.exp(ratio[at])), float(np.exp(grows[at]))
-        found[place] = Distances(one.tokens, one.low, one.middle, one.high, one.flips, times, factor, out)
+        found.append((place, replace(one, times=times, grows=factor, stands_out=out, part=part)))
     return found
 
 

@@ -14,7 +14,7 @@ from parity.capture import read_capture
 from parity.capture.sketches import Sketches, read_sketches, sketches_path
 from parity.errors import ParityError
 from parity.explain.aligned import align
-from parity.explain.profile import GROWN, ROUNDING, Distances, Profile, profile
+from parity.explain.profile import DECODED, GROWN, PROMPTS, ROUNDING, Distances, Profile, profile
 from parity.files import is_file
 from parity.messages import Message, message, verbatim
 from parity.pipeline.beneath import missed
@@ -87,10 +87,11 @@ class Profiled:
                 assert of is not None
                 found.append(
                     message(
-                        "profile.stands_out",
-                        "{arm}: {module} is {times} times as far off as in {first}, and {grows} times more so than any "
-                        "module before it",
+                        "profile.stands_out_in",
+                        "{arm}: {module} is {times} times as far off in {part} as in {first}, and {grows} times "
+                        "more so than any module before it",
                         arm=name,
+                        part=PARTS[of.part],
                         module=one.name,
                         first=first,
                         times=f"{of.times:.2g}",
@@ -125,6 +126,11 @@ class Profiled:
         ]
         return head, rows
 
+
+PARTS: Final = {
+    PROMPTS: message("profile.prompts", "tokens of prompts"),
+    DECODED: message("profile.decoded", "decode steps"),
+}
 
 WHOLE: Final = 2
 """Arms, beyond which a table has the medians alone: it must fit into 80 columns."""

@@ -10,7 +10,7 @@ from sketch_world import MODULES, World
 
 from parity.capture.sketches import Sketches
 from parity.explain.aligned import Aligned, align
-from parity.explain.profile import ROUNDING, Profile, profile
+from parity.explain.profile import DECODED, PROMPTS, ROUNDING, Profile, profile
 
 ATTENTION = 6
 """`model.layers.1.attn`."""
@@ -29,14 +29,14 @@ def beside(other: World, *, own: bool = False) -> Profile:
     return profile([("a", healthy()), ("b", paired(other))], own_reference=own)
 
 
-def noisier(by: float, module: int) -> World:
+def noisier(by: float, module: int, *, positions: range = range(1000), **world: int) -> World:
     """From this module on everything is farther from the truth: what a module adds stays in what comes after it."""
 
     def change(name: str, at: int, one: int, vector: np.ndarray) -> np.ndarray:
         rng = np.random.default_rng((int(name[1:]), at, one))
-        return vector + (by * rng.standard_normal(len(vector)) if one >= module else 0)
+        return vector + (by * rng.standard_normal(len(vector)) if one >= module and at in positions else 0)
 
-    return World(seed=2, change=change)
+    return World(seed=2, change=change, **world)
 
 
 def test_the_module_that_adds_more_stands_out_and_what_comes_after_it_does_not() -> None:
@@ -48,6 +48,21 @@ def test_the_module_that_adds_more_stands_out_and_what_comes_after_it_does_not()
     assert of.times == pytest.approx(0.0212 / 0.0071, rel=0.3)  # beside the noise of two engines, 0.005 each
     assert found.arms == ("a", "b")
     assert not found.standing_out(0)
+
+
+@pytest.mark.parametrize(("positions", "part"), [(range(10), PROMPTS), (range(10, 1000), DECODED)])
+@pytest.mark.parametrize("length", [14, 40])
+def test_a_module_that_adds_more_in_few_of_the_tokens(positions: range, part: str, length: int) -> None:
+    """Prompts of ten tokens: a quarter of all, or most."""
+    clean = paired(World(length=length))
+    found = profile(
+        [("a", clean), ("b", paired(noisier(0.02, ATTENTION, positions=positions, length=length)))], own_reference=False
+    )
+    (one,) = found.standing_out(1)
+    of = one.of_arms[1]
+    assert of is not None
+    assert (one.name, of.part) == ("model.layers.1.attn", part)
+    assert of.times == pytest.approx(0.0212 / 0.0071, rel=0.4)
 
 
 @pytest.mark.parametrize("seed", range(3, 8))

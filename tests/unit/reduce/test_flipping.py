@@ -54,7 +54,9 @@ def test_nothing_suspected(tmp_path: Path) -> None:
 
 def test_the_settings_keep_half_of_the_time(tmp_path: Path) -> None:
     """Rare faults: to say that it stays away takes more shots than there is time for."""
-    engine = Simulated(0.02, lambda case, setup: speculates(case, setup) and setup.candidate.engine["max_num_seqs"] != 1)
+    engine = Simulated(
+        0.02, lambda case, setup: speculates(case, setup) and setup.candidate.engine["max_num_seqs"] != 1
+    )
     done = asked(engine, tmp_path, "moved", seconds=40)
     assert done.asked == ()
     assert settings_shot(engine)[:3] == ["failing", "alone", "baseline"]
