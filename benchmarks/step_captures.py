@@ -26,9 +26,14 @@ SHAPES: dict[str, dict[str, Any]] = {
     "eight": {"max_num_seqs": 8, "max_num_batched_tokens": 96, "k": 3},
     "three": {"max_num_seqs": 3, "max_num_batched_tokens": 64, "k": 1},
     "chunks": {"max_num_seqs": 6, "max_num_batched_tokens": 24, "k": 2},
-    # So few blocks that rows which grow past 256 tokens preempt each other (the engine makes its blocks as large as its
-    # recurrent states, and gives each row 7 of them): seven rows have all.
+    # Few blocks: seven rows at a time, none of which needs more.
     "tight": {
+        "max_num_seqs": 12, "max_num_batched_tokens": 160, "k": 2, "block_size": 128, "num_gpu_blocks_override": 50,
+        "tokens": 128,
+    },
+    # So few that rows which grow past 256 tokens preempt each other (the engine makes its blocks as large as its
+    # recurrent states, and gives each row 7 of them at first).
+    "preempting": {
         "max_num_seqs": 12, "max_num_batched_tokens": 160, "k": 2, "max_model_len": 512, "num_gpu_blocks_override": 50,
         "tokens": 240,
     },
