@@ -5,9 +5,9 @@
 64 requests a round, of which half begin with more than a block of tokens that others have too, and most end near the
 end of a block, so that their completions need one more; 4 to 16 tokens each; requests arrive between steps and are
 aborted; so few blocks that requests are preempted, so small a token budget that prompts come in pieces. Arms: without
-speculation and with it, with prefix caching and without. Each piece ends after `--minutes` (0: when the run is over) by
-an interruption, and the same command goes on; when the run is over, its verdict is in its log beside it. `--rounds` of
-the first piece counts. The last line says how many completions there are.
+speculation and with it, with prefix caching and (mimo) without. Each piece ends after `--minutes` (0: when the run is
+over) by an interruption, and the same command goes on; when the run is over, its verdict is in its log beside it.
+`--rounds` of the first piece counts. The last line says how many completions there are.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ class Hunt:
 
 CHURN = ("--churn", "heavy", "--max-num-seqs", "16", "--max-num-batched-tokens", "96")
 
-ARMS = ("--vary", "num_speculative_tokens=0,2", "--vary", "enable_prefix_caching=true,false")
+DRAFTS = ("--vary", "num_speculative_tokens=0,2")
 
 HUNTS: Mapping[str, Hunt] = {
-    "mimo": Hunt((*ARMS, "--kv-blocks", "16"), 313, "mimo"),  # 20,032 completions an arm
-    "hybrid": Hunt((*ARMS, "--kv-blocks", "48", "--record"), 16, None),
+    "mimo": Hunt((*DRAFTS, "--vary", "enable_prefix_caching=true,false", "--kv-blocks", "16"), 313, "mimo"),
+    "hybrid": Hunt((*DRAFTS, "--engine", "enable_prefix_caching=true", "--kv-blocks", "48", "--record"), 16, None),
 }
+"""Rounds of mimo: 20,032 completions an arm."""
 
 
 def prompts(file: Path) -> Path:
