@@ -47,19 +47,23 @@ def mean(text: str) -> float:
 
 
 def main() -> None:
-    written = made = 0
+    written = made = translated = 0
     rows = []
     for page in pages():
         name, text = page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8")
         count = len(text.split())
         by_tools = count if name in GENERATED else sum(len(one.group(0).split()) for one in MADE.finditer(text))
         made += by_tools
-        written += count - by_tools
+        if name.endswith(".zh.md"):
+            translated += count
+        else:
+            written += count - by_tools
         rows.append((count, name, 0.0 if name.endswith(".zh.md") else mean(text)))
     for count, name, words in sorted(rows):
         note = " (generated)" if name in GENERATED else f"  long sentences: {words:.1f} words" if words > LONG else ""
         sys.stdout.write(f"{count:7,}  {name}{note}\n")
     sys.stdout.write(f"{written:7,}  written by hand\n{made:7,}  generated\n")
+    sys.stdout.write(f"{translated:7,}  between blanks in Chinese pages, where a word has none\n")
 
 
 if __name__ == "__main__":

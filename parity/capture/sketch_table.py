@@ -1,4 +1,4 @@
-"""The columns of a sketches file (`parity.sketches/1`), and how a block of them is packed: docs/sketches.md.
+"""The columns of a sketches file (`parity.sketches/1`), and how a block of them is packed: docs/steps-file.md.
 
 The worker travels with this module in it: standard library and numpy only, Python 3.9 or newer.
 """

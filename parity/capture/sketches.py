@@ -176,7 +176,7 @@ def read_sketches(path: str | Path) -> tuple[Sketches, ...]:
     room = sketches_room()
 
     def fail(number: int | None, what: Message) -> None:
-        hint = message("capture.sketches_spec", "docs/sketches.md says what a sketches file holds")
+        hint = message("capture.sketches_spec", "docs/steps-file.md says what a sketches file holds")
         raise CaptureError(str(path), number, what, hint=hint)
 
     for number, size, line in sketch_lines(path, fail):

@@ -268,7 +268,7 @@ def read_steps(path: str | Path) -> tuple[RowSteps, ...]:
     room = steps_room()
 
     def fail(number: int | None, what: Message) -> None:
-        spec = message("capture.steps_spec", "docs/steps.md says what a steps file holds")
+        spec = message("capture.steps_spec", "docs/steps-file.md says what a steps file holds")
         raise CaptureError(str(path), number, what, hint=hint_for(what, spec))
 
     for number, size, line in step_lines(path, fail):

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 )
 @click.option("--partial", is_flag=True, help="Accept captures that are not finished.")
 @policy_option
+@click.option("--details", is_flag=True, help="Print all figures of a PASS, and the logprobs of its widest near-tie.")
 @click.option("--save", is_flag=True, help="Store the comparison as a run (implied by --db).")
 @database_option
 @json_option
@@ -62,6 +63,7 @@ def compare(
     model: Path | None,
     partial: bool,
     policy_file: Path | None,
+    details: bool,
     save: bool,
     db: Path | None,
     as_json: bool,
@@ -131,7 +133,7 @@ def compare(
     else:
         from parity.report.terminal import print_summary
 
-        print_summary(console(), _view(sides, comparison, model))
+        print_summary(console(), _view(sides, comparison, model), brief=not details)
     if run_id:
         say(message("cli.stored_run", "stored as run {run_id}", run_id=run_id))
     return judgement.exit_code if judgement is not None else exit_code(comparison.verdict)

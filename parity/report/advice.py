@@ -51,14 +51,14 @@ def missed(view: RunView) -> Iterator[Message]:
             )
 
 
-def next_steps(view: RunView) -> list[Message]:
-    """What a person would do now, as commands where there are some."""
+def next_steps(view: RunView, *, brief: bool = False) -> list[Message]:
+    """What a person would do now, as commands where there are some. `brief`: a PASS was shown without its figures."""
     run = view.run
     if run.status in ("running", "interrupted", "failed") and run.id:
         return [message("advice.finish", "finish it: `parity run --resume {run}`", run=run.id)]
     steps: list[Message] = []
     if run.verdict == "PASS":
-        steps += _passed(view)
+        steps += _passed(view, brief=brief)
     elif run.verdict == "DIVERGED":
         steps += _diverged(view)
     elif run.verdict == "INCONCLUSIVE" and not next_commands(view):
@@ -68,12 +68,12 @@ def next_steps(view: RunView) -> list[Message]:
                 "the verdict line says what kept the run from a conclusion; remove that and run again",
             )
         )
-    if run.directory:
+    if run.directory and not brief:
         steps.append(message("advice.files", "captures, scores and engine logs: {directory}", directory=run.directory))
     return steps
 
 
-def _passed(view: RunView) -> Iterator[Message]:
+def _passed(view: RunView, *, brief: bool) -> Iterator[Message]:
     judged = min((arm.completions for arm in view.arms if arm.name in view.missed), default=0)
     bound = max(view.missed.values(), default=1.0)
     if judged and 0 < bound < 1:
@@ -92,7 +92,10 @@ def _passed(view: RunView) -> Iterator[Message]:
             "to exclude rarer faults, run more: `parity run … --rounds {rounds}`",
             rounds=10 * view.run.rounds,
         )
-    if view.total_findings:
+    if brief:
+        show = f"`parity runs show {view.run.id}`" if view.run.id else "`--details`"
+        yield message("advice.details", "all figures, logprobs, files: {show}", show=show)
+    elif view.total_findings:
         yield message("advice.near_ties", "all near-ties with their logprobs: {show}", show=_show(view))
 
 

@@ -56,18 +56,7 @@ def finding_lines(number: int, example: FindingView, baseline: str, tokens: Toke
     yield from wrap(visible(render(_where(number, example))), width - 1, other="   ")
     if why := visible(render(example.why)):
         yield from wrap(why, width - 1, first="   ", other="   ")
-    labels = {
-        "prompt": render(message("terminal.prompt", "prompt")),
-        "baseline": visible(baseline),
-        "candidate": visible(example.arm),
-    }
-    column = min(24, max(cell_width(label) for label in (*labels.values(), render(REFERENCE)))) + 2
-    room = width - 4 - column
-
-    def row(label: str, text: str) -> str:
-        shown = clip(label, column - 1)
-        return "   " + shown + " " * (column - cell_width(shown)) + text
-
+    labels, row, room = _layout(example, baseline, width)
     if example.asked is not None and example.asked.prompt is not None:
         yield row(labels["prompt"], clip(visible(example.asked.prompt), room, from_end=True))
     position = example.position
@@ -84,6 +73,41 @@ def finding_lines(number: int, example: FindingView, baseline: str, tokens: Toke
         yield from _logprobs(example, labels, tokens, row, room)
         if (distance := _distance(example)) is not None:
             yield from wrap(render(distance), width - 1, first=row("", ""), other=row("", ""))
+
+
+def near_tie_lines(total: int, example: FindingView, baseline: str, tokens: TokenText, width: int) -> Iterator[str]:
+    """The widest of all near-ties in few lines: where, both texts with the token marked, and its distance."""
+    _, row, room = _layout(example, baseline, width)
+    said = message(
+        "terminal.widest.brief",
+        "The widest of {total} near-ties (request {request}, token {at}):",
+        total=total,
+        request=example.key.request,
+        at=example.position,
+    )
+    yield from wrap(visible(render(said)), width - 1, other="   ")
+    for label, side in ((baseline, example.baseline), (example.arm, example.candidate)):
+        if side is not None and example.position is not None:
+            yield row(visible(label), tokens.marked(side.token_ids, example.position, room))
+    if (distance := _distance(example)) is not None:
+        yield from wrap(render(distance), width - 1, first=row("", ""), other=row("", ""))
+
+
+def _layout(example: FindingView, baseline: str, width: int) -> tuple[dict[str, str], Callable[[str, str], str], int]:
+    """The labels of both sides, a line with a label, and the columns that a text has beside one."""
+    labels = {
+        "prompt": render(message("terminal.prompt", "prompt")),
+        "baseline": visible(baseline),
+        "candidate": visible(example.arm),
+    }
+    column = min(24, max(cell_width(label) for label in (*labels.values(), render(REFERENCE)))) + 2
+    room = width - 4 - column
+
+    def row(label: str, text: str) -> str:
+        shown = clip(label, column - 1)
+        return "   " + shown + " " * (column - cell_width(shown)) + text
+
+    return labels, row, room
 
 
 def _what_shows_it(

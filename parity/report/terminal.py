@@ -9,10 +9,11 @@ from rich.console import Console
 from rich.text import Text
 
 from parity.language import render
-from parity.messages import Message, message
+from parity.messages import Message, message, within
+from parity.records import Kind
 from parity.report import advice
 from parity.report.arm_lines import print_arms
-from parity.report.finding_lines import finding_lines
+from parity.report.finding_lines import finding_lines, near_tie_lines
 from parity.text import visible, wrap
 from parity.view import ArmView, NextCommand, RunView, next_commands
 
@@ -29,13 +30,31 @@ COLUMNS: Final = (
 )
 ARM: Final = message("terminal.column.arm", "arm")
 
+FIGURES: Final = frozenset(
+    f"conclude.{name}"
+    for name in (
+        "moved",
+        "seen_draws",
+        "no_draws_seen",
+        "residuals",
+        "own_residuals",
+        "seen_numerics",
+        "seen_none",
+    )
+)
+"""Reasons of a PASS that are for who wants to know how small a thing would have been seen."""
 
-def print_summary(console: Console, view: RunView, before_steps: Callable[[], None] | None = None) -> None:
+
+def print_summary(
+    console: Console, view: RunView, before_steps: Callable[[], None] | None = None, *, brief: bool = False
+) -> None:
     """The whole report: verdict, arms, worst findings, what could have been missed, what to do next.
 
-    `before_steps` prints what belongs before the last of these.
+    `before_steps` prints what belongs before the last of these. `brief`: a PASS without its figures and logprobs, and
+    with what it means.
     """
-    _verdict(console, view)
+    brief = brief and view.run.verdict == "PASS"
+    _verdict(console, view, brief=brief)
     console.print()
     _arms(console, view.arms)
     said = [render(reason) for reason in (*view.run.reasons, view.run.message or "")]
@@ -44,7 +63,12 @@ def print_summary(console: Console, view: RunView, before_steps: Callable[[], No
             _wrapped(console, message("terminal.of_arm", "{arm}: {detail}", arm=arm.name, detail=detail))
     if view.examples:
         console.print()
-        _examples(console, view)
+        widest = view.examples[0]
+        if brief and widest.kind == Kind.NEAR_TIE and widest.position is not None:
+            for line in near_tie_lines(view.total_findings, widest, view.run.baseline, view.text, console.width):
+                _line(console, line)
+        else:
+            _examples(console, view)
     for number, paragraph in enumerate([*advice.missed(view), *_notes(view)]):
         if not number:
             console.print()
@@ -52,7 +76,7 @@ def print_summary(console: Console, view: RunView, before_steps: Callable[[], No
     if before_steps is not None:
         console.print()
         before_steps()
-    commands, steps = next_commands(view), advice.next_steps(view)
+    commands, steps = next_commands(view), advice.next_steps(view, brief=brief)
     if commands or steps:
         console.print()
         _line(console, render(message("terminal.next", "What to do next:")), style="bold")
@@ -117,8 +141,10 @@ def headline(view: RunView) -> str:
     return f"{view.run.verdict}  {visible(reason)}".rstrip()
 
 
-def _verdict(console: Console, view: RunView) -> None:
-    run, reasons = view.run, [render(reason) for reason in view.run.reasons]
+def _verdict(console: Console, view: RunView, *, brief: bool) -> None:
+    run = view.run
+    said = [one for one in run.reasons if not (brief and any(part.id in FIGURES for part in within(one)))]
+    reasons = [render(reason) for reason in said]
     failure = "" if run.message is None else render(run.message)
     lines = wrap(headline(view), console.width - 1, other="  ")
     word, _, tail = lines[0].partition(" ")
@@ -127,6 +153,13 @@ def _verdict(console: Console, view: RunView) -> None:
         _line(console, line)
     if reasons:
         _log(console, reasons[0])
+    if brief and any(arm.count("near_tie") for arm in view.arms):
+        means = message(
+            "terminal.means.near_tie",
+            "Texts differ where the candidate's token is nearly as likely to {baseline} as its best one: rounding, no fault.",
+            baseline=run.baseline,
+        )
+        _wrapped(console, means, indent="  ")
     # What follows the headline of a PASS says how sure it is, not why else.
     other = "  - " if run.verdict == "PASS" else render(message("terminal.also", "  also: "))
     for reason in reasons[1:]:

@@ -22,7 +22,7 @@ from parity.capture.step_table import (
 )
 from parity.capture.steps import RowSteps, read_steps, steps_path
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "steps.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "steps-file.md"
 
 
 def written(path: Path, steps: RowSteps) -> Path:

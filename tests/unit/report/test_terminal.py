@@ -108,9 +108,10 @@ def summary(
     )
 
 
-def show(one: RunView, width: int = 80) -> str:
+def show(one: RunView, width: int = 80, *, brief: bool = False) -> str:
     out = io.StringIO()
-    print_summary(Console(file=out, width=width, no_color=True, force_terminal=False, highlight=False), one)
+    screen = Console(file=out, width=width, no_color=True, force_terminal=False, highlight=False)
+    print_summary(screen, one, brief=brief)
     return out.getvalue()
 
 
@@ -217,6 +218,31 @@ def test_next_steps_name_only_commands_that_exist(verdict: str) -> None:
         assert text.exit_code == 0, command
         for option in (word for word in words if word.startswith("-")):
             assert option in text.stdout, command
+
+
+NEAR_TIES = Path(__file__).resolve().parents[3] / "reports" / "near-ties" / "captures"
+
+
+def test_a_pass_of_a_real_engine_fits_one_screen() -> None:
+    """25 lines of 80 columns: the verdict, what it means, what was compared, what to do next."""
+    arms = [parity.read_capture(NEAR_TIES / f"cpu-{name}.jsonl.gz") for name in ("base", "mtp")]
+    view = parity.compare(*arms, scores=NEAR_TIES / "scores.jsonl.gz", model=MODEL).view
+    text = show(view, brief=True)
+    lines = text.splitlines()
+    assert len(lines) <= 25
+    assert max(map(cell_width, lines)) <= 80
+    assert lines[0] == "PASS  16 completions, 4 part at near-ties, none is corrupt"
+    for wanted in ("no fault", "could have been missed", "cpu/mtp", ">>per<<", "What to do next:", "`--details`"):
+        assert wanted in text
+    whole = show(view)
+    for figure in ("greedy choices", "mean shift", "numerics that are wrong everywhere", "logprobs:"):
+        assert figure in whole
+        assert figure not in text
+
+
+@pytest.mark.parametrize("verdict", ["DIVERGED", "INCONCLUSIVE", "ERROR"])
+def test_only_a_pass_is_brief(verdict: str) -> None:
+    assert show(summary(verdict=verdict), brief=True) == show(summary(verdict=verdict))
 
 
 # --------------------------------------------------------------------------- text
