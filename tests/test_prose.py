@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+sys.path.insert(0, str(ROOT / "tools"))
+words = importlib.import_module("words")
 
 INSTEAD = {
     r"\bbehind\b(?! (`?ssh|`docker|--host|a (command|container|firewall|prefix)|the plots))": "after, following",
@@ -48,6 +53,21 @@ def test_such_a_line_would_be_noticed() -> None:
     assert len(lines) > 10_000
     assert re.search(next(iter(INSTEAD)), "the tokens behind it")
     assert not re.search(next(iter(INSTEAD)), "an interpreter behind a command")
+
+
+def test_no_page_has_long_sentences() -> None:
+    """By the mean of each; `make words` lists them."""
+    english = [page for page in words.pages() if not page.name.endswith(".zh.md")]
+    means = {page.relative_to(ROOT).as_posix(): words.mean(page.read_text(encoding="utf-8")) for page in english}
+    assert len(means) > 30
+    long = {name: round(mean, 1) for name, mean in means.items() if mean > words.LONG}
+    assert not long, "shorter sentences, one idea each"
+
+
+def test_a_long_sentence_would_be_noticed() -> None:
+    assert words.mean("One two three four. " + "Word " * 40 + "end.") > words.LONG
+    assert words.mean("# A heading of words\n\n| a table | of words |\n\n- One two three.\n- Four five six.") == 3
+    assert words.mean("```\n" + "code " * 60 + "\n```\n\nShort it is.") == 3
 
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")

@@ -35,9 +35,10 @@ def sentences(text: str) -> list[str]:
     text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"\]\([^)]*\)", "]", text)
     text = re.sub(r"`[^`]*`", "code", text)
+    text = re.sub(r"^(\s*)(?:[-*]|\d+\.) ", r"\n\1", text, flags=re.MULTILINE)
     kept = [line for line in text.splitlines() if not line.lstrip().startswith(("|", "#", "<", "$"))]
-    blocks = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s)", "\n".join(kept))
-    found = (one.strip() for block in blocks for one in re.split(r"(?<=[.!?:;])\s+", block.replace("\n", " ")))
+    blocks = re.split(r"\n\s*\n", "\n".join(kept))
+    found = (one.strip() for block in blocks for one in re.split(r"(?<=[.!?。])\s+", block.replace("\n", " ")))
     return [one for one in found if len(one.split()) > 2]
 
 
