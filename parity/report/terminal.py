@@ -156,7 +156,8 @@ def _verdict(console: Console, view: RunView, *, brief: bool) -> None:
     if brief and any(arm.count("near_tie") for arm in view.arms):
         means = message(
             "terminal.means.near_tie",
-            "Texts differ where the candidate's token is nearly as likely to {baseline} as its best one: rounding, no fault.",
+            "Texts differ where the candidate's token is nearly as likely to {baseline} as its best one: rounding, "
+            "no fault.",
             baseline=run.baseline,
         )
         _wrapped(console, means, indent="  ")
