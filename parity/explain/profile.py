@@ -54,10 +54,10 @@ class Distances:
     times: float = 1.0
     """Its median (over completions) as a multiple of the first arm's."""
     grows: float = 1.0
-    """By which factor `times` is larger than at any module before."""
+    """By which factor that is larger than at any module before, in prompts or in decode steps, whichever is more."""
     stands_out: bool = False
     part: str = ""
-    """PROMPTS or DECODED: where it grows most, of which `times` and `grows` are."""
+    """PROMPTS or DECODED, where it stands out: `times` is of these tokens; else of all."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,8 @@ class _Measured:
 
     spreads: list[Distances | None]
     medians: Mapping[str, Floats]
-    """Of the prompt and the decoded tokens of each completion, as logarithms, shape (completions, modules)."""
+    """Of the tokens of each completion, those of its prompt and those decoded ("": of all), as logarithms, shape
+    (completions, modules)."""
 
 
 def _common(arms: Sequence[Aligned]) -> list[SketchedModule]:
@@ -155,7 +156,7 @@ def _quantiles(aligned: Aligned, logs: Floats, columns: Sequence[int]) -> list[D
 def _of_completions(aligned: Aligned, logs: Floats) -> dict[str, Floats]:
     decoded = aligned.position >= aligned.prompt_tokens[aligned.completion]
     found = {}
-    for part, inside in ((PROMPTS, ~decoded), (DECODED, decoded)):
+    for part, inside in (("", np.ones_like(decoded)), (PROMPTS, ~decoded), (DECODED, decoded)):
         found[part] = np.full((len(aligned.keys), logs.shape[1]), np.nan)
         for number in range(len(aligned.keys)):
             rows = logs[inside & (aligned.completion == number)]
@@ -166,24 +167,24 @@ def _of_completions(aligned: Aligned, logs: Floats) -> dict[str, Floats]:
 
 def _beside(baseline: _Measured, arm: _Measured, *, judged: bool) -> list[Distances | None]:
     """The distances of another arm, with what its modules add beside the first one's."""
+    every = (
+        _beside_in(part, baseline.medians[part], arm.medians[part], arm.spreads) for part in ("", PROMPTS, DECODED)
+    )
+    overall, *parts = every
     found = list(arm.spreads)
-    for part in (PROMPTS, DECODED):
-        for place, one in _beside_in(part, baseline.medians[part], arm.medians[part], arm.spreads, judged=judged):
-            before = found[place]
-            assert before is not None
-            if not before.part or (one.stands_out, one.grows) > (before.stands_out, before.grows):
-                found[place] = one
+    for place, one in overall.items():
+        of_parts = [of_part[place] for of_part in parts if place in of_part]
+        best = max(of_parts, key=lambda each: (each.stands_out, each.grows), default=one)
+        found[place] = best if best.stands_out and judged else replace(one, grows=best.grows, stands_out=False, part="")
     return found
 
 
-def _beside_in(
-    part: str, first: Floats, other: Floats, spreads: Sequence[Distances | None], *, judged: bool
-) -> list[tuple[int, Distances]]:
-    """The modules of this part that both arms have of enough completions, by place."""
+def _beside_in(part: str, first: Floats, other: Floats, spreads: Sequence[Distances | None]) -> dict[int, Distances]:
+    """The modules that both arms have of enough completions, by place, with how they grow in this part."""
     enough = np.minimum((~np.isnan(first)).sum(axis=0), (~np.isnan(other)).sum(axis=0)) >= LEAST_COMPLETIONS
     known = [(place, one) for place, one in enumerate(spreads) if one is not None and enough[place]]
     if not known:
-        return []
+        return {}
     places = [place for place, _ in known]
     first, other = first[:, places], other[:, places]
     rng = np.random.default_rng(len(first) * 1000 + len(other))
@@ -192,11 +193,11 @@ def _beside_in(
     drawn = np.stack([_median_of_draw(rng, other) - _median_of_draw(rng, first) for _ in range(DRAWS)])
     spread = _growth(drawn).std(axis=0)
     level = NormalDist().inv_cdf(1 - BY_CHANCE / (2 * len(known)))
-    found = []
+    found = {}
     for at, (place, one) in enumerate(known):
-        out = judged and bool(grows[at] > np.log(GROWN) and grows[at] > level * spread[at])
+        out = bool(grows[at] > np.log(GROWN) and grows[at] > level * spread[at])
         times, factor = float(np.exp(ratio[at])), float(np.exp(grows[at]))
-        found.append((place, replace(one, times=times, grows=factor, stands_out=out, part=part)))
+        found[place] = replace(one, times=times, grows=factor, stands_out=out, part=part)
     return found
 
 
