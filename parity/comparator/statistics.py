@@ -7,7 +7,7 @@ tests/unit/comparator/test_statistics.py holds these to scipy's figures.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -296,11 +296,15 @@ def spent(alpha: float, look: int) -> float:
     return alpha / (look * (look + 1))
 
 
-def holm(p_values: dict[str, float]) -> dict[str, float]:
-    """Holm's step-down adjustment: honest family-wise p-values when several tests are made."""
+def holm(p_values: dict[str, float], weights: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Holm's step-down adjustment: honest family-wise p-values when several tests are made. `weights`: of tests that
+    get more of the error rate than the others, which have 1 (Holm 1979, section 4)."""
+    weight = {name: (weights or {}).get(name, 1.0) for name in p_values}
+    left = sum(weight.values())
     adjusted: dict[str, float] = {}
     worst = 0.0
-    for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
-        worst = max(worst, min(1.0, p_values[name] * (len(p_values) - rank)))
+    for name in sorted(p_values, key=lambda one: p_values[one] / weight[one]):
+        worst = max(worst, min(1.0, p_values[name] * left / weight[name]))
         adjusted[name] = worst
+        left -= weight[name]
     return adjusted

@@ -109,6 +109,18 @@ class DrawsSeen(_Numbers, frozen=True, kw_only=True):
     """The best token taken in the place of one drawn, at this share of places."""
 
 
+class WaySeen(_Numbers, frozen=True, kw_only=True):
+    """A way to draw otherwise than asked (parity/comparator/reference/other_draws.py), and the smallest share of the
+    completions drawn so that would have been seen with a chance of 95 %."""
+
+    way: str
+    size: float
+    completions: int
+    """For which it is another one than asked."""
+    share: float | None
+    """None: not even all of them."""
+
+
 class SamplingStats(_Numbers, frozen=True, kw_only=True):
     """Two-sample tests of a run with random sampling; pairs are [baseline's, candidate's]."""
 
@@ -131,6 +143,8 @@ class SamplingStats(_Numbers, frozen=True, kw_only=True):
     """Where tokens look as if drawn at another temperature, worst first (detect/drawn_places.py)."""
     draws_seen: DrawsSeen | None = None
     """Of the test `draws`."""
+    ways_seen: tuple[WaySeen, ...] = ()
+    """Of the test `mixture`."""
     unchecked_drafts_seen: float | None = None
     """Of the rejected drafts: had this share been accepted unchecked, it would have been seen with a chance of 95 %."""
     baseline_draws_at: float | None = None
@@ -305,6 +319,8 @@ class Missed(_Numbers, frozen=True, kw_only=True):
     """Share of hits that this run would have seen."""
     rate: float | None
     """The rate that the run's clean completions exclude at 95 %; None where they exclude none."""
+    needed: int | None = None
+    """Completions that would exclude one of ten; None where no number would, or `rate` says enough."""
 
 
 class Rates(_Numbers, frozen=True, kw_only=True):

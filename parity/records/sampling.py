@@ -288,16 +288,13 @@ def wire() -> dict[str, dict[str, Json]]:
 
 def needs_long_lists(sampling: Mapping[str, Json]) -> bool:
     """Is more than the very best tokens needed to judge by? Penalties push these down, what is forbidden stands among
-    them, and where a cut-off lies the ranks below them say."""
-    cut = (
-        name for name in _CUTS if (row := parameter(name)) is not None and row.plain(sampling.get(name)) != row.default
-    )
+    them, and of what was drawn the ranks below them say at which temperature: of a flat model, five tokens a sixth of
+    what can be known, twenty four tenths."""
     forbids = any(sampling.get(name) for name in _FORBIDDING)
-    return penalises(sampling) or forbids or (bool(sampling.get("temperature")) and any(cut))
+    return penalises(sampling) or forbids or bool(sampling.get("temperature"))
 
 
 _FORBIDDING = ("allowed_token_ids", "bad_words")
-_CUTS = ("top_k", "top_p", "min_p")
 
 
 def penalises(sampling: Mapping[str, Json]) -> bool:

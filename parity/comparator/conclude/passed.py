@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
-from parity.comparator.population import missed
-from parity.comparator.stats import Detectable, Stats
+from parity.comparator.population import missed, mixtures
+from parity.comparator.stats import Detectable, Stats, WaySeen
 from parity.messages import Message, message
+
+_SHOWN: Final = (("temperature", 0.7), ("temperature", 1.3), ("penalties", 0.0))
+"""What a PASS names besides the mildest of each way that would be seen."""
 
 
 def said(stats: Stats) -> tuple[Message, ...]:
@@ -33,6 +37,7 @@ def said(stats: Stats) -> tuple[Message, ...]:
         *_skipped(stats),
         *_moved(stats),
         *_draws(stats),
+        *_ways(stats),
         *_residuals(stats),
     )
 
@@ -91,6 +96,42 @@ def _draws(stats: Stats) -> Iterator[Message]:
         )
     else:
         yield message("conclude.no_draws_seen", "so few tokens do not show whether all of them are drawn as asked")
+
+
+def _ways(stats: Stats) -> Iterator[Message]:
+    """From which share of the completions on other ways to draw would have been seen, and which would not."""
+    ways = stats.sampling.ways_seen if stats.sampling else ()
+    if not ways:
+        return
+    seen = [one for one in ways if one.share is not None]
+    shown = [one for one in seen if one is _mildest(seen, one) or (one.way, one.size) in _SHOWN]
+    if shown:
+        yield message(
+            "conclude.seen_ways",
+            "drawn otherwise, in so many of the completions, it would have been seen (95 %): {ways}",
+            ways=[
+                message(
+                    "conclude.seen_way",
+                    "{way} in {share:.0%}",
+                    way=mixtures.in_words(one.way, one.size),
+                    share=one.share,
+                )
+                for one in shown
+            ],
+        )
+    if len(seen) < len(ways):
+        yield message(
+            "conclude.unseen_ways",
+            "drawn otherwise by less it might not have been seen, even in all of them: {ways}",
+            ways=[mixtures.in_words(one.way, one.size) for one in ways if one.share is None],
+        )
+
+
+def _mildest(seen: Sequence[WaySeen], like: WaySeen) -> WaySeen:
+    """Of the same way, and of temperatures and penalties on one side of what was asked, the least."""
+    of_factors = like.way in ("temperature", "penalties")
+    same = [one for one in seen if one.way == like.way and (not of_factors or (one.size > 1) == (like.size > 1))]
+    return min(same, key=lambda one: abs(one.size - 1) if of_factors else one.size)
 
 
 def _residuals(stats: Stats) -> Iterator[Message]:

@@ -20,6 +20,7 @@ from parity.comparator.detect.registry import detectors
 from parity.comparator.detect.rules import Broken
 from parity.comparator.detect.whole_draws import ArmsDraws
 from parity.comparator.reference.gaps import TokenGaps, gap_instead
+from parity.comparator.reference.other_draws import ArmsOdds
 from parity.comparator.reference.scores import gaps_at_divergence, own_rejections
 from parity.comparator.types import CompletionClass
 from parity.messages import Message, message
@@ -61,6 +62,8 @@ class Judged:
     """Drafts of completions drawn at random."""
     draws: ArmsDraws = field(default_factory=ArmsDraws)
     """Of completions drawn at random: what those of baseline and candidate add up to."""
+    odds: ArmsOdds | None = None
+    """Of completions drawn at random: how likely these are, had they been drawn otherwise."""
     baseline_draws_at: float | None = None
     """Times the temperature asked for, that the baseline's drawn tokens look like by its own scores, where these do not
     explain them."""
@@ -85,6 +88,7 @@ class Judged:
             other.places or self.places,
             other.proposed or self.proposed,
             other.draws if other.draws.candidate else self.draws,
+            other.odds or self.odds,
             other.baseline_draws_at or self.baseline_draws_at,
             self.broken,
             self.next_steps + other.next_steps,

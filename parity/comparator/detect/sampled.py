@@ -22,7 +22,7 @@ from parity.comparator.detect.pairs import Judged
 from parity.comparator.detect.rules import Requested
 from parity.comparator.detect.temperatures import Temperatures, temperatures
 from parity.comparator.detect.unlikely import random_tokens_seen, unlikely, unlikely_too
-from parity.comparator.detect.whole_draws import ArmsDraws, sums_of_arms
+from parity.comparator.detect.whole_draws import AllOutcomes, ArmsDraws, all_outcomes, odds_of_arms, sums_of_arms
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference.draw_sums import own_temperature
 from parity.comparator.reference.scores import Reference
@@ -68,6 +68,7 @@ def judge_sampled(
         places=shown.bets.by_place(left_out, draws.alpha),
         proposed=proposed_drafts(inputs.candidate, shown.bets.drawn, left_out, draws.distribution),
         draws=shown.sums.without(corrupt),
+        odds=odds_of_arms(shown.outcomes, left_out, shown.sums.factors),
         baseline_draws_at=shown.baseline_draws_at,
         next_steps=_whose(found, crossed, draws),
     )
@@ -85,6 +86,7 @@ class Shown:
     unlikely: Mapping[Key, Sequence[Event]]
     """Stretches of the candidate's completions that no sampler draws; none where the reference does not say what they
     were drawn from."""
+    outcomes: AllOutcomes
     sums: ArmsDraws
     baseline_draws_at: float | None
     contradicted: list[Key]
@@ -99,12 +101,13 @@ def _shown(inputs: Inputs, draws: Draws, pairs: Pairs) -> Shown:
     bets = temperatures(theirs, mine, arms, reference, asked, draws.alpha, draws.vocab_size)
     judged = ((one, top, draws.judged_by(one)) for one, top in mine)
     beyond = cutoffs(theirs, judged, arms, reference, asked, draws.vocab_size)
-    sums, own = sums_of_arms((bets.of_baseline, bets.drawn), [theirs, mine], arms, reference, asked)
+    outcomes = all_outcomes((bets.of_baseline, bets.drawn), [theirs, mine], arms, reference, asked)
+    sums, own = sums_of_arms(outcomes, arms)
     draws_at = own_temperature(own, inputs.temperature)
     stretches = {one.key: made for one in pairs.candidate if (made := unlikely(one, draws))}
     contradicted = unlikely_too(len(stretches), known, draws) if stretches else []
     by_them = not contradicted and draws_at is None
-    return Shown(bets, beyond, stretches if by_them else {}, sums, draws_at, contradicted)
+    return Shown(bets, beyond, stretches if by_them else {}, outcomes, sums, draws_at, contradicted)
 
 
 # ------------------------------------------------------------------ the rules, in the order in which they are asked

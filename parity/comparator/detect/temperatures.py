@@ -34,8 +34,11 @@ HABIT = 4.0
 """Factor on what the bets win against the baseline's own completions beyond chance: so much more a completion of the
 candidate must lose to be at fault. Where an engine draws by rules that are not modelled, both arms show it."""
 
-TESTS = 9
-"""Tests of samples that share the error rate (population/sampled.py)."""
+HEAVY = 4
+"""Times the weight of the other tests of samples that `draws` and `mixture` have in the error rate which they share."""
+
+TESTS = 8 + 2 * HEAVY
+"""Weights of all tests of samples (population/sampled.py)."""
 
 USUAL = 0.95
 """Share of the baseline's completions that are taken for clean."""

@@ -13,6 +13,7 @@ from parity.comparator.detect.shared_noise import factors, shares_noise
 from parity.comparator.detect.temperatures import LOWEST, OTHER_DISTRIBUTIONS
 from parity.comparator.inputs.servers import served
 from parity.comparator.reference.draw_sums import NAMES, AtPlaces, DrawSums, sums_of
+from parity.comparator.reference.other_draws import ArmsOdds, Odds, odds_of
 from parity.comparator.reference.penalties import as_chosen
 from parity.comparator.reference.scores import Reference
 from parity.comparator.reference.temperature import Cut, among_left, among_listed, best_of, listed_alone, listed_width
@@ -51,22 +52,60 @@ class ArmsDraws:
         return frozenset(sorted(self.candidate)[1:]) if self.noise_shared_by else frozenset()
 
 
-def sums_of_arms(
+@dataclass(frozen=True, slots=True)
+class AllOutcomes:
+    """Of baseline and candidate, by what decided of a draw: temperature and cut-off alone; penalties, biases or bans as
+    well, among the tokens that are listed; these where only some tokens were allowed."""
+
+    plain: tuple[Outcomes, Outcomes]
+    shaped: tuple[Outcomes, Outcomes]
+    cut_down: tuple[Outcomes, Outcomes]
+    cuts_known: bool
+    """Whether a cut-off comes after the temperature, as it does in engines: a server's may come before it."""
+
+    def decided(self, temperature: float, cut: Cut) -> bool:
+        """Whether it is known what these leave to be drawn from."""
+        return self.cuts_known or cut == Cut() or temperature == 1
+
+
+def all_outcomes(
     plain: tuple[Outcomes, Outcomes],
     listed: Sequence[Listed],
     arms: tuple[Capture, Capture],
     reference: Reference,
     asked: Callable[[Completion], float],
-) -> tuple[ArmsDraws, list[DrawSums]]:
+) -> AllOutcomes:
+    """plain: outcomes where temperature and cut-off alone decided; listed: what each completion was drawn from."""
+    shaped, cut_down = (_shaped(listed, arms, reference, asked, few=few) for few in (False, True))
+    return AllOutcomes(plain, shaped, cut_down, not any(served(arm.header) for arm in arms))
+
+
+def odds_of_arms(outcomes: AllOutcomes, left_out: Collection[Key], factors: tuple[FloatArray, FloatArray]) -> ArmsOdds:
+    """How likely the completions of both arms are, had they been drawn otherwise; without those left out."""
+    sides = []
+    for side in (0, 1):
+        found = Odds.none()
+        for grouped in (outcomes.plain[side], outcomes.shaped[side], outcomes.cut_down[side]):
+            for (temperature, cut), many in grouped.items():
+                some = [
+                    one.draws
+                    for one in many
+                    if one.key not in left_out and len(one.draws) and one.draws.logs.shape[1] >= 2
+                ]
+                if some and outcomes.decided(temperature, cut):
+                    found += odds_of(some, temperature, cut)
+        sides.append(found)
+    return ArmsOdds(sides[0], sides[1], float(max(1.0, *(one.max() for one in factors))))
+
+
+def sums_of_arms(outcomes: AllOutcomes, arms: tuple[Capture, Capture]) -> tuple[ArmsDraws, list[DrawSums]]:
     """(of baseline and candidate, those of the same completions; of the baseline alone, where nothing is cut off, among
     the tokens that are listed: these are known at any temperature, whatever the lists leave out).
-
-    plain: outcomes where temperature and cut-off alone decided; listed: what each completion was drawn from.
     """
-    shaped, cut_down = (_shaped(listed, arms, reference, asked, few=few) for few in (False, True))
-    # A server's cut-off may come before the temperature or after it.
-    cuts_known = not any(served(arm.header) for arm in arms)
-    sides = [_together([_sums(one, cuts_known) for one in side]) for side in zip(plain, shaped, cut_down, strict=True)]
+    plain, shaped, cut_down = outcomes.plain, outcomes.shaped, outcomes.cut_down
+    sides = [
+        _together([_sums(one, outcomes.decided) for one in side]) for side in zip(plain, shaped, cut_down, strict=True)
+    ]
     (base, base_places), (candidate, candidate_places) = sides
     shared = [shares_noise(base_places, is_baseline=True), shares_noise(candidate_places, is_baseline=False)]
     found = ArmsDraws(
@@ -79,7 +118,9 @@ def sums_of_arms(
     own = [
         sums
         for grouped in (alone, shaped[0], cut_down[0])
-        for sums in _sums({asked: many for asked, many in grouped.items() if asked[1] == Cut()}, True)[0].values()
+        for sums in _sums({asked: many for asked, many in grouped.items() if asked[1] == Cut()}, outcomes.decided)[
+            0
+        ].values()
     ]
     return found.without(base.keys() ^ candidate.keys()), own[:1] if found.noise_shared_by else own
 
@@ -89,12 +130,12 @@ def _listed_alone(one: Drawn) -> Drawn:
     return replace(one, draws=listed_alone(one.draws), places=one.places[kept])
 
 
-def _sums(grouped: Outcomes, cuts_known: bool) -> tuple[dict[Key, DrawSums], AtPlaces]:
+def _sums(grouped: Outcomes, decided: Callable[[float, Cut], bool]) -> tuple[dict[Key, DrawSums], AtPlaces]:
     found: dict[Key, DrawSums] = {}
     at_places = AtPlaces.none()
     for (temperature, cut), many in grouped.items():
         some = [one for one in many if len(one.draws) and one.draws.logs.shape[1] >= 2]
-        if some and (cuts_known or cut == Cut() or temperature == 1):
+        if some and decided(temperature, cut):
             draws, places = [one.draws for one in some], [one.places for one in some]
             sums, at = sums_of(draws, places, temperature, cut)
             found |= {one.key: made for one, made in zip(some, sums, strict=True)}
@@ -117,7 +158,7 @@ def _shaped(
     asked: Callable[[Completion], float],
     *,
     few: bool,
-) -> list[Outcomes]:
+) -> tuple[Outcomes, Outcomes]:
     """By arm: what was drawn where penalties, biases or bans decided as well, among the tokens that are listed. `few`:
     where only some tokens were allowed, so that at each place another number of a list is left."""
     sides: list[list[tuple[Completion, TopLogprobs]]] = [[], []]
@@ -143,11 +184,11 @@ def _shaped(
             draws = (among_left if few else among_listed)(top, one.token_ids, width, pushed)
             groups.setdefault((asked(one), Cut.of(arm.sampling_of(one))), []).append(Drawn(one.key, *draws))
         outcomes.append(groups)
-    return outcomes
+    return outcomes[0], outcomes[1]
 
 
 def _as_drawn_from(top: TopLogprobs, one: Completion, reference: Reference) -> tuple[TopLogprobs, FloatArray] | None:
-    """(the lists under the request's penalties, whether these push each entry down or up); None where the lists do not
+    """(the lists under the request's penalties, nats by which these push each entry down); None where the lists do not
     say it exactly."""
     penalised = reference.shaping(one).penalised(one)
     if penalised is None:
@@ -160,4 +201,5 @@ def _as_drawn_from(top: TopLogprobs, one: Completion, reference: Reference) -> t
     scores, _ = found
     best = np.nanmax(np.where(np.isfinite(scores), scores, -np.inf), axis=1, keepdims=True, initial=-np.inf)
     lists = TopLogprobs(top.ids[:length], np.where(np.isfinite(best), scores - best, np.nan))
-    return lists, np.sign(penalised.pushed_down(top.ids[:length], one.token_ids[:length]))
+    pushed = top.values[:length] - scores
+    return lists, np.where(np.isfinite(pushed), pushed, 0.0)

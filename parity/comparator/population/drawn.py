@@ -101,20 +101,28 @@ def test_draws(
     found: list[Drawn] = []
     parts = list(_parts(arms.candidate.keys(), completions))
     seen: DrawsSeen | None = None
-    for part, keys in parts:
+    for number, (part, keys) in enumerate(parts):
         base, candidate = (
             _Side(DrawSums.of_all(side[key] for key in keys), factor)
             for side, factor in zip((arms.baseline, arms.candidate), arms.factors, strict=True)
         )
         if min(base.tokens, candidate.tokens) < FEWEST:
             continue
-        found += _of_part(base, candidate, part, temperature, rounding)
-        if keys is parts[0][1]:
-            seen = _seen(base, candidate, temperature, rounding, alpha / (2 * len(NAMES) * len(parts)))
+        found += [
+            replace(one, p_value=min(1.0, one.p_value * _share(one.name, number, len(parts))))
+            for one in _of_part(base, candidate, part, temperature, rounding)
+        ]
+        if number == 0:
+            seen = _seen(base, candidate, temperature, rounding, alpha, len(parts))
     if not found:
         return None, None
-    worst = min(found, key=lambda one: one.p_value)
-    return replace(worst, p_value=min(1.0, 2 * len(NAMES) * len(parts) * worst.p_value)), seen
+    return min(found, key=lambda one: one.p_value), seen
+
+
+def _share(name: str, part: int, parts: int) -> float:
+    """By what a chance is multiplied: half of the error rate is that of the likelihood of all tokens, and of that, and
+    of the other half, half is for either side."""
+    return 4.0 if name == "likely" and part == 0 else 4.0 * len(NAMES) * parts
 
 
 def _parts(keys: Collection[Key], completions: Mapping[Key, Completion]) -> Iterator[tuple[Message, list[Key]]]:
@@ -166,12 +174,12 @@ def _compared(base: _Side, candidate: _Side) -> tuple[FloatArray, FloatArray, Fl
     return candidate.means - base.means, candidate.error + base.error, np.maximum(base.largest, candidate.largest)
 
 
-def _seen(base: _Side, candidate: _Side, temperature: float, rounding: float, alpha: float) -> DrawsSeen:
+def _seen(base: _Side, candidate: _Side, temperature: float, rounding: float, alpha: float, parts: int) -> DrawsSeen:
     """What would have been seen with a chance of 95 %."""
     _, variance, largest = _compared(base, candidate)
     needed = [
         rounding * float(OF_ROUNDING[at])
-        + _critical(float(variance[at]), float(largest[at]), alpha)
+        + _critical(float(variance[at]), float(largest[at]), alpha / _share(NAMES[at], 0, parts))
         + SEEN * math.sqrt(float(variance[at]))
         for at in range(len(NAMES))
     ]

@@ -11,13 +11,13 @@ from parity.comparator.detect import drawn_places
 from parity.comparator.detect.draft_acceptance import Accepted, accepted_drafts, unchecked_seen
 from parity.comparator.detect.drawn_places import OddPlace
 from parity.comparator.detect.pairs import Judged
-from parity.comparator.detect.temperatures import TESTS
+from parity.comparator.detect.temperatures import HEAVY, TESTS
 from parity.comparator.inputs.normalise import Inputs
-from parity.comparator.population import sampled
+from parity.comparator.population import mixtures, sampled
 from parity.comparator.population.drawn import LIKELY, Drawn, in_words, test_draws
 from parity.comparator.reference.references import References
 from parity.comparator.reference.surprisal import mean_surprisal, tail_logs
-from parity.comparator.stats import Numerics, SamplingStats
+from parity.comparator.stats import Numerics, SamplingStats, WaySeen
 from parity.comparator.streams.pairing import Pairs
 from parity.comparator.types import run_finding
 from parity.messages import Message, message
@@ -31,6 +31,7 @@ class _Odd:
 
     draws: Drawn | None = None
     accepted: Accepted | None = None
+    mixed: mixtures.Mixed | None = None
 
 
 _KINDS_OF_TESTS: Mapping[str, Kind] = {
@@ -72,8 +73,13 @@ def tested(
     rounding = sampled.allowed_for_rounding(found, inputs.temperature)
     accepted = accepted_drafts(judged.proposed, rounding)
     odd, seen = test_draws(
-        judged.draws.without(left_out), {one.key: one for one in candidate}, inputs.temperature, rounding, alpha / TESTS
+        judged.draws.without(left_out),
+        {one.key: one for one in candidate},
+        inputs.temperature,
+        rounding,
+        HEAVY * alpha / TESTS,
     )
+    mixed = None if judged.odds is None else mixtures.test_mixtures(judged.odds, rounding)
     tests = sampled.run_tests(
         baseline,
         candidate,
@@ -84,6 +90,7 @@ def tested(
         accepted=accepted,
         draws=odd,
         draws_seen=seen,
+        mixed=mixed,
         baseline_draws_at=_baseline_at(judged, odd),
         temperature=inputs.temperature,
         rounding=rounding,
@@ -91,8 +98,19 @@ def tested(
     )
     failed = sorted(name for name, p_value in tests.adjusted.items() if p_value < alpha)
     unchecked = unchecked_seen(judged.proposed, rounding, alpha / TESTS) if not failed else None
-    tests = msgspec.structs.replace(tests, failed=tuple(failed), unchecked_drafts_seen=unchecked)
-    return tests, _findings(inputs, tests, judged, _Odd(odd, accepted))
+    tests = msgspec.structs.replace(
+        tests,
+        failed=tuple(failed),
+        unchecked_drafts_seen=unchecked,
+        ways_seen=_ways_seen(judged, rounding, HEAVY * alpha / TESTS)
+        if "mixture" in tests.p_values and not failed
+        else (),
+    )
+    return tests, _findings(inputs, tests, judged, _Odd(odd, accepted, mixed))
+
+
+def _ways_seen(judged: Judged, rounding: float, alpha: float) -> tuple[WaySeen, ...]:
+    return () if judged.odds is None else mixtures.ways_seen(judged.odds, rounding, alpha)
 
 
 def _counts(key: Key, arm: Capture, left_out: Collection[Key]) -> bool:
@@ -124,6 +142,8 @@ def _findings(inputs: Inputs, tests: SamplingStats, judged: Judged, odd: _Odd) -
             why = _not_at_their_probability(odd.accepted, p_value)
         if name == "draws" and odd.draws is not None:
             why, kind = in_words(replace(odd.draws, p_value=p_value)), _kind_of_draws(odd.draws)
+        if name == "mixture" and odd.mixed is not None:
+            why, kind = _mixed(odd.mixed, p_value)
         evidence = RunEvidence(why=why, test=name, p_value=p_value)
         found.append(run_finding(*arms, kind, evidence))
     return tuple(found)
@@ -149,6 +169,19 @@ def _not_at_their_probability(found: Accepted, p_value: float) -> Message:
         worth=found.worth,
         p_value=p_value,
     )
+
+
+def _mixed(found: mixtures.Mixed, p_value: float) -> tuple[Message, Kind]:
+    why = message(
+        "run.mixture",
+        "about {share:.0%} of the candidate's {completions} completions look as if drawn otherwise than asked: {way} "
+        "(p = {p_value:.2g} after adjustment)",
+        share=found.share,
+        completions=found.completions,
+        way=mixtures.in_words(found.way.name, found.way.size),
+        p_value=p_value,
+    )
+    return why, Kind.WRONG_TEMPERATURE if found.way.name in ("temperature", "best") else Kind.UNJUSTIFIED
 
 
 def _kind_of_draws(odd: Drawn) -> Kind:

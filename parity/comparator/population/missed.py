@@ -7,9 +7,12 @@ itself: with its own scores, tolerance and error rate.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from parity.comparator.detect.drawn_places import Tested
 from parity.comparator.detect.trials import STRETCH
@@ -24,6 +27,12 @@ OF_ITS_OWN: Final = ("first_greedy", "other_penalties")
 
 OF_GREEDY: Final = ("wrong_token", "other_token")
 """Those of `in_greedy`."""
+
+NOTHING: Final = 0.9
+"""A rate of completions, from which on a bound excludes nothing worth a word."""
+
+USEFUL: Final = 0.1
+"""The rate to be excluded, for which a PASS says how many completions it takes."""
 
 WORDS: Final[Mapping[str, Callable[[float], Message]]] = MappingProxyType(
     {
@@ -53,7 +62,7 @@ def in_greedy(identical: int, near_ties: int, chance: float | None, tolerance: f
     seen = identical + near_ties * (1 - (chance or 0.0))
     fault = "wrong_token" if near_ties else "other_token"
     total = identical + near_ties
-    return Missed(fault=fault, size=tolerance, seen=seen / total if total else 0.0, rate=_bound(seen))
+    return _of(fault, tolerance, seen / total if total else 0.0, total)
 
 
 def of_penalties(completions: int, seen: float | None) -> tuple[Missed, ...]:
@@ -61,36 +70,46 @@ def of_penalties(completions: int, seen: float | None) -> tuple[Missed, ...]:
     others."""
     if seen is None:
         return ()
-    return (Missed(fault="other_penalties", size=0.0, seen=seen, rate=_bound(seen * completions)),)
+    return (_of("other_penalties", 0.0, seen, completions),)
 
 
 def in_sampled(completions: int, seen: Mapping[str, float], places: Tested | None = None) -> tuple[Missed, ...]:
     """completions: how many were drawn at random; seen: share of hits that are found, by fault; places: the test of
     what no completion shows by itself."""
-    found = tuple(
-        Missed(fault=name, size=SIZES.get(name, 0.0), seen=share, rate=_bound(share * completions))
-        for name, share in seen.items()
-    )
+    found = tuple(_of(name, SIZES.get(name, 0.0), share, completions) for name, share in seen.items())
     if not seen or places is None:
         return found
     rate = places.first_greedy
-    return (*found, Missed(fault="first_greedy", size=1.0, seen=float(rate is not None), rate=rate))
+    first = Missed(fault="first_greedy", size=1.0, seen=float(rate is not None), rate=rate)
+    if rate is not None and rate >= NOTHING:  # as many hits would show among more completions
+        first = msgspec.structs.replace(first, rate=None, needed=math.ceil(completions * rate / USEFUL))
+    return (*found, first)
 
 
 def said(found: Sequence[Missed]) -> Iterator[Message]:
     """What could have been wrong without being seen."""
-    parts = [
-        message(
-            "conclude.fewer_than", "{fault} in fewer than {rate:.2%} of completions", fault=in_words(one), rate=rate
-        )
-        if (rate := one.rate) is not None
-        else message("conclude.however_many", "{fault} in however many completions", fault=in_words(one))
-        for one in found
-    ]
+    parts = [_part(one) for one in found]
     if parts:
         yield message(
             "conclude.could_have_missed", "{faults}, each by itself, could have been missed (95 %)", faults=parts
         )
+
+
+def _part(one: Missed) -> Message:
+    fault = in_words(one)
+    if one.rate is not None:
+        return message(
+            "conclude.fewer_than", "{fault} in fewer than {rate:.2%} of completions", fault=fault, rate=one.rate
+        )
+    if one.needed is None:
+        return message("conclude.however_many", "{fault} in however many completions", fault=fault)
+    return message(
+        "conclude.not_bounded",
+        "{fault} in any share of so few completions (about {completions} would exclude {rate:.0%})",
+        fault=fault,
+        completions=one.needed,
+        rate=USEFUL,
+    )
 
 
 def not_excluded(found: Sequence[Missed]) -> float | None:
@@ -100,7 +119,10 @@ def not_excluded(found: Sequence[Missed]) -> float | None:
     return max(rates) if rates and len(rates) == len(own) else None
 
 
-def _bound(seen: float) -> float | None:
-    """The rate that so many completions exclude; None where they exclude none."""
-    bound = missed_rate_bound(seen)
-    return None if bound is None or bound >= 1 else bound
+def _of(fault: str, size: float, seen: float, completions: int) -> Missed:
+    """seen: the share of hits that would be found; completions: so many that are clean."""
+    bound = missed_rate_bound(seen * completions)
+    if bound is not None and bound < NOTHING:
+        return Missed(fault=fault, size=size, seen=seen, rate=bound)
+    needed = math.ceil(math.log(0.05) / math.log(1 - USEFUL) / seen) if seen else None
+    return Missed(fault=fault, size=size, seen=seen, rate=None, needed=needed)

@@ -15,7 +15,9 @@ import numpy as np
 
 from parity.comparator.detect.draft_acceptance import Accepted
 from parity.comparator.detect.drawn_places import Tested
+from parity.comparator.detect.temperatures import HEAVY
 from parity.comparator.population.drawn import Drawn
+from parity.comparator.population.mixtures import Mixed
 from parity.comparator.population.numerics import UNIT
 from parity.comparator.population.rates import loop_period
 from parity.comparator.population.residual_tests import LEAST_SHIFT, SELECTION
@@ -40,6 +42,9 @@ another engine, and a large run would see that."""
 FEWEST = 8
 """Values of either arm below which there is no test."""
 
+WEIGHTS = {"draws": HEAVY, "mixture": HEAVY}
+"""Of tests that have more than others of the error rate: faults of the drawing that they alone see are the smallest."""
+
 FEATURES = 512
 """Hash buckets for pairs of adjacent tokens in the two-sample test."""
 
@@ -55,6 +60,7 @@ def run_tests(
     accepted: Accepted | None = None,
     draws: Drawn | None = None,
     draws_seen: DrawsSeen | None = None,
+    mixed: Mixed | None = None,
     baseline_draws_at: float | None = None,
     temperature: float = 1.0,
     rounding: float = 0.0,
@@ -74,6 +80,7 @@ def run_tests(
     drafts: `accepted`, that drafts are accepted more often than at their probability (e-values).
     baseline_draws_at: as in the statistics; then nothing is tested.
     noise_shared_by: as in the statistics.
+    mixture: `mixed`, that some of the candidate's completions, or all, are drawn otherwise than asked (e-values).
     draws: `draws`, that those of all completions are, or of one round, sample or length of prompts.
     """
     arms = baseline, candidate
@@ -89,6 +96,7 @@ def run_tests(
         "wording": _wording_test(baseline, candidate),
         "places": None if places is None else places.p_value,
         "draws": None if draws is None else draws.p_value,
+        "mixture": None if mixed is None else mixed.p_value,
         "drafts": None if accepted is None else accepted.p_value,
     }
     if baseline_draws_at is not None:  # that the arms differ says nothing of the candidate then
@@ -96,7 +104,7 @@ def run_tests(
     p_values = {name: value for name, value in found.items() if value is not None}
     return SamplingStats(
         p_values=p_values,
-        adjusted=holm(p_values),
+        adjusted=holm(p_values, WEIGHTS),
         mean_surprisal=_pair_of_means(known),
         mean_length=_pair_of_means(lengths),
         finish_reasons=reasons,

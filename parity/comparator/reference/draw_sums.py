@@ -119,7 +119,7 @@ def numbers_of(draws: Draws, temperature: float, cut: Cut) -> tuple[FloatArray, 
         columns.append(np.where(share > 0, inside / np.maximum(share, 1e-300), 0.0))
     pushed = np.zeros_like(share)
     if draws.pushed is not None:
-        pushed[:, :-1] = draws.pushed
+        pushed[:, :-1] = np.sign(draws.pushed)
     columns.append(pushed)
     found, spread = [], []
     for one in columns:

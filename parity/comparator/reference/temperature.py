@@ -245,6 +245,17 @@ def _kept(
     return kept, total
 
 
+def surely_kept(listed: FloatArray, least: FloatArray, cut: Cut, slack: float, others: int) -> npt.NDArray[np.int64]:
+    """How many of the listed tokens, best first, the request's cut keeps whatever the lists leave open, shape (N,).
+    `least`: what those that are not listed weigh together at least."""
+    width = listed.shape[1]
+    if cut.min_p > 0:
+        least = np.zeros_like(least)  # how much of the rest it leaves, the lists do not say
+    if cut.top_k:
+        least = least * min(1.0, max(0, cut.top_k - width) / others)
+    return _kept(listed, least, cut, slack)[0]
+
+
 def _of_rest(listed: FloatArray, kept: npt.NDArray[np.int64], rest: FloatArray, cut: Cut) -> FloatArray:
     """What the cut leaves of the rest's weight, at most."""
     width = listed.shape[1]

@@ -139,7 +139,7 @@ def test_an_arm_that_accepts_every_draft_is_seen_and_a_sound_one_is_not() -> Non
     trial = VIEWS["no own logprobs"](Faulty(78, FLAT, first=16).trial(replace(fault, family="hunted"), 3))
     result = judge(trial).result
     assert result.verdict is Verdict.DIVERGED
-    assert result.stats.sampling.failed == ("drafts",)
+    assert "drafts" in result.stats.sampling.failed
     assert "accepted more often than at their probability" in str(result.corrupt[0].evidence.why)
     for shape in (FLAT, PEAKED):
         asked = {"temperature": 0.8, "max_tokens": 64}

@@ -58,6 +58,7 @@ def test_what_scores_cannot_say_is_not_to_be_scored_again() -> None:
         ({"bad_words": ["never"]}, True),
         ({"allowed_token_ids": [1, 2]}, True),
         ({"presence_penalty": 0.5}, True),
+        ({"temperature": 0.8}, True),
         ({"stop": ["."]}, False),
         ({"bad_words": []}, False),
     ],
