@@ -60,7 +60,7 @@ class PlanRequest:
     rounds: int = 1
     score: str = "all"
     score_top: int | None = None
-    """Tokens that a score lists; None: the plan's default, under penalties and cut-offs `samples.LONG_LIST`."""
+    """Tokens that a score lists; None: the plan's default, or `samples.LONG_LIST` where requests need it."""
     tolerance: float | str | None = None
     engine: Mapping[str, Json] = field(default_factory=dict)
     positive_controls: Sequence[str] = ()

@@ -12,7 +12,7 @@ from parity.records.sampling import needs_long_lists, parameter
 from parity.run import Backend, OwnSettings, TakesUsual
 
 LONG_LIST = 20
-"""Tokens that a score lists under penalties and cut-offs: what vLLM allows unless it is asked for more."""
+"""Tokens that a score lists under penalties, rules and random sampling: what vLLM allows unless asked for more."""
 
 
 def samples_of(sampling: Sampling, samples: int) -> tuple[Sampling, int]:

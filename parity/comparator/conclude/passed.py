@@ -125,6 +125,10 @@ def _ways(stats: Stats) -> Iterator[Message]:
             "drawn otherwise by less it might not have been seen, even in all of them: {ways}",
             ways=[mixtures.in_words(one.way, one.size) for one in ways if one.share is None],
         )
+    yield message(
+        "conclude.untried_ways",
+        "of other ways (a cut-off a little wider than asked, allowed tokens left out, ends kept away) no size is known",
+    )
 
 
 def _mildest(seen: Sequence[WaySeen], like: WaySeen) -> WaySeen:

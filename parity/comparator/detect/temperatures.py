@@ -34,7 +34,7 @@ HABIT = 4.0
 """Factor on what the bets win against the baseline's own completions beyond chance: so much more a completion of the
 candidate must lose to be at fault. Where an engine draws by rules that are not modelled, both arms show it."""
 
-HEAVY = 4
+HEAVY = 2
 """Times the weight of the other tests of samples that `draws` and `mixture` have in the error rate which they share."""
 
 TESTS = 8 + 2 * HEAVY

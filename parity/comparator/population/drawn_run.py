@@ -128,7 +128,7 @@ def _baseline_at(judged: Judged, odd: Drawn | None) -> float | None:
 def _findings(inputs: Inputs, tests: SamplingStats, judged: Judged, odd: _Odd) -> tuple[Finding, ...]:
     arms = inputs.candidate.header.arm, inputs.baseline.header.arm
     found = []
-    for name in tests.failed:
+    for name in sorted(tests.failed, key=lambda one: tests.adjusted[one]):  # what shows most explains most
         p_value, kind = tests.adjusted[name], _KINDS_OF_TESTS.get(name, Kind.UNJUSTIFIED)
         why = message(
             "run.test",

@@ -79,10 +79,13 @@ def _won(arms: ArmsOdds, rounding: float) -> tuple[FloatArray, FloatArray] | Non
 
 
 def _habit(arms: ArmsOdds, rounding: float) -> FloatArray:
-    """What the candidate must win besides, because the baseline does, (ways, shares)."""
+    """What the candidate must win besides, because the baseline does, (ways, shares): what the reference takes for one
+    way to draw otherwise may look a little like any other."""
     usual = _mixed(_fair(arms.baseline.logs, arms.baseline, rounding)).sum(axis=0) / arms.factor
     sizes = [np.maximum(1.0, one.applies.sum(axis=0)) for one in (arms.candidate, arms.baseline)]
-    return np.asarray(HABIT * np.maximum(0.0, usual - CHANCE) * (sizes[0] / sizes[1])[:, None])
+    return np.asarray(HABIT * np.maximum(0.0, usual - CHANCE) * (sizes[0] / sizes[1])[:, None]) + max(
+        0.0, float(usual.max()) - CHANCE
+    )
 
 
 def _fair(logs: FloatArray, odds: Odds, rounding: float) -> FloatArray:

@@ -140,7 +140,7 @@ def test_an_arm_that_accepts_every_draft_is_seen_and_a_sound_one_is_not() -> Non
     result = judge(trial).result
     assert result.verdict is Verdict.DIVERGED
     assert "drafts" in result.stats.sampling.failed
-    assert "accepted more often than at their probability" in str(result.corrupt[0].evidence.why)
+    assert any("accepted more often than at their probability" in str(one.evidence.why) for one in result.corrupt)
     for shape in (FLAT, PEAKED):
         asked = {"temperature": 0.8, "max_tokens": 64}
         (sound,) = clean(Setting("drawn", shape, 48, asked), 700, arms=(speculating(3),))

@@ -69,19 +69,11 @@ def test_a_clean_arm_is_not_accused_and_says_what_it_could_have_missed() -> None
     assert clean.stats.sampling
     assert clean.stats.sampling.adjusted["places"] > 0.01
     said = {one.fault: one for one in clean.stats.missed}["first_greedy"]
-    assert said.rate is not None
-    assert f"greedy decoding of the first token alone in fewer than {said.rate:.2%}" in texts(clean.reasons)[1]
+    assert (said.rate, said.needed) == (None, 10 * ROWS)  # it would be seen only in all of them
+    words = f"greedy decoding of the first token alone in any share of so few completions (about {10 * ROWS} would"
+    assert words in texts(clean.reasons)[1]
     greedy = arm(Lapse(stop=1, values={"temperature": 0.0}))
-    rng, seen = np.random.default_rng(2), 0
-    for _ in range(5):
-        hit = rng.random(ROWS) < said.rate
-        mixed = [
-            greedy.completions[key] if is_hit else one
-            for (key, one), is_hit in zip(other.completions.items(), hit.tolist(), strict=True)
-        ]
-        damaged = replace(other, completions={one.key: one for one in mixed})
-        seen += bool(of_places(compared(base, damaged)))
-    assert seen >= 4
+    assert of_places(compared(base, greedy))
 
 
 def test_what_the_baseline_does_as_well_is_a_habit() -> None:
