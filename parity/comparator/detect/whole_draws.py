@@ -93,7 +93,7 @@ def odds_of_arms(outcomes: AllOutcomes, left_out: Collection[Key], factors: tupl
                     if one.key not in left_out and len(one.draws) and one.draws.logs.shape[1] >= 2
                 ]
                 if some and outcomes.decided(temperature, cut):
-                    found += odds_of(some, temperature, cut)
+                    found += odds_of(some, temperature, cut, tried=side == 1)
         sides.append(found)
     return ArmsOdds(sides[0], sides[1], float(max(1.0, *(one.max() for one in factors))))
 

@@ -43,6 +43,9 @@ LAST: Final = (0.02, 0.1)
 PENALTIES: Final = (0.0, 0.5, 2.0)
 """Times the penalties and biases asked for."""
 
+_NOTHING = 1e-300
+"""Stands for a probability of 0, of which there is no logarithm."""
+
 _AT_ONCE = 256
 """Completions looked at together."""
 
@@ -103,15 +106,15 @@ class ArmsOdds:
     factor: float = 1.0
 
 
-def odds_of(many: Sequence[Draws], temperature: float, cut: Cut) -> Odds:
-    """Of completions that asked for the same."""
+def odds_of(many: Sequence[Draws], temperature: float, cut: Cut, *, tried: bool = True) -> Odds:
+    """Of completions that asked for the same. `tried`: whether the ratios of other draws are wanted, else 0."""
     found = Odds.none()
     for begin in range(0, len(many), _AT_ONCE):
-        found += _of_some(many[begin : begin + _AT_ONCE], temperature, cut)
+        found += _of_some(many[begin : begin + _AT_ONCE], temperature, cut, tried)
     return found
 
 
-def _of_some(many: Sequence[Draws], temperature: float, cut: Cut) -> Odds:
+def _of_some(many: Sequence[Draws], temperature: float, cut: Cut, tried: bool) -> Odds:
     whole = joined(many)
     row = np.repeat(np.arange(len(many)), [len(one) for one in many])
     asked = _as_asked(whole, temperature, cut)
@@ -122,24 +125,24 @@ def _of_some(many: Sequence[Draws], temperature: float, cut: Cut) -> Odds:
     if not len(draws):
         return found
     at, chance = np.arange(len(draws)), np.exp(asked)
+    floored = np.maximum(asked, np.log(_NOTHING))
     rng = np.random.default_rng(0)
     for number, way in enumerate(WAYS):
         other = _otherwise(way, draws, asked, chance, temperature)
         if other is None:
             continue
-        other = (1.0 - STAYS) * other / other.sum(axis=1, keepdims=True) + STAYS * chance
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(chance > 0, np.log(other) - asked, 0.0)
-        mean = (chance * ratio).sum(axis=1)
-        noise = np.sqrt(np.maximum((chance * ratio * ratio).sum(axis=1) - mean * mean, 0.0))
-        reach = np.cumsum(other, axis=1)
-        taken = np.minimum((reach <= rng.random((len(draws), 1)) * reach[:, -1:]).sum(axis=1), ratio.shape[1] - 1)
-        for into, values in (
-            (found.logs, ratio[at, draws.drawn]),
-            (found.noise, noise),
-            (found.tried, ratio[at, taken]),
-        ):
-            into[:, number] = np.bincount(row, values, len(many))
+        other *= (1.0 - STAYS) / other.sum(axis=1, keepdims=True)
+        other += STAYS * chance
+        ratio = np.log(np.maximum(other, _NOTHING))
+        ratio -= floored
+        mean = np.einsum("nk,nk->n", chance, ratio)
+        noise = np.sqrt(np.maximum(np.einsum("nk,nk,nk->n", chance, ratio, ratio) - mean * mean, 0.0))
+        found.logs[:, number] = np.bincount(row, ratio[at, draws.drawn], len(many))
+        found.noise[:, number] = np.bincount(row, noise, len(many))
+        if tried:
+            reach = np.cumsum(other, axis=1)
+            taken = np.minimum((reach <= rng.random((len(draws), 1)) * reach[:, -1:]).sum(axis=1), ratio.shape[1] - 1)
+            found.tried[:, number] = np.bincount(row, ratio[at, taken], len(many))
         found.applies[:, number] = np.bincount(row, noise, len(many)) > 0
     return found
 
@@ -159,8 +162,9 @@ def _as_asked(draws: Draws, temperature: float, cut: Cut) -> FloatArray:
 def _otherwise(way: Way, draws: Draws, asked: FloatArray, chance: FloatArray, temperature: float) -> FloatArray | None:
     """Weights of the same outcomes in another way, (N, K + 1); None where it is none of these requests'."""
     if way.name == "temperature":
-        made = drawn_from(draws, temperature * way.size, Cut())
-        return np.where(chance > 0, made, 0.0)
+        if chance[:, -1].any():
+            return np.where(chance > 0, drawn_from(draws, temperature * way.size, Cut()), 0.0)
+        return np.asarray(np.exp(asked / way.size))
     if way.name in ("best", "second", "redrawn"):
         column = 1 if way.name == "second" else 0
         share = chance[:, column] if way.name == "redrawn" else np.where(chance[:, column] > 0, way.size, 0.0)
