@@ -149,7 +149,9 @@ _WORDS: Final[Mapping[str, Callable[[float], Message]]] = MappingProxyType(
             "mixture.second", "the second best token taken at {share:.0%} of the places", share=size
         ),
         "redrawn": lambda _: message("mixture.redrawn", "best tokens drawn, when rejected, once more"),
-        "last": lambda size: message("mixture.last", "the least likely {share:.0%} never drawn", share=size),
+        "last": lambda size: message(
+            "mixture.last", "the least likely {share:.0%} of the listed never drawn", share=size
+        ),
         "penalties": lambda size: (
             message("mixture.penalties", "penalties and biases {times:.1f} times as large", times=size)
             if size
