@@ -127,7 +127,8 @@ def _ways(stats: Stats) -> Iterator[Message]:
         )
     yield message(
         "conclude.untried_ways",
-        "of other ways (a cut-off a little wider than asked, allowed tokens left out, ends kept away) no size is known",
+        "of other ways (a cut-off a little wider than asked, allowed tokens left out, ends kept away, what follows a "
+        "rejected draft) no size is known",
     )
 
 
