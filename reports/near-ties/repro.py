@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # no fault: 4 of 16 completions part at near-ties with cpu/mtp (mtp k=2) (tiny-qwen3-next-mtp, vllm 0.32.0)
 #
-# Written by parity 0.1.0 from run 20261122-173825-f763.
+# Written by parity 0.2.0 from run 20261123-132614-7655.
 # Needs the checkpoint tiny-qwen3-next-mtp and vLLM, nothing else; Python 3.9 or newer.
 # Seen with vllm 0.32.0, torch 2.13.0+cpu, transformers 5.19.0.
 #
