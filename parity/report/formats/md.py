@@ -35,6 +35,9 @@ LONGEST_SCRIPT = 40_000
 LONGEST_ENVIRONMENT = 8_000
 """Characters of the environment of one arm."""
 
+MARK = "[Bug]: "
+"""With which the forms of vLLM and vllm-ascend begin a title; what reports no fault does without."""
+
 _NOISE = frozenset({"VLLM_DIST_IDENT", "VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME", "PARITY_FAULT_BUNDLE"})
 """Variables that are random or long, and say nothing."""
 _SECRET = re.compile(r"KEY|TOKEN(?!IZER)|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
@@ -53,7 +56,7 @@ class BugReport:
     def markdown(self) -> str:
         """As GitHub shows an issue made from the form: a heading for each field."""
         parts = [
-            f"# [Bug]: {inline(self.title.removeprefix('[Bug]: '))}",
+            f"# {MARK if self.title.startswith(MARK) else ''}{inline(self.title.removeprefix(MARK))}",
             *(f"### {label}\n\n{text}" for label, text in self.fields.items()),
         ]
         return "\n\n".join(parts) + "\n"
@@ -168,7 +171,8 @@ def bug_report(
         tick = "x" if searched else " "
         box = f"- [{tick}] {texts('before.ticked')}"
         fields[texts("heading.before")] = box if searched else f"{box}\n\n<!-- {texts('before.yours')} -->"
-    return BugReport(project, "[Bug]: " + facts.title(view, texts), fields)
+    mark = MARK if view.chosen is not None and view.chosen.is_corrupt else ""
+    return BugReport(project, mark + facts.title(view, texts), fields)
 
 
 def environment(arm: ArmView, texts: Texts) -> str:

@@ -138,7 +138,8 @@ def test_a_run_without_corruption_reports_near_ties() -> None:
     finding = finding_case(kind="near_tie", severity="benign", gap=0.05, length=1)
     case = make_case(arms=[arm_case(BASE), arm_case(MTP, corrupt=False)], finding=finding)
     report = bug_report(case, "vllm", no_script="nothing corrupt was found.")
-    assert report.title.startswith("[Bug]: no fault")
+    assert report.title.startswith("no fault")
+    assert report.markdown.startswith("# no fault")
     assert "Nothing corrupt was found" in report.markdown
     assert "There is no script for this finding" in report.markdown
 
