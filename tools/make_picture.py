@@ -66,7 +66,7 @@ def of_files(baseline: str, candidate: str, scores: str) -> tuple[str, RunView]:
 
 def draw(command: str, view: RunView, path: Path) -> None:
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
-    print_summary(console, view)
+    print_summary(console, view, brief=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     # A fixed id: the same run gives the same file.
     text = console.export_svg(title=f"$ {command}", theme=THEME, unique_id=f"parity-{path.stem}")
