@@ -40,6 +40,9 @@ FIGURES: Final = frozenset(
         "own_residuals",
         "seen_numerics",
         "seen_none",
+        "seen_ways",
+        "unseen_ways",
+        "untried_ways",
     )
 )
 """Reasons of a PASS that are for who wants to know how small a thing would have been seen."""
