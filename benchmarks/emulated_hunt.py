@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/emulated_hunt.py mimo|hybrid [--rounds N] [--minutes 6] [--at build/emulated-hunt]
 
-64 requests a round, of which half begin with more than a block of tokens that others have too, and most end near the
+64 requests a round, of which half begin with more than two blocks of tokens that others have, and most end near the
 end of a block, so that their completions need one more; 4 to 16 tokens each; requests arrive between steps and are
 aborted; so few blocks that requests are preempted, so small a token budget that prompts come in pieces. Arms: without
 speculation and with it, with prefix caching and (mimo) without. Each piece ends after `--minutes` (0: when the run is
@@ -32,7 +32,7 @@ from warm import warm  # noqa: E402
 BACKEND = "ascend-emulated"
 REQUESTS, BLOCK, OUTPUT = 64, 128, 16
 STARTS = 4
-"""Beginnings of a block and a little that prompts share."""
+"""Beginnings of two blocks and a little that prompts share: with MTP vLLM gives the last block of a hit away."""
 SAFE_IDS = (16, 2000)
 """Of a tiny checkpoint's 2,048: no special ones."""
 
@@ -50,16 +50,16 @@ CHURN = ("--churn", "heavy", "--max-num-seqs", "16", "--max-num-batched-tokens",
 DRAFTS = ("--vary", "num_speculative_tokens=0,2")
 
 HUNTS: Mapping[str, Hunt] = {
-    "mimo": Hunt((*DRAFTS, "--vary", "enable_prefix_caching=true,false", "--kv-blocks", "16"), 313, "mimo"),
+    "mimo": Hunt((*DRAFTS, "--vary", "enable_prefix_caching=true,false", "--kv-blocks", "20"), 313, "mimo"),
     "hybrid": Hunt((*DRAFTS, "--engine", "enable_prefix_caching=true", "--kv-blocks", "48", "--record"), 16, None),
 }
 """Rounds of mimo: 20,032 completions an arm."""
 
 
 def prompts(file: Path) -> Path:
-    """Token ids: a quarter are short, a quarter end near the end of a block, half share a block with others."""
+    """Token ids: a quarter are short, a quarter end near the end of a block, half share two blocks with others."""
     draw = random.Random(15)
-    starts = [[draw.randrange(*SAFE_IDS) for _ in range(BLOCK + 8)] for _ in range(STARTS)]
+    starts = [[draw.randrange(*SAFE_IDS) for _ in range(2 * BLOCK + 8)] for _ in range(STARTS)]
     lines = []
     for number in range(REQUESTS):
         shared: list[int] = []
@@ -69,7 +69,7 @@ def prompts(file: Path) -> Path:
             own = draw.randint(BLOCK - OUTPUT, BLOCK - 1)
         else:
             shared = starts[number // 4 % STARTS]
-            own = draw.randint(8, 40) if number % 4 == 2 else 2 * BLOCK - len(shared) - draw.randint(1, OUTPUT)
+            own = draw.randint(8, 40) if number % 4 == 2 else 3 * BLOCK - len(shared) - draw.randint(1, OUTPUT)
         ids = shared + [draw.randrange(*SAFE_IDS) for _ in range(own)]
         lines.append(json.dumps({"id": f"prompt-{number}", "prompt_token_ids": ids}) + "\n")
     file.write_text("".join(lines), encoding="utf-8")
@@ -88,7 +88,7 @@ def first(name: str, hunt: Hunt, rounds: int, at: Path) -> list[str]:
     return [
         *("--backends", BACKEND, *model, "--prompts", str(prompts(at / f"{name}.jsonl"))),
         *("--rounds", str(rounds), "--max-tokens", str(OUTPUT), "--output-lengths", f"4:{OUTPUT}"),
-        *("--score", "differing", "--engine", "max_model_len=320", *CHURN, *hunt.options, "--out", str(at / name)),
+        *("--score", "differing", "--engine", "max_model_len=448", *CHURN, *hunt.options, "--out", str(at / name)),
     ]
 
 

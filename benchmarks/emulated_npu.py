@@ -7,8 +7,8 @@ A unit is one `parity run`, whose requests share their engines: `mixed` asks gre
 requests in one batch, of every kind of speculation, and plants a row swap; `churn` has prefix caching, prompts in
 pieces, preemption and aborts; `samples` has n = 4, and is scored on the emulated NPU (prompt_logprobs); `eagle`
 has drafts of an EAGLE head, made here with random weights, for the dense model alone; `few` has completions of four
-tokens, in which n-grams come again. What has a result is not run again and what was interrupted goes on, so the same
-command may be started as often as one likes. Random checkpoints.
+tokens, in which n-grams come again, and is scored on the emulated NPU too. What has a result is not run again and what
+was interrupted goes on, so the same command may be started as often as one likes. Random checkpoints.
 """
 
 from __future__ import annotations
@@ -96,7 +96,10 @@ UNITS: Mapping[str, Unit] = {
         sampling={"temperature": 0.8, "n": 4}, baseline=f"{EMULATED}/base",
     ),
     "eagle": Unit(("base", "eagle"), ASKED, families=("mimo",)),
-    "few": Unit(("base", "ngram"), {name: {**ASKED[name], "allowed_token_ids": FEW} for name in FEW_OF}, each=12),
+    "few": Unit(
+        ("base", "ngram"), {name: {**ASKED[name], "allowed_token_ids": FEW} for name in FEW_OF},
+        each=12, baseline=f"{EMULATED}/base", families=("mimo",),
+    ),
 }  # fmt: skip
 
 NOT_ON_CPU: Mapping[str, Mapping[str, Any]] = {"deepseek_v3": {"enable_chunked_prefill": False}}
