@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 POWERS: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7)
 """Calibrators k p^(k-1) from p-value to e-value; the martingales of all of them are averaged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     """One number, look after look (a probe, a round)."""
 
     values: tuple[float, ...] = ()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from parity.comparator.population.residual_tests import LEAST_FACTOR
 from parity.comparator.stats import Numerics
@@ -21,8 +22,7 @@ _OF_SIZE = frozenset({"scale", "unit"})
 """Tests that fail by the size of the noise; all others by its kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Noisy:
+class Noisy(Struct, frozen=True):
     """Backends whose arms differ from the baseline already without speculation, and those that do with it alone.
 
     more: arms with speculation that differ by more than the same backend without. clean: backends that speculated and

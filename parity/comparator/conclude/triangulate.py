@@ -4,9 +4,10 @@ tell."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
 
 from parity.comparator.conclude import sizes
 from parity.comparator.stats import Numerics
@@ -20,8 +21,7 @@ _SPECULATING = ("mtp", "spec", "eagle", "draft", "ngram")
 _NO_NUMBERS: Final[Mapping[str, Numerics]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(Struct, frozen=True):
     """What the pattern of verdicts points at."""
 
     name: Message

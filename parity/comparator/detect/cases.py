@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import msgspec
 import numpy as np
+from msgspec import Struct
 
 from parity.comparator.detect.events import Event
 from parity.comparator.detect.leak import Donors
@@ -22,8 +21,7 @@ from parity.messages import Message
 from parity.records import Completion, Key, Kind
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """The run as the detectors find it."""
 
     inputs: Inputs
@@ -53,7 +51,7 @@ class Setup:
         return self.inputs.arms
 
 
-class Case(msgspec.Struct, frozen=True):
+class Case(Struct, frozen=True):
     """One pair with equal prompts, and what is known of it so far."""
 
     a: Completion
@@ -109,8 +107,7 @@ class Case(msgspec.Struct, frozen=True):
         return places[int(gaps.argmax())], float(gaps.max())
 
 
-@dataclass(frozen=True, slots=True)
-class Detector:
+class Detector(Struct, frozen=True):
     """One question to the pairs of a greedy run; registry.py has them in the order in which they are asked."""
 
     kinds: frozenset[Kind]

@@ -7,9 +7,9 @@ Where the baseline's own completions show the same, its engine cuts off by other
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from parity.comparator.detect.crossings import OTHER_DISTRIBUTIONS
 from parity.comparator.detect.events import Event
@@ -35,8 +35,7 @@ USUAL = 0.5
 """The same share of the candidate's where nothing is known of the baseline's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cutoffs:
+class Cutoffs(Struct, frozen=True):
     """What was drawn beyond a cut-off."""
 
     found: Mapping[Key, Event]

@@ -9,9 +9,9 @@ for a completion that was made after its own prompt, so `alpha` holds for both, 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from parity.comparator.detect.crossings import OTHER_DISTRIBUTIONS, SCORED
 from parity.comparator.detect.events import Event
@@ -34,8 +34,7 @@ APART = 4.0
 """Times the residuals after the other text, from which on own logprobs are not those of the completion's own prompt."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     crossing: Crossing
     log_won: float
     explains: bool
@@ -47,8 +46,7 @@ class _Answer:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(Struct, frozen=True):
     """The run as it is looked at; `alpha`: the chance that a completion of it which was drawn after its own prompt is
     called another request's."""
 
@@ -121,8 +119,7 @@ def _apart(
     return here / max(there, usual.of_a_row), set_apart(said, own, other, tokens, usual.sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class Usual:
+class Usual(Struct, frozen=True):
     """Residuals of the run, nats. of_a_row: the middle one of completions'. sizes: of single tokens of completions that
     nobody asks about, ascending."""
 

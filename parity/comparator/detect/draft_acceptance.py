@@ -10,10 +10,11 @@ at any share that is staked; and so is the mean over stakes and sides.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.comparator.detect.drawn_places import Drawn, Outcomes
 from parity.comparator.reference.temperature import Cut, draws_of, least_likely, logs_of, most_likely, most_likely_of
@@ -41,8 +42,7 @@ FEWEST = 64
 """Drafts below which nothing is said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proposed:
+class Proposed(Struct, frozen=True):
     """Drafts, one after the other; shapes (N,). accepted: whether it was. most: the largest probability that it may
     have had; of a rejected one that is not named that of the best token. least: the smallest one of a draft that is
     named (0 for others)."""
@@ -52,8 +52,7 @@ class Proposed:
     least: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """p_value: that drafts are accepted at their probability. drafts: looked at; accepted: of these. worth: how many
     drafts the accepted ones stand for by their probabilities; where `too_few`, how many ought to have been accepted."""
 
@@ -83,7 +82,7 @@ def proposed_drafts(
     ]
     if not parts:
         return None
-    return Proposed(*(np.concatenate([getattr(one, name) for one in parts]) for name in Proposed.__slots__))
+    return Proposed(*(np.concatenate([getattr(one, name) for one in parts]) for name in Proposed.__struct_fields__))
 
 
 def _of_one(

@@ -9,10 +9,11 @@ leaves. The k-th of a step is one, whatever becomes of the draft (Leviathan, Kal
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.comparator.reference.temperature import Cut, Draws, joined, looks_like, winnings
 from parity.comparator.statistics import FloatArray
@@ -47,8 +48,7 @@ one, every one."""
 _NUMBERS = ALL + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """What was drawn at the places of a completion that have lists."""
 
     key: Key
@@ -60,8 +60,7 @@ Outcomes = Mapping[tuple[float, Cut], Sequence[Drawn]]
 """By what was asked for: temperature and cut-off."""
 
 
-@dataclass(frozen=True, slots=True)
-class OddPlace:
+class OddPlace(Struct, frozen=True):
     """A place (`number` as in `places_in`) at which tokens look as if drawn at another temperature than asked."""
 
     number: int
@@ -70,8 +69,7 @@ class OddPlace:
     looks_like: float
 
 
-@dataclass(frozen=True, slots=True)
-class Tested:
+class Tested(Struct, frozen=True):
     """p_value: of the oddest place, adjusted for the number of places. odd: names of those below the error rate, oddest
     first; worst: the first of them. first_greedy: as the function of that name says."""
 

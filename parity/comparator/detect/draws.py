@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.comparator.detect import logprobs, stops
 from parity.comparator.detect.events import Event
@@ -22,8 +24,7 @@ PENALTY_REACH = 5.0
 1.2 takes a sixth off a logit, and logits stay below 30."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draws:
+class Draws(Struct, frozen=True):
     """The run as the rules find it."""
 
     baseline: Capture

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from parity.comparator.detect import completeness
 from parity.comparator.detect.pairs import Judged
@@ -15,8 +16,7 @@ from parity.records import Finding, Key, Kind, Severity
 from parity.records.evidence import RunEvidence
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """What is known of all completions, before the run as a whole is looked at."""
 
     findings: tuple[Finding, ...]

@@ -8,12 +8,12 @@ victim's own prompt and its baseline completion do not hold it as well, and when
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from parity.comparator.detect.bigrams import Counts, Language, pairs_of
 from parity.comparator.statistics import FloatArray
@@ -63,8 +63,7 @@ _SAMPLE = 300_000
 """Tokens from which the run's language is counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """Where to look: the span of `tokens` around [first, last) of the victim's output."""
 
     key: Key
@@ -94,8 +93,7 @@ class Query:
         return weights is None or bool(weights.any())
 
 
-@dataclass(frozen=True, slots=True)
-class Leak:
+class Leak(Struct, frozen=True):
     """tokens[start : start + length] of the victim equal donor_tokens[donor_start : …] of the donor."""
 
     start: int

@@ -7,10 +7,10 @@ the tolerance. Together they tell (`reference/choices.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from parity.comparator.detect.cases import Case, Detector, Setup
 from parity.comparator.detect.events import Event, tokens_event
@@ -36,8 +36,7 @@ HABIT = 0.02
 and nobody is accused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Weighed:
+class Weighed(Struct, frozen=True):
     """What the choices of one completion say for other penalties.
 
     log_won: log of the evidence for any of them; of the likeliest one: the first place that tells for it, how many do,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from parity.comparator.detect import findings, stops
 from parity.comparator.detect.cases import Case, Setup
@@ -35,8 +36,7 @@ CONTRADICTION = 0.25
 contradiction: the baseline chose it, with the noise of one more kernel."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """What was found in all pairs."""
 
     findings: list[Finding] = field(default_factory=list)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from parity.comparator.detect import forbidden, grammars, stop_strings, stops, wording
 from parity.comparator.detect.events import Event
@@ -34,8 +34,7 @@ FEW = 4
 """Completions under a rule that it takes to say so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
+class Arm(Struct, frozen=True):
     """One of two, as the rules look at it."""
 
     completions: Mapping[Key, Completion]
@@ -53,8 +52,7 @@ class Arm:
 Found = Iterator[Event]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     name: str
     applies: Callable[[Asked], bool]
     look: Callable[[Completion, Asked, Arm], Found]
@@ -143,8 +141,7 @@ _OF_VLLM: Final = tuple(name for name in _NAMES if (row := parameter(name)) is n
 """Rules that OpenAI's protocol has not: a server may let them pass."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """What one completion makes of the rules of its request."""
 
     broken: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
@@ -174,8 +171,7 @@ def look_at(one: Completion, arm: Arm) -> Look:
     return Look(found, tuple(under), open_grammar, unread)
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(Struct, frozen=True):
     """What was found in all pairs."""
 
     candidate: Mapping[Key, tuple[Event, ...]] = field(default_factory=dict)
@@ -237,8 +233,7 @@ def _by_baseline_alone(keys: Sequence[Key], ours: Looks, theirs: Looks) -> dict[
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Looks:
+class Looks(Struct, frozen=True):
     """What the completions of an arm make of the rules of their requests."""
 
     of: Mapping[Key, Look]
@@ -292,8 +287,7 @@ def _served_habits(looks: Looks, arm: Arm) -> set[str]:
     return always | _habits(looks, _OF_VLLM)
 
 
-@dataclass(frozen=True, slots=True)
-class Requested:
+class Requested(Struct, frozen=True):
     """The rules of a run's requests, looked at once for all pairs."""
 
     writer: Writer

@@ -7,8 +7,9 @@ whole is population/sampled.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from parity.comparator.detect import crossings, findings, invalid_tokens, logprobs, stops, wording
 from parity.comparator.detect.cutoffs import Cutoffs, cutoffs
@@ -77,8 +78,7 @@ def judge_sampled(
 # ------------------------------------------------------------------ before any completion is judged
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """What all draws of a run show."""
 
     bets: Temperatures

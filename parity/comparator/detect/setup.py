@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from parity.comparator.detect import stops, trust
 from parity.comparator.detect.cases import Setup

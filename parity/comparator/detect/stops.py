@@ -7,10 +7,11 @@ does throughout is taken as the convention, so that a habit of a server is not a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.comparator.detect.events import Event
 from parity.comparator.inputs import servers
@@ -21,8 +22,7 @@ from parity.records import Capture, Completion, Header, Kind, RaggedTokens
 from parity.records.evidence import EndEvidence
 
 
-@dataclass(frozen=True, slots=True)
-class StopRules:
+class StopRules(Struct, frozen=True):
     """What may end a completion in this run."""
 
     terminators: frozenset[int]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.comparator.detect.drawn_places import Drawn, Outcomes, Places, Tested, by_place, first_greedy
 from parity.comparator.detect.events import Event
@@ -50,8 +51,7 @@ OTHER_DISTRIBUTIONS = ("allowed_token_ids", "bad_words")
 """Sampling parameters with which the rest of a list is not what could be drawn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Warmth:
+class Warmth(Struct, frozen=True):
     """A completion that looks as if drawn at another temperature."""
 
     position: int
@@ -62,8 +62,7 @@ class Warmth:
     cut: Cut
 
 
-@dataclass(frozen=True, slots=True)
-class Temperatures:
+class Temperatures(Struct, frozen=True):
     """What the bets on the candidate's completions won."""
 
     found: Mapping[Key, Warmth]

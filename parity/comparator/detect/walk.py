@@ -13,10 +13,9 @@ reference says which of the candidate's tokens it supports:
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 
-import msgspec
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from parity.comparator.detect.events import Event
@@ -44,8 +43,7 @@ JUNCTION = 3
 """Tokens after a gap that still belong to it: the reference needs a few to get over what it just read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Streams:
+class Streams(Struct, frozen=True):
     """Baseline `a` (T,) and candidate `b` (U,), and what is known of them."""
 
     a: TokenIds
@@ -71,7 +69,7 @@ class Streams:
         return position == len(self.b) - 1 and int(self.b[-1]) in self.eos
 
 
-class Walk(msgspec.Struct, frozen=True):
+class Walk(Struct, frozen=True):
     """The outcome for one pair."""
 
     flip: int | None = None
@@ -83,7 +81,7 @@ class Walk(msgspec.Struct, frozen=True):
     """Without a reference: what the place where the streams part looks like. It proves nothing by itself."""
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Place(Struct, frozen=True):
     """A place in both streams: b[j] stands against a[i]."""
 
     i: int

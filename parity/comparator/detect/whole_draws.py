@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from parity.comparator.detect.drawn_places import Drawn, Outcomes
 from parity.comparator.detect.shared_noise import factors, shares_noise
@@ -28,8 +29,7 @@ ONES: Final = np.ones(len(NAMES))
 Listed = Sequence[tuple[Completion, TopLogprobs]]
 
 
-@dataclass(frozen=True)
-class ArmsDraws:
+class ArmsDraws(Struct, frozen=True):
     """What the draws of baseline and candidate add up to, in the same completions, and by number (`NAMES`) so many
     times the variance of independent draws that those at the same places have."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+
+class Scan(Struct, frozen=True):
     """What a text is as JSON."""
 
     at: int | None

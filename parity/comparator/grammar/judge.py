@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from parity.comparator.grammar import automaton, ebnf, json_text, schema
 from parity.records.objects import object_of
@@ -17,8 +18,7 @@ Json = Any
 Form = Literal["json", "regex", "choice", "grammar"]
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(Struct, frozen=True):
     """What a completion must follow."""
 
     form: Form | str
@@ -27,8 +27,7 @@ class Spec:
     """A JSON schema, a regular expression, a JSON list of choices, or a grammar (EBNF, Lark)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """`at`: the first character that cannot stand there, its length where the text ends too early; None: it follows,
     as far as `is_open` says."""
 

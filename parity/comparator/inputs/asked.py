@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from parity.comparator.grammar import Spec, spec_of
 from parity.comparator.inputs.bans import stop_tokens, token_ids
@@ -18,8 +19,7 @@ OF_RULES = frozenset(
 """Parameters that `Asked` reads."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """The rules that a request made for its completion."""
 
     stops: tuple[str, ...] = ()
@@ -54,8 +54,7 @@ class Asked:
         return last if last in self.enders else None
 
 
-@dataclass(frozen=True, slots=True)
-class Requests:
+class Requests(Struct, frozen=True):
     """`Asked` of each request of an arm."""
 
     arm: Capture

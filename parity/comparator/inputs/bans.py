@@ -6,9 +6,10 @@ EOS and stop tokens before `min_tokens`, and all that `allowed_token_ids` leaves
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 
 from parity.records import Capture, Completion, Header, Json, Key, ScoreKey, Scores, TokenIds, TopLogprobs
 
@@ -16,8 +17,7 @@ APPLIED = frozenset({"allowed_token_ids"})
 """Sampling parameters that move logits and need no more attention once the lists are without what they forbid."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bans:
+class Bans(Struct, frozen=True):
     """What one request forbade."""
 
     ending: frozenset[int] = frozenset()

@@ -7,9 +7,10 @@ keeps in `token_ids` and the other drops; tokens in a list that the request forb
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 
 from parity.comparator.inputs.bans import terminators, without_banned
 from parity.messages import Message, message
@@ -26,8 +27,7 @@ _LOOKED_AT = 256
 """Completions looked at to learn a habit."""
 
 
-@dataclass(frozen=True, slots=True)
-class SameHabits:
+class SameHabits(Struct, frozen=True):
     """Both captures and all scores without what is mere habit."""
 
     baseline: Capture

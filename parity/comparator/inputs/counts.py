@@ -7,7 +7,8 @@ as its way of counting; an answer that does not follow it has lost or gained tok
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from parity.comparator.inputs.servers import is_streamed, text_alone
 from parity.comparator.types import Remarks, note
@@ -45,8 +46,7 @@ WHAT: Mapping[str, Message] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """`wrong`: completions whose answer does not follow the arm's way of counting, each with what is said of it."""
 
     wrong: Mapping[Key, Message] = field(default_factory=dict)

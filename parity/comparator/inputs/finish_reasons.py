@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.servers import served, text_alone
@@ -144,8 +145,7 @@ def _limit(arm: Capture, one: Completion) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Filled:
+class Filled(Struct, frozen=True):
     """Both arms and all scores where one of the arms has filled its context."""
 
     arm: Capture

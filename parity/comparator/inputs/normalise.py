@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct, structs
 
 from parity.comparator.inputs import plans, resolved, servers, settings
 from parity.comparator.inputs.bad_words import without_bad_words
@@ -28,8 +30,7 @@ from parity.comparator.types import Remarks
 from parity.records import Capture, Completion, Finding, Key, Scores
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(Struct, frozen=True):
     """Two captures without what is mere habit of whoever made them, and what can be said before any token is compared.
 
     `given` are the captures as they came, but for what a server does to prompts, texts and the names of ends; all else
@@ -99,7 +100,7 @@ class Inputs:
             for arm in (self.baseline, self.candidate)
         )
         baseline, candidate = sides
-        return replace(self, baseline=baseline, candidate=candidate)
+        return structs.replace(self, baseline=baseline, candidate=candidate)
 
 
 def normalise(

@@ -7,11 +7,11 @@ everything that is not listed counts as likely as the last one listed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from parity.messages import Message, message
 from parity.records import TopLogprobs
@@ -40,8 +40,7 @@ LARGEST_VOCABULARY = 300_000
 """Tokens, where a capture does not say how many there are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(Struct, frozen=True):
     name: Message
     remedy: Message
     as_natural: Callable[[FloatArray], FloatArray]

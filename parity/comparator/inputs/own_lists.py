@@ -7,10 +7,11 @@ where the whole arm has it: in one completion it is a fault.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
+from msgspec import Struct
 
 from parity.comparator.inputs.conventions import says_nothing
 from parity.comparator.inputs.numbers import BASE_2, BASE_10, FloatArray, Numbers, kind_of_numbers
@@ -43,8 +44,7 @@ def as_natural_logs(baseline: Capture, candidate: Capture) -> tuple[Capture, Cap
 # ------------------------------------------------------------------ how many
 
 
-@dataclass(frozen=True, slots=True)
-class _Amount:
+class _Amount(Struct, frozen=True):
     what: Message
     holds: Callable[[Completion, int], bool]
     """Of a completion and the number of its lists."""

@@ -7,7 +7,8 @@ none, or both the same, nothing is said here.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from parity.comparator.types import Remarks
 from parity.messages import Message, message
@@ -18,8 +19,7 @@ SHOWN = 3
 """Requests named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plans:
+class Plans(Struct, frozen=True):
     """`alone`: requests that only one side has, by arm: with two plans they were not asked of the other, so they are
     not missing there."""
 

@@ -7,9 +7,10 @@ completions are left out with a reason, and nobody is accused for the answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct, field, structs
 
 from parity.comparator.inputs.servers import served
 from parity.comparator.types import Remarks
@@ -25,8 +26,7 @@ FEW = 2
 """Prompts that must show a habit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prompts:
+class Prompts(Struct, frozen=True):
     baseline: Capture
     candidate: Capture
     remarks: Remarks = field(default_factory=Remarks)
@@ -34,7 +34,7 @@ class Prompts:
     """Completions that began with their prompt. Whoever scored them put it there twice: their scores say nothing."""
 
     def swapped(self) -> Prompts:
-        return replace(self, baseline=self.candidate, candidate=self.baseline)
+        return structs.replace(self, baseline=self.candidate, candidate=self.baseline)
 
 
 def as_asked(baseline: Capture, candidate: Capture) -> Prompts:
@@ -65,7 +65,7 @@ def _filled(both: Prompts) -> Prompts:
         arm=arm.header.arm,
     )
     arm = replace(arm, completions={**arm.completions, **filled})
-    return replace(both, candidate=arm, remarks=both.remarks + Remarks(limits=(limit,)))
+    return structs.replace(both, candidate=arm, remarks=both.remarks + Remarks(limits=(limit,)))
 
 
 def _without_echo(both: Prompts) -> Prompts:
@@ -78,7 +78,7 @@ def _without_echo(both: Prompts) -> Prompts:
         return both  # both arms' outputs begin so: a model that repeats what it is asked
     cut = {key: _from(one, sizes[key]) for key, one in arm.completions.items()}
     note = message("inputs.echo", "{arm} begins every output with its prompt: left out", arm=arm.header.arm)
-    return replace(
+    return structs.replace(
         both,
         candidate=replace(arm, completions=cut),
         remarks=both.remarks + Remarks(notes=(note,)),
@@ -194,7 +194,7 @@ def _left_out(both: Prompts, keys: Mapping[Key, object], reason: Message) -> Pro
     def keep(arm: Capture) -> Capture:
         return replace(arm, completions={key: one for key, one in arm.completions.items() if key not in keys})
 
-    return replace(
+    return structs.replace(
         both,
         baseline=keep(both.baseline),
         candidate=keep(both.candidate),

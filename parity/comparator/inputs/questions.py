@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from parity.comparator.inputs import settings
 from parity.messages import Message, message
@@ -34,8 +35,7 @@ def temperature_in(sampling: Mapping[str, Json]) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Questions:
+class Questions(Struct, frozen=True):
     """Ways in which the arms were not asked the same."""
 
     differences: tuple[Message, ...] = ()

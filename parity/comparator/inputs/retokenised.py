@@ -8,9 +8,10 @@ made.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct, field
 
 from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.servers import text_alone
@@ -22,8 +23,7 @@ from parity.records import Capture, Completion, Key, ScoreKey, Scores, TokenIds,
 Detokenize = Callable[[Sequence[int]], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Aligned:
+class Aligned(Struct, frozen=True):
     baseline: Capture
     candidate: Capture
     scores: dict[ScoreKey, TopLogprobs]

@@ -9,7 +9,8 @@ of the list is taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from parity.comparator.inputs import servers
 from parity.comparator.inputs.asked import Asked, Requests, requests_of
@@ -26,8 +27,7 @@ SERVED_STEP = 32
 """The same of a server, which may work in steps of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """A stop string in a text: characters [start, end)."""
 
     stop: str
@@ -35,8 +35,7 @@ class Match:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
+class Writer(Struct, frozen=True):
     """How one arm makes text of tokens."""
 
     requests: Requests
@@ -88,8 +87,7 @@ def first_match(text: str, stops: Sequence[str], after: int = 0) -> Match | None
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """What the tokens of a completion say."""
 
     text: str

@@ -8,10 +8,11 @@ before.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
+from msgspec import Struct
 
 from parity.comparator.inputs.bans import terminators
 from parity.comparator.inputs.servers import served
@@ -30,8 +31,7 @@ FEW = 2
 """Texts that must show it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """A text, and what its token ids say."""
 
     text: str
@@ -42,8 +42,7 @@ class Sample:
     """The ids end with the token that stopped it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextHabit:
+class TextHabit(Struct, frozen=True):
     """`plain` makes texts comparable: of a sample's text and of what it should be."""
 
     what: Message | None = None

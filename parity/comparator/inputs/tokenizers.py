@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
+
+from msgspec import Struct
 
 from parity.comparator.inputs.bad_words import Word, words_of
 from parity.comparator.inputs.bans import terminators
@@ -15,8 +16,7 @@ from parity.records import Capture, Completion
 Render = Callable[[Sequence[int]], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Tokenizers:
+class Tokenizers(Struct, frozen=True):
     """What makes text of tokens and tokens of text, where it is the captures' own."""
 
     render: Render | None = None

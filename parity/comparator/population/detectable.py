@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from statistics import NormalDist
+
+from msgspec import Struct
 
 from parity.comparator.population.residual_tests import (
     BLOCK,
@@ -66,8 +67,7 @@ def detectable_rate(own: float, tokens: int, alpha: float, tests: int = 10) -> f
     return high / tokens if high <= tokens else None
 
 
-@dataclass(frozen=True, slots=True)
-class Smallest:
+class Smallest(Struct, frozen=True):
     """The smallest effects that so many tokens show with chance SEEN; None where they show none of any size."""
 
     tokens: int

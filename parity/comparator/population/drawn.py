@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.comparator.detect.whole_draws import ArmsDraws
 from parity.comparator.reference.draw_sums import FEWEST, LARGEST, NAMES, DrawSums, times_of
@@ -38,8 +39,7 @@ SEEN = 1.645
 """Standard errors of 95 %."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(Struct, frozen=True):
     """An arm's draws; factor: times the variance of independent ones, by number."""
 
     sums: DrawSums
@@ -70,8 +70,7 @@ class _Side:
         return float(self.sums.variances[0]) / self.tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """The oddest number of the oddest part: p_value, adjusted for all of them."""
 
     p_value: float

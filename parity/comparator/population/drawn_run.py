@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.comparator.detect import drawn_places
 from parity.comparator.detect.draft_acceptance import Accepted, accepted_drafts, unchecked_seen
@@ -25,8 +25,7 @@ from parity.records import Capture, Completion, Finding, Key, Kind
 from parity.records.evidence import RunEvidence
 
 
-@dataclass(frozen=True, slots=True)
-class _Odd:
+class _Odd(Struct, frozen=True):
     """What is oddest about the draws and the drafts of a run."""
 
     draws: Drawn | None = None
@@ -98,7 +97,7 @@ def tested(
     )
     failed = sorted(name for name, p_value in tests.adjusted.items() if p_value < alpha)
     unchecked = unchecked_seen(judged.proposed, rounding, alpha / TESTS) if not failed else None
-    tests = msgspec.structs.replace(
+    tests = replace(
         tests,
         failed=tuple(failed),
         unchecked_drafts_seen=unchecked,

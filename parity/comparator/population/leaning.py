@@ -13,10 +13,9 @@ another completion: in a loop, in a phrase that many requests lead to. So of all
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from parity.comparator.population.residual_tests import Arm, Groups, allowed_shift
 from parity.comparator.reference.gaps import FloatArray
@@ -43,8 +42,7 @@ CONTEXT = 4
 small engine whose completions end in loops were accused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leaning:
+class Leaning(Struct, frozen=True):
     """p_value: two halves, one-sided, adjusted. size: nats by which groups lean, as the other half has it, weighted by
     how far they lean in the first."""
 

@@ -13,10 +13,9 @@ than that, or otherwise: to one side, by id or place, or in few tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-import msgspec
 import numpy as np
+from msgspec import Struct, structs
 
 from parity.comparator.population import residual_tests
 from parity.comparator.population.detectable import detectable_effects
@@ -65,8 +64,7 @@ BEYOND_ONE_UNIT = 2.5
 that noise turns them, so the ratio scatters: up to 2.05 in 12 runs with such noise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gaps:
+class Gaps(Struct, frozen=True):
     """What the gaps of the arms say: `drift` as in the statistics, completions with a token a little beyond the
     tolerance in one arm alone, and the mean gap (nats) that one bf16 unit of noise on every logit would make."""
 
@@ -144,7 +142,7 @@ def measure_numerics(
 def _with_failed(found: Numerics, p_values: Mapping[str, float], alpha: float) -> Numerics:
     adjusted = holm(dict(p_values))
     failed = tuple(name for name in (*BEYOND, *ROUNDING) if adjusted.get(name, 1.0) < alpha)
-    return msgspec.structs.replace(
+    return structs.replace(
         found,
         p_values=dict(p_values),
         adjusted=adjusted,

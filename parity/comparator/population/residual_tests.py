@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from parity.comparator.population import rates
 from parity.comparator.reference.gaps import FloatArray
@@ -63,8 +63,7 @@ MID, FAR = 2.5, 3.0
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
+class Arm(Struct, frozen=True):
     """The residuals of one arm, arrays of shape (N,)."""
 
     residual: FloatArray
@@ -91,7 +90,7 @@ class Arm:
 
     def where(self, kept: npt.NDArray[np.bool_]) -> Arm:
         """Of some tokens, `kept` of shape (N,)."""
-        return Arm(*(getattr(self, one.name)[kept] for one in fields(self)))
+        return Arm(*(getattr(self, one)[kept] for one in self.__struct_fields__))
 
     def summary(self) -> Residuals:
         size = np.abs(self.residual)
@@ -109,8 +108,7 @@ class Arm:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
+class Groups(Struct, frozen=True):
     """Tokens by the unit of a test that they belong to: `of` counts units from 0, shape (N,)."""
 
     of: Ints

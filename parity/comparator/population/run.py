@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-import msgspec
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, Struct, structs
 
 from parity.comparator.detect.found import Found
 from parity.comparator.detect.other_penalties import seen_of_another
@@ -38,8 +36,7 @@ SHOWN = 16
 """Completions listed in the statistics."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """What holds for a run as a whole."""
 
     stats: Stats
@@ -74,7 +71,7 @@ def measure(
     found = (*found, *whole.findings)
     cut_short, tokens_not_judged = _not_judged(pairs, judged)
     stats = Stats(
-        **msgspec.structs.asdict(counted),
+        **structs.asdict(counted),
         tolerance=round(references.tolerance, 4),
         tokens=len(pairs.candidate_tokens.flat),
         exercised=inputs.exercised,
@@ -95,7 +92,7 @@ def measure(
     part = inputs.without(drawn.keys)
     loops = _loops(greedy)
     chance, near_ties = _chance_to_pass(greedy, judged, inputs.candidate.header.vocab_size, references.tolerance)
-    stats = msgspec.structs.replace(
+    stats = structs.replace(
         stats,
         loops=loops,
         noise_floor=noise_floor(part.baseline, greedy),
@@ -124,7 +121,7 @@ def _judged_whole(pairs: Pairs, judged: Judged) -> tuple[int, int]:
 
 
 def _with_missed(stats: Stats, *found: Missed) -> Stats:
-    return msgspec.structs.replace(stats, missed=found, fault_rate_not_excluded=missed.not_excluded(found))
+    return structs.replace(stats, missed=found, fault_rate_not_excluded=missed.not_excluded(found))
 
 
 def _shared(references: References, pairs: Pairs) -> dict[Key, TokenGaps]:

@@ -8,10 +8,9 @@ other way round (as leaning.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from parity.comparator.population.leaning import first_of_contexts
 from parity.comparator.population.residual_tests import BIT_EXACT, Arm, Groups
@@ -32,8 +31,7 @@ AROUND = 32
 """Spots on either side: as far as noise is larger there as well, it is no matter of this one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spots:
+class Spots(Struct, frozen=True):
     """p_value: of both kinds of spots and both halves, adjusted. size: by how much of the mean noise it is larger
     there. found: the spots that stood out in either half, the one that stood out most first; by_context: they count
     the prompt's tokens as well."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-import msgspec
 import numpy as np
+from msgspec import Struct, structs
 
 from parity.comparator.detect.pairs import Judged
 from parity.comparator.inputs import settings
@@ -47,8 +46,7 @@ LISTS_SAMPLED = 512
 """Scores looked at for the unit of the logits and for how near the two best tokens lie."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """The tokens of each pair that may speak for the arm as a whole: those that repeat no other pair's, before anything
     that is wrong."""
 
@@ -59,8 +57,7 @@ class Part:
         return slice(self.since.get(key), self.until.get(key))
 
 
-@dataclass(frozen=True, slots=True)
-class WholeArm:
+class WholeArm(Struct, frozen=True):
     """The numerics of a run: the numbers, the finding, and why a number is missing."""
 
     numerics: Numerics | None
@@ -93,7 +90,7 @@ def whole_arm(
     if found is None:
         return WholeArm(None, drift, missing=missing)
     kernels = settings.other_kernels(inputs.baseline.header, inputs.candidate.header, inputs.differences)
-    found = msgspec.structs.replace(found, other_kernels=kernels)
+    found = structs.replace(found, other_kernels=kernels)
     return WholeArm(found, drift, numerics_findings(inputs, found, drift, of_gaps), missing)
 
 

@@ -8,11 +8,11 @@ token. What follows for the verdict, where that is one side throughout, is `conc
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
-import msgspec
 import numpy as np
+from msgspec import Struct, structs
 
 from parity.comparator.reference.gaps import FloatArray, TokenGaps
 from parity.comparator.reference.scores import Reference
@@ -30,8 +30,7 @@ the arm's own kind has one. Clean bfloat16 runs of the shipped checkpoint lie up
 Side = Literal["baseline", "candidate", "both", "neither"]
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
+class Ruling(Struct, frozen=True):
     """The arbiter's word on one pair. Gaps are nats below its best token; None where that side has no token."""
 
     key: Key
@@ -152,7 +151,7 @@ def with_rulings(comparison: Comparison, found: dict[Key, Ruling], arbiter: str,
         neither=counts["neither"],
     )
     findings = tuple(
-        replace(one, evidence=msgspec.structs.replace(one.evidence, arbiter=found[one.key].to_json(arbiter)))
+        replace(one, evidence=structs.replace(one.evidence, arbiter=found[one.key].to_json(arbiter)))
         if one.key in found
         else one
         for one in comparison.findings
@@ -165,5 +164,5 @@ def with_rulings(comparison: Comparison, found: dict[Key, Ruling], arbiter: str,
         both=counts["both"],
         neither=counts["neither"],
     )
-    stats = msgspec.structs.replace(comparison.stats, arbiter=numbers)
+    stats = structs.replace(comparison.stats, arbiter=numbers)
     return replace(comparison, findings=findings, stats=stats, reasons=(*comparison.reasons, count))

@@ -8,9 +8,8 @@ where they leave something open, the own probability is taken as large and the o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from parity.comparator.reference.scores import LIKELY
 from parity.comparator.reference.surprisal import WINDOWS, find_unlikely, tail_logs
@@ -38,8 +37,7 @@ NEARER = 0.95
 """Share of the tokens whose own logprobs are nearer to the other text's, where they are of that."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """What a request asked of the sampler."""
 
     temperature: float

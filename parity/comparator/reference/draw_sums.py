@@ -7,9 +7,9 @@ places and requests add up, whatever they are likely to be (sums of martingale d
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from parity.comparator.reference.temperature import Cut, Draws, drawn_from, joined
 from parity.comparator.statistics import FloatArray, bennett
@@ -46,8 +46,7 @@ FEWEST = 256
 """Tokens of an arm below which nothing is said of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class DrawSums:
+class DrawSums(Struct, frozen=True):
     """Sums over the tokens of one completion, or of some: of the numbers and of their variances, in order of NAMES."""
 
     sums: FloatArray
@@ -65,8 +64,7 @@ class DrawSums:
         return DrawSums(sums, variances, open_, tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class AtPlaces:
+class AtPlaces(Struct, frozen=True):
     """Sums over the tokens at each place of an arm's completions, of the numbers and of their squares; shape
     (places, len(NAMES)); and how many tokens they are, (places,)."""
 

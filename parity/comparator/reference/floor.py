@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from parity.comparator.reference.gaps import FloatArray, TokenGaps
 from parity.comparator.stats import FloorStats
@@ -103,8 +102,7 @@ def best_differences(tops: Iterable[TopLogprobs]) -> FloatArray:
     return np.asarray(known[np.isfinite(known)])
 
 
-@dataclass(frozen=True, slots=True)
-class Floor:
+class Floor(Struct, frozen=True):
     """How far the baseline's own tokens lie below the best token when scored: the noise of the method.
 
     Tokens beyond NOT_NOISE are counted in `tokens` and left out of the rest: something is wrong with them.

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from parity.comparator.reference.penalties import Penalised, most_raised, penalise
 from parity.records import Json, TokenIds, TopLogprobs
@@ -32,8 +32,7 @@ ROUNDED = 1e-3
 """Probability that logprobs written with a few decimals may leave out."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenGaps:
+class TokenGaps(Struct, frozen=True):
     """What the reference says of the T tokens of one completion; arrays of shape (T,), nats.
 
     gap: best logprob minus the chosen token's, 0 where the chosen token is the best; NaN where unknown. Under penalties

@@ -13,10 +13,11 @@ presence penalties (tokens of the output). A draft position counts the drafts be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from parity.records import TokenIds
 
@@ -38,8 +39,7 @@ def _nothing() -> TokenIds:
     return np.empty(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Penalties:
+class Penalties(Struct, frozen=True):
     """What a request asked for; as vLLM's `SamplingParams` names it."""
 
     repetition: float = 1.0
@@ -63,8 +63,7 @@ class Penalties:
         return self.repetition == 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Penalised:
+class Penalised(Struct, frozen=True):
     """The penalties of one completion, ready to be applied to lists of logprobs."""
 
     penalties: Penalties
@@ -130,8 +129,7 @@ class Penalised:
         return start + np.maximum.accumulate(np.concatenate([[0], here]))[: len(tokens)].astype(np.float64)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """What the penalties need to know of listed tokens; arrays of shape (T, K)."""
 
     counts: FloatArray

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference import tolerance as tolerances
@@ -15,8 +16,7 @@ from parity.comparator.types import CompareOptions, Remarks
 from parity.records import DEFAULT_TOLERANCE, Key, TopLogprobs
 
 
-@dataclass(frozen=True, slots=True)
-class References:
+class References(Struct, frozen=True):
     """What the reference says, before any pair is looked at."""
 
     lookup: Reference

@@ -7,10 +7,10 @@ of the kernel that chose the token, of the kernel that scored it, and of nothing
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from parity.comparator.reference.gaps import BoolArray, FloatArray, TokenGaps
 from parity.records import Completion, Key, RaggedTokens, TopLogprobs
@@ -19,8 +19,7 @@ NO_LOGPROB = 1e-3
 """Nats. A value above it is no logprob."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairedResiduals:
+class PairedResiduals(Struct, frozen=True):
     """The residuals of both arms at the N tokens where both are known, pairs in a row and tokens in order.
 
     baseline, candidate: own logprob minus score, nats, shape (N,); the baseline's are 0 where there are no scores, and

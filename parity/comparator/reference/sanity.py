@@ -8,12 +8,12 @@ be wrong with them. What their numbers are, base and sign, is asked before (`inp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from parity.comparator.inputs.normalise import Inputs
 from parity.comparator.reference.floor import NOT_NOISE
@@ -88,8 +88,7 @@ def _are_needed(inputs: Inputs) -> bool:
 # ------------------------------------------------------------------ what they say of an engine's own tokens
 
 
-@dataclass(frozen=True, slots=True)
-class _Own:
+class _Own(Struct, frozen=True):
     """Tokens that the baseline chose, and the lists of the score that is about them."""
 
     tokens: TokenIds

@@ -8,10 +8,11 @@ it: one entry per token, the chosen token listed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.comparator.reference.gaps import (
     FloatArray,
@@ -186,8 +187,7 @@ class Reference:
         return tuple(notes)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnNoise:
+class OwnNoise(Struct, frozen=True):
     """`distances` in nats, an array a completion, as `own_distance` gives them."""
 
     distances: tuple[FloatArray, ...]

@@ -5,8 +5,10 @@ Bans are applied before (inputs/bans.py)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from parity.comparator.inputs.bans import APPLIED
 from parity.comparator.reference.penalties import ANY_LOGIT, Penalised, Penalties
@@ -26,8 +28,7 @@ _MASKS = frozenset({"bad_words", "structured_outputs", "guided_decoding", "respo
 """Those that take tokens away and move no logit of those that are left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shaping:
+class Shaping(Struct, frozen=True):
     """What sampling parameters do to the logits of a completion."""
 
     penalties: Penalties = field(default_factory=Penalties)

@@ -5,9 +5,8 @@ Every p-value is conservative; those of stretches are adjusted for all windows o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from parity.comparator.reference.penalties import Penalised, as_chosen
 from parity.comparator.statistics import FloatArray, gamma_tail
@@ -33,8 +32,7 @@ MOST = 30.0
 """Nats of surprisal that count at most for one token in a mean: a token that is not listed has no bound of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unlikely:
+class Unlikely(Struct, frozen=True):
     """A stretch of a sampled completion that the reference's distribution does not explain."""
 
     position: int

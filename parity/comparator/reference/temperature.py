@@ -10,10 +10,11 @@ size is too small.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, structs
 
 from parity.comparator.statistics import FloatArray
 from parity.records import Json, TokenIds, TopLogprobs
@@ -52,8 +53,7 @@ _SURE = 1e-4
 """Probability by which a list's own numbers may be off."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draws:
+class Draws(Struct, frozen=True):
     """The outcomes of N positions: which listed token was drawn, or none of them.
 
     logs: (N, K), logprobs of the K best tokens, best first. rest: (N,), probability of all others together.
@@ -76,8 +76,7 @@ class Draws:
         return Draws(self.logs[kept], self.rest[kept], self.drawn[kept], self.others, pushed)
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """How the request cuts the distribution off (top_k 0, top_p 1 and min_p 0: not at all)."""
 
     top_k: int = 0
@@ -93,8 +92,7 @@ class Cut:
         return Cut(max(0, int(number("top_k", 0))), number("top_p", 1.0) or 1.0, number("min_p", 0.0))
 
 
-@dataclass(frozen=True, slots=True)
-class Bet:
+class Bet(Struct, frozen=True):
     """What the other temperatures have won against the one asked for."""
 
     log_won: float
@@ -147,7 +145,7 @@ def listed_alone(draws: Draws) -> Draws:
     kept = draws.where(draws.drawn < draws.logs.shape[1])
     logs = kept.logs - kept.logs[:, :1]
     logs = logs - np.log(np.exp(logs).sum(axis=1, keepdims=True))
-    return replace(kept, logs=logs, rest=np.zeros(len(logs)), others=1)
+    return structs.replace(kept, logs=logs, rest=np.zeros(len(logs)), others=1)
 
 
 def among_listed(
@@ -159,7 +157,7 @@ def among_listed(
     if pushed is not None:
         order = np.argsort(-_values(top)[places], axis=1, kind="stable")[:, :width]
         pushed = np.take_along_axis(pushed[places], order, 1)
-    return replace(listed_alone(draws), pushed=pushed), places
+    return structs.replace(listed_alone(draws), pushed=pushed), places
 
 
 def among_left(
@@ -180,7 +178,7 @@ def among_left(
     missing = [(0, 0), (0, max(0, width - best.shape[1]))]
     logs = np.pad(best[places], missing, constant_values=-np.inf)
     draws = Draws(logs, np.zeros(len(places)), hit[places].argmax(axis=1), 1)
-    return replace(listed_alone(draws), pushed=np.pad(moved[places], missing)), places
+    return structs.replace(listed_alone(draws), pushed=np.pad(moved[places], missing)), places
 
 
 def _values(top: TopLogprobs) -> FloatArray:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+from msgspec import Struct
 
 from parity.comparator.reference.floor import FLOOR_HEADROOM, NOT_NOISE, Floor, automatic_tolerance, logit_step
 from parity.comparator.reference.gaps import FloatArray
@@ -46,8 +46,7 @@ BELIEVED_SHARE = 0.25
 """Of such a token's gap, that its own logprob must lie above the score: 0.4 and more for those four."""
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
+class Doubt(Struct, frozen=True):
     """A few tokens little beyond the tolerance, and nothing else wrong: how far, and how many."""
 
     limit: float

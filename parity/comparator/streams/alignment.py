@@ -9,9 +9,8 @@ Windows are bounded, so the time grows linearly with the length of the streams w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from parity.records import TokenIds
 
@@ -36,8 +35,7 @@ def common_prefix(a: TokenIds, b: TokenIds) -> int:
     return length
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """Streams part and meet again: `lost` tokens of a stand against `gained` tokens of b."""
 
     lost: int

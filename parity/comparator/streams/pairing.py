@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from parity.comparator.inputs.questions import own_differences, temperature_in
 from parity.records import Capture, Completion, Key, RaggedTokens
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(Struct, frozen=True):
     """The completions both captures hold, in the candidate's order; P pairs."""
 
     keys: list[Key]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from parity.comparator.streams.alignment import self_match
 from parity.records import TokenIds
@@ -22,8 +21,7 @@ LOOP_TOKENS = 8
 """Tokens a loop must cover."""
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(Struct, frozen=True):
     """b[start:end] repeats what stands `lag` tokens before each of its tokens."""
 
     start: int

@@ -6,10 +6,10 @@ A place is counted over all streams; nothing is copied, the captures' own column
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from parity.comparator.streams.alignment import common_prefix
 from parity.comparator.streams.sets import distinct, first_of_equals, is_in
@@ -24,8 +24,7 @@ MOST_HITS = 64
 Places = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Hits:
+class Hits(Struct, frozen=True):
     """SEED tokens of a span that stand in the run, in the order of the spans. All of shape (H,)."""
 
     span: Places
