@@ -109,7 +109,7 @@ def halves(one: Aligned, draws: int) -> tuple[list[float], int]:
 
 def only(one: Aligned, keys: np.ndarray) -> Aligned:
     """Some of the completions."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     rows = keys[one.completion]
     of_tokens = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from parity.capture.assemble import NO_FOOTER, Assembler
 from parity.capture.lines import CUT_OFF, lines_of
@@ -15,8 +16,7 @@ UNFINISHED = frozenset({CUT_OFF.id, NO_FOOTER.id})
 """What an interrupted run leaves, and a resumed one mends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
+class Looked(Struct, frozen=True):
     """What a capture file holds, and everything that is wrong with it, in file order."""
 
     header: Header | None

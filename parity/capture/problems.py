@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from parity.errors import ParityError
 from parity.messages import Message, as_message, message
@@ -16,8 +16,7 @@ class CaptureError(ParityError):
         self.line = line
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One thing wrong with a capture file."""
 
     line: int | None

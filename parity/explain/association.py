@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from parity.capture.steps import Ints
 from parity.explain.hypotheses import Form, Hypothesis, weighed
@@ -32,8 +32,7 @@ KEPT: Final = 20
 """Hypotheses that are given back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Association:
+class Association(Struct, frozen=True):
     """One condition, or two."""
 
     names: tuple[str, ...]
@@ -52,8 +51,7 @@ class Association:
     """What these data cannot tell from it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Associated:
+class Associated(Struct, frozen=True):
     faults: int
     row_steps: int
     asked: int

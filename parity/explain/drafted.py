@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from parity.capture.steps import RowSteps
 from parity.explain.ledger import Ledger
 from parity.records import Key, SpecTrace, TokenIds
 
 
-@dataclass(frozen=True, slots=True)
-class Drafted:
+class Drafted(Struct, frozen=True):
     """Of one completion. handed: the tokens that its steps handed out, those after a stop token too."""
 
     key: Key

@@ -6,14 +6,14 @@ If the faults stay away without the condition and come more often with more of i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from parity.records import Json
 
 
-@dataclass(frozen=True, slots=True)
-class Experiment:
+class Experiment(Struct, frozen=True):
     """Options of `parity run` over those of the run at hand; empty where no option does it."""
 
     remove: tuple[str, ...] = ()

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from parity.explain.ledger import Mask
 
@@ -38,8 +38,7 @@ PRIOR: Final = {Form.ONE: 1.0, Form.BOTH: 0.3, Form.EITHER: 0.2}
 """Of each form, spread over all its hypotheses: one condition is the usual cause."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
+class Hypothesis(Struct, frozen=True):
     form: Form
     members: tuple[int, ...]
     """Of the conditions asked, by number."""

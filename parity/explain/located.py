@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from parity.explain.aligned import Aligned, Ints, pooled
 from parity.explain.noise import LEAST_DISTANCE, Judged, judge
@@ -29,8 +29,7 @@ STRIP_TOKENS: Final = 8
 """Tokens before and after the located one that its strip shows."""
 
 
-@dataclass(frozen=True)
-class Strip:
+class Strip(Struct, frozen=True):
     """Modules and tokens around a located one: excess over noise as multiples of its level."""
 
     modules: tuple[str, ...]
@@ -39,8 +38,7 @@ class Strip:
     """A row for each module."""
 
 
-@dataclass(frozen=True)
-class Located:
+class Located(Struct, frozen=True):
     """Where one completion went wrong."""
 
     key: Key
@@ -73,8 +71,7 @@ class Located:
         return max(0, self.position + 1 - self.prompt_tokens)
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(Struct, frozen=True):
     """What the run's own tokens say of one module."""
 
     module: str
@@ -86,8 +83,7 @@ class Noise:
     flips: int
 
 
-@dataclass(frozen=True)
-class Locating:
+class Locating(Struct, frozen=True):
     """What the sketches of one arm say."""
 
     located: tuple[Located, ...]

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.capture.sketches import SketchedModule
 from parity.explain.aligned import Aligned, Floats
@@ -40,8 +41,7 @@ of two, uniform, over mantissas that are spread as their logarithms: 2^-7 sqrt(3
 _LAYER: Final = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)(?:\.|$)")
 
 
-@dataclass(frozen=True)
-class Distances:
+class Distances(Struct, frozen=True):
     """Relative distances of one module of one arm from the reference."""
 
     tokens: int
@@ -60,8 +60,7 @@ class Distances:
     """PROMPTS or DECODED, where it stands out: `times` is of these tokens; else of all."""
 
 
-@dataclass(frozen=True)
-class ProfiledModule:
+class ProfiledModule(Struct, frozen=True):
     name: str
     role: str
     layer: int
@@ -70,8 +69,7 @@ class ProfiledModule:
     """None where an arm has too few tokens of it."""
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """The modules of several arms, in the order in which they run."""
 
     arms: tuple[str, ...]
@@ -102,8 +100,7 @@ def profile(arms: Sequence[tuple[str, Aligned]], *, own_reference: bool) -> Prof
     )
 
 
-@dataclass(frozen=True)
-class _Measured:
+class _Measured(Struct, frozen=True):
     """One arm, by module."""
 
     spreads: list[Distances | None]

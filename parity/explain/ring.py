@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from parity.capture.steps import (
@@ -38,8 +39,7 @@ NUMBERS_OF_A_ROW: Final = 72
 """In the columns of a row-step, at most, of engines that were recorded: a block with more counts as more row-steps."""
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """In row-steps."""
 
     last: int = 1 << 18

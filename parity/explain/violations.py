@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from parity.capture.step_table import NOTHING, Ragged
 from parity.capture.steps import Ints, RowSteps, StepRequest, Unseen
@@ -18,8 +18,7 @@ from parity.records import Key, TokenIds
 Value = int | tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(Struct, frozen=True):
     """One row-step that broke one invariant."""
 
     invariant: str
@@ -44,8 +43,7 @@ class Violation:
         return self.request.key
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """What the invariants say of one start of an engine."""
 
     row_steps: int

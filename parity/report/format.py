@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from parity.messages import Message
@@ -16,8 +17,7 @@ REPOSITORIES: Final = {"vllm": "vllm-project/vllm", "vllm-ascend": "vllm-project
 """The projects that reports are for, and where each takes them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """How a report is to be written.
 
     target: one of REPOSITORIES; None for every project concerned.
@@ -63,8 +63,7 @@ class Wanted:
         return tuple(self.texts.said(line) for line in (*self.judgement.expired, *self.judgement.broken))
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """A written report. `advice`: what to do with it, for the one who asked for it."""
 
     text: str
@@ -72,8 +71,7 @@ class Document:
     advice: tuple[Message, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Struct, frozen=True):
     """A format. `for_readers`: in the language in use; others are for programs, and the same in every language.
 
     `by_project`: one document for each project concerned.

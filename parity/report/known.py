@@ -7,15 +7,14 @@ from outside: the kind of finding and the settings of the arm. It proves nothing
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 import orjson
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class KnownBug:
+class KnownBug(Struct, frozen=True):
     """One entry: what was seen, where it is reported, and when it happens."""
 
     name: str
@@ -27,8 +26,7 @@ class KnownBug:
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """A known bug of the same kind; the conditions that hold here, and those that nobody can tell."""
 
     bug: KnownBug

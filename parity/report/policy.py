@@ -23,7 +23,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -43,8 +42,7 @@ CORRUPT: Final = "corrupt"
 _STATES: Final = frozenset(str(state) for state in TriageState) - {str(TriageState.NEW)}
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """At most this many findings: a number, or a share of the completions compared."""
 
     limit: float
@@ -144,8 +142,7 @@ class Policy(
     source: str = "policy"
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """What a policy needs to know of a finding."""
 
     arm: str
@@ -155,8 +152,7 @@ class Counted:
     state: str = "new"
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """What the policy makes of a run. `broken` are the rules that it broke, in words."""
 
     verdict: Verdict

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from parity.messages import Message, verbatim
 from parity.records import TokenIds
@@ -25,15 +26,13 @@ AROUND: Final = 12
 Cell = Message | str
 
 
-@dataclass(frozen=True, slots=True)
-class Verbatim:
+class Verbatim(Struct, frozen=True):
     """Somebody's text as it is: a prompt, a donor's tokens."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """A completion around the place of a finding. `position`: the token in question; None where it is about the whole.
 
     `parted`: the first divergent token. `length`: tokens of the finding from `position` on, where it is the
@@ -58,8 +57,7 @@ class Stream:
         return " ".join(map(str, self.row.token_ids[self.start : at + AROUND].tolist()))
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """A table."""
 
     head: tuple[Cell, ...]
@@ -69,8 +67,7 @@ class Rows:
 Part = Message | Verbatim | Stream | Rows
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """Parts below a heading, named as in `texts.ENGLISH`; None: below none."""
 
     heading: str | None

@@ -9,11 +9,11 @@ import errno
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from parity._version import __version__
 from parity.errors import ParityError, writing
@@ -33,8 +33,7 @@ _NAME: Final = re.compile(r"(?!index$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """An id that may name a file: a database may be somebody else's."""
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """The runs of one plan, newest first."""
 
     plan: str

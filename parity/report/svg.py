@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from parity.report.escape import markup
 
@@ -85,8 +86,7 @@ Spread = tuple[float, float, float] | None
 """Low, middle and high at one place."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Logarithmic:
+class _Logarithmic(Struct, frozen=True):
     """A scale whose y goes by powers of ten, from `least` on."""
 
     least: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from parity.errors import ParityError
 from parity.messages import message
@@ -17,8 +18,7 @@ from parity.view import of_store
 from parity.view.stored import MOST_FINDINGS
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
+class ReportOptions(Struct, frozen=True):
     """What a person may choose. `see_also` maps a project to the address of the report filed there."""
 
     language: str = "en"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.records import Key, Kind
 from parity.records.first_faults import FOLLOWS
@@ -21,8 +23,7 @@ FEW = 64
 """Requests up to which their findings are looked up one request after the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facet:
+class Facet(Struct, frozen=True):
     """How many findings of a run share these values."""
 
     arm: str
@@ -34,8 +35,7 @@ class Facet:
     """After another fault of the same completion."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionLine:
+class CompletionLine(Struct, frozen=True):
     """A completion of a candidate arm without its tokens. `cls`: "missing" where only the baseline has it, "" where
     nothing was compared."""
 
@@ -49,8 +49,7 @@ class CompletionLine:
     findings: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FaultLine:
+class FaultLine(Struct, frozen=True):
     """A finding without its evidence."""
 
     id: int

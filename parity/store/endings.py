@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from parity.records import Key
 from parity.records.gaps import KeptGaps
@@ -16,8 +16,7 @@ _OF_ARM = (
 _BY_ITSELF = " AND coalesce(finish_reason, '') NOT IN ('length', 'abort')"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Tally:
+class Tally(Struct, frozen=True, order=True):
     """Completions of a round, of this length and class (`cls`, "" where not compared), that ended this way."""
 
     round: int

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from parity.records import RUN, Finding, Severity
 from parity.records.first_faults import Fault, followed
@@ -15,8 +15,7 @@ from parity.store.fitting import rule_of
 from parity.store.rows import Rule, TriageState
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Struct, frozen=True):
     """What was decided before: by fingerprint, and by the rules that fit the arm."""
 
     states: Mapping[str, str]

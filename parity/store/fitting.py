@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
+from msgspec import Struct
 
 from parity.records import Evidence, evidence_from_json
 from parity.records.conditions import conditions
@@ -21,8 +21,7 @@ PER_REQUEST: Final = frozenset({"one_token_prompt"})
 """Conditions of a request, not of an arm: no rule asks for them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArmFacts:
+class ArmFacts(Struct, frozen=True):
     """What of an arm a rule may ask for. `conditions`: as `parity.records.conditions`."""
 
     conditions: Mapping[str, bool | None]

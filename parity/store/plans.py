@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from parity.messages import Message
 from parity.plan import DEFAULT_TOLERANCE, Arm, Model, Plan, Sampling, Score
@@ -53,8 +53,7 @@ class _Column(msgspec.Struct):
     scores: _Files = msgspec.field(default_factory=_Files)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPlan:
+class StoredPlan(Struct, frozen=True):
     """A plan without its requests, and the files that scores were read from where captures were compared."""
 
     plan: Plan

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from parity.messages import Message
 from parity.plan import Plan
@@ -56,8 +57,7 @@ class RunSort(StrEnum):
     NAME = "name"
 
 
-@dataclass(frozen=True, slots=True)
-class RunFilter:
+class RunFilter(Struct, frozen=True):
     """Which runs; an empty set means no restriction.
 
     `text` is looked for, ignoring case, in id, name, tags, model, command, verdict and status. `verdicts` names a
@@ -70,8 +70,7 @@ class RunFilter:
     tags: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class RunRow:
+class RunRow(Struct, frozen=True):
     """One run. `plan` is without its requests, which come from `Store.requests`; `rounds` is 0 where nobody said."""
 
     id: str
@@ -99,8 +98,7 @@ class RunRow:
     tags: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ArmRow:
+class ArmRow(Struct, frozen=True):
     """One arm of a run; `verdict`, `reasons`, `notes`, `counts`, `stats` compare it with the run's baseline."""
 
     id: int
@@ -132,16 +130,14 @@ class ArmRow:
     """Tokens per decode step, the sampled one included: at least 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRow:
+class RequestRow(Struct, frozen=True):
     ordinal: int
     name: str
     prompt: str | None
     prompt_token_ids: TokenIds
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionRow:
+class CompletionRow(Struct, frozen=True):
     """One completion of one arm; `token_ids` is int64 of shape (n_tokens,)."""
 
     arm: str
@@ -162,8 +158,7 @@ class CompletionRow:
         return Key(self.request, self.round, self.sample)
 
 
-@dataclass(frozen=True, slots=True)
-class FindingRow:
+class FindingRow(Struct, frozen=True):
     """One finding as stored. `gap` is evidence["gap"] (nats) where the detector gives one."""
 
     id: int
@@ -209,8 +204,7 @@ class FindingRow:
         return Key(self.request, self.round, self.sample)
 
 
-@dataclass(frozen=True, slots=True)
-class FindingFilter:
+class FindingFilter(Struct, frozen=True):
     """Which findings of a run; an empty set means no restriction.
 
     `text` is looked for, ignoring case, in the request's name and prompt, and in the triage's label and note.
@@ -225,8 +219,7 @@ class FindingFilter:
     """Those too that come after the first fault of their completion."""
 
 
-@dataclass(frozen=True, slots=True)
-class Triage:
+class Triage(Struct, frozen=True):
     """What a person said about a finding; it belongs to the fingerprint, so it holds in later runs too."""
 
     state: TriageState = TriageState.NEW
@@ -254,8 +247,7 @@ class Triage:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TriageChange:
+class TriageChange(Struct, frozen=True):
     """One line of the append-only history. `undoes` names the batch that this change undid."""
 
     batch: int
@@ -270,8 +262,7 @@ class TriageChange:
     """The run on whose screen it was made; None where nobody said."""
 
 
-@dataclass(frozen=True, slots=True)
-class TriageStep:
+class TriageStep(Struct, frozen=True):
     """Changes that were made as one. `before` and `after`: of the first of them."""
 
     batch: int
@@ -283,15 +274,13 @@ class TriageStep:
     after: Triage
 
 
-@dataclass(frozen=True, slots=True)
-class KindCount:
+class KindCount(Struct, frozen=True):
     kind: str
     severity: str
     findings: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A known bug, as it is recognised in later runs: prompts and places may be others there."""
 
     kind: str
@@ -310,8 +299,7 @@ class Rule:
     created: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleUse:
+class RuleUse(Struct, frozen=True):
     """A rule, how many findings of how many runs it has taken, and the newest of those runs."""
 
     rule: Rule
@@ -320,8 +308,7 @@ class RuleUse:
     newest: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Occurrence:
+class Occurrence(Struct, frozen=True):
     """A run that asked a request of an arm, and what came of one kind of finding there: None where it did not occur."""
 
     run: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from parity.store.connection import to_text
 from parity.store.decode import rule_row

@@ -5,10 +5,10 @@ from __future__ import annotations
 import getpass
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from parity.store.connection import to_text
 from parity.store.rows import Triage, TriageChange, TriageState, TriageStep

@@ -7,11 +7,11 @@ meet.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from parity.comparator.streams.alignment import WINDOW, common_prefix, realign
 from parity.records import Kind, TokenIds, kinds
@@ -26,8 +26,7 @@ MARKS: Final = (" ", "~", "+", "-")
 """How each is marked where there are no colours."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
+class Alignment(Struct, frozen=True):
     """R rows; row r puts baseline token left[r] opposite candidate token right[r], -1 for none."""
 
     left: npt.NDArray[np.int64]
@@ -54,8 +53,7 @@ class Alignment:
         return np.flatnonzero(differs & ~np.concatenate(([False], differs[:-1])))
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(Struct, frozen=True):
     """What a finding says of the two streams: `gained` tokens of the candidate from `position` on stand in the place of
     `lost` tokens of the baseline, which begin with `tokens`; then both agree for `agree` tokens."""
 
@@ -116,8 +114,7 @@ def align(a: TokenIds, b: TokenIds, stretches: Sequence[Stretch] = ()) -> Alignm
     return _rows(blocks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Struct, frozen=True):
     """`lost` tokens of the baseline from i opposite `gained` tokens of the candidate from j."""
 
     i: int

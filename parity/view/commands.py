@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.files import is_file
 from parity.messages import Message, message
@@ -35,8 +37,7 @@ _ANY: Final = tuple(NextStep(step, "") for step in (Step.SCORE, Step.ARBITER, St
 """For runs that an earlier parity stored, which named none."""
 
 
-@dataclass(frozen=True, slots=True)
-class NextCommand:
+class NextCommand(Struct, frozen=True):
     """A command that would decide something, as words after `parity`; none where no command can."""
 
     step: NextStep

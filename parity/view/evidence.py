@@ -6,15 +6,15 @@ Gaps and first divergent tokens are those that the comparison found; nothing of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from parity.comparator import Comparison
 from parity.records import Capture, Json, Key
 from parity.records.gaps import KeptGaps
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """By arm: the gaps of each scored completion, where completions part from the baseline's, output lengths, and the
     share of drafts accepted at each draft position."""
 

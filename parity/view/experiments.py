@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.explain.experiments import EXPERIMENTS
 from parity.messages import Message, message
@@ -19,8 +21,7 @@ PROPOSED: Final = 2
 """Conditions of an arm that experiments are proposed for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proposed:
+class Proposed(Struct, frozen=True):
     """`words` after `parity`; none where the command that made the run is not known."""
 
     arm: str

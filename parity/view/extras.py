@@ -6,12 +6,12 @@ The files may be large, far away or gone, so this looks at one completion only a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from parity.capture import find_completion, find_score
 from parity.errors import ParityError
@@ -24,8 +24,7 @@ from parity.view.timeline import Timeline, timeline_beside
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Extras:
+class Extras(Struct, frozen=True):
     """None where the files do not say. Arrays go with the tokens of the named completion."""
 
     reference: TopLogprobs | None = None

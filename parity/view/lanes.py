@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from parity.explain.invariants import INVARIANTS
 from parity.messages import Message, message
@@ -29,8 +30,7 @@ LEGEND: Final = message(
 Role = Literal["broken", "own", "other"]
 
 
-@dataclass(frozen=True, slots=True)
-class Lanes:
+class Lanes(Struct, frozen=True):
     """`heads`: step numbers; `marks`: the mark over the token's step; both as wide as a lane with its label."""
 
     heads: str

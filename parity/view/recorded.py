@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from parity.messages import Message, joined, message, words_heard
 from parity.records import Json, Kind
@@ -16,8 +17,7 @@ SHOWN: Final = 3
 """Violations that are shown."""
 
 
-@dataclass(frozen=True)
-class Broke:
+class Broke(Struct, frozen=True):
     """The violations of a run (the heaviest, and how many there are), and the conditions that its faults go with."""
 
     run: str

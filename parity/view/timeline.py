@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from parity.capture.steps import Ints, RowSteps, StepRequest, read_steps, steps_path
 from parity.explain.ledger import Ledger, Mask
@@ -23,8 +24,7 @@ AROUND: Final = 8
 """Steps kept before the completion's first and after its last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One row in one step. `number` names its request."""
 
     number: int

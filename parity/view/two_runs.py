@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
+
+from msgspec import Struct
 
 from parity.records import Json
 from parity.store import ArmRow, RunRow
@@ -23,8 +24,7 @@ class Change(StrEnum):
     SAME = "same"
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """A finding of the first run and what became of it in the second."""
 
     change: Change
@@ -39,8 +39,7 @@ class Pair:
         return one
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A setting that the runs do not share; None where a run has none."""
 
     name: str
@@ -48,8 +47,7 @@ class Difference:
     after: Json
 
 
-@dataclass(frozen=True, slots=True)
-class TwoRuns:
+class TwoRuns(Struct, frozen=True):
     before: RunRow
     after: RunRow
     pairs: Sequence[Pair]

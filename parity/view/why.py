@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from parity.capture import read_capture
 from parity.capture.steps import Ints, RowSteps, read_steps, steps_path
@@ -27,8 +28,7 @@ MOST: Final = 100_000
 """Findings of an arm that are looked at."""
 
 
-@dataclass(frozen=True)
-class Why:
+class Why(Struct, frozen=True):
     """One arm: its faults as row-steps, and the conditions they go with."""
 
     arm: str

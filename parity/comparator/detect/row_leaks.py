@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import cache, partial
 
@@ -171,9 +170,7 @@ def _without_own(event: Event, leak: Leak) -> Leak:
     shift = event.position - leak.start
     if shift < FOREIGN_AND_SUPPORTED:
         return leak
-    return dataclasses.replace(
-        leak, start=event.position, length=leak.length - shift, donor_start=leak.donor_start + shift
-    )
+    return replace(leak, start=event.position, length=leak.length - shift, donor_start=leak.donor_start + shift)
 
 
 def _look(cases: list[Case], setup: Setup) -> list[Case]:

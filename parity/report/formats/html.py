@@ -11,7 +11,6 @@ import base64
 import gzip
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
@@ -19,6 +18,7 @@ import numpy as np
 import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from msgspec import Struct
 
 from parity._version import __version__
 from parity.language import render
@@ -55,8 +55,7 @@ SHORT_TOKENS = 40
 COLUMNS = ("arm", "completions", "identical", "near", "corrupt", "shortest", "acceptance", "speed")
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """A part of a section as the page draws it. `form`: said, verbatim, stream or rows."""
 
     form: str
@@ -68,16 +67,14 @@ class Drawn:
     rows: Sequence[Sequence[Markup]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnSection:
+class DrawnSection(Struct, frozen=True):
     """Parts below a heading."""
 
     heading: str | None
     parts: Sequence[Drawn]
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Struct, frozen=True):
     """What is drawn of a finding."""
 
     finding: FindingView

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from parity._version import __version__
 from parity.errors import ParityError
@@ -43,8 +44,7 @@ _NOISE = frozenset({"VLLM_DIST_IDENT", "VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME", "P
 _SECRET = re.compile(r"KEY|TOKEN(?!IZER)|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class BugReport:
+class BugReport(Struct, frozen=True):
     """A report for one project. `fields` maps the labels of its template to Markdown."""
 
     project: str | None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.widgets import Input, Static

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
+
+from msgspec.structs import replace
 
 from parity.errors import ParityError
 from parity.messages import Message, message

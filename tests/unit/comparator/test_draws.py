@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from captures import completion
+from msgspec import structs
 from worlds import FLAT, speculating
 from worlds.seen_as import VIEWS
 from worlds.trials import Faulty, Setting, Trial, clean, judge
@@ -38,7 +39,7 @@ def _draws(rng: np.random.Generator, count: int, temperature: float, cut: Cut, w
     weights = drawn_from(lists, temperature, cut)
     reach = np.cumsum(weights, axis=1)
     drawn = (reach < rng.random((count, 1)) * reach[:, -1:]).sum(axis=1)
-    return replace(lists, drawn=drawn)
+    return structs.replace(lists, drawn=drawn)
 
 
 def _arm(
@@ -223,7 +224,7 @@ def test_a_few_odd_places_are_not_taken_for_one_noise() -> None:
     places = AtPlaces.none()
     for _ in range(200):
         row = _draws(rng, 64, 1.0, NO_CUT)
-        row = replace(row, drawn=np.where(np.arange(64) % 3 == 0, 0, row.drawn))
+        row = structs.replace(row, drawn=np.where(np.arange(64) % 3 == 0, 0, row.drawn))
         places += sums_of([row], [np.arange(64)], 1.0, NO_CUT)[1]
     assert factors(places)[NAMES.index("rank")] > 2
     assert not shares_noise(places, is_baseline=False)

@@ -11,6 +11,7 @@ import pytest
 from captures import texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from worlds import BASE, FLAT, PEAKED, SMALL, WIDE, Fault, Made, World, speculating
 from worlds.engine import Arm
 from worlds.faults import numerics as numeric_faults
@@ -329,7 +330,7 @@ def test_noise_at_certain_spots_is_found_where_the_mean_hardly_moves(by_context:
     arms = null(rng, 200, 64)
     here = (arms.context if by_context else arms.place) == 40
     other = np.where(here, arms.candidate * 4, arms.candidate)
-    found = measure_numerics(replace(arms, candidate=other), Gaps(), 1 / 16, ALPHA)
+    found = measure_numerics(structs.replace(arms, candidate=other), Gaps(), 1 / 16, ALPHA)
     assert found is not None
     assert found.failed == ("spots",)
     assert found.spots is not None
@@ -339,7 +340,7 @@ def test_noise_at_certain_spots_is_found_where_the_mean_hardly_moves(by_context:
 
 def test_noise_that_is_larger_everywhere_is_at_no_spot() -> None:
     arms = null(np.random.default_rng(6), 200, 64)
-    found = measure_numerics(replace(arms, candidate=2.5 * arms.candidate), Gaps(), 1 / 16, ALPHA)
+    found = measure_numerics(structs.replace(arms, candidate=2.5 * arms.candidate), Gaps(), 1 / 16, ALPHA)
     assert found is not None
     assert "scale" in found.failed
     assert "spots" not in found.failed
@@ -350,9 +351,11 @@ def test_noise_added_everywhere_is_at_no_spot_where_the_baseline_has_none() -> N
     rng = np.random.default_rng(8)
     arms = null(rng, 200, 64)
     first = arms.place == 0
-    exact = replace(arms, baseline=np.where(first, 0.0, arms.baseline), candidate=np.where(first, 0.0, arms.candidate))
+    exact = structs.replace(
+        arms, baseline=np.where(first, 0.0, arms.baseline), candidate=np.where(first, 0.0, arms.candidate)
+    )
     added = 0.025 * (1 - np.exp(arms.candidate_score)) * rng.standard_normal(len(first))
-    found = measure_numerics(replace(exact, candidate=exact.candidate + added), Gaps(), 1 / 16, ALPHA)
+    found = measure_numerics(structs.replace(exact, candidate=exact.candidate + added), Gaps(), 1 / 16, ALPHA)
     assert found is not None
     assert "scale" in found.failed
     assert "spots" not in found.failed
@@ -362,7 +365,7 @@ def test_a_few_completions_that_repeat_one_residual_hide_no_shift() -> None:
     arms = null(np.random.default_rng(7), 200, 64)
     loops = arms.row < 4
     other = np.where(loops, arms.candidate + 0.12 * (1 - arms.row % 2 * 2), arms.candidate + 0.0016)
-    found = measure_numerics(replace(arms, candidate=other), Gaps(), 1 / 16, ALPHA)
+    found = measure_numerics(structs.replace(arms, candidate=other), Gaps(), 1 / 16, ALPHA)
     assert found is not None
     assert found.adjusted["shift"] < ALPHA
 
@@ -381,7 +384,7 @@ def test_the_bound_is_above_the_exact_chance(values: list[float]) -> None:
 @given(st.integers(0, 10_000))
 def test_exchanging_the_arms_exchanges_the_tails(seed: int) -> None:
     one = null(np.random.default_rng(seed), 48, 16)
-    other = replace(
+    other = structs.replace(
         one,
         baseline=one.candidate, candidate=one.baseline,
         baseline_score=one.candidate_score, candidate_score=one.baseline_score,
@@ -420,7 +423,7 @@ def test_the_smallest_shift_that_is_named_is_seen() -> None:
         assert clean.detectable is not None
         assert clean.detectable.mean_shift is not None
         shifted = measure_numerics(
-            replace(run, candidate=run.candidate - clean.detectable.mean_shift), Gaps(), 1 / 16, ALPHA
+            structs.replace(run, candidate=run.candidate - clean.detectable.mean_shift), Gaps(), 1 / 16, ALPHA
         )
         assert shifted is not None
         seen += "shift" in shifted.failed
@@ -475,7 +478,7 @@ def test_completions_that_end_in_one_loop_are_one_measurement_of_a_spot() -> Non
     for side in (arms.baseline, arms.candidate):
         shared = 0.008 * rng.standard_t(3.0, 128) * (arms.place[:128] % 7 + 1) / 4
         sides.append(np.where(arms.place >= 68, shared[arms.place], side))
-    looping = replace(
+    looping = structs.replace(
         arms, baseline=sides[0], candidate=sides[1], context=context, baseline_token=tokens, candidate_token=tokens
     )
     found = measure_numerics(looping, Gaps(), 1 / 16, ALPHA)
@@ -487,6 +490,6 @@ def test_noise_that_grows_with_the_context_is_at_no_spot() -> None:
     """Kernels split long contexts, and round otherwise there than the baseline's do."""
     arms = null(np.random.default_rng(10), 200, 128)
     grows = 1 + 1.5 * (arms.place >= 64) * (arms.place - 64) / 64
-    found = measure_numerics(replace(arms, candidate=arms.candidate * grows), Gaps(), 1 / 16, ALPHA)
+    found = measure_numerics(structs.replace(arms, candidate=arms.candidate * grows), Gaps(), 1 / 16, ALPHA)
     assert found is not None
     assert "spots" not in found.failed

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from captures import capture, completion, texts
+from msgspec import structs
 
 from parity.comparator import Comparison, compare
 from parity.comparator.population.sampled import ENOUGH, allowed_for_rounding, run_tests
@@ -116,7 +117,8 @@ def test_few_draws_from_the_same_model_pass() -> None:
 def views(values: np.ndarray) -> dict[Key, TokenGaps]:
     """Completions of 4 tokens with these mean logprobs, one for each request."""
     return {
-        Key(f"p{n}", 0, 0): replace(no_gaps(4), chosen=np.full(4, value)) for n, value in enumerate(values.tolist())
+        Key(f"p{n}", 0, 0): structs.replace(no_gaps(4), chosen=np.full(4, value))
+        for n, value in enumerate(values.tolist())
     }
 
 

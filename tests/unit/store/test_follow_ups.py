@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from store_data import make_finding, store_run
 
 from parity.comparator.population.first_faults import first_faults
@@ -63,7 +64,7 @@ def test_any_page_can_do_without(store: Browser, sort: FindingSort) -> None:
     assert store.count_findings("r1", where) == len(every) - 3
     worst = store.page_findings("r1", where, limit=1)[0]
     assert store.index_of_finding("r1", worst.id, where) == 0
-    text = replace(where, text="number 0")
+    text = structs.replace(where, text="number 0")
     assert {row.kind for row in store.page_findings("r1", text, limit=-1)} == {"row_leak", "near_tie"}
 
 
