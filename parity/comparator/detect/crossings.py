@@ -35,9 +35,6 @@ well."""
 FEWEST = 8
 """Tokens that a completion, or its rest, must have."""
 
-OTHER_DISTRIBUTIONS = ("allowed_token_ids", "bad_words")
-"""Sampling parameters with which lists are not what was drawn from."""
-
 _BY_SCORES = (JudgedBy.SCORES, None)
 """Logprobs that disagree do so with scores."""
 

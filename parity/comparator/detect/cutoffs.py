@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import numpy as np
 from msgspec import Struct
 
-from parity.comparator.detect.crossings import OTHER_DISTRIBUTIONS
 from parity.comparator.detect.events import Event
 from parity.comparator.inputs.servers import served
 from parity.comparator.reference.cutoff import beyond
@@ -93,10 +92,7 @@ def _habit(arm: Capture, odd: int, of: int) -> Message:
 
 
 def _is_cut(arm: Capture, one: Completion, reference: Reference) -> bool:
-    sampling, shaping = arm.sampling_of(one), reference.shaping(one)
-    if shaping.penalises or shaping.unknown or any(sampling.get(name) for name in OTHER_DISTRIBUTIONS):
-        return False
-    return Cut.of(sampling) != Cut()
+    return reference.shaping(one).none and Cut.of(arm.sampling_of(one)) != Cut()
 
 
 def _event(

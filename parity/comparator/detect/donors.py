@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from parity.comparator.detect.crossings import OTHER_DISTRIBUTIONS, SCORED
+from parity.comparator.detect.crossings import SCORED
 from parity.comparator.detect.events import Event
 from parity.comparator.reference.crossed import Asked, explains, log_won, residual, residual_sizes, set_apart
 from parity.comparator.reference.scores import Reference
@@ -90,7 +90,7 @@ def _answers(asked: Iterable[Crossing], asking: Asking, usual: Usual | None) -> 
         tokens = receiver.token_ids[part]
         if own is None or len(own) != len(receiver.token_ids) or not _is_of(other, tokens):
             continue
-        if any(_shapes(asking, one) for one in (receiver, donor)):
+        if not all(asking.reference.shaping(one).none for one in (receiver, donor)):
             continue
         own = TopLogprobs(own.ids[part], own.values[part])
         how = [Asked(asking.temperature_of(one), Cut.of(candidate.sampling_of(one))) for one in (receiver, donor)]
@@ -140,12 +140,6 @@ def _usual(asking: Asking, asked: Collection[Key]) -> Usual | None:
         if one.key not in asked:
             sizes.append(residual_sizes(one.logprobs, top, one.token_ids))
     return Usual(float(np.median(rows)), np.sort(np.concatenate(sizes or [np.empty(0)]))) if rows else None
-
-
-def _shapes(asking: Asking, one: Completion) -> bool:
-    """Something stands between the lists and what it was drawn from."""
-    shaping, sampling = asking.reference.shaping(one), asking.candidate.sampling_of(one)
-    return shaping.penalises or bool(shaping.unknown) or any(sampling.get(name) for name in OTHER_DISTRIBUTIONS)
 
 
 def _is_of(top: TopLogprobs, tokens: TokenIds) -> bool:

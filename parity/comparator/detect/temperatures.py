@@ -47,9 +47,6 @@ USUAL = 0.95
 AS_WELL = 3.0
 """Nats that the bet must win outside stretches that no sampler draws, for a hotter temperature to explain them."""
 
-OTHER_DISTRIBUTIONS = ("allowed_token_ids", "bad_words")
-"""Sampling parameters with which the rest of a list is not what could be drawn."""
-
 
 class Warmth(Struct, frozen=True):
     """A completion that looks as if drawn at another temperature."""
@@ -137,12 +134,9 @@ def temperatures(
     def outcomes(arm: Capture, side: list[tuple[Completion, TopLogprobs]]) -> Outcomes:
         found: dict[tuple[float, Cut], list[Drawn]] = {}
         for one, top in side:
-            sampling, shaping = arm.sampling_of(one), reference.shaping(one)
-            if shaping.penalises or shaping.unknown or any(sampling.get(name) for name in OTHER_DISTRIBUTIONS):
-                continue
-            if asked(one) >= LOWEST:
+            if reference.shaping(one).none and asked(one) >= LOWEST:
                 drawn = Drawn(one.key, *draws_of(top, one.token_ids, width, vocab_size))
-                found.setdefault((asked(one), Cut.of(sampling)), []).append(drawn)
+                found.setdefault((asked(one), Cut.of(arm.sampling_of(one))), []).append(drawn)
         return found
 
     drafts = draft_tokens(arms[1].header.engine) or None

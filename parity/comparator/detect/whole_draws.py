@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from parity.comparator.detect.drawn_places import Drawn, Outcomes
 from parity.comparator.detect.shared_noise import factors, shares_noise
-from parity.comparator.detect.temperatures import LOWEST, OTHER_DISTRIBUTIONS
+from parity.comparator.detect.temperatures import LOWEST
 from parity.comparator.inputs.servers import served
 from parity.comparator.reference.draw_sums import NAMES, AtPlaces, DrawSums, sums_of
 from parity.comparator.reference.other_draws import ArmsOdds, Odds, odds_of
@@ -161,15 +161,10 @@ def _shaped(
 ) -> tuple[Outcomes, Outcomes]:
     """By arm: what was drawn where penalties, biases or bans decided as well, among the tokens that are listed. `few`:
     where only some tokens were allowed, so that at each place another number of a list is left."""
-    sides: list[list[tuple[Completion, TopLogprobs]]] = [[], []]
-    for arm, side, found in zip(arms, listed, sides, strict=True):
-        for one, top in side:
-            shaping, sampling = reference.shaping(one), arm.sampling_of(one)
-            shapes = shaping.penalises or any(sampling.get(name) for name in OTHER_DISTRIBUTIONS)
-            if bool(sampling.get("allowed_token_ids")) != few:
-                continue
-            if shapes and not shaping.unknown and asked(one) >= LOWEST:
-                found.append((one, top))
+    sides = [
+        [(one, top) for one, top in side if asked(one) >= LOWEST and _is_shaped(arm, one, reference, few)]
+        for arm, side in zip(arms, listed, strict=True)
+    ]
     known = listed_width([top for side in sides for _, top in side])
     drawn_from = [
         [(one, *lists) for one, top in side
@@ -185,6 +180,12 @@ def _shaped(
             groups.setdefault((asked(one), Cut.of(arm.sampling_of(one))), []).append(Drawn(one.key, *draws))
         outcomes.append(groups)
     return outcomes[0], outcomes[1]
+
+
+def _is_shaped(arm: Capture, one: Completion, reference: Reference, few: bool) -> bool:
+    shaping = reference.shaping(one)
+    allowed = bool(arm.sampling_of(one).get("allowed_token_ids"))
+    return allowed == few and (shaping.penalises or shaping.forbids) and not shaping.unknown
 
 
 def _as_drawn_from(top: TopLogprobs, one: Completion, reference: Reference) -> tuple[TopLogprobs, FloatArray] | None:

@@ -28,6 +28,10 @@ _MASKS = frozenset({"bad_words", "structured_outputs", "guided_decoding", "respo
 """Those that take tokens away and move no logit of those that are left."""
 
 
+_FORBIDS = ("allowed_token_ids", "bad_words")
+"""Sampling parameters with which the rest of a list is not what could be drawn."""
+
+
 class Shaping(Struct, frozen=True):
     """What sampling parameters do to the logits of a completion."""
 
@@ -38,6 +42,14 @@ class Shaping(Struct, frozen=True):
     says nothing then."""
     logit_range: tuple[float, float] = ANY_LOGIT
     """Nats between which log(sum(exp(logits))) lies, where a list does not record it."""
+
+    forbids: bool = False
+    """Some tokens could not be drawn, whatever the lists say."""
+
+    @property
+    def none(self) -> bool:
+        """Between the lists and what was drawn from there is a temperature and a cut-off alone."""
+        return not (self.penalises or self.unknown or self.forbids)
 
     @property
     def only_takes_away(self) -> bool:
@@ -75,7 +87,7 @@ def shaping_of(sampling: Mapping[str, Json], masked: frozenset[str] = frozenset(
             unknown.append(row.name)
         else:
             found[_COMPUTED[row.name]] = value
-    return Shaping(Penalties(**found), tuple(unknown))
+    return Shaping(Penalties(**found), tuple(unknown), forbids=any(sampling.get(name) for name in _FORBIDS))
 
 
 def _is_on(row: Parameter, value: Json) -> bool:

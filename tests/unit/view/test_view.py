@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from captures import capture, completion
@@ -123,6 +124,8 @@ def plain(value: Any) -> Any:
         return value.to_json()  # one that was stored has its text for a template
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: plain(getattr(value, one.name)) for one in fields(value) if one.compare}
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, np.ndarray):
         return [None if item != item else item for item in value.tolist()]
     if isinstance(value, Mapping):
