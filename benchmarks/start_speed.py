@@ -24,7 +24,7 @@ from pathlib import Path
 import compare_speed
 
 ROOT = Path(__file__).parents[1]
-ENTRY = "import sys; from parity.cli.main import entry; sys.exit(entry())"
+ENTRY = ["-m", "parity"]
 
 
 def tree(commit: str, folder: Path) -> Path:
@@ -39,7 +39,7 @@ def tree(commit: str, folder: Path) -> Path:
 def seconds(version: Path, arguments: list[str]) -> float:
     path = os.pathsep.join((str(version), str(version / "backends")))
     environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", *arguments]
+    command = [sys.executable, *arguments]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if (code := os.waitstatus_to_exitcode(status)) not in (0, 1, 4):
@@ -58,9 +58,9 @@ def main() -> None:
         (folder / "files").mkdir()
         baseline, candidate, scores = compare_speed.write(folder / "files", *compare_speed.captures(16, 64, 0.25))
         cases = {
-            "import parity": ["import parity"],
-            "parity --help": [ENTRY, "--help"],
-            "parity compare, 16 completions": [ENTRY, "compare", baseline, candidate, "--scores", scores],
+            "import parity": ["-c", "import parity"],
+            "parity --help": [*ENTRY, "--help"],
+            "parity compare, 16 completions": [*ENTRY, "compare", baseline, candidate, "--scores", scores],
         }
         found: dict[tuple[str, str], list[float]] = defaultdict(list)
         for _ in range(options.runs):

@@ -84,13 +84,14 @@ ADJECTIVES: Final = (
 """Words that may stand between the number and the noun."""
 
 _FIELD: Final = r"(?<!\{)\{%s(?:![rsa])?(?::[^{}]*)?\}"
-_PHRASE: Final = re.compile(
+_PHRASE: Final = (
     r"(?:" + _FIELD % r"(?P<part>\w+)" + r" of (?:the )?(?:same )?)?"
     + _FIELD % r"(?P<whole>\w+)"
     + rf"(?: (?:{'|'.join(ADJECTIVES)}))*"
     + rf" (?P<noun>{'|'.join(NOUNS)})\b(?!')"
     + rf"(?: (?:that |could not be )?(?P<verb>{'|'.join(VERBS)})\b)?"
 )  # fmt: skip
+"""`re` compiles it once, when the first number is 1: not every command has one."""
 
 REMEMBERED: Final = 1024
 _AGREED: Final[dict[tuple[str, frozenset[str]], str]] = {}
@@ -130,4 +131,4 @@ def _agreed(template: str, ones: frozenset[str]) -> str:
             text = text[: first - begin] + word + text[last - begin :]
         return text
 
-    return _PHRASE.sub(phrase, template)
+    return re.sub(_PHRASE, phrase, template)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import sys
@@ -158,9 +157,6 @@ cli.params.append(language_option(hidden=False))
 
 def entry() -> NoReturn:
     """The console script."""
-    # Modules, captures and findings are many objects that stay: looking through them for cycles at every 700 new ones
-    # takes a tenth of the time of a command.
-    gc.set_threshold(50_000, 20, 20)
     if isinstance(sys.stdout, io.TextIOWrapper):
         encoding, lines = sys.stdout.encoding, sys.stdout.line_buffering
         # A locale without UTF-8 lacks characters, as stderr does.

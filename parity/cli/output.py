@@ -17,7 +17,6 @@ from parity._version import __version__
 from parity.errors import ParityError
 from parity.language import render
 from parity.messages import Message, message
-from parity.secrecy import command_words, without_secrets
 from parity.text import in_escapes, visible
 
 if TYPE_CHECKING:
@@ -117,6 +116,8 @@ def console() -> Console:
 
 def command_said() -> str:
     """This command line as it may be kept and reported."""
+    from parity.secrecy import command_words
+
     return shlex.join(["parity", *command_words(sys.argv[1:])])
 
 
@@ -149,6 +150,7 @@ def _save_traceback(error: BaseException) -> Path:
     import tempfile
 
     from parity.paths import data_dir
+    from parity.secrecy import without_secrets
 
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     text = f"parity {__version__}, Python {sys.version}\n{command_said()}\n\n" + str(
