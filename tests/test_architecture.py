@@ -61,11 +61,61 @@ def test_every_module_imports_where_there_is_no_posix() -> None:
         "importlib.import_module('parity.locks')\n"
         "sys.platform = here\n"
         "del sys.modules['msvcrt']\n"
-        "for name in ('fcntl', 'grp', 'pwd', 'resource'): sys.modules[name] = None\n"
+        "import os, signal\n"
+        "for name in ('fcntl', 'grp', 'pwd', 'resource', 'termios', 'tty', 'pty'): sys.modules[name] = None\n"
+        "names = {signal: ('SIGKILL', 'SIGHUP', 'SIGSTOP', 'SIGCONT', 'SIGUSR1', 'SIGPIPE', 'SIGALRM'),\n"
+        "         os: ('fork', 'setsid', 'killpg', 'mkfifo', 'sched_getaffinity', 'wait4')}\n"
+        "for module in names: [delattr(module, name) for name in names[module] if hasattr(module, name)]\n"
         "for name in sys.argv[1:]: importlib.import_module(name)"
     )
     done = _python(code, *_modules())
     assert done.returncode == 0, done.stderr
+
+
+POSIX = {
+    "": {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "curses"},
+    "os": {"fork", "setsid", "killpg", "getuid", "geteuid", "mkfifo", "sched_getaffinity", "wait4"},
+    "signal": {"SIGKILL", "SIGHUP", "SIGSTOP", "SIGCONT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGPIPE", "SIGCHLD"},
+}
+"""Modules and names of modules that Windows lacks; macOS has no affinity either."""
+
+
+def test_every_test_module_imports_where_there_is_no_posix() -> None:
+    """One that does not ends the whole suite there, before the first test."""
+    found = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if path.parent.name not in {"hostile", "fuzz"}:  # its conftest collects nothing there
+            found += [f"{path.relative_to(ROOT)}: {name}" for name in _posix(ast.parse(path.read_text("utf-8")))]
+    assert found == []
+
+
+def test_what_posix_alone_has_is_noticed_where_it_is_asked_for_at_once() -> None:
+    tree = ast.parse(
+        "import os, signal\n"
+        "import pty as terminal\n"
+        "@mark(os.fork, [signal.SIGHUP])\n"
+        "def f(a=signal.SIGALRM):\n"
+        "    import fcntl\n"
+        "    return os.wait4\n"
+        "class C:\n"
+        "    a = os.setsid\n"
+    )
+    assert sorted(_posix(tree)) == ["os.fork", "os.setsid", "pty", "signal.SIGALRM", "signal.SIGHUP"]
+
+
+def _posix(tree: ast.Module) -> Iterator[str]:
+    """What an import of this module would ask for and not find."""
+    yield from sorted(set(_top_level_imports(tree)) & POSIX[""])
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting += [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]
+        elif not isinstance(node, ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+        match node:
+            case ast.Attribute(value=ast.Name(id=module), attr=name) if name in POSIX.get(module, ()):
+                yield f"{module}.{name}"
 
 
 def test_imports_keep_to_the_contracts() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 from report_data import BASE, MTP, arm_case, finding_case, make_case, run_of
 from support.captures import TEXT, capture, completion
 
@@ -158,7 +159,7 @@ def test_what_thirty_lines_cannot_show_has_no_short_script(view: RunView) -> Non
     large = tuple(RequestRow(at, f"p{at}", None, np.arange(1, 400)) for at in range(20))
     assert minimal_script(replace(view, requests=large), finding) is None
     assert minimal_script(replace(view, run=run_of(sampling={"temperature": 1.0})), finding) is None
-    early = replace(finding, candidate=replace(finding.candidate, first_divergence=1))
+    early = replace(finding, candidate=structs.replace(finding.candidate, first_divergence=1))
     assert minimal_script(view, early) is None
     nobody = finding.key._replace(request="of nobody")  # as a database of others may say
     assert minimal_script(view, replace(finding, key=nobody)) is None

@@ -284,8 +284,8 @@ with run_arm(fake_plan("slow", requests=400, PARITY_MARK=sys.argv[3]), "fake/bas
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
-def test_parity_dies_and_the_far_worker_with_it(sshd: Sshd, tmp_path: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"], ids=["killed", "frozen"])
+def test_parity_dies_and_the_far_worker_with_it(sshd: Sshd, tmp_path: Path, how: str) -> None:
     """kill -9 ends the stream. A parity that stands still keeps it open: then the worker waits in vain for a word."""
     capture, mark = tmp_path / "a.jsonl", tmp_path.name
     here = str(Path(__file__).parents[2] / "support")
@@ -297,7 +297,7 @@ def test_parity_dies_and_the_far_worker_with_it(sshd: Sshd, tmp_path: Path, how:
     try:
         wait_for(lambda: capture.exists() and capture.read_bytes().count(b"\n") > 3, 30)
         assert len(processes_with(mark)) == 1
-        parity.send_signal(how)
+        parity.send_signal(getattr(signal, how))
         wait_for(lambda: not processes_with(mark), 15)
     finally:
         parity.kill()
