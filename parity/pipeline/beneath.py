@@ -8,12 +8,12 @@ from pathlib import Path
 
 from parity.capture.sketches import Sketches, read_sketches, sketches_path
 from parity.comparator import Comparison
-from parity.comparator.population.rates import recounted
 from parity.explain.aligned import align
 from parity.explain.located import FEW, MODULE, Located, Locating, locate
 from parity.explain.noise import ERROR_RATE, LEAST_COMPLETIONS
 from parity.files import is_file
 from parity.messages import Message, message, words_heard
+from parity.pipeline.added import with_findings
 from parity.records import Capture, Finding, Kind, Severity, Verdict
 from parity.records.evidence import LocatedEvidence
 
@@ -77,18 +77,7 @@ def with_sketches(
         verdict = Verdict.DIVERGED
     if verdict is Verdict.PASS and found.judged and not found.located:
         reasons.append(clean(found))
-    classes = {**comparison.classes, **{one.key: "corrupt" for one in findings if one.key in comparison.classes}}
-    every = tuple(sorted([*comparison.findings, *findings], key=lambda one: -one.weight))
-    return replace(
-        comparison,
-        verdict=verdict,
-        reasons=tuple(reasons),
-        notes=tuple(notes),
-        findings=every,
-        classes=classes,  # type: ignore[arg-type]
-        stats=recounted(comparison.stats, classes, every) if findings else comparison.stats,  # type: ignore[arg-type]
-        next_steps=comparison.next_steps if verdict is comparison.verdict else (),
-    )
+    return with_findings(comparison, findings, verdict, reasons, notes)
 
 
 def unreadable(why: Message) -> Locating:

@@ -13,11 +13,11 @@ import numpy as np
 
 from parity.capture.steps import RowSteps, StepRequest, StepsSummary, read_steps, steps_path
 from parity.comparator import Comparison
-from parity.comparator.population.rates import recounted
 from parity.explain.drafted import Drafted, drafted
 from parity.explain.invariants import INVARIANTS, invariants_of
 from parity.explain.violations import Checked, Violation, check
 from parity.messages import Message, joined, message, words_heard
+from parity.pipeline.added import with_findings
 from parity.pipeline.server_steps import named_by_server
 from parity.records import Capture, Completion, Finding, Key, Kind, Severity, Verdict
 from parity.records.evidence import ViolationEvidence
@@ -141,7 +141,6 @@ def with_steps(comparison: Comparison, baseline: Inside, candidate: Inside) -> C
         reasons.insert(0, _baseline_broken(comparison.baseline, baseline))
     if findings or any(one.broken for one in candidate.summaries):
         reasons.insert(0, _broken(candidate))
-    every = tuple(sorted([*comparison.findings, *findings], key=lambda one: -one.weight))
     verdict = _worse(
         comparison.verdict, bool(findings) or any(one.broken for one in candidate.summaries), bool(baseline.broken)
     )
@@ -149,17 +148,7 @@ def with_steps(comparison: Comparison, baseline: Inside, candidate: Inside) -> C
         (reasons if verdict is Verdict.PASS else notes).append(_clean(candidate))
     notes += _not_asked(candidate)
     notes += [note for arm, one in arms for note in _of_a_ring(arm, one)]
-    classes = {**comparison.classes, **{one.key: "corrupt" for one in findings if one.key in comparison.classes}}
-    return replace(
-        comparison,
-        verdict=verdict,
-        reasons=tuple(reasons),
-        notes=tuple(notes),
-        findings=every,
-        classes=classes,  # type: ignore[arg-type]
-        stats=recounted(comparison.stats, classes, every) if findings else comparison.stats,  # type: ignore[arg-type]
-        next_steps=comparison.next_steps if verdict is comparison.verdict else (),
-    )
+    return with_findings(comparison, findings, verdict, reasons, notes)
 
 
 def _worse(verdict: Verdict, candidate_broke: bool, baseline_broke: bool) -> Verdict:

@@ -290,11 +290,15 @@ def needs_long_lists(sampling: Mapping[str, Json]) -> bool:
     """Is more than the very best tokens needed to judge by? Penalties push these down, what is forbidden stands among
     them, and of what was drawn the ranks below them say at which temperature: of a flat model, five tokens a sixth of
     what can be known, twenty four tenths."""
-    forbids = any(sampling.get(name) for name in _FORBIDDING)
-    return penalises(sampling) or forbids or bool(sampling.get("temperature"))
+    return penalises(sampling) or forbids(sampling) or bool(sampling.get("temperature"))
 
 
 _FORBIDDING = ("allowed_token_ids", "bad_words")
+
+
+def forbids(sampling: Mapping[str, Json]) -> bool:
+    """Are there tokens by name that could not be drawn, whatever the lists say?"""
+    return any(sampling.get(name) for name in _FORBIDDING)
 
 
 def penalises(sampling: Mapping[str, Json]) -> bool:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from parity.comparator.inputs.bans import APPLIED
 from parity.comparator.reference.penalties import ANY_LOGIT, Penalised, Penalties
 from parity.records import Completion, Json
-from parity.records.sampling import Effect, Parameter, parameters
+from parity.records.sampling import Effect, Parameter, forbids, parameters
 
 _COMPUTED = {
     "repetition_penalty": "repetition",
@@ -28,10 +28,6 @@ _MASKS = frozenset({"bad_words", "structured_outputs", "guided_decoding", "respo
 """Those that take tokens away and move no logit of those that are left."""
 
 
-_FORBIDS = ("allowed_token_ids", "bad_words")
-"""Sampling parameters with which the rest of a list is not what could be drawn."""
-
-
 class Shaping(Struct, frozen=True):
     """What sampling parameters do to the logits of a completion."""
 
@@ -44,7 +40,7 @@ class Shaping(Struct, frozen=True):
     """Nats between which log(sum(exp(logits))) lies, where a list does not record it."""
 
     forbids: bool = False
-    """Some tokens could not be drawn, whatever the lists say."""
+    """The rest of a list is not what could be drawn."""
 
     @property
     def none(self) -> bool:
@@ -87,7 +83,7 @@ def shaping_of(sampling: Mapping[str, Json], masked: frozenset[str] = frozenset(
             unknown.append(row.name)
         else:
             found[_COMPUTED[row.name]] = value
-    return Shaping(Penalties(**found), tuple(unknown), forbids=any(sampling.get(name) for name in _FORBIDS))
+    return Shaping(Penalties(**found), tuple(unknown), forbids=forbids(sampling))
 
 
 def _is_on(row: Parameter, value: Json) -> bool:

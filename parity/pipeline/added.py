@@ -1,0 +1,36 @@
+"""Findings that need neither tokens nor scores, into the comparison of two arms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from parity.comparator import Comparison
+from parity.comparator.population.rates import recounted
+from parity.comparator.types import CompletionClass
+from parity.messages import Message
+from parity.records import Finding, Key, Verdict
+
+
+def with_findings(
+    comparison: Comparison,
+    findings: Sequence[Finding],
+    verdict: Verdict,
+    reasons: Iterable[Message],
+    notes: Iterable[Message],
+) -> Comparison:
+    """The comparison with these findings as well. A completion that has one is corrupt. What to do next stays where the
+    verdict does."""
+    every = tuple(sorted([*comparison.findings, *findings], key=lambda one: -one.weight))
+    corrupt: dict[Key, CompletionClass] = {one.key: "corrupt" for one in findings if one.key in comparison.classes}
+    classes = {**comparison.classes, **corrupt}
+    return replace(
+        comparison,
+        verdict=verdict,
+        reasons=tuple(reasons),
+        notes=tuple(notes),
+        findings=every,
+        classes=classes,
+        stats=recounted(comparison.stats, classes, every) if findings else comparison.stats,
+        next_steps=comparison.next_steps if verdict is comparison.verdict else (),
+    )
