@@ -13,7 +13,7 @@ from parity.files import read_whole
 from parity.messages import Message, message
 from parity.plan.messages import parse_messages
 from parity.records import Json
-from parity.records.sampling import Value, read_values
+from parity.records.sampling import Value, parameters, read_values
 
 _FORMATS = message(
     "plan.prompt_formats",
@@ -111,8 +111,10 @@ def _parse_jsonl(text: str, source: str) -> list[Prompt]:
             ) from None
         where = f"{source}, line {number}"
         prompt = _parse_prompt(value, f"p{len(prompts)}", where)
-        if isinstance(value, dict) and value.get("sampling") is not None:
-            prompt = _asked(prompt, value["sampling"], where)
+        if isinstance(value, dict):
+            _refuse_beside(value, where)
+            if value.get("sampling") is not None:
+                prompt = _asked(prompt, value["sampling"], where)
         if prompt.id in seen:
             raise ParityError(
                 message(
@@ -128,6 +130,26 @@ def _parse_jsonl(text: str, source: str) -> list[Prompt]:
         seen[prompt.id] = number
         prompts.append(prompt)
     return prompts
+
+
+def _refuse_beside(line: Mapping[str, Json], where: str) -> None:
+    """A parameter that stands beside the prompt, as in a request to a server, would be left out without a word."""
+    beside = [row.name for row in parameters() if line.get(row.name) is not None]
+    if beside:
+        raise ParityError(
+            message(
+                "plan.sampling_beside",
+                "{where} has {names} outside of `sampling`, where nobody reads it",
+                where=where,
+                names=beside,
+            ),
+            hint=message(
+                "plan.sampling_within",
+                "ask for it in `sampling`, or take it out: `jq -c '.sampling = {{{wanted}}} | del({gone})' FILE.jsonl`",
+                wanted=", ".join(beside),
+                gone=", ".join(f".{name}" for name in beside),
+            ),
+        )
 
 
 def _asked(prompt: Prompt, value: Json, where: str) -> Prompt:

@@ -170,3 +170,13 @@ def test_a_mistake_in_a_prompts_own_parameters_names_line_and_parameter(
     with pytest.raises(ParityError) as caught:
         load_prompts(path)
     assert problem in str(caught.value)
+
+
+def test_parameters_beside_a_prompt_are_refused_with_what_to_write(tmp_path: Path) -> None:
+    """As in a request to a server: they would change nothing, and nobody would know."""
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "a", "category": "x"}\n{"prompt": "b", "top_k": 5, "temperature": 0.0, "stop": null}\n')
+    with pytest.raises(ParityError, match=r"line 2 has temperature, top_k outside of `sampling`") as raised:
+        load_prompts(file)
+    assert raised.value.hint is not None
+    assert "`jq -c '.sampling = {temperature, top_k} | del(.temperature, .top_k)' FILE.jsonl`" in str(raised.value.hint)
