@@ -52,8 +52,7 @@ class ArmsDraws(Struct, frozen=True):
         return frozenset(sorted(self.candidate)[1:]) if self.noise_shared_by else frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class AllOutcomes:
+class AllOutcomes(Struct, frozen=True):
     """Of baseline and candidate, by what decided of a draw: temperature and cut-off alone; penalties, biases or bans as
     well, among the tokens that are listed; these where only some tokens were allowed."""
 

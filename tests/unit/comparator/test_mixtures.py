@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from parity.comparator.population.mixtures import Mixed, ways_seen
 from parity.comparator.population.mixtures import test_mixtures as mixtures_test
