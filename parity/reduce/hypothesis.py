@@ -18,8 +18,8 @@ from parity.plan import Arm
 from parity.records import Json
 from parity.reduce.case import Case, Setup
 from parity.reduce.oracle import Decision, Oracle, OutOfTime
-from parity.reduce.search import DOES_NOT_FAIL, FAILS, shots_said, untried
 from parity.reduce.sequential import Question
+from parity.reduce.tried import DOES_NOT_FAIL, FAILS, shots_said, untried
 
 MOST: Final = 2
 """Settings that are tried: each is an engine start."""

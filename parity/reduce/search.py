@@ -19,11 +19,11 @@ from parity.errors import BackendError
 from parity.messages import Message, Say, message, verbatim
 from parity.plan import Request, Sampling
 from parity.plan.churn import Churn
-from parity.records import Json
 from parity.reduce.case import Case, Setup
 from parity.reduce.ddmin import ddmin
 from parity.reduce.oracle import Decision, Oracle, OutOfTime
 from parity.reduce.sequential import Question, certain, clopper_pearson, per_round
+from parity.reduce.tried import DOES_NOT_FAIL, FAILS, Step, shots_said
 
 FEWEST_ROUNDS, MOST_ROUNDS = 20, 60
 """A reduced plan repeats its round at most MOST_ROUNDS times (a failure in twenty rounds or so is the rarest worth
@@ -63,45 +63,6 @@ class Goal:
     def question(self, case: Case) -> Question:
         p1 = per_round(self.probability, self.rounds(case))
         return Question(p1 / APART, p1, self.alpha, self.beta)
-
-
-FAILS = message("reduce.fails", "fails")
-DOES_NOT_FAIL = message("reduce.does_not_fail", "does not fail")
-
-
-def untried(why: Message) -> Message:
-    return message("reduce.untried", "cannot be tried ({why})", why=why)
-
-
-def shots_said(what: Message | str, answer: Message, decision: Decision) -> Message:
-    return message(
-        "reduce.shots",
-        "{what}: {answer} ({failures} of {shots} shots)",
-        what=what,
-        answer=answer,
-        failures=decision.failures,
-        shots=decision.shots,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing that was tried."""
-
-    what: str
-    accepted: bool
-    shots: int
-    failures: int
-    why: str = ""
-
-    def to_json(self) -> dict[str, Json]:
-        return {
-            "tried": self.what,
-            "accepted": self.accepted,
-            "shots": self.shots,
-            "failures": self.failures,
-            **({"why": self.why} if self.why else {}),
-        }
 
 
 @dataclass(slots=True)

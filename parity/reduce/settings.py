@@ -14,8 +14,8 @@ from parity.records.engine_settings import SPECULATION
 from parity.reduce.case import Case, Setup
 from parity.reduce.ddmin import ddmin
 from parity.reduce.oracle import Decision, Oracle, OutOfTime
-from parity.reduce.search import DOES_NOT_FAIL, FAILS, Step, shots_said, untried
 from parity.reduce.sequential import Question
+from parity.reduce.tried import DOES_NOT_FAIL, FAILS, Step, shots_said, untried
 
 ABSENT = object()
 """A setting that one of the arms does not have."""

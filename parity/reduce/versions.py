@@ -16,8 +16,8 @@ from parity.plan import Arm
 from parity.records import Json
 from parity.reduce.case import Case, Setup, reference_of
 from parity.reduce.oracle import Decision, Oracle, OutOfTime
-from parity.reduce.search import DOES_NOT_FAIL, FAILS, Step, untried
 from parity.reduce.sequential import Question, repeated
+from parity.reduce.tried import DOES_NOT_FAIL, FAILS, Step, untried
 
 
 def between(versions: Sequence[str], first: str, last: str) -> list[str]:

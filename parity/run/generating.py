@@ -15,12 +15,13 @@ from parity.records import Header, Key
 from parity.records.recording import RING
 from parity.run.appending import Appender
 from parity.run.beside import StepsAllowed
+from parity.run.commands import Generate
 from parity.run.counting import Counters, added, of_replicas
 from parity.run.events import Phase
 from parity.run.expected import Expected, check_round
 from parity.run.failures import Doing
 from parity.run.link import Link
-from parity.run.messages import Completion, Footer, FromWorker, Generate, ProtocolError, Round, count, line_of
+from parity.run.messages import Completion, Footer, FromWorker, ProtocolError, Round, count, line_of
 from parity.run.resume import Held, Kept, digest, keep
 from parity.run.ringing import Recorded, RingFile, kept_steps
 from parity.run.sketching import SketchesFile

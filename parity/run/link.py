@@ -21,17 +21,16 @@ from parity.records.plan_digest import plan_digest
 from parity.records.sampling import wire
 from parity.run.backend import Backend, HasDevices, HoldsMemory, Patient, Remote, hint_for
 from parity.run.budget import Budget
+from parity.run.commands import Command, Job
 from parity.run.events import ArmEvent, OnEvent, Phase
 from parity.run.expected import check_header
 from parity.run.failures import Doing, Interrupted, Timeouts, Trouble, engine_words, memory_held, words_of
 from parity.run.launch import Launch, command_line, place_in_words, python_of, remedy, run_python
 from parity.run.messages import (
-    Command,
     Completion,
     Failed,
     Footer,
     FromWorker,
-    Job,
     Progress,
     ProtocolError,
     Round,

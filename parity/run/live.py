@@ -17,13 +17,13 @@ from parity.plan.hosts import Host
 from parity.records import Completion, Header, ScoreKey, TopLogprobs
 from parity.run import messages
 from parity.run.adapters import load_backend
+from parity.run.commands import Teacher, trial_of
 from parity.run.counting import Counters
 from parity.run.events import OnEvent, ignore
 from parity.run.expected import Expected, check_score
 from parity.run.failures import Doing, Timeouts
 from parity.run.items import ScoreItem
 from parity.run.link import Link
-from parity.run.messages import trial_of
 
 NO_CHURN = Churn()
 
@@ -78,7 +78,7 @@ class LiveArm:
         if not items:
             return found
         with link.guarded():
-            link.send(0, messages.Teacher(items, top))
+            link.send(0, Teacher(items, top))
             while True:
                 said = link.receive(Doing.SCORING)
                 if isinstance(said, messages.Score):

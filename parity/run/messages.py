@@ -1,4 +1,4 @@
-"""The worker protocol as types, one JSON object a line in either direction; `record` lines go into the capture.
+"""What a worker answers, as types, one JSON object a line; `record` lines go into the capture. Commands: `commands`.
 
 A far host is not trusted to keep to it: what is not as written here is a ProtocolError. Only this module of `run` sees
 JSON objects. What they mean for a plan is checked by `expected`.
@@ -6,7 +6,7 @@ JSON objects. What they mean for a plan is checked by `expected`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -20,13 +20,11 @@ from parity.capture.problems import Malformed
 from parity.capture.sketches import SketchesBlock, SketchesHeader, SketchesLine, SketchesStopped
 from parity.capture.steps import StepsBlock, StepsHeader, StepsLine, StepsStopped
 from parity.messages import Message, message
-from parity.plan import Plan
 from parity.records import Completion as Parsed
 from parity.records import Header, Json, Key, ScoreKey, TopLogprobs
 from parity.records.counters import sane
 from parity.records.depth import is_shallow
 from parity.run.counting import Counters
-from parity.run.items import ScoreItem
 from parity.run.words import printable
 
 Count: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 31)]
@@ -299,64 +297,3 @@ def line_of(record: Record) -> bytes:
 def count(value: Json) -> int:
     """A number of an event that is only shown; nonsense counts as 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
-
-
-# --------------------------------------------------------------------------- commands
-
-
-class Job(Struct, frozen=True):
-    """The first line that a worker gets: its plan, its arm, how long it may hear nothing, and how long it waits for
-    the memory of its devices to be free before it starts its engine (seconds)."""
-
-    plan: Json
-    arm: str
-    silence: float | UnsetType = UNSET
-    settle: float | UnsetType = UNSET
-
-
-class Generate(Struct, frozen=True, tag_field="op", tag="generate"):
-    rounds: Sequence[int]
-
-
-class Teacher(Struct, frozen=True, tag_field="op", tag="score"):
-    """Teacher-force these."""
-
-    items: Sequence[ScoreItem]
-    top: int
-
-
-class Trial(Struct, frozen=True, tag_field="op", tag="trial"):
-    """One round of other requests."""
-
-    requests: Json
-    sampling: Json
-    churn: Json
-
-
-class Exit(Struct, frozen=True, tag_field="op", tag="exit"):
-    """Stop what is being done, and end."""
-
-
-class Ping(Struct, frozen=True, tag_field="op", tag="ping"):
-    """Still here."""
-
-
-Command: TypeAlias = Job | Generate | Teacher | Trial | Exit | Ping
-
-
-def trial_of(plan: Plan) -> Trial:
-    """One round of the plan's requests."""
-    asked = plan.to_json()
-    return Trial(asked["requests"], asked["sampling"], asked.get("churn", {}))
-
-
-def command_line_of(command: Command) -> bytes:
-    """A command as a line."""
-    return msgspec.json.encode(command, enc_hook=_array) + b"\n"
-
-
-def _array(value: object) -> list[int]:
-    if isinstance(value, np.ndarray):
-        ids: list[int] = value.tolist()
-        return ids
-    raise NotImplementedError(f"no JSON for a {type(value).__name__}")

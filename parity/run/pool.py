@@ -13,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from parity.plan import Plan
+from parity.run.commands import Command
 from parity.run.launch import Launch
-from parity.run.messages import Command, FromWorker
+from parity.run.messages import FromWorker
 from parity.run.process import NoAnswer, WorkerProcess
 
 

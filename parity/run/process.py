@@ -20,7 +20,8 @@ from typing import IO
 from parity.capture import MAX_LINE_BYTES
 from parity.errors import BackendError, ParityError
 from parity.messages import Message, message
-from parity.run.messages import Command, Exit, FromWorker, Ping, ProtocolError, command_line_of, decode, unfit
+from parity.run.commands import Command, Exit, Ping, command_line_of
+from parity.run.messages import FromWorker, ProtocolError, decode, unfit
 from parity.run.words import printable
 
 HELD_OPEN_SECONDS = 5.0

@@ -11,12 +11,13 @@ from parity.capture.sketches import SketchesBlock, SketchesHeader, SketchesStopp
 from parity.messages import message, short_json, words_heard
 from parity.records import Header, Json, Key, ScoreKey
 from parity.run.appending import Appender
+from parity.run.commands import Teacher
 from parity.run.events import Phase
 from parity.run.expected import check_score, check_unscored
 from parity.run.failures import Doing
 from parity.run.items import ScoreItem, chunks
 from parity.run.link import Link
-from parity.run.messages import Footer, FromWorker, ProtocolError, Score, Scored, Teacher, Unscored, count, line_of
+from parity.run.messages import Footer, FromWorker, ProtocolError, Score, Scored, Unscored, count, line_of
 from parity.run.resume import Held
 from parity.run.sketching import SketchesFile
 from parity.run.words import one_line

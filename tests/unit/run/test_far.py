@@ -31,8 +31,8 @@ from parity.errors import BackendError, ExitCode, ParityError
 from parity.plan import Plan
 from parity.plan.hosts import Host
 from parity.run import ArmEvent, ScoreItem, Timeouts, run_arm
+from parity.run.commands import Command, Ping, command_line_of
 from parity.run.launch import run_python
-from parity.run.messages import Command, Ping, command_line_of
 
 PYTHON = sys.executable
 ROOM = Timeouts(start=60.0, stall=60.0, grace=5.0)
