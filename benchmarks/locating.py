@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 

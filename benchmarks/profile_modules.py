@@ -109,7 +109,7 @@ def halves(one: Aligned, draws: int) -> tuple[list[float], int]:
 
 def only(one: Aligned, keys: np.ndarray) -> Aligned:
     """Some of the completions."""
-    from msgspec.structs import replace
+    from dataclasses import replace
 
     rows = keys[one.completion]
     of_tokens = (

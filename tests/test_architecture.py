@@ -68,7 +68,8 @@ def test_every_module_imports_where_there_is_no_posix() -> None:
         "for module in names: [delattr(module, name) for name in names[module] if hasattr(module, name)]\n"
         "for name in sys.argv[1:]: importlib.import_module(name)"
     )
-    done = _python(code, *_modules())
+    posix = {"parity.tui.driver"}  # of a POSIX terminal: parity.tui.app asks for it there alone
+    done = _python(code, *sorted({*_modules()} - posix))
     assert done.returncode == 0, done.stderr
 
 

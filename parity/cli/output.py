@@ -53,10 +53,13 @@ def emit(text: str, *, document: bool = False) -> None:
 def emit_json(value: Json, *, on_one_line: bool = False) -> None:
     """One JSON document on stdout; NaN and infinities become null."""
     import orjson
+    from msgspec import Struct, structs
 
     def plain(thing: object) -> Json:
         if isinstance(thing, Path):
             return str(thing)
+        if isinstance(thing, Struct):
+            return structs.asdict(thing)
         if hasattr(thing, "items"):
             return dict(thing.items())
         raise TypeError(f"cannot write a {type(thing).__name__} as JSON")

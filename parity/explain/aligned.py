@@ -9,11 +9,11 @@ The first position of a completion that cannot be paired ends it: what comes lat
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from parity.capture.sketches import Numbers, SketchedModule, Sketches
 from parity.records import Capture, Completion, Key
@@ -33,7 +33,8 @@ AT_ONCE: Final = 4096
 """Tokens whose sketches are held in double precision together."""
 
 
-class Aligned(Struct, frozen=True):
+@dataclass(frozen=True)
+class Aligned:
     """Tokens that both sides computed, in the order of completions and positions. Arrays of shape (tokens, …)."""
 
     keys: tuple[Key, ...]
@@ -105,7 +106,8 @@ engine was fed other tokens than it handed out; what went into the first layer i
 when sketching had ended."""
 
 
-class _Side(Struct, frozen=True):
+@dataclass(frozen=True)
+class _Side:
     """Sketches with the rows of each sequence by position."""
 
     sketches: Sketches

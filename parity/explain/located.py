@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from parity.explain.aligned import Aligned, Ints, pooled
 from parity.explain.noise import LEAST_DISTANCE, Judged, judge
@@ -29,7 +29,8 @@ STRIP_TOKENS: Final = 8
 """Tokens before and after the located one that its strip shows."""
 
 
-class Strip(Struct, frozen=True):
+@dataclass(frozen=True)
+class Strip:
     """Modules and tokens around a located one: excess over noise as multiples of its level."""
 
     modules: tuple[str, ...]
@@ -38,7 +39,8 @@ class Strip(Struct, frozen=True):
     """A row for each module."""
 
 
-class Located(Struct, frozen=True):
+@dataclass(frozen=True)
+class Located:
     """Where one completion went wrong."""
 
     key: Key
@@ -71,7 +73,8 @@ class Located(Struct, frozen=True):
         return max(0, self.position + 1 - self.prompt_tokens)
 
 
-class Noise(Struct, frozen=True):
+@dataclass(frozen=True)
+class Noise:
     """What the run's own tokens say of one module."""
 
     module: str
@@ -83,7 +86,8 @@ class Noise(Struct, frozen=True):
     flips: int
 
 
-class Locating(Struct, frozen=True):
+@dataclass(frozen=True)
+class Locating:
     """What the sketches of one arm say."""
 
     located: tuple[Located, ...]

@@ -17,11 +17,11 @@ module is judged nevertheless where it gave something else altogether (OTHERWISE
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from parity.explain.aligned import Aligned, Floats, Ints
 
@@ -72,7 +72,8 @@ _DECILE: Final = 1.2815515655446004
 """Standard deviations from the median to UPPER of a normal law."""
 
 
-class Judged(Struct, frozen=True):
+@dataclass(frozen=True)
+class Judged:
     """Every token and module against the noise. Arrays as in `Aligned`."""
 
     excess: Floats

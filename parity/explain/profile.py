@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Final
 
 import numpy as np
-from msgspec import Struct
-from msgspec.structs import replace
 
 from parity.capture.sketches import SketchedModule
 from parity.explain.aligned import Aligned, Floats
@@ -41,7 +40,8 @@ of two, uniform, over mantissas that are spread as their logarithms: 2^-7 sqrt(3
 _LAYER: Final = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)(?:\.|$)")
 
 
-class Distances(Struct, frozen=True):
+@dataclass(frozen=True)
+class Distances:
     """Relative distances of one module of one arm from the reference."""
 
     tokens: int
@@ -60,7 +60,8 @@ class Distances(Struct, frozen=True):
     """PROMPTS or DECODED, where it stands out: `times` is of these tokens; else of all."""
 
 
-class ProfiledModule(Struct, frozen=True):
+@dataclass(frozen=True)
+class ProfiledModule:
     name: str
     role: str
     layer: int
@@ -69,7 +70,8 @@ class ProfiledModule(Struct, frozen=True):
     """None where an arm has too few tokens of it."""
 
 
-class Profile(Struct, frozen=True):
+@dataclass(frozen=True)
+class Profile:
     """The modules of several arms, in the order in which they run."""
 
     arms: tuple[str, ...]
@@ -100,7 +102,8 @@ def profile(arms: Sequence[tuple[str, Aligned]], *, own_reference: bool) -> Prof
     )
 
 
-class _Measured(Struct, frozen=True):
+@dataclass(frozen=True)
+class _Measured:
     """One arm, by module."""
 
     spreads: list[Distances | None]

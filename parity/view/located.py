@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
-
-from msgspec import Struct
-from msgspec.structs import asdict
 
 from parity.capture import read_capture
 from parity.capture.sketches import sketches_path
@@ -24,7 +22,8 @@ MOST_STEPS: Final = 8
 """Steps that are dumped: a dump of one is gigabytes."""
 
 
-class ArmLocated(Struct, frozen=True):
+@dataclass(frozen=True)
+class ArmLocated:
     """What the sketches of one arm say."""
 
     arm: str

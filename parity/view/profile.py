@@ -6,11 +6,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
-
-from msgspec import Struct
-from msgspec.structs import asdict
 
 from parity.capture import read_capture
 from parity.capture.sketches import Sketches, read_sketches, sketches_path
@@ -28,7 +26,8 @@ REFERENCES: Final = (OWN, ARBITER)
 """The prefill of the first run's baseline engine, or that of its arbiter."""
 
 
-class Profiled(Struct, frozen=True):
+@dataclass(frozen=True)
+class Profiled:
     """A profile and what it rests on."""
 
     profile: Profile
