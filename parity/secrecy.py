@@ -22,13 +22,18 @@ PLURAL_TOKENS = "TOKENS"
 """Most often a number of tokens; anything but a number is taken for secrets."""
 
 WORD = r"[\w.-]*(?:api[_-]?key|access[_-]?key|token|secret|passw(?:or)?d|passphrase|credential|signature|auth)[\w.-]*"
+COUNT = r"(?![\w.-]*(?:tokens|token[_-]ids?)[\"']?(?:\s*[:=]\s*|\s+)\[?-?\d{1,9}(?![\w.-]))"
+"""No secret: how many tokens, or which."""
 PATTERNS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), r"\1 ***"),
     (re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*://)[^/\s@]*@"), r"\1***@"),  # user and password of a URL
     (re.compile(r"(?i)([?&;]%s=)[^&;\s]+" % WORD), r"\1***"),  # parameters of a signed URL
     (re.compile(r"(?i)([?&;](?:sig|key|code)=)[^&;\s]+"), r"\1***"),
-    (re.compile(r"(?i)(--?%s[= ])\S+" % WORD), r"\1***"),  # a command line
-    (re.compile(r"(?i)([\"']?\b%s[\"']?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}&]+)" % WORD), r"\1***"),  # JSON, lists
+    (re.compile(r"(?i)(--?%s%s[= ])\S+" % (COUNT, WORD)), r"\1***"),  # a command line
+    (
+        re.compile(r"(?i)([\"']?\b%s%s[\"']?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}&]+)" % (COUNT, WORD)),
+        r"\1***",
+    ),  # JSON, lists
     (re.compile(r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"), "***"),  # JSON web tokens
     (re.compile(r"\b(?:hf_|gh[pos]_|github_pat_|glpat-|xox[abprs]-|[sp]k-|rk_|npm_|pypi-|nvapi-)[\w-]{8,}"), "***"),
     (re.compile(r"\b(?:AKIA|ASIA|LTAI)[A-Za-z0-9]{12,}"), "***"),  # key ids of clouds

@@ -11,7 +11,7 @@ from parity_backends.server.worker.keys import Key, is_readable_on_the_way
 
 from parity.errors import ParityError
 from parity.plan.hosts import read_host, restored
-from parity.secrecy import command_words
+from parity.secrecy import command_words, without_secrets
 
 KEY = "sk-Secret/0123+45"
 
@@ -76,3 +76,20 @@ def test_a_key_is_blanked_however_it_is_spelled(before: str) -> None:
 )  # fmt: skip
 def test_a_key_goes_nowhere_in_plain_text(url: str, readable: bool) -> None:
     assert is_readable_on_the_way(url) is readable
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "parity run --engine num_speculative_tokens=0,2 --max-tokens 64 -e max_num_batched_tokens=48",
+        '{"max_tokens": 64, "allowed_token_ids": [1, 2], "bad_tokens": [-1]}',
+    ],
+)
+def test_how_many_tokens_and_which_is_no_secret(line: str) -> None:
+    """A command that cannot be copied is of no use."""
+    assert without_secrets(line) == line
+
+
+@pytest.mark.parametrize("line", ["tokens=12ab34", "api_tokens: 12-34-56", "--hf-token abc", "eos_tokens=4.x"])
+def test_what_is_no_number_of_tokens_stays_hidden(line: str) -> None:
+    assert without_secrets(line).endswith("***")
