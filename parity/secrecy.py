@@ -6,6 +6,7 @@ Standard library only, Python 3.9 or newer: it travels with workers.
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import Any
 
 HIDDEN = "(not recorded)"
@@ -27,6 +28,11 @@ COUNT = r"(?![\w.-]*(?:tokens|token[_-]ids?)[\"']?(?:\s*[:=]\s*|\s+)\[?-?\d{1,9}
 PATTERNS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), r"\1 ***"),
     (re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*://)[^/\s@]*@"), r"\1***@"),  # user and password of a URL
+    (
+        re.compile(r"(?<![\w/.+@:-])([A-Za-z_][\w.-]*:)[^\s/@:'\"]+@(?!sha\d+:)(?=\w)"),
+        r"\1***@",
+    ),  # me:password@host
+    (re.compile(r"(\bsshpass\s+-p\s*)(\"[^\"]*\"|'[^']*'|\S+)"), r"\1***"),
     (re.compile(r"(?i)([?&;]%s=)[^&;\s]+" % WORD), r"\1***"),  # parameters of a signed URL
     (re.compile(r"(?i)([?&;](?:sig|key|code)=)[^&;\s]+"), r"\1***"),
     (re.compile(r"(?i)(--?%s%s[= ])\S+" % (COUNT, WORD)), r"\1***"),  # a command line
@@ -39,6 +45,8 @@ PATTERNS = (
     (re.compile(r"\b(?:AKIA|ASIA|LTAI)[A-Za-z0-9]{12,}"), "***"),  # key ids of clouds
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*", re.DOTALL), "***"),
 )
+SHAPES = (PATTERNS[1][0], *(pattern for pattern, instead in PATTERNS if instead == "***"))
+"""What is a secret in whatever setting it stands: a password in an address, keys of well-known shapes."""
 RANDOM = re.compile(r"(?<![\w/.+-])(?=[\w+]*[a-z])(?=[\w+]*[A-Z])(?=[\w+]*\d)[\w+]{32,}=*(?![\w/.])")
 """A long word of mixed letters and digits that is no path: nothing a person would set."""
 
@@ -72,6 +80,27 @@ def without_secrets(value: Any, name: str = "", *, longest: int = LONGEST_VALUE)
     return value
 
 
+SPECIAL_TOKENS = frozenset({"bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token"})
+"""Tokens of a vocabulary, which nobody hides."""
+
+
+def secret_settings(value: object, name: str = "") -> list[str]:
+    """Names of settings that are secrets, nested ones with dots. Numbers and names of variables are none."""
+    if isinstance(value, dict):
+        return [
+            found
+            for key, inner in value.items()
+            for found in secret_settings(inner, f"{name}.{key}" if name else str(key))
+        ]
+    if isinstance(value, (list, tuple)):
+        return list(dict.fromkeys(found for inner in value for found in secret_settings(inner, name)))
+    if not isinstance(value, str) or not value:
+        return []
+    last = name.rsplit(".", 1)[-1]
+    named = is_secret(last, value) and not last.lower().endswith("_env") and last not in SPECIAL_TOKENS
+    return [name] if named or any(pattern.search(value) for pattern in SHAPES) else []
+
+
 HELD_BACK = ("***", HIDDEN)
 """What stands in the place of a secret."""
 
@@ -87,14 +116,48 @@ def without_path(url: str) -> str:
     return url if found is None else found[1] + found[2] + ("/***" if found[3].strip("/") else found[3])
 
 
-def command_words(words: list[str]) -> list[str]:
+def command_words(words: list[str], *, longest: int = LONGEST_VALUE) -> list[str]:
     """A command line as it may be written down: values of --webhook without their path, and no secrets in any word."""
-    out, before = [], ""
+    out: list[str] = []
+    before = ""
     for word in words:
+        said = word
         if before == "--webhook":
-            word = without_path(word)
+            said = without_path(word)
         elif word.startswith("--webhook="):
-            word = "--webhook=" + without_path(word[len("--webhook=") :])
-        out.append(str(without_secrets(word)))
+            said = "--webhook=" + without_path(word[len("--webhook=") :])
+        elif (before == "-p" and out[-2:-1] == ["sshpass"]) or (
+            before.startswith("--") and "=" not in before and is_secret(before.lstrip("-"), word)
+        ):
+            said = "***"
+        out.append(str(without_secrets(said, longest=longest)))
         before = word
     return out
+
+
+SHORTEST_HIDDEN = 6
+"""Characters of what is blanked wherever it stands; less is too likely to be something else."""
+
+
+def hidden_parts(words: list[str]) -> list[str]:
+    """What `command_words` takes out of a command line, longest first: to be blanked wherever else it is said."""
+    found = set()
+    whole = max((len(word) for word in words), default=0)
+    for word, said in zip(words, command_words(words, longest=whole)):  # noqa: B905 - of one length, and Python 3.9
+        if said != word:
+            begin = _alike(word, said)
+            end = _alike(word[begin:][::-1], said[::-1])
+            found.add(word[begin : len(word) - end])
+    return sorted((one for one in found if len(one) >= SHORTEST_HIDDEN), key=len, reverse=True)
+
+
+def _alike(one: str, other: str) -> int:
+    """Characters at the beginning of both."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other)))  # noqa: B905
+
+
+def blanked(text: str, parts: list[str]) -> str:
+    """A text in which none of these stands."""
+    for part in parts:
+        text = text.replace(part, "***")
+    return text

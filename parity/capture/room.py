@@ -9,12 +9,22 @@ _REQUEST = 64
 """Bytes, as a room counts: of a request no fewer than any writer needs to describe it."""
 
 
+MOST_NUMBERS = 1 << 28
+"""In all columns of a steps file, which is read as a whole: some five million row-steps, and about eight bytes each in
+memory by the time the invariants have been asked. Longer runs are recorded as a ring."""
+
+
+class TooMuch(ValueError):
+    """More than is read into memory, whatever the file's size."""
+
+
 @dataclass
 class Room:
-    """`most` times what was read, and `small` bytes more."""
+    """`most` times what was read, and `small` bytes more; never more than `largest`."""
 
     most: int
     small: int
+    largest: int | None = None
     read: int = 0
     taken: int = 0
 
@@ -22,11 +32,13 @@ class Room:
         """A line of `read` bytes that takes `unpacked`. Raises ValueError where that is too much."""
         self.read += read
         self.taken += unpacked
+        if self.largest is not None and self.taken > self.largest:
+            raise TooMuch(f"more than {self.largest} bytes")
         if self.taken > self.small + self.most * self.read:
             raise ValueError("it unpacks to more than any engine gives")
 
     def of_a_writer(self) -> Room:
-        """Narrower, so that what is written is read again, also after a continued run."""
+        """Narrower, so that what is written is read again, also after a continued run; as long as a run is."""
         return Room(self.most, self.small // 2)
 
 
@@ -52,7 +64,7 @@ class StepsRoom:
 def steps_room() -> StepsRoom:
     """Recorded engines come to 2 to 88 times what was read, in numbers of eight bytes; the most regular of them to a
     row-step in 6 bytes."""
-    return StepsRoom(Room(128, 32 << 20), Room(1, 32 << 20), Room(1, 8 << 20))
+    return StepsRoom(Room(128, 32 << 20, _NUMBER * MOST_NUMBERS), Room(1, 32 << 20), Room(1, 8 << 20))
 
 
 def sketches_room() -> Room:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from parity.capture.checksum import hint_for
 from parity.capture.lines import Report, is_too_dense, raw_lines
 from parity.capture.problems import CaptureError
-from parity.capture.room import steps_room
+from parity.capture.room import MOST_NUMBERS, TooMuch, steps_room
 from parity.capture.step_table import (
     MOST_PLACE,
     NOTHING,
@@ -304,6 +304,16 @@ def read_steps(path: str | Path) -> tuple[RowSteps, ...]:
                 columns = block_columns(line)
                 check_requests(columns, start.requests)
                 start.add(columns)
+            except TooMuch:
+                fail(
+                    number,
+                    message(
+                        "capture.steps_too_many",
+                        "more than {most} numbers, which is all that is read into memory: of a run this long record a "
+                        "ring (--record ring)",
+                        most=MOST_NUMBERS,
+                    ),
+                )
             except (ValueError, KeyError, TypeError) as error:
                 fail(number, message("capture.steps_damaged", "a damaged block: {said}", said=str(error)))
     return tuple(start.done() for start in starts)

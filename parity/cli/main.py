@@ -105,6 +105,7 @@ class Commands(LazyGroup):
     ) -> NoReturn:
         extra["standalone_mode"] = False
         try:
+            refuse_odd_words(sys.argv[1:] if args is None else args)
             result = super().main(args=args, prog_name=prog_name or "parity", **extra)
         except ParityError as error:
             from parity.run.failures import Interrupted
@@ -123,6 +124,48 @@ class Commands(LazyGroup):
             show_crash(error)
             leave(CRASHED)
         leave(result if isinstance(result, int) else ExitCode.PASS)
+
+
+def refuse_odd_words(words: Sequence[str]) -> None:
+    """Raises ParityError for a word, or a working directory, that is not text in the encoding of this system.
+
+    Captures, plans and the database hold text: what a path of other bytes had come to could be written into none of
+    them, and not when the run is over.
+    """
+    try:
+        here = os.getcwd()
+    except OSError:  # it is gone; who needs it says so
+        here = ""
+    for word in (*words, here):
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise ParityError(
+                message("cli.odd_word", "{word!r} is not text: some of its bytes are no {encoding}", word=word,
+                        encoding=sys.getfilesystemencoding()),
+                hint=message("cli.odd_word_hint", "give the file or directory a name in that encoding: mv OLD NEW"),
+            ) from None  # fmt: skip
+
+
+def refuse_odd_home() -> None:
+    """Raises ParityError for a data directory that cannot be looked at; one that is not there is made when needed.
+
+    Nothing is kept there that a command could do without: where it cannot be read, no command knows what is trusted.
+    """
+    from parity.paths import default_database
+
+    try:
+        name = str(default_database())
+        name.encode()
+        os.stat(name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (OSError, RuntimeError, UnicodeEncodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ParityError(
+            message("cli.odd_home", "the data directory cannot be used: {why}", why=why),
+            hint=message("cli.odd_home_hint", "name another with PARITY_HOME=DIRECTORY"),
+        ) from None
 
 
 def leave(code: int) -> NoReturn:
@@ -150,6 +193,8 @@ def cli(debug: bool) -> None:
     """
     if debug:
         os.environ[DEBUG_VARIABLE] = "1"
+    if not {"--help", "-h"} & {*sys.argv}:
+        refuse_odd_home()
 
 
 cli.params.append(language_option(hidden=False))

@@ -33,8 +33,10 @@ NARROWEST = 80
 
 
 def say(line: Message | str = "") -> None:
-    """One line of talk on stderr, in the language in use."""
-    print(visible(render(line), keep="\n\t"), file=sys.stderr, flush=True)
+    """One line of talk on stderr, in the language in use; secrets of the command line are not said back."""
+    from parity.secrecy import blanked, hidden_parts
+
+    print(visible(blanked(render(line), hidden_parts(sys.argv[1:])), keep="\n\t"), file=sys.stderr, flush=True)
 
 
 def emit(text: str, *, document: bool = False) -> None:
@@ -135,8 +137,11 @@ def show_crash(error: BaseException) -> None:
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exception(error, file=sys.stderr)
         return
+    from parity.secrecy import without_secrets
+
     kind = type(error).__name__
-    say(message("cli.crash", "error: parity failed unexpectedly: {kind}: {said}", kind=kind, said=str(error)))
+    said = str(without_secrets(str(error)))
+    say(message("cli.crash", "error: parity failed unexpectedly: {kind}: {said}", kind=kind, said=said))
     try:
         path = str(_save_traceback(error))
         hint = message("cli.crash.saved", "the traceback is in {path}; please report it with that file", path=path)
@@ -153,11 +158,13 @@ def _save_traceback(error: BaseException) -> Path:
     import tempfile
 
     from parity.paths import data_dir
-    from parity.secrecy import without_secrets
+    from parity.secrecy import blanked, hidden_parts, without_secrets
 
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     text = f"parity {__version__}, Python {sys.version}\n{command_said()}\n\n" + str(
-        without_secrets("".join(traceback.format_exception(error)), longest=MAX_TRACEBACK)
+        without_secrets(
+            blanked("".join(traceback.format_exception(error)), hidden_parts(sys.argv[1:])), longest=MAX_TRACEBACK
+        )
     )
     for directory in (data_dir(), Path(tempfile.gettempdir())):
         try:

@@ -17,6 +17,7 @@ from parity.records.control import CONTROL
 from parity.records.deployment import Deployment
 from parity.records.engine_settings import speculates
 from parity.run import Backend, OwnSettings, impossible
+from parity.secrecy import secret_settings
 
 Planned = tuple[Arm, Point]
 """An arm with the adapter's settings, and the point of the matrix that goes on top of the plan's own."""
@@ -183,6 +184,24 @@ def _check_left(kept: Sequence[Arm], reasons: Mapping[str, Message]) -> None:
                 listed=listed,
             ),
             hint=message("pipeline.vary_other_settings", "vary other settings, or use another backend"),
+        )
+
+
+def check_no_secrets(arms: Sequence[Arm]) -> None:
+    """Raises ParityError for arms whose settings or variables hold a secret: plans, captures and reports hold them."""
+    found = {name: None for arm in arms for name in secret_settings({**arm.engine, "env": dict(arm.env)})}
+    if found:
+        raise ParityError(
+            message(
+                "pipeline.secret_setting",
+                "{names}: a secret, and settings of arms are written into plans, captures and reports",
+                names=list(found),
+            ),
+            hint=message(
+                "pipeline.secret_setting_hint",
+                "set it in the environment that parity is started in (HF_TOKEN=… parity run …), or for a host under "
+                "[backends.NAME.env] of parity.toml",
+            ),
         )
 
 

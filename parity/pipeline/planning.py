@@ -15,6 +15,7 @@ from parity.pipeline.arms import (
     Planned,
     baseline_cannot_run,
     check_lengths,
+    check_no_secrets,
     control_arm,
     default_baseline,
     own_arms,
@@ -257,7 +258,9 @@ def _settled(
     config: Mapping[str, Json],
 ) -> Plan:
     """The plan with the matrix applied, and what cannot run left out with its reason."""
+    check_no_secrets(plan.arms)
     kept, skipped = settled(plan.arms, planned, backends, config)
+    check_no_secrets(kept)
     room = 0 if plan.score.mode == "none" else 1
     check_lengths(kept, max(len(r.prompt_token_ids) for r in plan.requests) + plan.sampling.max_tokens + room)
     reasons = {one.arm: one.reason for one in skipped}

@@ -21,7 +21,7 @@ from parity.messages import message
 from parity.plan.fields import Read, read_table, variables
 from parity.records import Json
 from parity.records.objects import object_of
-from parity.secrecy import is_held_back, without_secrets
+from parity.secrecy import SHORTEST_HIDDEN, command_words, hidden_parts, is_held_back, is_secret, without_secrets
 
 _BACKEND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]*")
 _Groups = Annotated[list[int | str | Annotated[list[int | str], Meta(min_length=1)]], Meta(min_length=1)]
@@ -53,7 +53,9 @@ def _command(value: Json) -> tuple[str, ...]:
             return tuple(shlex.split(value))
         except ValueError as error:
             raise ParityError(
-                message("plan.no_command", "{value!r} is no command: {said}", value=value, said=str(error)),
+                message(
+                    "plan.no_command", "{value!r} is no command: {said}", value=without_secrets(value), said=str(error)
+                ),
                 hint=message("plan.close_every_quotation", "close every quotation mark"),
             ) from None
     if not isinstance(value, list | tuple):
@@ -152,9 +154,17 @@ class Host(Struct, frozen=True, omit_defaults=True):
         """How many times what follows the command must be quoted."""
         return self.shells if self.shells is not None else sum(_base(word) == "ssh" for word in self.command)
 
+    @property
+    def secrets(self) -> list[str]:
+        """What is to be said nowhere, also where the host itself says it."""
+        kept = [value for name, value in self.env.items() if is_secret(name, value) and len(value) >= SHORTEST_HIDDEN]
+        return kept + hidden_parts([*self.command, *([self.setup] if self.setup else [])])
+
     def to_json(self) -> dict[str, Json]:
         """As it stands in a configuration file, for a run directory: without what looks like a secret."""
-        written: dict[str, Json] = without_secrets(msgspec.to_builtins(self))
+        written: dict[str, Json] = without_secrets(
+            {**msgspec.to_builtins(self), **({"command": command_words(list(self.command))} if self.command else {})}
+        )
         return {name: value for name, value in written.items() if name != "name"}
 
 

@@ -27,6 +27,7 @@ from parity.messages import Message, message, verbatim
 from parity.plan.hosts import Host
 from parity.run.process import worker_environment
 from parity.run.words import printable
+from parity.secrecy import blanked, command_words
 from parity.text import visible
 
 DEFAULT_PYTHON = "python3"
@@ -68,7 +69,7 @@ class Launch:
     @property
     def shown(self) -> str:
         """For a message: the prefix and the interpreter, without environment and code."""
-        return shlex.join(self.argv[:12])
+        return shlex.join(command_words(self.argv[:12]))
 
 
 def command_line(host: Host, program: Sequence[str], env: Mapping[str, str]) -> Launch:
@@ -160,7 +161,7 @@ def run_python(
                 "{where} did not answer within {timeout:.0f} s{tail}",
                 where=where,
                 timeout=timeout,
-                tail=_tail(err),
+                tail=_tail(err, host),
             ),
             hint=remedy(host, err)
             or message("run.can_host_reached", "can the host be reached by hand with the same command?"),
@@ -182,7 +183,7 @@ def run_python(
                 interpreter=interpreter,
                 where=where,
                 returncode=process.returncode,
-                tail=_tail(err),
+                tail=_tail(err, host),
             ),
             hint=remedy(host, err),
         )
@@ -248,11 +249,12 @@ def place_in_words(host: Host) -> Message:
     """For messages: how the host is reached."""
     if not host.far:
         return message("run.this_machine", "this machine")
-    return verbatim(f"`{visible(shlex.join(host.command))}`")
+    return verbatim(f"`{visible(shlex.join(command_words(list(host.command))))}`")
 
 
-def _tail(err: bytes) -> str:
-    lines = [printable(line)[:400] for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
+def _tail(err: bytes, host: Host) -> str:
+    said = blanked(err.decode("utf-8", "replace"), host.secrets)
+    lines = [printable(line)[:400] for line in said.splitlines() if line.strip()]
     return "".join(f"\n  {line}" for line in lines[-_TAIL_LINES:])
 
 

@@ -41,6 +41,7 @@ from parity.run.messages import (
 from parity.run.pool import Pool, log_of, share
 from parity.run.process import BOOTSTRAP, NoAnswer, WorkerGone
 from parity.run.resume import engine_differences
+from parity.secrecy import blanked
 
 _POLL_SECONDS = 0.25
 SETTLE_SECONDS = 60.0
@@ -279,7 +280,7 @@ class Link:
         else:
             worker.hear_out()
         self._pool.kill()
-        tail, log = worker.log_tail(), log_of(self._log_path, replica)
+        tail, log = blanked(worker.log_tail(), self._host.secrets), log_of(self._log_path, replica)
         if gone:
             said = message("run.with_fate", "{said} ({fate})", said=said, fate=worker.fate())
         if self._host.far:

@@ -17,7 +17,7 @@ from judging import Ended
 
 CAMPAIGNS = (
     "bombs", "far", "models", "servers", "stores", "likes", "sites", "notebooks", "insides", "kits", "projects", "deletions",
-    "watching", "kills",
+    "watching", "surroundings", "carried", "kills",
 )  # fmt: skip
 
 

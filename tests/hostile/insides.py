@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 from asked import Asked
 from judging import ROOT, Ended, place
 from stores import MOVES, base
@@ -60,6 +62,66 @@ def many_modules(lines: list[Any]) -> None:
     lines[1].update(tokens=tokens, **packed([(name, 1) for name in names], 4 * tokens * len(names)))  # type: ignore[misc,list-item]
 
 
+MEGABYTES = 1
+"""Of a file just below its bounds."""
+Made = Callable[[int], tuple[dict[str, Any], tuple[int, ...]]]
+"""A block by its number, and what it takes of a room."""
+
+
+def just_below(lines: list[Any], room: Callable[[], Any], block_of: Made) -> None:
+    """Blocks that unpack to as much as the room of a file of MEGABYTES allows: packed as well as can be, and padded (a
+    key that nobody reads) to that size."""
+    counted, made = room(), []
+    counted.take(int(0.9 * (MEGABYTES << 20)), *(0,) * (len(block_of(0)[1])))
+    with contextlib.suppress(ValueError):  # then it is full
+        while True:
+            one, costs = block_of(len(made))
+            counted.take(0, *costs)
+            made.append(one)
+    taken = sum(len(json.dumps(one)) for one in made)
+    made[0]["padding"] = "x" * max(0, (MEGABYTES << 20) - taken)
+    lines[1:] = made
+
+
+def tightly(packed: dict[str, Any]) -> dict[str, Any]:
+    raw = zlib.decompress(base64.b64decode(packed["data"]))
+    return {**packed, "data": base64.b64encode(zlib.compress(raw, 9)).decode()}
+
+
+def steps_just_below(lines: list[Any]) -> None:
+    table, room = import_module("parity.capture.step_table"), import_module("parity.capture.room").steps_room
+    columns, first = table.unpack_block(lines[1]["columns"], lines[1]["data"]), lines[1]
+    times = 300
+
+    def tiled(values: Any) -> Any:
+        return np.tile(values, times) if isinstance(values, np.ndarray) else type(values)(*map(tiled, values))
+
+    def block_of(number: int) -> tuple[dict[str, Any], tuple[int, ...]]:
+        steps, rows = first["steps"] * times, first["rows"] * times
+        told = {**{name: tiled(one) for name, one in columns.items()}, "step": number * steps + np.arange(steps)}
+        packed = tightly(table.pack_block(told))
+        numbers = sum(count for _, _, count in packed["columns"])
+        asked = [] if number else first["requests"]
+        return {**first, **packed, "steps": steps, "rows": rows, "requests": asked}, (numbers, rows, 0)
+
+    just_below(lines, room, block_of)
+
+
+def sketches_just_below(lines: list[Any]) -> None:
+    table, room = import_module("parity.capture.sketch_table"), import_module("parity.capture.room").sketches_room
+    first = lines[1]
+    columns = table.unpack_sketches(first["tokens"], first["columns"], first["data"])
+    times = 40
+
+    def block_of(number: int) -> tuple[dict[str, Any], tuple[int, ...]]:
+        told = {name: np.concatenate([values] * times) for name, values in columns.items()}
+        packed, size = tightly(table.pack_sketches(told)), sum(one.nbytes for one in told.values())
+        asked = [] if number else first["requests"]
+        return {**first, **packed, "tokens": first["tokens"] * times, "requests": asked}, (size,)
+
+    just_below(lines, room, block_of)
+
+
 BOTH: dict[str, Edit] = {
     "honest": lambda lines: None,
     "arm that moves": head(arm=MOVES), "another schema": head(schema="x/9"), "no header": lambda lines: lines.pop(0), "headers alone": lambda lines: lines.__setitem__(slice(1, None), [lines[0]] * 5000),
@@ -69,14 +131,14 @@ BOTH: dict[str, Edit] = {
     "replica of 2^62": lambda lines: [one.update(replica=2**62) for one in lines], "the block 300 times": lambda lines: lines.extend([lines[1]] * 300), "nested": lambda lines: lines.__setitem__(1, json.loads("[" * 200 + "]" * 200)),
 }  # fmt: skip
 STEPS: dict[str, Edit] = {
-    **BOTH, "a gigabyte of zeros": huge, "groups of a million": head(groups=[{}] * 1_000_000), "blocks of 2^40": head(groups=[{"kind": MOVES, "block_size": 2**40}] * 2), "limits of text": head(limits={MOVES: "x"}),
+    **BOTH, "just below the bounds": steps_just_below, "a gigabyte of zeros": huge, "groups of a million": head(groups=[{}] * 1_000_000), "blocks of 2^40": head(groups=[{"kind": MOVES, "block_size": 2**40}] * 2), "limits of text": head(limits={MOVES: "x"}),
     "unseen that moves": head(unseen={"*": {"text": MOVES, "id": MOVES, "parameters": {"x": MOVES}}, MOVES: MOVES}), "unseen nested": head(unseen={"computed": json.loads("[" * 100 + "]" * 100)}), "a ring": head(kept="ring"),
     "counts of 2^62": lambda lines: lines.append({"record": "steps_summary", "steps": 2**62, "row_steps": 2**62, "broken": 2**62, "violations": {MOVES: 2**62}}), "counts negative": lambda lines: lines.append({"record": "steps_summary", "row_steps": -5, "broken": -5}),
     "invariants of nobody": lambda lines: lines.append({"record": "steps_summary", "steps": 5, "row_steps": 9, "broken": 3, "asked": {MOVES: 4}, "violations": {MOVES: 3, "x": 1}}), "stopped that moves": lambda lines: lines.append({"record": "steps_stopped", "step": 2**62, "why": MOVES}),
     "rows of 2^62": block(rows=2**62), "steps of 2^30": block(steps=2**30), "columns of 2^40": lambda lines: lines[1]["columns"].__setitem__(0, ["step", "<i1", 2**40]), "columns of floats": lambda lines: lines[1]["columns"].__setitem__(0, ["step", "<f8", 5]),
 }  # fmt: skip
 SKETCHES: dict[str, Edit] = {
-    **BOTH, "many modules": many_modules, "no modules": head(modules=[]), "modules twice": lambda lines: lines[0]["modules"].append(lines[0]["modules"][0]), "modules that move": lambda lines: [one.update(name=MOVES + one["name"], type=MOVES, role=MOVES) for one in lines[0]["modules"]],
+    **BOTH, "just below the bounds": sketches_just_below, "many modules": many_modules, "no modules": head(modules=[]), "modules twice": lambda lines: lines[0]["modules"].append(lines[0]["modules"][0]), "modules that move": lambda lines: [one.update(name=MOVES + one["name"], type=MOVES, role=MOVES) for one in lines[0]["modules"]],
     "modules of markup": lambda lines: [one.update(name="<script>x</script>[red]" + one["name"], type="<b>") for one in lines[0]["modules"]], "orders of 2^62": lambda lines: [one.update(order=2**62) for one in lines[0]["modules"]], "tokens of 2^62": block(tokens=2**62), "tokens negative": block(tokens=-1),
     "a width of 2^40": lambda lines: lines[1]["columns"].__setitem__(0, [lines[1]["columns"][0][0], 2**40]), "a module of nobody": lambda lines: lines[1]["columns"].__setitem__(-1, ["norm/4000", 1]),
     "stopped that moves": lambda lines: lines.append({"record": "sketches_stopped", "step": 1, "why": MOVES}),

@@ -99,16 +99,19 @@ class Place:
         return ended
 
     def run_several(
-        self, name: str, commands: Sequence[Sequence[str]], *, seconds: float = 60.0, mib: int = 700
-    ) -> Iterator[Ended]:
+        self, name: str, commands: Sequence[Sequence[str]], *, seconds: float = 60.0, mib: int = 700,
+        env: Mapping[str, str | None] | None = None, deeds: Sequence[str] = (), fine: Sequence[int] = (0, 2, 3, 4),
+    ) -> Iterator[Ended]:  # fmt: skip
         """Each command by itself, forked from one process that has loaded parity: for many commands on one place.
 
+        `env`: None takes a variable away. `deeds`: what is done to each process first (`several.DEEDS`).
         Processes that stay, files where none belong and leaks are looked for at the end, and are the last one's."""
         mark, outside = secrets.token_hex(8), before(self.root)
+        variables = {**self.environment({}), MARK: mark, **(env or {})}
         process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("several.py")), str(seconds)], cwd=self.work,
+            [sys.executable, str(Path(__file__).with_name("several.py")), str(seconds), *deeds], cwd=self.work,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-            env={**self.environment({}), MARK: mark},
+            env={one: value for one, value in variables.items() if value is not None},
         )  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
@@ -124,7 +127,7 @@ class Place:
                 said["out"],
                 said["err"],
             )
-            ended.problems += judged(ended, (0, 2, 3, 4), mib)
+            ended.problems += judged(ended, fine, mib)
             ended.problems += leaks(self.root, ended) if at + 1 == len(commands) else []
             if at + 1 == len(commands):
                 process.wait(10)

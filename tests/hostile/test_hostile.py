@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import bombs
+import carried
 import deletions
 import far
 import insides
@@ -19,6 +20,7 @@ import pytest
 import servers
 import sites
 import stores
+import surroundings
 import watching
 from asked import Asked
 from judging import Ended
@@ -29,8 +31,8 @@ Campaign = Callable[[Asked], Iterator[Ended]]
 @pytest.mark.skipif(os.name != "posix", reason="processes are killed and looked at as POSIX has them")
 @pytest.mark.parametrize(
     "campaign",
-    [bombs.campaign, deletions.campaign, far.campaign, insides.campaign, kills.campaign, kits.campaign, likes.campaign, models.campaign,
-     notebooks.campaign, projects.campaign, servers.campaign, sites.campaign, stores.campaign, watching.campaign],
+    [bombs.campaign, carried.campaign, deletions.campaign, far.campaign, insides.campaign, kills.campaign, kits.campaign, likes.campaign, models.campaign,
+     notebooks.campaign, projects.campaign, servers.campaign, sites.campaign, stores.campaign, surroundings.campaign, watching.campaign],
 )  # fmt: skip
 def test_nothing_hostile_gets_through(campaign: Campaign) -> None:
     tried = list(campaign(Asked(short=True)))

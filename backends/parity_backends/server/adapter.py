@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from parity.errors import BackendError, ParityError
 from parity.messages import Message, heard, message, shortened, verbatim
 from parity.run.backend import Detection, hint_for
+from parity.secrecy import without_secrets
 from parity_backends.bundle import bundle
 from parity_backends.refusals import WithoutEngine, check_settings
 
@@ -167,10 +168,12 @@ def checked_url(url: Any) -> str:
         parts = urlsplit(url)
         port_is_fine = parts.port is None or parts.port > 0
     except ValueError as error:
-        said = message("server.not_a_url", "{url!r} is not a URL: {error}", url=url, error=str(error))
+        said = message("server.not_a_url", "{url!r} is not a URL: {error}", url=without_secrets(url), error=str(error))
         raise ParityError(said, hint=hint) from None
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
-        raise ParityError(message("server.not_http", "{url!r} is not an http or https URL", url=url), hint=hint)
+        raise ParityError(
+            message("server.not_http", "{url!r} is not an http or https URL", url=without_secrets(url)), hint=hint
+        )
     if parts.username or parts.password:
         raise ParityError(
             message(
@@ -183,5 +186,7 @@ def checked_url(url: Any) -> str:
             ),
         )
     if parts.query or parts.fragment:
-        raise ParityError(message("server.query", "{url!r} has a query or a fragment", url=url), hint=hint)
+        raise ParityError(
+            message("server.query", "{url!r} has a query or a fragment", url=without_secrets(url)), hint=hint
+        )
     return url.rstrip("/")

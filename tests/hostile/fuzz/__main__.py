@@ -148,7 +148,7 @@ def guided(session: Session, seeds: list[bytes], inputs: int, seed: int, seconds
             print(session.row(), flush=True)
             os._exit(3 if session.faults else 0)
 
-    arguments = [sys.argv[0], f"-max_len={2 * LONGEST}", "-len_control=0", "-rss_limit_mb=4000", "-timeout=60", "-verbosity=0",
+    arguments = [sys.argv[0], f"-max_len={2 * LONGEST}", "-len_control=0", "-rss_limit_mb=4000", "-timeout=900", "-verbosity=0",
                  f"-seed={seed + 1}", f"-artifact_prefix={session.keep}/", str(corpus)]  # fmt: skip
     atheris.Setup(arguments, one, custom_mutator=mutate)
     atheris.Fuzz()

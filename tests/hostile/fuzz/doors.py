@@ -369,10 +369,18 @@ def draw_all(kept: Store, arm: str) -> None:
 
 
 def app(data: bytes) -> None:
-    """The interface itself, which stays open: the list of findings, the first of them, its panels."""
+    """The interface itself, which stays open: the list of findings, one of them, its panels."""
     kept, _, _ = stored(data)
     with owed():
-        interface(kept.path).show()
+        shown = interface(kept.path)
+        try:
+            shown.show(crc32(data))
+        except BaseException:
+            interface.cache_clear()  # another one for the next input
+            raise
+        if shown.walks >= WALKS:
+            interface.cache_clear()
+            shown.close()
 
 
 @cache
@@ -380,6 +388,10 @@ def interface(path: Path) -> Interface:
     opened = Interface(path)
     atexit.register(opened.close)
     return opened
+
+
+WALKS = 100
+"""Of one interface: Textual keeps something of every screen."""
 
 
 DOORS: dict[str, Callable[[bytes], None]] = {

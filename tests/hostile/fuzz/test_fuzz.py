@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
+from parity.tui.screens import panels
 from tests.hostile.fuzz.__main__ import Session, drawn
 from tests.hostile.fuzz.doors import DOORS, beginnings, tried
 
@@ -36,3 +37,15 @@ def test_each_says_no_in_words_or_takes_it(door: str, tmp_path: Path, monkeypatc
     drawn(session, beginnings(door), INPUTS[door], seed=1, seconds=3600)
     assert session.faults == {}
     assert 0 < session.let_in < session.inputs or door == "worker"
+
+
+def test_a_fault_of_the_interface_is_seen_and_ends_no_further_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(*_: object) -> str:
+        raise ValueError("planted")
+
+    begin = beginnings("app")[0]
+    with monkeypatch.context() as patched:
+        patched.setattr(panels, "prompt", planted)
+        with pytest.raises(ValueError, match="planted"):
+            tried("app", begin)
+    assert tried("app", begin)

@@ -13,7 +13,7 @@ import parity.__main__
 import parity.cli.main
 
 
-def run(script: str, *args: str, home: Path, **how: object) -> subprocess.CompletedProcess[bytes]:
+def run(script: str, *args: str, home: Path | str, **how: object) -> subprocess.CompletedProcess[bytes]:
     """The command's own entry, after `script` has been run in its process."""
     code = f"import sys\nsys.argv = ['parity', *{list(args)!r}]\n{script}\nfrom parity.__main__ import entry\nentry()\n"
     env = {**os.environ, "PARITY_HOME": str(home)}
@@ -59,6 +59,48 @@ def test_a_closed_stderr_loses_talk_alone(tmp_path: Path) -> None:
     done = run("", "doctor", "replay", "--json", home=tmp_path, preexec_fn=lambda: os.close(2))
     assert done.returncode == 0
     assert done.stdout.startswith(b"{")
+
+
+def test_a_word_that_is_no_text_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    done = run("", "runs", "list", "--db", os.fsdecode(b"x\xff.db"), home=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert b"is not text: some of its bytes are no utf-8" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("home", ["~nobody-at-all/x", "/" + "x" * 5000, os.fsdecode(b"/tmp/x\xff")])
+def test_a_home_that_no_system_takes_is_refused_in_words(home: str) -> None:
+    done = run("", "runs", "list", home=home)
+    assert done.returncode == 2, done.stderr
+    assert b"error: the data directory cannot be used: " in done.stderr
+    assert b"PARITY_HOME" in done.stderr
+
+
+def test_a_working_directory_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    odd = os.fsencode(tmp_path) + b"/x\xff"
+    os.mkdir(odd)
+    done = run("", "runs", "list", home=tmp_path, cwd=odd)
+    assert done.returncode == 2, done.stderr
+    assert b"is not text" in done.stderr
+
+
+def test_a_crash_says_no_secret_of_the_command(tmp_path: Path) -> None:
+    words = (
+        "capture",
+        "check",
+        "x.jsonl",
+        "--webhook",
+        "https://h/services/T0Zugang",
+        "--engine",
+        "hf_token=Zugang7Geheim",
+    )
+    raising = "import parity.cli.main as m\ndef no(*_): raise ValueError(sys.argv)\nm.refuse_odd_words = no"
+    done = run(raising, *words, home=tmp_path)
+    assert done.returncode == 70, done.stderr
+    (written,) = tmp_path.glob("crash-*.txt")
+    for said in (done.stderr.decode(), written.read_text()):
+        assert "ValueError" in said
+        assert "Zugang" not in said
 
 
 def test_both_say_the_same_code() -> None:

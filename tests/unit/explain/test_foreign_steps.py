@@ -15,6 +15,7 @@ import pytest
 import sketch_world
 from step_world import World, changed, steps_lines
 
+from parity.capture import room
 from parity.capture.problems import CaptureError
 from parity.capture.room import steps_room
 from parity.capture.sketches import read_sketches
@@ -53,6 +54,17 @@ def test_a_request_whose_number_would_make_a_table_is_refused(tmp_path: Path) ->
     requests = [{"number": 1 << 40}]
     with pytest.raises(CaptureError):
         read_steps(written(tmp_path / "a.steps", STEPS, requests=requests))
+
+
+def test_a_run_that_is_too_long_for_memory_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "x.steps", STEPS)
+    assert read_steps(path)
+    monkeypatch.setattr(room, "MOST_NUMBERS", 100)
+    with pytest.raises(CaptureError, match="record a ring"):
+        read_steps(path)
+    steps_room().of_a_writer().take(1 << 20, numbers=200)
 
 
 def test_a_file_that_unpacks_to_many_times_its_size_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
@@ -104,10 +116,10 @@ def test_more_numbers_of_a_column_than_can_be_asked_about_are_refused(
 
 @pytest.mark.parametrize("much", [{"row_steps": 5 << 20}, {"requests": 1 << 18}, {"numbers": 32 << 20}])
 def test_what_takes_less_room_in_a_file_than_any_engine_s_is_refused(much: dict[str, int]) -> None:
-    room, honest = steps_room(), steps_room()
+    tried, honest = steps_room(), steps_room()
     honest.take(1 << 20, **{name: count // 8 for name, count in much.items()})
     with pytest.raises(ValueError, match="unpacks to more"):
-        room.take(1 << 20, **much)
+        tried.take(1 << 20, **much)
 
 
 def test_a_line_of_nothing_but_requests_is_refused(tmp_path: Path) -> None:

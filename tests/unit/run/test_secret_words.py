@@ -11,7 +11,8 @@ from parity_backends.server.worker.keys import Key, is_readable_on_the_way
 
 from parity.errors import ParityError
 from parity.plan.hosts import read_host, restored
-from parity.secrecy import command_words, without_secrets
+from parity.run.launch import place_in_words
+from parity.secrecy import blanked, command_words, hidden_parts, secret_settings, without_secrets
 
 KEY = "sk-Secret/0123+45"
 
@@ -23,11 +24,20 @@ KEY = "sk-Secret/0123+45"
         ["watch", "--webhook", "https://hooks.slack.com/services/T0/B0/hf_CLIsecret0"],
         ["watch", "--webhook=https://u:hf_CLIsecret0@hooks.slack.com/x?token=hf_CLIsecret0"],
         ["run", "--server", "http://u:hf_CLIsecret0@h:1"],
+        ["run", "--host", "y=nothing ssh me:Zugang7Geheim@gpu1"],
+        ["run", "--host", "y=sshpass -p Zugang7Geheim ssh gpu1"],
+        ["run", "--host", "y=sshpass -p 'Zugang7Geheim' ssh gpu1"],
+        ["sshpass", "-p", "Zugang7Geheim", "ssh", "gpu1"],
+        ["run", "--like", "vllm serve m --api-key Zugang7Geheim"],
+        ["run", "--server", "me:Zugang7Geheim@127.0.0.1:8000"],
+        ["run", "--engine", "hf_token=Zugang7Geheim"],
+        ["x", "--api-key", "Zugang7Geheim"],
     ],
 )
 def test_a_command_is_kept_without_its_secrets(words: list[str]) -> None:
     said = command_words(words)
     assert "hf_CLIsecret0" not in " ".join(said)
+    assert "Zugang7Geheim" not in " ".join(said)
     assert said[0] == words[0]
     if "hooks" in words[-1]:
         assert "https://hooks.slack.com/***" in said[-1]
@@ -35,7 +45,47 @@ def test_a_command_is_kept_without_its_secrets(words: list[str]) -> None:
 
 def test_an_ordinary_command_is_kept_as_it_is() -> None:
     words = ["run", "--backends", "cpu,cuda", "--max-tokens", "256", "--host", "cuda=ssh -J jump gpu1", "--out", "/a/b"]
+    words += ["--host", "npu=docker exec -u 1000:1000 -i vllm", "--model", "vllm/vllm:v1@sha256:abc", "--n=8"]
     assert command_words(words) == words
+    assert hidden_parts(words) == []
+
+
+def test_what_a_command_hides_is_hidden_wherever_it_is_said() -> None:
+    words = [
+        "watch",
+        "--webhook",
+        "https://h/services/T0Zugang",
+        "--engine=hf_token=Zugang7Geheim",
+        "--host",
+        "y=ssh x",
+    ]
+    said = blanked("posting to https://h/services/T0Zugang failed: Zugang7Geheim, ssh x", hidden_parts(words))
+    assert said == "posting to https://h/*** failed: ***, ssh x"
+    assert hidden_parts(["--like", "vllm serve " + "long " * 1000]) == []
+
+
+def test_what_a_host_says_of_its_secrets_is_blanked() -> None:
+    table = {"command": ["sshpass", "-p", "Zugang7Geheim", "ssh", "x"], "env": {"HF_TOKEN": "Zugang8Geheim"}}
+    host = read_host("far", {**table, "setup": "export API_KEY=Zugang9Geheim"}, "here")
+    said = blanked("Zugang7Geheim Zugang8Geheim Zugang9Geheim ssh", host.secrets)
+    assert said == "*** *** *** ssh"
+    assert "Geheim" not in json.dumps(host.to_json())
+    assert "Geheim" not in str(place_in_words(host))
+
+
+@pytest.mark.parametrize(
+    ("settings", "secret"),
+    [
+        ({"hf_token": "Zugang7"}, ["hf_token"]),
+        ({"hf_overrides": {"aws_secret_access_key": "Zugang7"}}, ["hf_overrides.aws_secret_access_key"]),
+        ({"env": {"HF_TOKEN": "Zugang7", "OMP_NUM_THREADS": "4"}}, ["env.HF_TOKEN"]),
+        ({"url": "http://u:Zugang7@h:1", "name": ["hf_AbCdEfGhIjKl"]}, ["url", "name"]),
+        ({"api_key_env": "MY_KEY", "key_over_http": True, "url": "http://h:1", "max_num_batched_tokens": 8192}, []),
+        ({"hf_overrides": {"eos_token": "<s>", "pad_token_id": 5}, "tokenizer": "a/b", "hf_token": None}, []),
+    ],
+)  # fmt: skip
+def test_settings_that_are_secrets_are_named(settings: dict[str, object], secret: list[str]) -> None:
+    assert secret_settings(settings) == secret
 
 
 def test_a_host_is_written_down_without_its_secrets_and_asks_for_them() -> None:

@@ -32,13 +32,13 @@ def words_of(text: str) -> tuple[list[str], dict[str, str], list[str]]:
         words = shlex.split(text.replace("\\\n", " "), comments=True)
     except ValueError as error:
         raise ParityError(
-            message("serve.no_command", "{text!r} is no command: {said}", text=text[:80], said=str(error)),
+            message("serve.no_command", "{text!r} is no command: {said}", text=_shown(text), said=str(error)),
             hint=message("serve.close_quotes", "close every quotation mark"),
         ) from None
     begins = _begins(words)
     if begins is None:
         raise ParityError(
-            message("serve.none", "there is no `vllm serve` in {text!r}", text=text[:80]),
+            message("serve.none", "there is no `vllm serve` in {text!r}", text=_shown(text)),
             hint=message(
                 "serve.give",
                 "give the whole command ('vllm serve MODEL --tensor-parallel-size 4'), a recipe file that ends in "
@@ -59,6 +59,10 @@ def words_of(text: str) -> tuple[list[str], dict[str, str], list[str]]:
         else:
             env[assigned[1]] = assigned[2]
     return words[:ends], env, aside
+
+
+def _shown(text: str) -> str:
+    return str(without_secrets(text))[:80]
 
 
 def _begins(words: Sequence[str]) -> tuple[int, int] | None:

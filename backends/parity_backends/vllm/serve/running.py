@@ -20,6 +20,7 @@ from parity.records import Json
 from parity.records.deployment import Deployment
 from parity.records.engine_settings import engine_settings
 from parity.records.objects import object_of
+from parity.secrecy import without_secrets
 from parity_backends.server.worker.bounds import is_too_dense
 from parity_backends.server.worker.receiving import Refused, ServerError
 from parity_backends.server.worker.transport import Endpoint
@@ -86,7 +87,7 @@ def _asked(url: str) -> Mapping[str, Any]:
 
 def _silent(url: str, said: Message | str) -> BackendError:
     return BackendError(
-        message("serve.silent", "{url} does not report its arguments ({said})", url=url, said=said),
+        message("serve.silent", "{url} does not report its arguments ({said})", url=without_secrets(url), said=said),
         hint=message(
             "serve.dev_mode",
             "vLLM reports them as /server_info where it was started with VLLM_SERVER_DEV_MODE=1; else give the command "
