@@ -36,7 +36,13 @@ def say(line: Message | str = "") -> None:
     """One line of talk on stderr, in the language in use; secrets of the command line are not said back."""
     from parity.secrecy import blanked, hidden_parts
 
-    print(visible(blanked(render(line), hidden_parts(sys.argv[1:])), keep="\n\t"), file=sys.stderr, flush=True)
+    text = visible(blanked(render(line), hidden_parts(sys.argv[1:])), keep="\n\t")
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a full disk: talk is lost, results and exit codes are not
 
 
 def emit(text: str, *, document: bool = False) -> None:

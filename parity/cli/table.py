@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -36,9 +37,9 @@ def table(what: tuple[str, ...], form: str, db: Path | None) -> None:
     from parity.store import Store
     from parity.view import of_captures, of_store
 
-    files = [Path(name) for name in what if Path(name).is_file()]
+    files = [Path(name) for name in what if os.path.isfile(name)]
     if files and len(files) < len(what):
-        other = next(name for name in what if not Path(name).is_file())
+        other = next(name for name in what if not os.path.isfile(name))
         raise ParityError(
             message("cli.not_file", "{other} is not a file", other=other),
             hint=message("cli.name_capture_files", "name capture files, or one run"),

@@ -126,8 +126,12 @@ def around(first: Place, name: str, commands: Sequence[Sequence[str]]) -> Iterat
         found = AROUND[name]
         found.make(here)
         commands = [one for one in commands if found.engines or one[:1] not in {(name,) for name in ENGINES}]
-        # stdout says no verdict where nothing can be said
-        fine = (0, 1, 2, 3, 4) if {"stdout full", "stdout closed", "all closed"} & {*found.deeds} else (0, 2, 3, 4)
+        # no verdict is said where nothing can be said
+        fine = (
+            (0, 1, 2, 3, 4)
+            if {"stdout full", "stdout closed", "all closed", "stderr closed", "stderr full"} & {*found.deeds}
+            else (0, 2, 3, 4)
+        )
         try:
             for ended in here.run_several(name, commands, seconds=SECONDS, mib=MIB, env={**ENV, **found.env}, deeds=found.deeds, fine=fine):  # fmt: skip
                 yield judged_again(ended)

@@ -18,8 +18,8 @@ def run(script: str, *args: str, home: Path | str, **how: object) -> subprocess.
     code = f"import sys\nsys.argv = ['parity', *{list(args)!r}]\n{script}\nfrom parity.__main__ import entry\nentry()\n"
     env = {**os.environ, "PARITY_HOME": str(home)}
     return subprocess.run(  # type: ignore[call-overload, no-any-return]
-        [sys.executable, "-c", code], env=env, stderr=subprocess.PIPE, check=False, timeout=60,
-        **{"stdout": subprocess.PIPE, **how},
+        [sys.executable, "-c", code], env=env, check=False, timeout=60,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how},
     )  # fmt: skip
 
 
@@ -53,6 +53,15 @@ def test_a_closed_stdout_is_said_and_nothing_else_is_written_into(tmp_path: Path
     done = run("", "doctor", "replay", "--json", home=tmp_path, stdout=None, preexec_fn=lambda: os.close(1))
     assert done.returncode == 2, done.stderr
     assert b"cannot write to stdout: Bad file descriptor" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_stderr_loses_talk_alone(tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        assert run("", "runs", "show", "nothing", home=tmp_path, stderr=full).returncode == 2
+        done = run("", "demo", home=tmp_path, stderr=full)
+    assert done.returncode == 1
+    assert b"DIVERGED" in done.stdout
 
 
 def test_a_closed_stderr_loses_talk_alone(tmp_path: Path) -> None:
