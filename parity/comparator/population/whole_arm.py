@@ -192,7 +192,7 @@ def _grid(logprobs: FloatArray) -> float:
 def _silent(arms: list[str]) -> Message:
     return message(
         "numerics.no_logprobs",
-        "{arms} recorded no logprobs of the chosen tokens (capture with `--logprobs 0`)",
+        "{arms}: no logprobs of the chosen tokens to use (`--logprobs 0` records them; some may be left out)",
         arms=arms,
     )
 

@@ -84,7 +84,11 @@ def test_numbers_that_are_wrong_everywhere_are_found_in_12288_tokens(name: str, 
 def test_an_arm_compared_with_itself_is_named_once() -> None:
     base, _, scores = made(None, speculating(2))
     silent = replace(base, completions={key: replace(one, logprobs=None) for key, one in base.completions.items()})
-    said = [note for note in texts(compare(silent, silent, scores).notes) if "recorded no logprobs" in note]
+    said = [
+        note
+        for note in texts(compare(silent, silent, scores).notes)
+        if "no logprobs of the chosen tokens to use" in note
+    ]
     assert len(said) == 1
     assert said[0].count(base.header.arm) == 1
 
@@ -211,7 +215,7 @@ def test_without_scores_the_arms_are_compared_with_each_other() -> None:
 
 def test_without_logprobs_a_note_says_so() -> None:
     result = judged(None, speculating(2), rows=16, logprobs=None)
-    assert any("recorded no logprobs of the chosen tokens" in note for note in texts(result.notes))
+    assert any("no logprobs of the chosen tokens to use" in note for note in texts(result.notes))
 
 
 def test_scores_of_the_differing_alone_are_enough() -> None:
@@ -463,7 +467,7 @@ def test_scores_that_stand_in_for_logprobs_are_no_noise_of_zero() -> None:
     )
     result = compare(golden, other, scores)
     assert not of_numerics(result)
-    assert any("cuda/base recorded no logprobs" in note for note in texts(result.notes))
+    assert any("cuda/base: no logprobs of the chosen tokens to use" in note for note in texts(result.notes))
 
 
 def test_completions_that_end_in_one_loop_are_one_measurement_of_a_spot() -> None:
