@@ -148,12 +148,7 @@ def _verdict(console: Console, view: RunView, *, brief: bool) -> None:
     run = view.run
     said = [one for one in run.reasons if not (brief and any(part.id in FIGURES for part in within(one)))]
     reasons = [render(reason) for reason in said]
-    failure = "" if run.message is None else render(run.message)
-    lines = wrap(headline(view), console.width - 1, other="  ")
-    word, _, tail = lines[0].partition(" ")
-    console.print(Text.assemble((word, _STYLE.get(word, "bold")), " " + tail), soft_wrap=True)
-    for line in lines[1:]:
-        _line(console, line)
+    _headline(console, headline(view))
     if reasons:
         _log(console, reasons[0])
     if brief and any(arm.count("near_tie") for arm in view.arms):
@@ -169,19 +164,32 @@ def _verdict(console: Console, view: RunView, *, brief: bool) -> None:
     for reason in reasons[1:]:
         _wrapped(console, reason.split("\n")[0], indent=other)
         _log(console, reason)
-    about: list[Message | str] = []
-    if run.id:
-        about.append(message("terminal.run", "run {run}", run=run.id))
-    if run.model:
-        about.append(message("terminal.model", "model {model}", model=run.model))
-    if run.duration is not None:
-        about.append(f"{run.duration:.0f} s")
-    if about:
+    if about := list(_about(view)):
         _line(console, visible(", ".join(render(part) for part in about)), style="dim")
+    failure = "" if run.message is None else render(run.message)
     if failure and run.verdict in (None, "ERROR") and failure not in reasons:
         if run.verdict is None or reasons:  # else it is the headline
             _wrapped(console, failure.split("\n")[0])
         _log(console, failure)
+
+
+def _headline(console: Console, said: str) -> None:
+    lines = wrap(said, console.width - 1, other="  ")
+    word, _, tail = lines[0].partition(" ")
+    console.print(Text.assemble((word, _STYLE.get(word, "bold")), " " + tail), soft_wrap=True)
+    for line in lines[1:]:
+        _line(console, line)
+
+
+def _about(view: RunView) -> Iterator[Message | str]:
+    """Which run it is, and how long it took."""
+    run = view.run
+    if run.id:
+        yield message("terminal.run", "run {run}", run=run.id)
+    if run.model:
+        yield message("terminal.model", "model {model}", model=run.model)
+    if run.duration is not None:
+        yield f"{run.duration:.0f} s"
 
 
 def _log(console: Console, said: str) -> None:
