@@ -52,14 +52,22 @@ RANDOM = re.compile(r"(?<![\w/.+-])(?=[\w+]*[a-z])(?=[\w+]*[A-Z])(?=[\w+]*\d)[\w
 
 
 def is_secret(name: str, value: object = "") -> bool:
-    """Whether a setting of this name may hold a secret."""
+    """Whether a setting of this name may hold a secret. Numbers are none: `long_prefill_token_threshold`."""
+    if _is_number(value):
+        return False
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name.replace("_", " ").replace("-", " "))
     spelled = [word.upper() for word in words] + re.split(r"[_\W]+", name.upper())
     if any(word in SECRET_WORDS for word in spelled):
         return True
     if PLURAL_TOKENS in spelled:
-        return not str(value).strip().isdigit() and not isinstance(value, (int, float, type(None)))
+        return value is not None and not re.fullmatch(r"\s*\d+(\s*,\s*\d+)*\s*", str(value))
     return False
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(_is_number(one) for one in value)
+    return isinstance(value, (int, float))
 
 
 def without_secrets(value: Any, name: str = "", *, longest: int = LONGEST_VALUE) -> Any:

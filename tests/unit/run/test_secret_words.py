@@ -12,7 +12,7 @@ from parity_backends.server.worker.keys import Key, is_readable_on_the_way
 from parity.errors import ParityError
 from parity.plan.hosts import read_host, restored
 from parity.run.launch import place_in_words
-from parity.secrecy import blanked, command_words, hidden_parts, secret_settings, without_secrets
+from parity.secrecy import HIDDEN, blanked, command_words, hidden_parts, secret_settings, without_secrets
 
 KEY = "sk-Secret/0123+45"
 
@@ -143,3 +143,11 @@ def test_how_many_tokens_and_which_is_no_secret(line: str) -> None:
 @pytest.mark.parametrize("line", ["tokens=12ab34", "api_tokens: 12-34-56", "--hf-token abc", "eos_tokens=4.x"])
 def test_what_is_no_number_of_tokens_stays_hidden(line: str) -> None:
     assert without_secrets(line).endswith("***")
+
+
+def test_a_number_is_no_secret_whatever_its_name() -> None:
+    """`long_prefill_token_threshold` is a setting of vLLM, `stop_token_ids` a parameter of sampling."""
+    plain = {"long_prefill_token_threshold": 4, "stop_token_ids": [1, 2], "num_speculative_tokens": "0,2", "seed": 1}
+    assert without_secrets(plain) == plain
+    hidden = without_secrets({"hf_token": "abc", "api_keys": ["a"], "tokens": "1a"})
+    assert set(hidden.values()) == {HIDDEN}
