@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TextIO
 
 MAX_BYTES: Final = 1 << 30
 """Of a file that is read whole, where nothing smaller is asked for: a plan of 100,000 prompts has some 300 MB."""
@@ -53,3 +53,16 @@ def read_whole(path: Path, most: int = MAX_BYTES) -> bytes:
     if large or len(data) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB", str(path))
     return data
+
+
+def print_talk(text: str, stream: TextIO) -> None:
+    """A line of talk. On a full disk it is lost, and all that follows on stderr; results and exit codes are not.
+
+    Raises BrokenPipeError where nobody reads any longer.
+    """
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -121,9 +121,26 @@ class Commands(LazyGroup):
         except SystemExit:
             raise
         except BaseException as error:  # noqa: BLE001 - the last line of defence; a panic in Rust is no Exception
+            if isinstance(error, OSError) and not _is_anywhere():
+                show_error(_NOWHERE)
+                leave(_NOWHERE.exit_code)
             show_crash(error)
             leave(CRASHED)
         leave(result if isinstance(result, int) else ExitCode.PASS)
+
+
+_NOWHERE = ParityError(
+    message("cli.nowhere", "the directory that this was started in is gone"),
+    hint=message("cli.nowhere_hint", "go to another one: cd"),
+)
+
+
+def _is_anywhere() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def refuse_odd_words(words: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from parity._version import __version__
 from parity.errors import ParityError
+from parity.files import print_talk
 from parity.language import render
 from parity.messages import Message, message
 from parity.text import in_escapes, visible
@@ -37,12 +38,7 @@ def say(line: Message | str = "") -> None:
     from parity.secrecy import blanked, hidden_parts
 
     text = visible(blanked(render(line), hidden_parts(sys.argv[1:])), keep="\n\t")
-    try:
-        print(text, file=sys.stderr, flush=True)
-    except BrokenPipeError:
-        raise
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a full disk: talk is lost, results and exit codes are not
+    print_talk(text, sys.stderr)
 
 
 def emit(text: str, *, document: bool = False) -> None:

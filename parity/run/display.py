@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
+from parity.files import print_talk
 from parity.language import render
 from parity.messages import Message, message
 from parity.run.events import ArmEvent, OnEvent, Phase
@@ -58,7 +59,7 @@ class PlainProgress:
         if phase == event.phase and now - at < LINE_SECONDS:
             return
         self._last[event.arm] = (event.phase, now)
-        print(render(self._line(event, rate)), file=self._stream, flush=True)
+        print_talk(render(self._line(event, rate)), self._stream)
 
     @staticmethod
     def _line(event: ArmEvent, rate: float) -> Message:

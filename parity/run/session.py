@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from parity.errors import ParityError
+from parity.files import print_talk
 from parity.messages import Message, Say, message
 from parity.plan import Arm, Plan
 from parity.plan.hosts import Host
@@ -27,7 +28,7 @@ from parity.run.scoring import Scoring
 
 
 def say_to_stderr(line: Message | str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print_talk(str(line), sys.stderr)
 
 
 class ArmSession:

@@ -114,3 +114,29 @@ def test_a_crash_says_no_secret_of_the_command(tmp_path: Path) -> None:
 
 def test_both_say_the_same_code() -> None:
     assert parity.__main__.CRASHED == parity.cli.main.CRASHED
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_progress_on_a_full_stderr_is_lost_and_the_arm_goes_on(tmp_path: Path) -> None:
+    showing = """
+import sys
+from parity.run.display import progress
+from parity.run.events import ArmEvent, Phase
+with progress(["a"], sys.stderr) as show:
+    for done in range(3):
+        show(ArmEvent("a", Phase.GENERATING, done=done, total=3))
+print("went on")
+"""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([sys.executable, "-c", showing], stdout=subprocess.PIPE, stderr=full, check=False)
+    assert (done.returncode, done.stdout) == (0, b"went on\n")
+
+
+@pytest.mark.parametrize("args", [("trust", ".", "--forget"), ("demo", "--out", "x")])
+def test_a_working_directory_that_is_gone_is_said(tmp_path: Path, args: tuple[str, ...]) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    leaving = f"import os\nos.chdir({str(gone)!r})\nos.rmdir({str(gone)!r})"
+    done = run(leaving, *args, home=tmp_path / "home")
+    assert done.returncode == 2, done.stderr
+    assert b"the directory that this was started in is gone" in done.stderr
