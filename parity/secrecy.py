@@ -23,8 +23,12 @@ PLURAL_TOKENS = "TOKENS"
 """Most often a number of tokens; anything but a number is taken for secrets."""
 
 WORD = r"[\w.-]*(?:api[_-]?key|access[_-]?key|token|secret|passw(?:or)?d|passphrase|credential|signature|auth)[\w.-]*"
-COUNT = r"(?![\w.-]*(?:tokens|token[_-]ids?)[\"']?(?:\s*[:=]\s*|\s+)\[?-?\d{1,9}(?![\w.-]))"
-"""No secret: how many tokens, or which."""
+COUNT = r"[\w.-]*(?:tokens|token[_-]ids?)[\"']?(?:\s*[:=]\s*|\s+)\[?-?\d{1,9}(?![\w.-])"
+"""How many tokens, or which."""
+VARIABLE = r"[\w.-]*[_-]env[\"']?(?:\s*[:=]\s*|\s+)[\"']?(?-i:[A-Z_][A-Z0-9_]*)(?![\w.-])"
+"""Which variable holds a key."""
+PLAIN = "(?!%s|%s)" % (COUNT, VARIABLE)
+"""No secret, whatever its name."""
 PATTERNS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), r"\1 ***"),
     (re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*://)[^/\s@]*@"), r"\1***@"),  # user and password of a URL
@@ -35,9 +39,9 @@ PATTERNS = (
     (re.compile(r"(\bsshpass\s+-p\s*)(\"[^\"]*\"|'[^']*'|\S+)"), r"\1***"),
     (re.compile(r"(?i)([?&;]%s=)[^&;\s]+" % WORD), r"\1***"),  # parameters of a signed URL
     (re.compile(r"(?i)([?&;](?:sig|key|code)=)[^&;\s]+"), r"\1***"),
-    (re.compile(r"(?i)(--?%s%s[= ])\S+" % (COUNT, WORD)), r"\1***"),  # a command line
+    (re.compile(r"(?i)(--?%s%s[= ])\S+" % (PLAIN, WORD)), r"\1***"),  # a command line
     (
-        re.compile(r"(?i)([\"']?\b%s%s[\"']?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}&]+)" % (COUNT, WORD)),
+        re.compile(r"(?i)([\"']?\b%s%s[\"']?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}&]+)" % (PLAIN, WORD)),
         r"\1***",
     ),  # JSON, lists
     (re.compile(r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"), "***"),  # JSON web tokens
@@ -51,9 +55,13 @@ RANDOM = re.compile(r"(?<![\w/.+-])(?=[\w+]*[a-z])(?=[\w+]*[A-Z])(?=[\w+]*\d)[\w
 """A long word of mixed letters and digits that is no path: nothing a person would set."""
 
 
+_VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
+
+
 def is_secret(name: str, value: object = "") -> bool:
-    """Whether a setting of this name may hold a secret. Numbers are none: `long_prefill_token_threshold`."""
-    if _is_number(value):
+    """Whether a setting of this name may hold a secret. Numbers are none: `long_prefill_token_threshold`. Nor are names
+    of variables: `api_key_env`."""
+    if _is_number(value) or (name.lower().endswith(("_env", "-env")) and _VARIABLE_NAME.fullmatch(str(value))):
         return False
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name.replace("_", " ").replace("-", " "))
     spelled = [word.upper() for word in words] + re.split(r"[_\W]+", name.upper())

@@ -33,7 +33,7 @@ class Room:
         self.read += read
         self.taken += unpacked
         if self.largest is not None and self.taken > self.largest:
-            raise TooMuch(f"more than {self.largest} bytes")
+            raise TooMuch(self.largest)
         if self.taken > self.small + self.most * self.read:
             raise ValueError("it unpacks to more than any engine gives")
 

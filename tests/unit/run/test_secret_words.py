@@ -151,3 +151,9 @@ def test_a_number_is_no_secret_whatever_its_name() -> None:
     assert without_secrets(plain) == plain
     hidden = without_secrets({"hf_token": "abc", "api_keys": ["a"], "tokens": "1a"})
     assert set(hidden.values()) == {HIDDEN}
+
+
+@pytest.mark.parametrize("word", ["up:api_key_env=NO_SUCH_KEY", "--api-key-env=NO_SUCH_KEY"])
+def test_the_variable_that_holds_a_key_is_named(word: str) -> None:
+    assert command_words(["run", word]) == ["run", word]
+    assert hidden_parts(["run", "--server-option", "api_key_env=sk-abcdef123"]) == ["sk-abcdef123"]
