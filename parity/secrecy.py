@@ -22,29 +22,40 @@ SECRET_WORDS = frozenset({
 PLURAL_TOKENS = "TOKENS"
 """Most often a number of tokens; anything but a number is taken for secrets."""
 
-WORD = r"[\w.-]*(?:api[_-]?key|access[_-]?key|token|secret|passw(?:or)?d|passphrase|credential|signature|auth)[\w.-]*"
-COUNT = r"[\w.-]*(?:tokens|token[_-]ids?)[\"']?(?:\s*[:=]\s*|\s+)\[?-?\d{1,9}(?![\w.-])"
+SECRET_PART = r"(?:api[_-]?key|access[_-]?key|token|secret|passw(?:or)?d|passphrase|credential|signature|auth)"
+NAME_BEGINS = r"(?<![\w.-])"
+"""A name is tried at its beginning only: from every place within it, the time would grow with the square of its
+length."""
+SECRET_NAME = r"(?=[\w.-]*%s)[\w.-]+" % SECRET_PART
+IS = r"[\"']?(?:\s*[:=]\s*|\s+)"
+COUNT = r"[\w.-]*(?:tokens|token[_-]ids?)%s\[?-?\d{1,9}(?![\w.-])" % IS
 """How many tokens, or which."""
-VARIABLE = r"[\w.-]*[_-]env[\"']?(?:\s*[:=]\s*|\s+)[\"']?(?-i:[A-Z_][A-Z0-9_]*)(?![\w.-])"
+VARIABLE_NAME = r"[A-Z_][A-Z0-9_]*"
+VARIABLE = r"[\w.-]*[_-]env%s[\"']?(?-i:%s)(?![\w.-])" % (IS, VARIABLE_NAME)
 """Which variable holds a key."""
 PLAIN = "(?!%s|%s)" % (COUNT, VARIABLE)
 """No secret, whatever its name."""
 PATTERNS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), r"\1 ***"),
-    (re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*://)[^/\s@]*@"), r"\1***@"),  # user and password of a URL
+    (re.compile(r"(?<=\w)(://)[^/\s@]*@"), r"\1***@"),  # user and password of a URL
     (
         re.compile(r"(?<![\w/.+@:-])([A-Za-z_][\w.-]*:)[^\s/@:'\"]+@(?!sha\d+:)(?=\w)"),
         r"\1***@",
     ),  # me:password@host
     (re.compile(r"(\bsshpass\s+-p\s*)(\"[^\"]*\"|'[^']*'|\S+)"), r"\1***"),
-    (re.compile(r"(?i)([?&;]%s=)[^&;\s]+" % WORD), r"\1***"),  # parameters of a signed URL
+    (re.compile(r"(?i)([?&;]%s=)[^&;\s]+" % SECRET_NAME), r"\1***"),  # parameters of a signed URL
     (re.compile(r"(?i)([?&;](?:sig|key|code)=)[^&;\s]+"), r"\1***"),
-    (re.compile(r"(?i)(--?%s%s[= ])\S+" % (PLAIN, WORD)), r"\1***"),  # a command line
     (
-        re.compile(r"(?i)([\"']?\b%s%s[\"']?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}&]+)" % (PLAIN, WORD)),
+        re.compile(r"(?i)(%s%s[\w.]*-(?=[\w.-]*%s)[\w.-]+[= ])\S+" % (NAME_BEGINS, PLAIN, SECRET_PART)),
+        r"\1***",
+    ),  # a command line
+    (
+        re.compile(
+            r"(?i)([\"']?%s%s%s[\"']?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}&]+)" % (NAME_BEGINS, PLAIN, SECRET_NAME)
+        ),
         r"\1***",
     ),  # JSON, lists
-    (re.compile(r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"), "***"),  # JSON web tokens
+    (re.compile(r"\beyJ(?=([\w-]+))\1\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"), "***"),  # JSON web tokens
     (re.compile(r"\b(?:hf_|gh[pos]_|github_pat_|glpat-|xox[abprs]-|[sp]k-|rk_|npm_|pypi-|nvapi-)[\w-]{8,}"), "***"),
     (re.compile(r"\b(?:AKIA|ASIA|LTAI)[A-Za-z0-9]{12,}"), "***"),  # key ids of clouds
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*", re.DOTALL), "***"),
@@ -55,13 +66,10 @@ RANDOM = re.compile(r"(?<![\w/.+-])(?=[\w+]*[a-z])(?=[\w+]*[A-Z])(?=[\w+]*\d)[\w
 """A long word of mixed letters and digits that is no path: nothing a person would set."""
 
 
-_VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
-
-
 def is_secret(name: str, value: object = "") -> bool:
     """Whether a setting of this name may hold a secret. Numbers are none: `long_prefill_token_threshold`. Nor are names
     of variables: `api_key_env`."""
-    if _is_number(value) or (name.lower().endswith(("_env", "-env")) and _VARIABLE_NAME.fullmatch(str(value))):
+    if _is_number(value) or (name.lower().endswith(("_env", "-env")) and re.fullmatch(VARIABLE_NAME, str(value))):
         return False
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name.replace("_", " ").replace("-", " "))
     spelled = [word.upper() for word in words] + re.split(r"[_\W]+", name.upper())
@@ -113,6 +121,7 @@ def secret_settings(value: object, name: str = "") -> list[str]:
     if not isinstance(value, str) or not value:
         return []
     last = name.rsplit(".", 1)[-1]
+    # What is only blanked may be blanked in doubt; what is refused, not: a variable may have a lower-case name.
     named = is_secret(last, value) and not last.lower().endswith("_env") and last not in SPECIAL_TOKENS
     return [name] if named or any(pattern.search(value) for pattern in SHAPES) else []
 
