@@ -173,18 +173,7 @@ class EmulatedAscendBackend(AscendBackend):
             if not os.access(path := Path(value).expanduser(), os.X_OK):
                 raise BackendError(local.not_executable(self.interpreter_variable, value))
             return path
-        environment = EngineEnv(self._spec())
-        if not environment.ready():
-            say(
-                message(
-                    "cpu.building",
-                    "no engine environment for backend {backend!r} yet: building it, once, in {folder}",
-                    backend=self.name,
-                    folder=str(environment.root),
-                )
-            )
-            environment.create(say=say)
-        return environment.python
+        return local.managed(EngineEnv(self._spec()), self.name, say)
 
     def launch_env(self, interpreter: Path) -> dict[str, str]:
         return local.own_cache(interpreter)

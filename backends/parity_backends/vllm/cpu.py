@@ -194,18 +194,7 @@ class CpuBackend:
                     ),
                 )
             return path
-        environment = EngineEnv(self._spec())
-        if not environment.ready():
-            say(
-                message(
-                    "cpu.building",
-                    "no engine environment for backend {backend!r} yet: building it, once, in {folder}",
-                    backend=self.name,
-                    folder=str(environment.root),
-                )
-            )
-            environment.create(say=say)
-        return environment.python
+        return local.managed(EngineEnv(self._spec()), self.name, say)
 
     def launch_env(self, interpreter: Path) -> dict[str, str]:
         found = local.own_cache(interpreter)

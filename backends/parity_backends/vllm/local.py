@@ -12,8 +12,8 @@ import zipfile
 from pathlib import Path
 
 from parity.errors import ParityError
-from parity.messages import Message, message, verbatim
-from parity.run.envs import MARKER
+from parity.messages import Message, Say, message, verbatim
+from parity.run.envs import MARKER, EngineEnv
 from parity_backends.bundle import bundle
 
 PROBE = """
@@ -36,6 +36,24 @@ def own_cache(interpreter: Path) -> dict[str, str]:
     if "VLLM_CACHE_ROOT" in os.environ or not (root / MARKER).exists():
         return {}
     return {"VLLM_CACHE_ROOT": str(root / "cache")}
+
+
+def managed(environment: EngineEnv, backend: str, say: Say) -> Path:
+    """The Python of an environment of parity's own: built where it is not there, renewed where parity's files in it
+    are old."""
+    if environment.ready():
+        return environment.python
+    if not environment.installed():
+        say(
+            message(
+                "cpu.building",
+                "no engine environment for backend {backend!r} yet: building it, once, in {folder}",
+                backend=backend,
+                folder=str(environment.root),
+            )
+        )
+    environment.create(say=say)
+    return environment.python
 
 
 ENGINE_SETTINGS = "parity.records:engine_settings"
