@@ -37,6 +37,14 @@ HARDWARE = {
 }
 """Backends whose device may be missing, and what is said then."""
 
+ENVIRONMENTS = {
+    "cpu-v2": "its environment is not here: `parity env create cpu-v2`",
+    "ascend-emulated": "its environment is not here: `parity env create ascend-emulated`",
+}
+"""Backends for any machine whose environment takes minutes to build, so nobody's test does it unasked."""
+
+MAY_BE_MISSING = {**HARDWARE, **ENVIRONMENTS}
+
 GAPS = (
     Gap("transformers", "samples", "parity", "never", "the arbiter decodes greedily: nothing is drawn"),
     Gap("replay", "own_questions", "nobody", "never", "a recording answers what was asked when it was made"),
@@ -62,16 +70,16 @@ def find(subject: str, capability: str) -> Gap | None:
 
 @cache
 def available(backend: str) -> bool:
-    """Is its device on this machine? Looked for once."""
+    """Is its device, or its environment, on this machine? Looked for once."""
     return load_backend(backend).detect().available
 
 
 def mark(subject: str, capability: str, *marks: Any) -> Any:
-    """A parameter for pytest: a strict expected failure where there is a gap, a skip where the device is missing."""
+    """A parameter for pytest: a strict expected failure where there is a gap, a skip where what it needs is missing."""
     gap = find(subject, capability)
     every = list(marks)
-    if subject in HARDWARE:
-        every.append(pytest.mark.skipif(not available(subject), reason=HARDWARE[subject]))
+    if subject in MAY_BE_MISSING:
+        every.append(pytest.mark.skipif(not available(subject), reason=MAY_BE_MISSING[subject]))
     if gap is not None:
         why = f"{gap.kind} ({gap.owner}): {gap.reason}"
         every.append(pytest.mark.xfail(reason=why, strict=True))

@@ -108,14 +108,8 @@ def record(up: Up, plan: Plan, capture: Path, scores: Path) -> None:
         session.score(items, scores)
 
 
-def cpu(_: Path) -> AbstractContextManager[Up]:
-    adapter = load_backend("cpu")
-    engine = {**adapter.engine_defaults("base", num_speculative_tokens=1), "max_model_len": 256}
-    return nullcontext(Up("cpu", engine, adapter.env_defaults("base")))
-
-
-def hardware(name: str) -> Callable[[Path], AbstractContextManager[Up]]:
-    """A backend whose device may not be here: then its session raises BackendError."""
+def by_name(name: str) -> Callable[[Path], AbstractContextManager[Up]]:
+    """A backend as it is; where its device is not here, its session raises BackendError."""
 
     def bring_up(_: Path) -> AbstractContextManager[Up]:
         adapter = load_backend(name)
@@ -157,9 +151,10 @@ FAST: dict[str, Callable[[Path], AbstractContextManager[Up]]] = {
     "server-text": lambda directory: fake(directory, vllm=False),
     "replay": replay,
 }
-HARDWARE = {name: hardware(name) for name in gaps.HARDWARE}
+HARDWARE = {name: by_name(name) for name in gaps.HARDWARE}
 ENGINES: dict[str, Callable[[Path], AbstractContextManager[Up]]] = {
-    "cpu": cpu,
+    "cpu": by_name("cpu"),
+    **{name: by_name(name) for name in gaps.ENVIRONMENTS},
     "transformers": transformers,
     "vllm-server": vllm,
     "vllm-server-stream": lambda directory: vllm(directory, stream=True),

@@ -24,7 +24,7 @@ from parity.capture import check_capture, read_scores
 from parity.errors import BackendError, ExitCode
 from parity.pipeline.deployed import deployments
 from parity.records import Completion, Key
-from parity.run import ScoreItem, load_backend, run_arm
+from parity.run import ScoreItem, backend_names, load_backend, run_arm
 
 KEYS = {Key(f"p{number}", 0, 0) for number in range(len(PROMPTS))}
 LONG = 4096
@@ -266,6 +266,11 @@ def test_hardware_that_is_not_here_is_explained(name: str, tmp_path: Path) -> No
 
 
 # --------------------------------------------------------------------------- the gaps themselves
+
+
+def test_every_backend_that_is_installed_is_asked() -> None:
+    asked = {name.split("-")[0] if "server" in name else name for name in (*FAST, *HARDWARE, *ENGINES)}
+    assert set(backend_names()) - asked == set(), "a line in HARDWARE of gaps.py, or in subjects.py"
 
 
 def test_every_gap_is_of_a_subject_and_a_test_and_has_a_reason() -> None:
