@@ -17,36 +17,8 @@ from parity.run.envs import EnvSpec
 from parity_backends.vllm import local
 from parity_backends.vllm.asked import DEPLOYED, MEMORY_SHARE, VARIANTS, engine_arguments, pinned_variables
 from parity_backends.vllm.foreseen import foresee
+from parity_backends.vllm.remedies import COMMON, MEMORY_SIGNS, Remedy, remedy_for
 from parity_backends.vllm.serve import deployment
-
-Remedy = tuple[tuple[str, ...], Message]
-"""Pieces of log text, any of which says what went wrong, and what to do."""
-
-MEMORY_SIGNS = ("Free memory on device", "Error in memory profiling")
-"""vLLM `v1/worker/utils.py` and `gpu_worker.py`, vllm-ascend `worker/worker.py`: memory that an engine before has not
-given back yet, or that came back while this one counted its own."""
-
-COMMON_REMEDIES: tuple[Remedy, ...] = (
-    (
-        ("out of memory", "OutOfMemoryError", "No available memory for the cache blocks", *MEMORY_SIGNS),
-        message(
-            "vllm.device_memory",
-            "not enough device memory: end what else runs there, or lower gpu_memory_utilization, max_model_len or "
-            "max_num_seqs",
-        ),
-    ),
-    (
-        ("not supported for GDN_ATTN",),
-        message(
-            "vllm.batch_invariant", "VLLM_BATCH_INVARIANT=1 aborts models with linear attention (vllm#42960): unset it"
-        ),
-    ),
-    (
-        ("is not supported for now", "are not supported for now", "no vLLM implementation"),
-        message("vllm.too_old", "this vLLM does not know the checkpoint's architecture: take a newer one"),
-    ),
-)
-
 
 NOT_FOUND = message("vllm.tool_not_found", "not found")
 NO_DEVICE = message("vllm.no_device_file", "none")
@@ -181,10 +153,7 @@ class Accelerator:
                 "that Python has no vLLM: point {variable} at one that has",
                 variable=self.interpreter_variable,
             )
-        for signs, remedy in (*self.remedies, *COMMON_REMEDIES):
-            if any(sign in log_tail for sign in signs):
-                return remedy
-        return None
+        return remedy_for(log_tail, (*self.remedies, *COMMON))
 
 
 def _first_lines(text: str) -> str:

@@ -21,6 +21,7 @@ from parity.run.envs import EngineEnv, EnvSpec
 from parity_backends.vllm import impossible, local
 from parity_backends.vllm.asked import DEPLOYED, VARIANTS, engine_arguments, pinned_variables
 from parity_backends.vllm.foreseen import check_release, foresee
+from parity_backends.vllm.remedies import CPU, remedy_for
 from parity_backends.vllm.serve import deployment
 
 INTERPRETER_VARIABLE = "PARITY_CPU_PYTHON"
@@ -246,25 +247,7 @@ class CpuBackend:
                 variable=self.interpreter_variable,
                 backend=self.name,
             )
-        if "torchvision::nms does not exist" in log_tail:
-            return message(
-                "cpu.torchvision",
-                "a CUDA build of torchvision lies beside the CPU build of torch: uninstall torchvision",
-            )
-        if "chunk_gated_delta_rule_cpu: initial_state dtype mismatch" in log_tail:
-            return message(
-                "cpu.state_dtype",
-                "this version's CPU kernel takes the state in float32 only: --engine mamba_ssm_cache_dtype=float32",
-            )
-        if "CPU Generator does not use offset" in log_tail:
-            return message(
-                "cpu.seed_and_chunks",
-                "vLLM's CPU build cannot cut the prompt of a request with a seed: "
-                "--engine enable_chunked_prefill=false, with --max-num-batched-tokens of max_model_len or more",
-            )
-        if "Not enough memory" in log_tail or "MemoryError" in log_tail or "bad_alloc" in log_tail:
-            return message("cpu.memory", "out of memory: lower VLLM_CPU_KVCACHE_SPACE (GiB) or max_num_seqs")
-        return None
+        return remedy_for(log_tail, CPU)
 
 
 def _shown(found: dict[str, str] | Message) -> Message | str:

@@ -31,6 +31,12 @@ from parity.run.backend import HoldsMemory, Patient
         ("ascend", "ValueError: Model architectures ['XForCausalLM'] are not supported for now.", "a newer one"),
         ("cuda", "KeyError: 'something else'", None),
         ("cpu", "chunk_gated_delta_rule_cpu: initial_state dtype mismatch", "mamba_ssm_cache_dtype=float32"),
+        (
+            "cpu",
+            "    top_k_mask = logits_sort.gather(1, top_k_mask.unsqueeze(dim=1))\n"
+            "RuntimeError: index 2048 is out of bounds for dimension 1 with size 2048",
+            "vllm#55005",
+        ),
     ],
 )
 def test_a_failure_is_explained(backend: str, log: str, words: str | None) -> None:
