@@ -56,6 +56,7 @@ NOT_OURS = {
     "backends/parity_backends/vllm/doctor/probe.py": "travels alone, as a worker",
     "backends/parity_backends/vllm/kit/*.py": "travels alone, as a worker",
     "backends/parity_backends/vllm/accelerator.py": "what engines say, looked for in their logs",
+    "backends/parity_backends/vllm/remedies.py": "what engines say, looked for in their logs",
     "backends/parity_backends/vllm/ascend.py": "what engines say, looked for in their logs",
     "backends/parity_backends/vllm/cuda.py": "what engines say, looked for in their logs",
     "backends/parity_backends/vllm/cpu.py": "what engines say, looked for in their logs",
