@@ -94,7 +94,7 @@ def unknown_hosts(plan: Plan, hosts: Mapping[str, Host], store: Store) -> list[s
     wanted = {
         name: host
         for name, host in hosts.items()
-        if any(arm.name.partition("/")[0] == name for arm in plan.arms) and isinstance(load_backend(host.adapter), Dear)
+        if any(arm.name.partition("/")[0] == name for arm in plan.arms) and _dear(host.adapter)
     }
     for run in store.runs() if wanted else ():
         if run.directory is None:
@@ -106,6 +106,11 @@ def unknown_hosts(plan: Plan, hosts: Mapping[str, Host], store: Store) -> list[s
         if not wanted:
             break
     return list(wanted)
+
+
+def _dear(adapter: str) -> bool:
+    backend = load_backend(adapter)
+    return isinstance(backend, Dear) and backend.dear
 
 
 def _same_place(host: Host, recorded: Json) -> bool:

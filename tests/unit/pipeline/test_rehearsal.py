@@ -14,7 +14,7 @@ from sketch_world import World, write_sketches
 
 from parity.errors import ParityError
 from parity.pipeline.memory import STILL_THERE, WAIT_SECONDS, Free, free_again, free_memory
-from parity.pipeline.rehearse import rehearsed_arms
+from parity.pipeline.rehearse import rehearsed_arms, unknown_hosts
 from parity.pipeline.rehearsed import recorded, sketched_tokens
 from parity.plan import Arm
 from parity.plan.hosts import Host
@@ -100,6 +100,14 @@ def test_where_a_dear_backend_never_ran_it_is_rehearsed_first(parity: Parity) ->
     assert "never ran here" not in second.stderr
     assert parity.starts[5:] == ["dear/mtp", "dear/base"]
     assert stored_runs(parity) == 2
+
+
+def test_an_emulated_device_is_not_dear(tmp_path: Path) -> None:
+    """Its rehearsal would start as many engines as the run does, and nobody waits for the hardware."""
+    names = ("ascend", "ascend-emulated", "cpu")
+    plan = replace(fake_plan(), arms=tuple(Arm(f"{name}/base", name, "base") for name in names))
+    with Store.open(tmp_path / "parity.db") as store:
+        assert unknown_hosts(plan, {name: Host(name, name) for name in names}, store) == ["ascend"]
 
 
 def test_no_rehearse_leaves_it_out_and_a_failed_one_starts_no_run(parity: Parity) -> None:
