@@ -45,13 +45,18 @@ class Hunt:
     """A tiny family; None: the embedded trained Qwen3-Next."""
 
 
-CHURN = ("--churn", "heavy", "--max-num-seqs", "16", "--max-num-batched-tokens", "96")
+CHURN = ("--churn", "heavy", "--max-num-seqs", "16", "--max-num-batched-tokens")
+"""With the token budget: of a hybrid model at least a block, where prefixes are cached."""
 
 DRAFTS = ("--vary", "num_speculative_tokens=0,2")
 
 HUNTS: Mapping[str, Hunt] = {
-    "mimo": Hunt((*DRAFTS, "--vary", "enable_prefix_caching=true,false", "--kv-blocks", "20"), 313, "mimo"),
-    "hybrid": Hunt((*DRAFTS, "--engine", "enable_prefix_caching=true", "--kv-blocks", "48", "--record"), 16, None),
+    "mimo": Hunt(
+        (*CHURN, "96", *DRAFTS, "--vary", "enable_prefix_caching=true,false", "--kv-blocks", "20"), 313, "mimo"
+    ),
+    "hybrid": Hunt(
+        (*CHURN, "224", *DRAFTS, "--engine", "enable_prefix_caching=true", "--kv-blocks", "48", "--record"), 16, None
+    ),
 }
 """Rounds of mimo: 20,032 completions an arm."""
 
@@ -88,7 +93,7 @@ def first(name: str, hunt: Hunt, rounds: int, at: Path) -> list[str]:
     return [
         *("--backends", BACKEND, *model, "--prompts", str(prompts(at / f"{name}.jsonl"))),
         *("--rounds", str(rounds), "--max-tokens", str(OUTPUT), "--output-lengths", f"4:{OUTPUT}"),
-        *("--score", "differing", "--engine", "max_model_len=448", *CHURN, *hunt.options, "--out", str(at / name)),
+        *("--score", "differing", "--engine", "max_model_len=448", *hunt.options, "--out", str(at / name)),
     ]
 
 
